@@ -1,0 +1,3 @@
+"""Sessile: the session engine for AI agents."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,241 @@
+"""Every error that Sessile raises on purpose.
+
+    SessileError(message, *, path=None, hint=None)
+    ├ NotFound          SessionNotFound · EntryNotFound · BlobNotFound
+    ├ Unsupported
+    ├ Invalid           InvalidId · InvalidEntry · InvalidConfig · InvalidQuery · TooLarge
+    ├ Conflict          SessionExists · LeafMoved · SessionBusy · TurnInProgress
+    ├ Unreadable        NotASession · UnsupportedVersion · Damaged
+    ├ StorageFailure    StorageFull · SyncFailed · PermissionRefused · UnsafePath · ReadOnly     (also an OSError)
+    ├ ExtensionFailed   SummarizerFailed · RunnerFailed · HookFailed
+    └ Refused           Unauthorized · ForbiddenHost · ForbiddenOrigin · TooMany
+
+The default message of an error is the first line of its docstring. `path` names the file that it is about, `hint` says
+what a person can do. `status` is the HTTP status and `exit_code` the code of the command line for that class.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import ClassVar
+
+
+class SessileError(Exception):
+    """Something went wrong in Sessile."""
+
+    status: ClassVar[int] = 500
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str | None = None, *, path: str | None = None, hint: str | None = None) -> None:
+        self.message = message or (type(self).__doc__ or "").split("\n")[0]
+        self.path = path
+        self.hint = hint
+        super().__init__(self.message)
+
+    def __str__(self) -> str:
+        text = f"{self.message} ({self.path})" if self.path else self.message
+        return f"{text}\nhint: {self.hint}" if self.hint else text
+
+
+class NotFound(SessileError):
+    """There is no such thing."""
+
+    status = 404
+    exit_code = 3
+
+
+class SessionNotFound(NotFound):
+    """There is no such session."""
+
+
+class EntryNotFound(NotFound):
+    """There is no such entry in the session."""
+
+
+class BlobNotFound(NotFound):
+    """The blob is missing or does not match its hash."""
+
+
+class Unsupported(SessileError):
+    """This format cannot do that."""
+
+    status = 422
+    exit_code = 2
+
+
+class Invalid(SessileError):
+    """The input is not valid."""
+
+    status = 400
+    exit_code = 2
+
+
+class InvalidId(Invalid):
+    """The id is not valid."""
+
+
+class InvalidEntry(Invalid):
+    """The entry cannot be stored."""
+
+
+class InvalidConfig(Invalid):
+    """The configuration is not valid."""
+
+
+class InvalidQuery(Invalid):
+    """The query is not valid."""
+
+
+class TooLarge(Invalid):
+    """The input is larger than the limit."""
+
+    status = 413
+
+
+class Conflict(SessileError):
+    """Somebody else was faster."""
+
+    status = 409
+    exit_code = 6
+
+
+class SessionExists(Conflict):
+    """There is already a session of that name."""
+
+
+class LeafMoved(Conflict):
+    """Another writer has appended below the expected leaf."""
+
+
+class SessionBusy(Conflict):
+    """Another process holds the session's lock."""
+
+
+class TurnInProgress(Conflict):
+    """The session is in the middle of a turn."""
+
+
+class Unreadable(SessileError):
+    """The file cannot be read as a session."""
+
+    status = 422
+    exit_code = 5
+
+
+class NotASession(Unreadable):
+    """The file does not begin with a session header."""
+
+
+class UnsupportedVersion(Unreadable):
+    """The file has a version that this release does not know."""
+
+
+class Damaged(Unreadable):
+    """The session is damaged."""
+
+
+class StorageFailure(SessileError, OSError):
+    """The storage failed."""
+
+    status = 507
+    exit_code = 8
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        path: str | None = None,
+        hint: str | None = None,
+        code: int | None = None,
+    ) -> None:
+        super().__init__(message, path=path, hint=hint)
+        self.errno = code
+        self.filename = path
+
+
+class StorageFull(StorageFailure):
+    """There is no room left on the storage."""
+
+
+class SyncFailed(StorageFailure):
+    """The storage did not confirm that data is durable."""
+
+
+class PermissionRefused(StorageFailure):
+    """The operating system refused access."""
+
+
+class UnsafePath(StorageFailure):
+    """The path is not a plain file of ours."""
+
+
+class ReadOnly(StorageFailure):
+    """The session is open for reading only."""
+
+
+class ExtensionFailed(SessileError):
+    """An extension failed."""
+
+    status = 502
+    exit_code = 8
+
+
+class SummarizerFailed(ExtensionFailed):
+    """The summarizer failed."""
+
+
+class RunnerFailed(ExtensionFailed):
+    """The runner failed."""
+
+
+class HookFailed(ExtensionFailed):
+    """A hook failed."""
+
+
+class Refused(SessileError):
+    """The request was refused."""
+
+    status = 403
+    exit_code = 7
+
+
+class Unauthorized(Refused):
+    """The token is missing or wrong."""
+
+    status = 401
+
+
+class ForbiddenHost(Refused):
+    """The request names a host that is not ours."""
+
+
+class ForbiddenOrigin(Refused):
+    """The request comes from a page that is not ours."""
+
+
+class TooMany(Refused):
+    """There are too many requests."""
+
+    status = 429
+
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
+
+
+def storage_failure(error: OSError, path: str, doing: str) -> SessileError:
+    """The typed form of an operating system error that happened while `doing` something to `path`."""
+    reason = error.strerror or str(error)
+    message = f"could not {doing}: {reason}"
+    if error.errno == errno.ENOENT:
+        return SessionNotFound(message, path=path, hint="the file was moved or deleted; list the sessions again")
+    if error.errno in _FULL:
+        hint = "nothing was lost; free some space, then reopen the session"
+        return StorageFull(message, path=path, hint=hint, code=error.errno)
+    if error.errno in _REFUSED:
+        hint = "check the owner and the permissions of the folder"
+        return PermissionRefused(message, path=path, hint=hint, code=error.errno)
+    if error.errno == errno.ELOOP:
+        hint = "symbolic links are not followed when writing"
+        return UnsafePath(message, path=path, hint=hint, code=error.errno)
+    return StorageFailure(message, path=path, hint="check the disk, then reopen the session", code=error.errno)
