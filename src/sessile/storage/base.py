@@ -9,8 +9,7 @@ journal too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Protocol
 
 
 class Stat(Protocol):

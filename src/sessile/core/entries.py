@@ -1,0 +1,170 @@
+"""Entries: the value that readers get, and the payload of each kind that writers make.
+
+An `Entry` is a read-only mapping over one line. Its bytes are kept as they were read, its body is decoded when somebody
+looks at it. The functions below it give the members of each kind in the order in which they are written; members whose
+value is `None` are left out, as JavaScript leaves out what is undefined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from sessile.core.codec import decode
+from sessile.core.kinds import DEFAULT_ROLE, LEAF_MARKER
+
+Payload = dict[str, Any]
+Content = str | list[dict[str, Any]]
+
+BASE = ("type", "id", "parentId", "timestamp")
+ROOT = "root"  # stands for "before the first entry" in a branch summary
+
+
+class Entry(Mapping[str, Any]):
+    """One entry of a session: `entry["message"]`, `entry.id`, `entry.raw`."""
+
+    __slots__ = ("_body", "id", "parent_id", "raw")
+
+    def __init__(self, id: str, parent_id: str | None, raw: bytes, body: Payload | None = None) -> None:  # noqa: A002
+        self.id = id
+        self.parent_id = parent_id
+        self.raw = raw
+        self._body = body
+
+    @property
+    def body(self) -> Payload:
+        """The decoded line. It is shared: treat it as read-only."""
+        if self._body is None:
+            self._body = decode(self.raw)
+        return self._body
+
+    @property
+    def type(self) -> str:
+        return str(self.body["type"])
+
+    @property
+    def timestamp(self) -> str | None:
+        return self.body.get("timestamp")
+
+    def __getitem__(self, name: str) -> Any:
+        return self.body[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.body)
+
+    def __len__(self) -> int:
+        return len(self.body)
+
+    def __hash__(self) -> int:
+        return hash(self.raw)
+
+    def __eq__(self, other: object) -> bool:
+        return self.body == other.body if isinstance(other, Entry) else self.body == other
+
+    def __repr__(self) -> str:
+        return f"<Entry {self.type} {self.id}>"
+
+
+def header(session_id: str, timestamp: str, cwd: str, **members: Any) -> Payload:
+    """The first line of a session."""
+    base = {"type": "session", "version": 3, "id": session_id, "timestamp": timestamp, "cwd": cwd}
+    return base | _given(**members)
+
+
+def with_base(payload: Payload, entry_id: str, parent_id: str | None, timestamp: str) -> Payload:
+    """The payload as an entry: base members first, then the rest in its order."""
+    base = {"type": payload["type"], "id": entry_id, "parentId": parent_id, "timestamp": timestamp}
+    return base | {name: value for name, value in payload.items() if name not in BASE}
+
+
+def message(value: Payload) -> Payload:
+    return {"type": "message", "message": value}
+
+
+def thinking_level_change(level: str | None) -> Payload:
+    return {"type": "thinking_level_change", "thinkingLevel": level}
+
+
+def model_change(model: str, role: str | None = None) -> Payload:
+    """`model` is "provider/id". The default role is also written as pi reads it."""
+    payload = {"type": "model_change", "model": model} | _given(role=role)
+    provider, slash, model_id = model.partition("/")
+    if slash and role in (None, DEFAULT_ROLE):
+        payload |= {"provider": provider, "modelId": model_id}
+    return payload
+
+
+def compaction(
+    summary: str,
+    first_kept_entry_id: str | None,
+    tokens_before: int,
+    *,
+    short_summary: str | None = None,
+    details: Any = None,
+    from_extension: bool | None = None,
+    preserve_data: Any = None,
+) -> Payload:
+    return {"type": "compaction", "summary": summary} | _given(
+        shortSummary=short_summary,
+        firstKeptEntryId=first_kept_entry_id,
+        tokensBefore=tokens_before,
+        details=details,
+        fromExtension=from_extension,
+        preserveData=preserve_data,
+    )
+
+
+def branch_summary(from_id: str, summary: str, details: Any = None, from_extension: bool | None = None) -> Payload:
+    payload = {"type": "branch_summary", "fromId": from_id, "summary": summary}
+    return payload | _given(details=details, fromExtension=from_extension)
+
+
+def custom(custom_type: str, data: Any = None) -> Payload:
+    return {"type": "custom", "customType": custom_type} | _given(data=data)
+
+
+def leaf_marker() -> Payload:
+    return custom(LEAF_MARKER)
+
+
+def custom_message(
+    custom_type: str, content: Content, display: bool, details: Any = None, attribution: str = "agent"
+) -> Payload:
+    payload = {"type": "custom_message", "customType": custom_type, "content": content, "display": display}
+    return payload | _given(details=details) | {"attribution": attribution}
+
+
+def label(target_id: str, text: str | None) -> Payload:
+    """An absent or empty label clears the one before."""
+    return {"type": "label", "targetId": target_id} | _given(label=text or None)
+
+
+def mode_change(mode: str, data: Any = None) -> Payload:
+    return {"type": "mode_change", "mode": mode} | _given(data=data)
+
+
+def ttsr_injection(rules: Sequence[str]) -> Payload:
+    return {"type": "ttsr_injection", "injectedRules": list(rules)}
+
+
+def session_init(system_prompt: str, task: str, tools: Sequence[str], output_schema: Any = None) -> Payload:
+    payload = {"type": "session_init", "systemPrompt": system_prompt, "task": task, "tools": list(tools)}
+    return payload | _given(outputSchema=output_schema)
+
+
+def session_info(name: str, previous: str | None = None) -> Payload:
+    return {"type": "session_info", "name": name} | _given(previousTitle=previous)
+
+
+def context_edit(target_id: str, content: Content | None) -> Payload:
+    """Replace what an entry puts into the context, or with `None` take it out; the entry itself stays."""
+    replacement = None if content is None else {"content": content}
+    return {"type": "context_edit", "targetId": target_id, "replacement": replacement}
+
+
+def reset_boundary() -> Payload:
+    return {"type": "reset_boundary"}
+
+
+def _given(**members: Any) -> Payload:
+    return {name: value for name, value in members.items() if value is not None}

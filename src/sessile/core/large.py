@@ -1,0 +1,188 @@
+"""What is too large for a line: how it leaves an entry before it is written, and how it comes back.
+
+Images become blobs, strings over 500,000 UTF-16 units are cut with a notice, the working members of a half-received tool
+call are dropped. The entry names what was cut: `sessile.full` maps the JSON pointer of each cut string to a blob with
+its full text, so that nothing is lost. Storing and fetching blobs are arguments.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Callable
+from typing import Any
+
+from sessile.core.text import utf16_cut, utf16_length
+
+MAX_STRING = 500_000
+NOTICE = "\n\n[Session persistence truncated large content]"
+MIN_IMAGE = 1024  # base64 characters; a smaller image is cheaper in the line than as a file
+FULL = "sessile.full"
+
+_DROPPED = ("partialJson", "jsonlEvents")
+_SIGNATURES = ("thinkingSignature", "thoughtSignature", "textSignature")
+_REF = re.compile(r"blob:sha256:([0-9a-f]{64})")
+
+Put = Callable[[bytes], str]
+"""Stores bytes and gives their hash."""
+Get = Callable[[str], bytes | None]
+"""Gives the bytes of a hash, or `None` if they are missing."""
+
+
+def blob_ref(digest: str) -> str:
+    return f"blob:sha256:{digest}"
+
+
+def parse_blob_ref(text: object) -> str | None:
+    """The hash that a blob reference names; anything but 64 hex digits is plain text."""
+    match = _REF.fullmatch(text) if isinstance(text, str) else None
+    return match.group(1) if match else None
+
+
+def may_be_large(line: bytes) -> bool:
+    """Whether an encoded entry can hold anything that `shrink` would change. May err towards yes."""
+    if len(line) > MAX_STRING:
+        return True
+    if len(line) > MIN_IMAGE and b'"image"' in line:
+        return True
+    return b'"image_url"' in line or b'"partialJson"' in line or b'"jsonlEvents"' in line
+
+
+def shrink(entry: dict[str, Any], put: Put) -> dict[str, Any]:
+    """The entry as it is stored. Parts that do not change are shared with the original."""
+    full: dict[str, str] = {}
+    stored = _shrink_object(entry, "", put, full)
+    if full:
+        stored = {**stored, FULL: full}
+    return stored
+
+
+def _shrink(value: Any, key: str, at: str, put: Put, full: dict[str, str]) -> Any:
+    if isinstance(value, str):
+        return _shrink_string(value, key, at, put, full)
+    if isinstance(value, dict):
+        return _shrink_object(value, at, put, full)
+    if isinstance(value, list | tuple):
+        items = [_without_image(item, put) for item in value] if key == "content" else list(value)
+        items = [_shrink(item, "", f"{at}/{number}", put, full) for number, item in enumerate(items)]
+        same = all(new is old for new, old in zip(items, value, strict=True))
+        return value if same else items
+    return value
+
+
+def _shrink_object(value: dict[str, Any], at: str, put: Put, full: dict[str, str]) -> dict[str, Any]:
+    changed = {
+        key: _shrink(item, key, f"{at}/{_escape(key)}", put, full) for key, item in value.items() if key not in _DROPPED
+    }
+    if len(changed) == len(value) and all(changed[key] is value[key] for key in changed):
+        return value
+    content, lines = changed.get("content"), changed.get("lineCount")
+    if isinstance(content, str) and isinstance(lines, int | float):
+        changed["lineCount"] = content.count("\n") + 1
+    return changed
+
+
+def _shrink_string(text: str, key: str, at: str, put: Put, full: dict[str, str]) -> str:
+    if key == "image_url" and text.startswith("data:image/") and ";base64," in text:
+        return blob_ref(put(text.encode("utf-8", "surrogatepass")))
+    if len(text) * 2 <= MAX_STRING or utf16_length(text) <= MAX_STRING:
+        return text
+    full[at] = blob_ref(put(text.encode("utf-8", "surrogatepass")))
+    # Half a signature is worse than none: the provider would refuse it.
+    return "" if key in _SIGNATURES else utf16_cut(text, MAX_STRING - len(NOTICE)) + NOTICE
+
+
+def _without_image(item: Any, put: Put) -> Any:
+    data = _image_data(item)
+    if data is None or len(data) < MIN_IMAGE or parse_blob_ref(data):
+        return item
+    try:
+        decoded = base64.b64decode(data.translate({45: "+", 95: "/"}), validate=False)
+    except (binascii.Error, ValueError):
+        return item
+    return {**item, "data": blob_ref(put(decoded))}
+
+
+def _image_data(item: Any) -> str | None:
+    if isinstance(item, dict) and item.get("type") == "image" and isinstance(item.get("data"), str):
+        return str(item["data"])
+    return None
+
+
+def may_hold_refs(line: bytes) -> bool:
+    """Whether an encoded entry can hold anything that `resolve` would change."""
+    return b'"blob:sha256:' in line
+
+
+def resolve(value: Any, get: Get, missing: Callable[[str], None], key: str = "") -> Any:
+    """The value with images put back wherever `shrink` took them out; a missing blob is reported, its ref stays."""
+    if isinstance(value, str):
+        return _resolve_url(value, get, missing) if key == "image_url" else value
+    if isinstance(value, dict):
+        return {name: resolve(item, get, missing, name) for name, item in value.items()}
+    if isinstance(value, list):
+        items = [_with_image(item, get, missing) for item in value] if key == "content" else value
+        return [resolve(item, get, missing) for item in items]
+    return value
+
+
+def _resolve_url(text: str, get: Get, missing: Callable[[str], None]) -> str:
+    data = _fetch(text, get, missing)
+    return text if data is None else data.decode("utf-8", "replace")
+
+
+def _with_image(item: Any, get: Get, missing: Callable[[str], None]) -> Any:
+    reference = _image_data(item)
+    data = _fetch(reference, get, missing)
+    return item if data is None else {**item, "data": base64.b64encode(data).decode("ascii")}
+
+
+def _fetch(reference: str | None, get: Get, missing: Callable[[str], None]) -> bytes | None:
+    digest = parse_blob_ref(reference)
+    if digest is None:
+        return None
+    data = get(digest)
+    if data is None:
+        missing(digest)
+    return data
+
+
+def restore(entry: dict[str, Any], get: Get, missing: Callable[[str], None]) -> dict[str, Any]:
+    """The entry with every cut string in full again."""
+    references = entry.get(FULL)
+    restored = resolve({name: item for name, item in entry.items() if name != FULL}, get, missing)
+    for pointer, reference in references.items() if isinstance(references, dict) else ():
+        data = _fetch(reference, get, missing)
+        if data is not None:
+            _put_at(restored, pointer, data.decode("utf-8", "surrogatepass"))
+    return dict(restored)
+
+
+def _put_at(value: Any, pointer: str, text: str) -> None:
+    *steps, last = (step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:])
+    for step in steps:
+        value = value[int(step)] if isinstance(value, list) else value[step]
+    if isinstance(value, list):
+        value[int(last)] = text
+    else:
+        value[last] = text
+
+
+def _escape(key: str) -> str:
+    return key.replace("~", "~0").replace("/", "~1")
+
+
+def blob_refs(entry: dict[str, Any]) -> set[str]:
+    """The hashes of all blobs that an entry names."""
+    found: set[str] = set()
+
+    def note(digest: str) -> bytes | None:
+        found.add(digest)
+        return b""
+
+    resolve(entry, note, lambda _: None)
+    references = entry.get(FULL)
+    if isinstance(references, dict):
+        found.update(filter(None, map(parse_blob_ref, references.values())))
+    return found

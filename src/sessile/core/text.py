@@ -1,0 +1,67 @@
+"""Text as JavaScript counts it, dates as it writes them, and names that are safe to show.
+
+The family measures strings in UTF-16 units: an emoji counts two. Nothing here knows what the text is for.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
+_SPACES = re.compile(r" {2,}")
+_ISO = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)\.(\d{3})Z")
+
+
+def utf16_length(text: str) -> int:
+    """The length that JavaScript reports for a string."""
+    if text.isascii():
+        return len(text)
+    return len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+def utf16_cut(text: str, units: int) -> str:
+    """The first `units` UTF-16 units; a character that would be cut in half is left out."""
+    if text.isascii():
+        return text[:units]
+    cut = text.encode("utf-16-le", "surrogatepass")[: units * 2]
+    if len(cut) >= 2 and 0xD8 <= cut[-1] <= 0xDB:
+        cut = cut[:-2]
+    return cut.decode("utf-16-le", "surrogatepass")
+
+
+def without_surrogates(text: str) -> str:
+    """The text with every lone surrogate replaced, so that any provider accepts it."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def iso_timestamp(milliseconds: int) -> str:
+    """An instant as `Date.toISOString` writes it."""
+    moment = datetime.fromtimestamp(milliseconds // 1000, UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{milliseconds % 1000:03d}Z"
+
+
+def parse_timestamp(value: object) -> int | None:
+    """Milliseconds since 1970 of an ISO date; `None` where JavaScript would say NaN."""
+    if not isinstance(value, str):
+        return None
+    try:
+        match = _ISO.fullmatch(value)
+        if match:
+            *parts, milliseconds = map(int, match.groups())
+            year, month, day, hour, minute, second = parts
+            moment = datetime(year, month, day, hour, minute, second, milliseconds * 1000, UTC)
+        else:
+            moment = datetime.fromisoformat(value)
+            if moment.tzinfo is None:
+                moment = moment.replace(tzinfo=UTC)
+    except ValueError:
+        return None
+    return int((moment - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1000 + 0.5)
+
+
+def clean_name(name: str) -> str:
+    """A name on one line: control characters become spaces, runs of spaces one, ends are trimmed."""
+    return _SPACES.sub(" ", _CONTROLS.sub(" ", name)).strip()
