@@ -266,12 +266,14 @@ def _head_of(value: object) -> Head:
     if not isinstance(value.get("type"), str):
         raise _NotAnEntry("an object without a type")
     message = value.get("message")
-    if isinstance(message, dict):
-        message = MessageHead(*(_string(message.get(name)) for name in ("role", "provider", "model")))
-    else:
-        message = None
-    members = (_string(value.get(name)) for name in ("id", "parentId", "customType"))
-    return Head(value["type"], *members, message=message)
+    parts = (_string(message.get(name)) for name in ("role", "provider", "model")) if isinstance(message, dict) else ()
+    return Head(
+        type=value["type"],
+        id=_string(value.get("id")),
+        parentId=_string(value.get("parentId")),
+        customType=_string(value.get("customType")),
+        message=MessageHead(*parts) if isinstance(message, dict) else None,
+    )
 
 
 def _string(value: object) -> str | None:

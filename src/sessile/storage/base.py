@@ -93,3 +93,92 @@ class Filesystem(Protocol):
     def sync_directory(self, path: str) -> None:
         """Make the names in a folder durable."""
         ...
+
+
+Position = Any
+"""Where a line is; only the journal that gave it understands it."""
+
+
+class Row(NamedTuple):
+    """What a journal knows of an entry without reading its body."""
+
+    id: str
+    parent_id: str | None
+    flags: int
+    position: Position
+
+
+class News(Protocol):
+    """What other writers have appended since this journal last looked."""
+
+    def rows(self) -> Sequence[Row]: ...
+
+    def child_of(self, entry_id: str) -> bool:
+        """Whether one of the new entries hangs from `entry_id`."""
+        ...
+
+
+Revise = Callable[[News], Sequence[bytes]]
+"""Asked under the journal's lock, when others were faster, for the lines to write instead. May raise to write nothing."""
+
+
+class Appended(NamedTuple):
+    """What an append did: where each line lies, and the mark to `commit`."""
+
+    positions: Sequence[Position]
+    mark: Any
+
+
+class Journal(Protocol):
+    """The lines of one session, append-only, shared by many writers."""
+
+    @property
+    def path(self) -> str:
+        """The name of the journal, for messages and receipts."""
+        ...
+
+    def header(self) -> bytes:
+        """The header line."""
+        ...
+
+    def last(self) -> Row | None:
+        """The last entry of any kind."""
+        ...
+
+    def find(self, entry_id: str) -> Row | None:
+        """The entry with that id; of duplicates the later."""
+        ...
+
+    def read(self, row: Row) -> bytes:
+        """The exact bytes of an entry."""
+        ...
+
+    def rows(self) -> Iterator[Row]:
+        """Every entry in order."""
+        ...
+
+    def up(self, row: Row) -> Iterator[Row]:
+        """From an entry to its root, child before parent. Ends at a missing parent and at a circle."""
+        ...
+
+    def state(self, row: Row) -> State:
+        """What the path to an entry has set."""
+        ...
+
+    def findings(self) -> Sequence[Finding]:
+        """What is not as it should be."""
+        ...
+
+    def append(self, lines: Sequence[bytes], revise: Revise) -> Appended:
+        """Write lines at the end, all or none of them acknowledged."""
+        ...
+
+    def commit(self, mark: Any) -> None:
+        """Return when everything up to the mark is durable."""
+        ...
+
+    def replace(self, edit: Callable[[bytes], bytes | None]) -> None:
+        """Put the result of `edit` in place of each line, at once; `None` keeps a line as it is."""
+        ...
+
+    def close(self) -> None: ...

@@ -94,6 +94,8 @@ class MemoryFilesystem:
 
     def open(self, path: str, flags: int) -> int:
         with self._guard:
+            if flags & os.O_CREAT and flags & os.O_DIRECTORY:
+                raise _failure(errno.EINVAL, path)
             folder, name, node = self._locate(path)
             if node is None:
                 if not flags & os.O_CREAT:
@@ -282,6 +284,8 @@ class MemoryFilesystem:
     def _locate(self, path: str) -> tuple[FolderNode, str, Node | None]:
         """The folder and the name that `path` means, and what is there now."""
         *above, name = path.rstrip("/").split("/")
+        if not path.startswith("/") or name in (".", ".."):
+            raise _failure(errno.EINVAL, path)
         folder = self._root
         for part in above:
             if part:
@@ -291,8 +295,6 @@ class MemoryFilesystem:
                 if isinstance(node, FileNode):
                     raise _failure(errno.ENOTDIR, path)
                 folder = node
-        if not path.startswith("/") or name in (".", ".."):
-            raise _failure(errno.EINVAL, path)
         return folder, name, folder.names.get(name) if name else self._root
 
     def _existing(self, path: str) -> tuple[FolderNode, str, Node]:

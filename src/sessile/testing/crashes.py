@@ -1,0 +1,279 @@
+"""What a kill or a power cut may leave behind: a memory file system that can crash.
+
+Rules:
+- What was synced survives, content by `sync` and names by `sync_directory`; a file survives only if its name and those of
+  the folders above it do.
+- What was not synced survives as far as the `CrashModel` pleases, chosen by the caller's random generator alone, so that
+  every state can be had again from its seed.
+- A rename is atomic, in one folder or between two. Syncing either folder makes it durable, along with what it needs:
+  the earlier changes of the same names, and the names of the folders that it moves something into. Removing a folder
+  needs every change that emptied it. So nothing that is only moved can vanish.
+- A crash returns a new file system and leaves this one as it was: many states can be drawn from one moment.
+
+It does not know why the caller crashes, nor whether the state is good: the rigs judge that.
+"""
+
+from __future__ import annotations
+
+import copy
+import enum
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from random import Random
+from typing import NamedTuple
+
+from sessile.storage.memory import Binding, FileNode, FolderNode, MemoryFilesystem, Node, overlay, resize
+
+SECTOR = 512
+PAGE = 4096
+
+Names = dict[FolderNode, dict[str, Node]]
+
+
+class CrashModel(enum.Enum):
+    """How much a power cut may mix up."""
+
+    ORDERED = "ordered"
+    """Of each file a prefix of its unsynced changes, the last write torn at any byte; of each folder a prefix of its
+    unsynced name changes: ext4 with `data=ordered`."""
+
+    WEAK = "weak"
+    """Of each file any of the sectors or pages written since the last sync; what is missing in between reads as zeros, and a
+    file may have grown without any of its new content. Names as in `ORDERED`."""
+
+    ADVERSARIAL = "adversarial"
+    """As `WEAK`; moreover a lost piece may hold garbage from any byte on, and changes of different names survive in any
+    combination."""
+
+
+class Write(NamedTuple):
+    """An unsynced write."""
+
+    offset: int
+    data: bytes
+
+
+class Resize(NamedTuple):
+    """An unsynced truncation or extension."""
+
+    size: int
+
+
+Change = Write | Resize
+
+
+@dataclass(slots=True)
+class _History:
+    """What the disk holds of a file, and what is still on its way."""
+
+    durable: bytearray = field(default_factory=bytearray)
+    pending: list[Change] = field(default_factory=list)
+
+
+class _Renaming(NamedTuple):
+    """An unsynced change of names, atomic, and the numbers of the earlier ones that cannot be missing if it survives."""
+
+    number: int
+    bindings: tuple[Binding, ...]
+    needs: frozenset[int]
+
+    def concerns(self, folder: FolderNode) -> bool:
+        return any(binding.folder is folder for binding in self.bindings)
+
+
+class CrashableFilesystem(MemoryFilesystem):
+    """A `MemoryFilesystem` that remembers what was synced, and can be killed or lose its power."""
+
+    def __init__(self, *, clock: Callable[[], int] | None = None) -> None:
+        super().__init__(clock=clock)
+        self._histories: defaultdict[FileNode, _History] = defaultdict(_History)
+        self._durable_names: defaultdict[FolderNode, dict[str, Node]] = defaultdict(dict)
+        self._renamings: list[_Renaming] = []
+        self._renamed = 0
+
+    def kill(self) -> CrashableFilesystem:
+        """The file system after `kill -9`: all content is there, synced or not; descriptors and locks are gone."""
+        with self._guard:
+            survivor = self._successor()
+            survivor._root, survivor._histories, survivor._durable_names, survivor._renamings = copy.deepcopy(
+                (self._root, self._histories, self._durable_names, self._renamings)
+            )
+            return survivor
+
+    def crash(self, rng: Random, model: CrashModel = CrashModel.ORDERED) -> CrashableFilesystem:
+        """The file system after a power cut, in one of the states that `model` allows."""
+        with self._guard:
+            names = defaultdict(dict, {folder: dict(names) for folder, names in self._durable_names.items()})
+            for renaming in _surviving_renamings(self._renamings, rng, model):
+                _apply(renaming, names)
+            survivor = self._successor()
+            survivor._adopt(self._root, names, lambda file: _surviving_content(self._histories[file], rng, model))
+            return survivor
+
+    def drop_unsynced(self, fd: int) -> None:
+        """Give up the unsynced changes of an open file, as Linux does after a failed sync.
+
+        As on ext4 and XFS the pages stay readable, but count as clean: no later sync writes them, and a power cut shows
+        that they never reached the disk.
+        """
+        with self._guard:
+            node = self._opened(fd).node
+            if isinstance(node, FileNode):
+                self._histories[node].pending.clear()
+
+    # Watching the changes
+
+    def _store(self, file: FileNode, offset: int, data: bytes) -> None:
+        self._histories[file].pending.append(Write(offset, bytes(data)))
+        super()._store(file, offset, data)
+
+    def _resize(self, file: FileNode, size: int) -> None:
+        self._histories[file].pending.append(Resize(size))
+        super()._resize(file, size)
+
+    def _rebind(self, *bindings: Binding) -> None:
+        self._renamed += 1
+        self._renamings.append(_Renaming(self._renamed, bindings, self._needs(bindings)))
+        super()._rebind(*bindings)
+
+    def _settle(self, node: Node) -> None:
+        if isinstance(node, FileNode):
+            history = self._histories[node]
+            for change in history.pending:
+                _replay(change, history.durable)
+            history.pending.clear()
+            return
+        settled: set[int] = set()
+        for renaming in reversed(self._renamings):
+            if renaming.concerns(node) or renaming.number in settled:
+                settled |= {renaming.number, *renaming.needs}
+        for renaming in self._renamings:
+            if renaming.number in settled:
+                _apply(renaming, self._durable_names)
+        self._renamings = [renaming for renaming in self._renamings if renaming.number not in settled]
+
+    def _needs(self, bindings: tuple[Binding, ...]) -> frozenset[int]:
+        slots = {(binding.folder, binding.name) for binding in bindings}
+        removed = {binding.folder.names.get(binding.name) for binding in bindings}
+        removed -= {binding.node for binding in bindings}
+        above: set[Node | None] = set()
+        if len({binding.folder for binding in bindings}) > 1:
+            folder: FolderNode | None = bindings[-1].folder
+            while folder is not None:
+                above.add(folder)
+                folder = folder.parent
+        return frozenset(
+            earlier.number
+            for earlier in self._renamings
+            for binding in earlier.bindings
+            if (binding.folder, binding.name) in slots or binding.folder in removed or binding.node in above
+        )
+
+    # Making a successor
+
+    def _successor(self) -> CrashableFilesystem:
+        """An empty file system that goes on counting where this one is."""
+        survivor = CrashableFilesystem(clock=self._clock)
+        survivor._numbers = self._numbers
+        survivor._renamed = self._renamed
+        return survivor
+
+    def _adopt(self, root: FolderNode, names: Names, content_of: Callable[[FileNode], bytearray]) -> None:
+        """Take over all that can be reached from `root`, as durable."""
+        self._root = FolderNode(root.number, root.modified, links=1)
+        adopted: dict[Node, Node] = {root: self._root}
+        folders = [(root, self._root)]
+        for original, folder in folders:
+            for name, node in names[original].items():
+                twin = adopted.get(node)
+                if isinstance(node, FolderNode):
+                    twin = FolderNode(node.number, node.modified, parent=folder)
+                    folders.append((node, twin))
+                elif twin is None:
+                    twin = FileNode(node.number, node.modified, content_of(node))
+                    self._histories[twin].durable = bytearray(twin.content)
+                adopted[node] = twin
+                twin.links += 1
+                folder.names[name] = twin
+            self._durable_names[folder] = dict(folder.names)
+
+
+def _apply(renaming: _Renaming, names: Names) -> None:
+    for folder, name, node in renaming.bindings:
+        if node is None:
+            names[folder].pop(name, None)
+        else:
+            names[folder][name] = node
+
+
+def _replay(change: Change, content: bytearray) -> None:
+    if isinstance(change, Write):
+        overlay(content, change.offset, change.data)
+    else:
+        resize(content, change.size)
+
+
+def _surviving_renamings(renamings: list[_Renaming], rng: Random, model: CrashModel) -> Iterator[_Renaming]:
+    """A choice that lacks nothing which it needs; of each folder a prefix, unless the model is adversarial."""
+    left: dict[FolderNode, int] = {}
+    for renaming in renamings:
+        for folder in {binding.folder: None for binding in renaming.bindings}:
+            left[folder] = left.get(folder, 0) + 1
+    left = {folder: rng.randint(0, number) for folder, number in left.items()}
+    odds = _odds(rng)
+    lost: set[int] = set()
+    for renaming in renamings:
+        folders = {binding.folder: None for binding in renaming.bindings}
+        if model is CrashModel.ADVERSARIAL:
+            survives = rng.random() < odds
+        else:
+            survives = all(left[folder] for folder in folders)
+        if survives and lost.isdisjoint(renaming.needs):
+            for folder in folders:
+                left[folder] -= 1
+            yield renaming
+        else:
+            lost.add(renaming.number)
+            left.update(dict.fromkeys(folders, 0))
+
+
+def _surviving_content(history: _History, rng: Random, model: CrashModel) -> bytearray:
+    content = bytearray(history.durable)
+    if model is CrashModel.ORDERED:
+        kept = rng.randint(0, len(history.pending))
+        for change in history.pending[:kept]:
+            _replay(change, content)
+        for change in history.pending[kept : kept + 1]:
+            if isinstance(change, Write):
+                overlay(content, change.offset, change.data[: rng.randrange(len(change.data))])
+        return content
+    unit, odds, growth = rng.choice((SECTOR, PAGE)), _odds(rng), _odds(rng)
+    for change in history.pending:
+        if isinstance(change, Resize):
+            if rng.random() < odds:
+                resize(content, change.size)
+            continue
+        if rng.random() < growth:
+            resize(content, max(len(content), change.offset + len(change.data)))
+        for piece in _pieces(change, unit):
+            if rng.random() < odds:
+                _replay(piece, content)
+            elif model is CrashModel.ADVERSARIAL and rng.random() < 0.5:
+                cut = rng.randint(0, len(piece.data))
+                overlay(content, piece.offset, piece.data[:cut] + rng.randbytes(len(piece.data) - cut))
+    return content
+
+
+def _pieces(write: Write, unit: int) -> Iterator[Write]:
+    """A write, cut where the sectors or pages of the file begin."""
+    position = 0
+    while position < len(write.data):
+        end = position + unit - (write.offset + position) % unit
+        yield Write(write.offset + position, write.data[position:end])
+        position = end
+
+
+def _odds(rng: Random) -> float:
+    """How likely a thing survives in one state; all and nothing are the states where most bugs live."""
+    return rng.choice((0.0, 0.5, 0.9, 1.0))

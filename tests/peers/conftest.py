@@ -1,0 +1,24 @@
+"""Fixtures of the peer tests: one running peer a package, one empty store a test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from peers.peers import PACKAGES, Peer
+from sessile import Store
+
+
+@pytest.fixture(scope="session", params=PACKAGES, ids=str)
+def peer(request: pytest.FixtureRequest) -> Iterator[Peer]:
+    """A pi package that answers questions about files."""
+    with Peer(request.param) as running:
+        yield running
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """A store of ours in a folder of its own."""
+    return Store(str(tmp_path / "root"))
