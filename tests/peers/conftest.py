@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import sessile
 from peers.peers import PACKAGES, Peer
-from sessile import Store
 
 
 @pytest.fixture(scope="session", params=PACKAGES, ids=str)
@@ -19,6 +19,6 @@ def peer(request: pytest.FixtureRequest) -> Iterator[Peer]:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
+def store(tmp_path: Path) -> sessile.Store:
     """A store of ours in a folder of its own."""
-    return Store(str(tmp_path / "root"))
+    return sessile.Store(str(tmp_path / "root"))

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import sessile
 from peers.peers import Context, Message, Peer
-
-if TYPE_CHECKING:
-    from sessile import Session, Store
 
 CWD = "/work/app"
 MODEL = "anthropic/claude-sonnet-4-5"
@@ -96,7 +94,7 @@ def comparable(messages: list[Message]) -> list[Message]:
     return [{k: v for k, v in m.items() if k not in NOT_IN_PI.get(m["role"], ())} for m in values]
 
 
-def assert_same_context(session: Session, theirs: Context) -> None:
+def assert_same_context(session: sessile.Session, theirs: Context) -> None:
     """Sessile and the peer would send the same to the model."""
     ours = session.build_session_context()
     assert comparable(ours.messages) == comparable(theirs.messages)
@@ -104,7 +102,7 @@ def assert_same_context(session: Session, theirs: Context) -> None:
     assert ours.models.get("default") == theirs.model
 
 
-def assert_agree(store: Store, peer: Peer, path: str) -> Context:
+def assert_agree(store: sessile.Store, peer: Peer, path: str) -> Context:
     """Both read the file afresh, answer the same, and leave its bytes alone."""
     before = contents(path)
     theirs = peer.context(path)

@@ -25,32 +25,31 @@ from peers.samples import (
     tool_result,
     user,
 )
-from sessile import Session, Store
 
 pytestmark = [pytest.mark.peers, pytest.mark.mission("X1")]
 
 VECTORS = Path(__file__).parents[3] / "shared" / "vectors"
 
 
-def begin(store: Store) -> tuple[Session, list[str]]:
+def begin(store: sessile.Store) -> tuple[sessile.Session, list[str]]:
     """A published session of ours with two turns, and the ids of its four messages."""
     session = store.create(cwd=CWD)
     messages = [user("héllo 🙂"), assistant("hi"), user("and now?"), assistant("done")]
     return session, [session.append_message(message).id for message in messages]
 
 
-def begin_theirs(store: Store, peer: Peer, tmp_path: Path) -> str:
+def begin_theirs(store: sessile.Store, peer: Peer, tmp_path: Path) -> str:
     """A session that the peer created in our sessions folder."""
     return peer.create(str(tmp_path / "root" / "sessions" / "--work-app--"), CWD, [user("from pi"), assistant("yes")])
 
 
 class TestOurFiles:
-    def test_every_kind_of_entry_that_pi_knows_reads_the_same(self, store: Store, peer: Peer) -> None:
+    def test_every_kind_of_entry_that_pi_knows_reads_the_same(self, store: sessile.Store, peer: Peer) -> None:
         """Messages, state, labels, names, summaries and custom entries written by Sessile mean the same to pi."""
         session, ids = begin(store)
         session.append_thinking_level_change("high")
         session.append_model_change("openai/gpt-5.1")
-        session.append_message(user([{"type": "text", "text": "line\u2028separator and half a pair \ud83d"}]))
+        session.append_message(user([{"type": "text", "text": "in blocks"}]))
         session.append_message(tool_call("call_1", "openai/gpt-5.1"))
         session.append_message(tool_result("call_1"))
         session.append_message(bash("make test"))
@@ -75,7 +74,20 @@ class TestOurFiles:
         assert peer.call(session.path, "getLabel", ids[0]) == "start"
         assert peer.call(session.path, "getSessionName") == "a name"
 
-    def test_header_is_the_one_pi_writes(self, store: Store, peer: Peer) -> None:
+    def test_messages_reach_pi_as_they_were_given(self, store: sessile.Store, peer: Peer) -> None:
+        """Nothing is escaped away, normalised or lost between our append and pi's answer."""
+        given = [
+            user('tab\t quote" backslash\\ nul\u0000 line\u2028separator half a pair \ud83d'),
+            tool_call("call_1"),
+            tool_result("call_1"),
+            {**bash("true"), "unknown": {"kept": [0, -1.5, 1e-7, 2**53 - 1, None, ""]}},
+        ]
+        with closing(store.create(cwd=CWD)) as session:
+            for message in given:
+                session.append_message(message)
+        assert peer.context(session.path).messages == given
+
+    def test_header_is_the_one_pi_writes(self, store: sessile.Store, peer: Peer) -> None:
         """pi finds version, id and cwd where it looks for them."""
         session, _ = begin(store)
         session.close()
@@ -84,7 +96,7 @@ class TestOurFiles:
         assert header["cwd"] == CWD
         assert Path(session.path).name.endswith(f"_{header['id']}.jsonl")
 
-    def test_pi_appends_then_we_append_then_pi_still_agrees(self, store: Store, peer: Peer) -> None:
+    def test_pi_appends_then_we_append_then_pi_still_agrees(self, store: sessile.Store, peer: Peer) -> None:
         """A conversation can go back and forth; every line once written stays as it is."""
         session, ids = begin(store)
         session.close()
@@ -103,7 +115,7 @@ class TestOurFiles:
         assert records(path)[-1]["parentId"] == appended.leaf_id
         assert assert_agree(store, peer, path).leaf_id == mine
 
-    def test_every_entry_of_the_path_gives_the_same_context(self, store: Store, peer: Peer) -> None:
+    def test_every_entry_of_the_path_gives_the_same_context(self, store: sessile.Store, peer: Peer) -> None:
         """Not only the leaf: pi and Sessile agree at each earlier place as well."""
         session, ids = begin(store)
         session.append_compaction("short", ids[1], 10)
@@ -115,7 +127,7 @@ class TestOurFiles:
         assert_same_context(session, peer.context(session.path, None))
         session.close()
 
-    def test_explicit_model_beats_assistants_by_design(self, store: Store, peer: Peer) -> None:
+    def test_explicit_model_beats_assistants_by_design(self, store: sessile.Store, peer: Peer) -> None:
         """The one wanted difference (spec §0.1, mission X12): in pi the last of change and assistant wins."""
         session, _ = begin(store)
         session.append_model_change("openai/gpt-5.1")
@@ -126,13 +138,13 @@ class TestOurFiles:
 
 
 class TestTheirFiles:
-    def test_opens_for_reading(self, store: Store, peer: Peer, tmp_path: Path) -> None:
+    def test_opens_for_reading(self, store: sessile.Store, peer: Peer, tmp_path: Path) -> None:
         """A session of pi's in a folder of pi's reads the same, and is not touched."""
         path = peer.create(str(tmp_path / "pi"), "/elsewhere", [user("from pi"), assistant("yes")])
         theirs = assert_agree(store, peer, path)
         assert len(theirs.messages) == theirs.entry_count == 2
 
-    def test_continues_in_both(self, store: Store, peer: Peer, tmp_path: Path) -> None:
+    def test_continues_in_both(self, store: sessile.Store, peer: Peer, tmp_path: Path) -> None:
         """A session that pi began goes on in Sessile and again in pi."""
         path = begin_theirs(store, peer, tmp_path)
         before = contents(path)
@@ -144,7 +156,7 @@ class TestTheirFiles:
         peer.append(path, [user("pi again")])
         assert len(assert_agree(store, peer, path).messages) == 5
 
-    def test_every_call_of_pi_reads_the_same_here(self, store: Store, peer: Peer, tmp_path: Path) -> None:
+    def test_every_call_of_pi_reads_the_same_here(self, store: sessile.Store, peer: Peer, tmp_path: Path) -> None:
         """After each public append of pi's manager both sides give the same context."""
         path = begin_theirs(store, peer, tmp_path)
         first = records(path)[1]["id"]
@@ -167,7 +179,9 @@ class TestTheirFiles:
             peer.call(path, *call)
             assert_agree(store, peer, path)
 
-    def test_entries_only_newer_pi_knows_survive_our_append(self, store: Store, peer: Peer, tmp_path: Path) -> None:
+    def test_entries_only_newer_pi_knows_survive_our_append(
+        self, store: sessile.Store, peer: Peer, tmp_path: Path
+    ) -> None:
         """`usage` and `context_edit` stay in the file byte for byte, and pi still obeys them."""
         if peer.package != PI_87:
             pytest.skip("usage and context_edit came after 0.73")
@@ -186,7 +200,7 @@ class TestTheirFiles:
 
 
 class TestBranches:
-    def test_ours(self, store: Store, peer: Peer) -> None:
+    def test_ours(self, store: sessile.Store, peer: Peer) -> None:
         """A branch made by Sessile is the branch pi shows."""
         session, ids = begin(store)
         session.branch(ids[1])
@@ -196,7 +210,7 @@ class TestBranches:
         assert theirs.leaf_id == last
         assert len(theirs.messages) == 3
 
-    def test_ours_from_the_root(self, store: Store, peer: Peer) -> None:
+    def test_ours_from_the_root(self, store: sessile.Store, peer: Peer) -> None:
         """After `reset_leaf()` the next message is a second root for pi too."""
         session, _ = begin(store)
         session.reset_leaf()
@@ -205,16 +219,17 @@ class TestBranches:
         assert len(assert_agree(store, peer, session.path).messages) == 1
 
     @pytest.mark.parametrize("from_root", [False, True])
-    def test_ours_with_summary(self, store: Store, peer: Peer, from_root: bool) -> None:
+    def test_ours_with_summary(self, store: sessile.Store, peer: Peer, from_root: bool) -> None:
         """pi reads our branch summaries; after the root they are the first message."""
         session, ids = begin(store)
         session.branch_with_summary(None if from_root else ids[1], "tried something")
         session.close()
+        assert not from_root or records(session.path)[-1]["fromId"] == "root"
         roles = [message["role"] for message in assert_agree(store, peer, session.path).messages]
         assert roles == (["branchSummary"] if from_root else ["user", "assistant", "branchSummary"])
 
     @pytest.mark.parametrize("from_root", [False, True])
-    def test_theirs(self, store: Store, peer: Peer, from_root: bool) -> None:
+    def test_theirs(self, store: sessile.Store, peer: Peer, from_root: bool) -> None:
         """A branch made by pi in our file is the one we reopen, and continue."""
         session, ids = begin(store)
         session.close()
@@ -230,7 +245,7 @@ class TestBranches:
 @pytest.mark.mission("X9")
 class TestLeafWithoutAppend:
     @pytest.mark.parametrize("place", [0, 1, 2, None])
-    def test_pi_reopens_where_we_closed(self, store: Store, peer: Peer, place: int | None) -> None:
+    def test_pi_reopens_where_we_closed(self, store: sessile.Store, peer: Peer, place: int | None) -> None:
         """The marker below the target leads pi to the same place; Sessile continues at the target itself."""
         session, ids = begin(store)
         target = None if place is None else ids[place]
@@ -254,7 +269,7 @@ class TestLeafWithoutAppend:
         assert_agree(store, peer, session.path)
 
     @pytest.mark.parametrize("place", [1, None])
-    def test_pi_continues_there(self, store: Store, peer: Peer, place: int | None) -> None:
+    def test_pi_continues_there(self, store: sessile.Store, peer: Peer, place: int | None) -> None:
         """What pi appends after our marker hangs below it, and both see it below the target."""
         session, ids = begin(store)
         if place is None:
@@ -271,7 +286,7 @@ class TestLeafWithoutAppend:
         assert records(session.path)[-1]["parentId"] == appended.leaf_id
         assert_agree(store, peer, session.path)
 
-    def test_no_marker_when_the_leaf_is_the_last_entry(self, store: Store, peer: Peer) -> None:
+    def test_no_marker_when_the_leaf_is_the_last_entry(self, store: sessile.Store, peer: Peer) -> None:
         """An ordinary close adds nothing to the file."""
         session, ids = begin(store)
         before = contents(session.path)
@@ -281,7 +296,7 @@ class TestLeafWithoutAppend:
 
 
 class TestNames:
-    def test_last_name_of_either_side_wins(self, store: Store, peer: Peer) -> None:
+    def test_last_name_of_either_side_wins(self, store: sessile.Store, peer: Peer) -> None:
         """`session_info` carries the name both ways, and naming changes no context."""
         session, _ = begin(store)
         session.set_session_name("first, by us")
@@ -313,7 +328,7 @@ def test_vectors_read_as_pi_reads_them(peer: Peer, tmp_path: Path) -> None:
     """Where the families agree, so do pi and Sessile, over every intact v3 file of the vectors.
 
     Wanted differences, besides the members in `NOT_IN_PI`:
-    - models: the vectors hold omp-shaped `model_change` entries (`model`, `role`), of which pi reads nothing (§6.3), and
+    - models: the vectors hold omp-shaped `model_change` entries (`model`, `role`), which pi cannot read (§6.3), and
       an explicit model beats assistants only in ours (§0.1); compared where the file has no `model_change`.
     - mode, modeData, injected rules: pi has none.
     """
@@ -338,7 +353,7 @@ def test_vectors_read_as_pi_reads_them(peer: Peer, tmp_path: Path) -> None:
 
 @pytest.mark.mission("X12")
 @pytest.mark.parametrize("name", ["before-compaction", "large-v1"])
-def test_long_real_sessions_read_as_pi_reads_them(store: Store, peer: Peer, tmp_path: Path, name: str) -> None:
+def test_long_real_sessions_read_as_pi_reads_them(store: sessile.Store, peer: Peer, tmp_path: Path, name: str) -> None:
     """Two of pi's own sessions, of which pi rewrites the v1 file on opening and we leave both alone."""
     source = VECTORS / "real" / f"{name}.jsonl"
     if not source.exists():

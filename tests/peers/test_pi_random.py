@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 import pytest
 
+import sessile
 from peers.peers import Message, Peer
 from peers.samples import CWD, MODEL, assert_agree, assistant, bash, contents, tool_call, tool_result, user
-from sessile import Session, Store
 
 pytestmark = [pytest.mark.peers, pytest.mark.mission("X1")]
 
@@ -38,7 +38,7 @@ class Side(Protocol):
 class Ours:
     """Sessile through an open session."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: sessile.Session) -> None:
         self._session = session
 
     def message(self, message: Message) -> str:
@@ -123,7 +123,7 @@ class Conversation:
         self._random = random
         self._parents: dict[str, str | None] = {}
         self._models: dict[str | None, str] = {None: MODEL}
-        self._leaf: str | None = None
+        self.leaf: str | None = None
 
     def opening(self) -> list[Message]:
         """Two messages with which a session appears on disk, on either side."""
@@ -131,9 +131,9 @@ class Conversation:
 
     def appended(self, entry_id: str, model: str | None = None) -> None:
         """The leaf moved on to a new entry below it."""
-        self._parents[entry_id] = self._leaf
-        self._models[entry_id] = model or self._models[self._leaf]
-        self._leaf = entry_id
+        self._parents[entry_id] = self.leaf
+        self._models[entry_id] = model or self._models[self.leaf]
+        self.leaf = entry_id
 
     def turn(self, side: Side) -> None:
         """A few operations of one side."""
@@ -143,19 +143,19 @@ class Conversation:
 
     def go_back(self, side: Side) -> None:
         """A branch that nothing follows."""
-        self._leaf = self._place()
-        side.branch(self._leaf)
+        self.leaf = self._place()
+        side.branch(self.leaf)
 
     def _exchange(self, side: Side) -> None:
         content: str | list[Message] = self._text()
         if self._random.random() < 0.5:
             content = [{"type": "text", "text": content}]
         self.appended(side.message(user(content)))
-        self.appended(side.message(assistant(self._text(), self._models[self._leaf])))
+        self.appended(side.message(assistant(self._text(), self._models[self.leaf])))
 
     def _tool_use(self, side: Side) -> None:
         call_id = f"call_{len(self._parents)}"
-        self.appended(side.message(tool_call(call_id, self._models[self._leaf])))
+        self.appended(side.message(tool_call(call_id, self._models[self.leaf])))
         self.appended(side.message(tool_result(call_id)))
         self.appended(side.message(bash(self._text())))
 
@@ -184,8 +184,8 @@ class Conversation:
             kept = self._random.choice(path)
             self.appended(side.compaction(self._text(), kept, self._random.randrange(100_000)))
         else:
-            self._leaf = self._place()
-            self.appended(side.summary(self._leaf, self._text()))
+            self.leaf = self._place()
+            self.appended(side.summary(self.leaf, self._text()))
 
     def _branch(self, side: Side) -> None:
         self.go_back(side)
@@ -193,7 +193,7 @@ class Conversation:
 
     def _path(self) -> list[str]:
         path = []
-        at = self._leaf
+        at = self.leaf
         while at is not None:
             path.append(at)
             at = self._parents[at]
@@ -207,8 +207,8 @@ class Conversation:
 
 
 @pytest.mark.parametrize("seed", range(SESSIONS))
-def test_both_agree_after_every_turn(store: Store, peer: Peer, tmp_path: Path, seed: int) -> None:
-    """Whoever began it and whoever wrote last: contexts are equal, and no line once written changes."""
+def test_both_agree_after_every_turn(store: sessile.Store, peer: Peer, tmp_path: Path, seed: int) -> None:
+    """Whoever began it and whoever wrote last: contexts are equal and at the right leaf, and no line ever changes."""
     random = Random(seed)
     conversation = Conversation(random)
     if random.random() < 0.5:
@@ -233,4 +233,5 @@ def test_both_agree_after_every_turn(store: Store, peer: Peer, tmp_path: Path, s
         else:
             conversation.turn(Theirs(peer, path))
         assert contents(path).startswith(before)
-        assert_agree(store, peer, path)
+        theirs = assert_agree(store, peer, path)
+        assert theirs.messages == peer.context(path, conversation.leaf).messages

@@ -39,7 +39,10 @@ def _encode_exactly(value: Any) -> bytes:
     try:
         return _encode(value)
     except (UnicodeEncodeError, OverflowError):
-        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        try:
+            text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        except (TypeError, ValueError) as error:
+            raise InvalidEntry(f"the entry cannot be written as JSON: {error}") from error
         # The only characters that UTF-8 cannot hold are lone surrogates; this writes them as \udXXX.
         return text.encode("utf-8", "backslashreplace")
 
@@ -70,13 +73,28 @@ def decode(raw: bytes) -> Any:
         raise ValueError("nested too deeply") from error
 
 
+def exact_decoder() -> json.JSONDecoder:
+    """The standard library's decoder without its extensions; numbers beyond all limits are infinite, as in JavaScript."""
+    return json.JSONDecoder(parse_constant=_refuse, parse_int=_integer)
+
+
 def decode_exactly(text: str) -> Any:
     """The value of a JSON text, by the standard library and without its extensions."""
     try:
-        return json.loads(text, parse_constant=_refuse)
+        return _exact.decode(text)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
 
 
 def _refuse(constant: str) -> Any:
     raise ValueError(f"{constant} is not JSON")
+
+
+def _integer(digits: str) -> int | float:
+    try:
+        return int(digits)
+    except ValueError:
+        return float(digits)
+
+
+_exact = exact_decoder()

@@ -103,13 +103,18 @@ class Live:
     def _push(self, message: Message | None, entry: Json) -> None:
         if message is not None:
             self._messages.append(message)
-            self._sources.append(entry.get("id"))
+            source = entry.get("id")
+            self._sources.append(source if isinstance(source, str) else None)
 
     def messages(self) -> tuple[list[Message], list[str | None]]:
         """The messages and the ids of the entries that they come from."""
         if not self._edited:
             return self._messages.copy(), self._sources.copy()
-        edits = {e.get("targetId"): e.get("replacement") for e in self._kept if e.get("type") == "context_edit"}
+        edits = {
+            target: entry.get("replacement")
+            for entry in self._kept
+            if entry.get("type") == "context_edit" and isinstance(target := entry.get("targetId"), str)
+        }
         edited = [
             (_edit(message, edits[source]) if source in edits else message, source)
             for message, source in zip(self._messages, self._sources, strict=True)
@@ -184,7 +189,8 @@ def walk(
 ) -> tuple[list[Json], list[Finding]]:
     """The path from the root to `leaf`. It ends at a missing parent, or goes on at the entry that `bridge` gives."""
     path = [leaf]
-    seen = {leaf.get("id")}
+    leaf_id = leaf.get("id")
+    seen = {leaf_id} if isinstance(leaf_id, str) else set()
     findings = []
     entry = leaf
     while parent_id := entry.get("parentId"):
@@ -195,7 +201,7 @@ def walk(
         if parent is None:
             break
         if parent.get("id") in seen:
-            findings.append(Finding("cycle", -1, 0, f"the ancestors of entry {leaf.get('id')} form a circle"))
+            findings.append(Finding("cycle", -1, 0, f"the ancestors of entry {leaf_id} form a circle"))
             break
         seen.add(parent.get("id"))
         path.append(parent)

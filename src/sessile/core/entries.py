@@ -56,7 +56,7 @@ class Entry(Mapping[str, Any]):
         return len(self.body)
 
     def __hash__(self) -> int:
-        return hash(self.raw)
+        return hash(self.id)
 
     def __eq__(self, other: object) -> bool:
         return self.body == other.body if isinstance(other, Entry) else self.body == other

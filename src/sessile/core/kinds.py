@@ -190,7 +190,7 @@ def flags_of(head: Head) -> int:
     if head.type == "custom" and head.customType == LEAF_MARKER:
         return MARKER
     flags = kind_of(head.type).flags
-    if head.message is not None and head.message.role == "assistant":
+    if flags & MESSAGE and head.message is not None and head.message.role == "assistant":
         flags |= STATE
     return flags
 

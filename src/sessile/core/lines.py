@@ -12,18 +12,23 @@ open files, and holds no more than one line, whatever is fed.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
-from sessile.core.codec import decode_exactly
+from sessile.core.codec import decode_exactly, exact_decoder
 
 MAX_LINE = 48 * 1024 * 1024  # a longer line is reported, not held: memory stays bounded whatever a file holds
 
 _BOM = b"\xef\xbb\xbf"
 _BLANK = b" \t"
-_SALVAGE_TRIES = 64  # a damaged line may hold many object starts; trying each would be quadratic
+_CR = 13
+_SPACE = " \t\r"
+_SPACES = re.compile(r"[ \t\r]*")
+_SALVAGE_TRIES = 64  # starts whose failure does not say where: skipping on one by one would be quadratic
+_BRACE = re.compile(r'"(?:[^"\\]|\\.)*"|[{}]')
 
 
 class MessageHead(msgspec.Struct):
@@ -63,7 +68,7 @@ class Finding(NamedTuple):
 
 Item = Line | Finding
 
-_Piece = tuple[int, int, Head]  # the place of an entry in the text of a line
+_Piece = tuple[int, int]  # the place of an entry in the text of a line
 
 
 class _NotAnEntry(ValueError):
@@ -71,11 +76,7 @@ class _NotAnEntry(ValueError):
 
 
 _decode_head = msgspec.json.Decoder(Head).decode
-_json = json.JSONDecoder(parse_constant=lambda constant: _refuse(constant))
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is not JSON")
+_json = exact_decoder()
 
 
 class Scanner:
@@ -105,9 +106,13 @@ class Scanner:
             end = data.find(b"\n", start)
         while end >= 0:
             self.newline_bytes += 1
-            if end > start:
+            if end - start > self._limit:
+                yield self._too_long(base + start, end - start)
+            elif end > start:
                 raw = data[start:end]
                 try:
+                    if data[end - 1] == _CR:
+                        raise ValueError("the line end is not one byte")
                     head = _decode_head(raw)
                 except (msgspec.DecodeError, ValueError, RecursionError):
                     yield from self._inspect(base + start, raw, torn=False)
@@ -144,16 +149,19 @@ class Scanner:
     def _release(self, *, torn: bool) -> Iterator[Item]:
         start = self.line_start
         if self._skipping:
-            yield Finding("too_long", start, self._skipping, f"a line over the limit of {self._limit} bytes")
+            yield self._too_long(start, self._skipping)
         elif self._pending:
             yield from self._inspect(start, b"".join(self._pending), torn=torn)
         self._pending, self._pending_size, self._skipping = [], 0, 0
 
+    def _too_long(self, offset: int, length: int) -> Finding:
+        return Finding("too_long", offset, length, f"a line over the limit of {self._limit} bytes")
+
     def _inspect(self, offset: int, raw: bytes, *, torn: bool) -> Iterator[Item]:
         """Whatever can be read of a line that is not plain JSON, or may be torn."""
-        if raw.endswith(b"\r") and not torn:
-            raw = raw[:-1]
-            self.newline_bytes += 1
+        body = raw.rstrip(b"\r")
+        self.newline_bytes += len(raw) - len(body)
+        raw = body
         if raw.startswith(_BOM):
             yield Finding("bom", offset, len(_BOM), "a byte order mark")
             offset, raw = offset + len(_BOM), raw[len(_BOM) :]
@@ -197,23 +205,36 @@ def _salvage(offset: int, raw: bytes, *, torn: bool) -> Iterator[Item]:
         return
     except ValueError as error:
         problem = str(error)
-    text = _utf8(raw)
-    pieces = [] if text is None else _glued(text) or _last_object(text)
-    if text is None or not pieces:
-        code = "torn_tail" if torn else "bad_utf8" if text is None else "not_json"
+    text = raw.decode("utf-8", "surrogateescape")  # bytes that are not UTF-8 keep their places
+    pieces = _pieces(text)
+    if not pieces:
+        code = "torn_tail" if torn else "not_json" if _utf8(raw) is not None else "bad_utf8"
         yield Finding(code, offset, len(raw), "the last line is incomplete" if torn else problem)
         return
-    at = 0
-    for begin, end, head in pieces:
-        first, last = len(text[:begin].encode()), len(text[:end].encode())
-        if first > at:
-            yield Finding("not_json", offset + at, first - at, "a fragment before an entry on the same line")
-        elif first:
-            yield Finding("glued", offset + first, 0, "an entry follows another on the same line")
-        yield Line(offset + first, raw[first:last], head)
-        at = last
+    done = at = 0
+    for begin, end in pieces:
+        first = at + _bytes(text[done:begin])
+        last = first + _bytes(text[begin:end])
+        if at and not text[done:begin].strip(_SPACE):
+            yield Finding("glued", offset + at, first - at, "an entry follows another on the same line")
+        elif first > at:
+            code = _code_of(text[done:begin])
+            yield Finding(code, offset + at, first - at, "a fragment before an entry on the same line")
+        yield from _readable(offset + first, raw[first:last], read_head(raw[first:last]))
+        done, at = end, last
     if at < len(raw):
-        yield Finding("not_json", offset + at, len(raw) - at, "bytes behind an entry on the same line")
+        code = "torn_tail" if torn else _code_of(text[done:])
+        yield Finding(code, offset + at, len(raw) - at, "bytes behind an entry on the same line")
+
+
+def _code_of(fragment: str) -> str:
+    if not fragment.strip(_SPACE):
+        return "blank"
+    return "not_json" if fragment.strip("\0") else "nul_run"
+
+
+def _bytes(text: str) -> int:
+    return len(text.encode("utf-8", "surrogateescape"))
 
 
 def _readable(offset: int, raw: bytes, head: Head) -> Iterator[Item]:
@@ -229,34 +250,83 @@ def _utf8(raw: bytes) -> str | None:
         return None
 
 
-def _glued(text: str) -> list[_Piece]:
-    """The entries that follow each other from the start of the line."""
+def _pieces(text: str) -> list[_Piece]:
+    """The entries that follow each other from the start of a line, and the one that ends with it."""
     pieces: list[_Piece] = []
-    at = 0
+    whole = 0  # how many of them are entries whatever else is on the line
+    at = _past_spaces(text, 0)
     while at < len(text):
         try:
             value, end = _json.raw_decode(text, at)
-            pieces.append((at, end, _head_of(value)))
+            _head_of(value)
         except (ValueError, RecursionError):
             break
-        at = end
-    return pieces
+        pieces.append((at, end))
+        if whole == len(pieces) - 1 and _is_whole(value):
+            whole += 1
+        at = _past_spaces(text, end)
+    if at == len(text):
+        return pieces
+    # Something else is on the line. A part of a broken entry (a tool call has a type and an id as well) is no entry.
+    pieces = pieces[:whole]
+    last = _last_object(text, pieces[-1][1] if pieces else 0)
+    return [*pieces, last] if last else pieces
 
 
-def _last_object(text: str) -> list[_Piece]:
-    """The entry that ends with the line, behind a damaged start."""
-    start = 0
-    for _ in range(_SALVAGE_TRIES):
-        start = text.find('{"', start + 1)
-        if start < 0:
-            break
+def _past_spaces(text: str, at: int) -> int:
+    match = _SPACES.match(text, at)
+    return match.end() if match else at
+
+
+def _is_whole(value: Any) -> bool:
+    """Whether an object that stands beside garbage is an entry and not only a part of one."""
+    return _has_base(value) or isinstance(value.get("timestamp"), str)
+
+
+def _has_base(value: object) -> bool:
+    if not isinstance(value, dict) or not isinstance(value.get("type"), str) or not isinstance(value.get("id"), str):
+        return False
+    return "parentId" in value or value["type"] == "session"
+
+
+def _last_object(text: str, at: int) -> _Piece | None:
+    """The entry that ends with the line, behind a damaged start.
+
+    Each start is read until it fails, and the next one is sought from there: no entry can begin before the failure, except
+    in the two characters before it (a string that ends in a brace), or as the last thing inside an object that never ends.
+    """
+    whole = len(text.rstrip(_SPACE))
+    tries = _SALVAGE_TRIES
+    start = text.find('{"', at)
+    while start >= 0 and tries:
+        after = start + 1
         try:
-            head = _head_of(decode_exactly(text[start:]))
-        except ValueError:
-            continue
-        if head.id is not None:
-            return [(start, len(text), head)]
-    return []
+            value, end = _json.raw_decode(text, start)
+        except json.JSONDecodeError as error:
+            if error.pos >= whole:
+                start = _closed_by_the_end(text, start)
+                continue
+            after = max(after, error.pos - 2)
+        except (ValueError, RecursionError):
+            tries -= 1
+        else:
+            if end >= whole:
+                return (start, end) if _has_base(value) else None
+            after = max(after, end)
+        start = text.find('{"', after)
+    return None
+
+
+def _closed_by_the_end(text: str, start: int) -> int:
+    """Where the object begins that the last brace closes, in a text that ends too early."""
+    opened: list[int] = []
+    closed = -1
+    for match in _BRACE.finditer(text, start + 1):
+        if match.group() == "{":
+            opened.append(match.start())
+        elif match.group() == "}":
+            closed = opened.pop() if opened else -1
+    return closed
 
 
 def _head_of(value: object) -> Head:

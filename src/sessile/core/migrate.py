@@ -7,6 +7,7 @@ the record number, so that reading a file twice gives the same links.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from sessile.core.ids import derived_entry_id
@@ -15,9 +16,11 @@ VERSION = 3
 
 
 def version_of(header: dict[str, Any]) -> int:
-    """The version that a header states; without one it is 1."""
-    version = header.get("version")
-    return version if isinstance(version, int) and not isinstance(version, bool) else 1
+    """The version that a header states; without one it is 1. What is no number is not older than ours: nothing to migrate."""
+    version = header.get("version", 1)
+    if version is None:
+        return 1
+    return int(version) if isinstance(version, int | float) and math.isfinite(version) else VERSION
 
 
 def migrate_session_entries(entries: list[dict[str, Any]]) -> bool:
@@ -61,5 +64,5 @@ def _link_first_kept(compaction: dict[str, Any], records: list[dict[str, Any]], 
         return
     del compaction["firstKeptEntryIndex"]
     # A record further down has no id yet and stays unlinked, as in the family.
-    if index == int(index) and 0 <= index < number and records[int(index)].get("type") != "session":
+    if 0 <= index <= number and index == int(index) and records[int(index)].get("type") != "session":
         compaction["firstKeptEntryId"] = records[int(index)]["id"]

@@ -6,10 +6,11 @@ The family measures strings in UTF-16 units: an emoji counts two. Nothing here k
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 _SPACES = re.compile(r" {2,}")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ISO = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)\.(\d{3})Z")
 
 
@@ -59,7 +60,7 @@ def parse_timestamp(value: object) -> int | None:
                 moment = moment.replace(tzinfo=UTC)
     except ValueError:
         return None
-    return int((moment - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1000 + 0.5)
+    return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
 def clean_name(name: str) -> str:

@@ -48,11 +48,11 @@ class Tree:
             parent = self._number.get(node.parent_id, NOWHERE) if node.parent_id else NOWHERE
             if node.parent_id and parent == NOWHERE:
                 self._report("missing_parent", f"entry {node.id} hangs from {node.parent_id}, which is not here")
-            elif parent > number:
-                self._report("forward_parent", f"entry {node.id} comes before its parent {node.parent_id}")
-            elif parent == number or (parent != NOWHERE and node.parent_id == node.id):
+            elif parent != NOWHERE and node.parent_id == node.id:
                 self._report("cycle", f"entry {node.id} is its own parent")
                 parent = NOWHERE
+            elif parent > number:
+                self._report("forward_parent", f"entry {node.id} comes before its parent {node.parent_id}")
             parents.append(parent)
         self._cut_circles(parents)
         return parents
@@ -75,10 +75,14 @@ class Tree:
                 done[number] = 2
 
     def _skip_markers(self) -> None:
-        for number, parent in enumerate(self.parents):
+        for number in range(len(self.parents)):
+            passed = [number]
+            parent = self.parents[number]
             while parent != NOWHERE and self.nodes[parent].flags & MARKER:
+                passed.append(parent)
                 parent = self.parents[parent]
-            self.parents[number] = parent
+            for entry in passed:  # the markers too, so that a long row of them is walked once
+                self.parents[entry] = parent
 
     def number(self, entry_id: str) -> int | None:
         """The number of an entry; of duplicates the later."""

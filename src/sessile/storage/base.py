@@ -9,7 +9,11 @@ journal too.
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from sessile.core.kinds import State
+from sessile.core.lines import Finding
 
 
 class Stat(Protocol):
@@ -163,6 +167,14 @@ class Journal(Protocol):
 
     def state(self, row: Row) -> State:
         """What the path to an entry has set."""
+        ...
+
+    def labels(self) -> Iterator[Row]:
+        """The label entries, in order."""
+        ...
+
+    def title(self) -> Row | None:
+        """The last entry that names the session."""
         ...
 
     def findings(self) -> Sequence[Finding]:

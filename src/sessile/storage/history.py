@@ -2,20 +2,20 @@
 
 Rules:
 
-- The tables are those of the family (`history`, `history_fts`), so one file may be shared with xcsh and its kin. Columns
-  that others added stay. The family keeps the index by an insert trigger only; the missing ones are added on opening,
-  and the index is then rebuilt, because it may have gone stale before.
+- The tables are the family's (`history`, `history_fts`), so a file may be shared with xcsh and its kin, and columns that
+  others added stay. The family has an insert trigger only: opening adds the others and rebuilds the index, which may
+  have gone stale before.
 - `add` never waits for the disk: it queues, and a thread that lives as long as the queue writes. A failed write leaves
-  its prompts in the queue, is told in `failure`, and is tried again; `flush` and `close` return when everything is in
-  the file or raise. Reading shows queued prompts too.
-- Every use opens the file anew. Nothing is shared between threads, a deleted file is made again, and no connection is
-  left open that keeps the write-ahead log from being folded in and synced.
-- A new file is built in a private folder and renamed into place, so nobody ever opens half of one. A damaged file is
-  set aside, never deleted; what can be read of it is carried over, and `findings` tells where the old bytes are.
+  its prompts queued, is told in `failure`, and is tried again; `flush` and `close` return when everything is in the file,
+  or raise. Reading shows queued prompts too.
+- Every use opens the file anew: threads share nothing, a deleted file is made again, and the last one out folds the
+  write-ahead log into the file and syncs it.
+- A new file is built in a private folder and renamed into place, so nobody opens half of one. A damaged file is set
+  aside, never deleted; what can be read of it is carried over, and `findings` tells where the old bytes are.
 - Files are 0600 (SQLite gives its side files the mode of the main one); symbolic links and devices are refused.
 
-SQLite does its own file access, so this module does not go through the `Filesystem` seam. It never opens a live
-database by itself either: closing that descriptor would drop every lock that SQLite holds on it in this process.
+SQLite does its own file access, so nothing here goes through the `Filesystem` seam. Nor is a live database ever opened
+by other means: closing that descriptor would drop every lock that SQLite holds on it in this process.
 
 It does not know sessions, who typed a prompt, or which prompts are secret.
 """
@@ -40,8 +40,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from sessile.errors import Damaged, ReadOnly, SessileError, StorageFailure, UnsafePath, storage_failure
 
@@ -51,7 +50,8 @@ _FIRST_PAUSE, _LONGEST_PAUSE = (
     5.0,
 )  # seconds between attempts to write; the longest is the age of an unseen success
 _MOST_ENTRIES = 1000
-_MOST_PEEKS = 10  # a reader without locks looks again when the file changed meanwhile
+_MOST_PEEKS, _SHORT_PAUSE = 10, 0.002  # how often and after how long a reader without locks looks again
+_SMALLEST_PAGE = 512  # bytes; SQLite takes a shorter file for an empty one, and overwrites it
 _LARGEST_ID = 2**53  # what JavaScript can count; a damaged row with id 2**63 - 1 would end AUTOINCREMENT for ever
 _SIDES = ("-wal", "-shm", "-journal")
 
@@ -77,18 +77,16 @@ _SELECT = (
     " ORDER BY created_at DESC, id DESC LIMIT :limit"
 )
 _PREFIXES = "id IN (SELECT rowid FROM history_fts WHERE history_fts MATCH :prefixes)"
-# What LIKE '%token%' for every token means, but without its escapes, its limit of 50,000 bytes and the limit of 1000
-# terms; `lower` folds ASCII only, as LIKE does.
+# LIKE '%token%' for every token, without its escapes and its limits of 50,000 bytes and 1000 terms; `lower` folds ASCII
+# only, as LIKE does.
 _SUBSTRINGS = "NOT EXISTS (SELECT 1 FROM json_each(:tokens) WHERE instr(lower(history.prompt), lower(value)) = 0)"
 
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
-_DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
-_BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
-_ERRNO = {
-    sqlite3.SQLITE_FULL: errno.ENOSPC,
-    sqlite3.SQLITE_READONLY: errno.EACCES,
-    sqlite3.SQLITE_PERM: errno.EACCES,
-}
+_DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_UNSOUND = (*_DAMAGE, sqlite3.SQLITE_ERROR)  # a damaged schema may parse, and mean nothing
+_SUSPICIOUS = (*_UNSOUND, sqlite3.SQLITE_CONSTRAINT)  # a damaged index may claim that a prompt is already there
+_BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+_ERRNO = {sqlite3.SQLITE_FULL: errno.ENOSPC, sqlite3.SQLITE_READONLY: errno.EROFS, sqlite3.SQLITE_PERM: errno.EACCES}
 
 _Row = tuple[int | None, str, int, str | None]
 _T = TypeVar("_T")
@@ -104,6 +102,14 @@ class HistoryEntry:
     cwd: str | None
 
 
+class _Mark(NamedTuple):
+    """What changes when somebody writes a file."""
+
+    size: int
+    modified: int
+    inode: int
+
+
 class HistoryStorage:
     """The prompts in one SQLite file. With `readonly` no file is made or changed, and a missing one is empty."""
 
@@ -117,18 +123,13 @@ class HistoryStorage:
         self._writing = threading.RLock()  # one batch at a time; taken before `_state`
         self._queue: list[_Row] = []
         self._writer: threading.Thread | None = None
-        self._last: str | None = None
-        self._files()
-        if not readonly:
-            self._use(_prepare, "open the prompt history")
-            self._last = next((entry.prompt for entry in self.get_recent(1)), None)
+        self._use(_present if readonly else _prepare, "open the prompt history")
+        self._last = next((entry.prompt for entry in self.get_recent(1)), None)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def add(self, prompt: str, cwd: str | None = None) -> None:
@@ -167,7 +168,7 @@ class HistoryStorage:
 
     def get_recent(self, limit: float = 100) -> list[HistoryEntry]:
         """The newest prompts, newest first."""
-        return self._find(partial(_select, "1"), {}, limit)
+        return self._find({}, limit)
 
     def search(self, query: str, limit: float = 100) -> list[HistoryEntry]:
         """The newest prompts in which every word of `query` begins a word or is part of the text."""
@@ -175,7 +176,24 @@ class HistoryStorage:
         if not tokens:
             return []
         prefixes = " ".join('"{}"*'.format(token.replace('"', '""')) for token in tokens)
-        return self._find(_match, {"prefixes": prefixes, "tokens": json.dumps(tokens)}, limit)
+        return self._find({"prefixes": prefixes, "tokens": json.dumps(tokens)}, limit)
+
+    def _find(self, terms: dict[str, Any], limit: float) -> list[HistoryEntry]:
+        terms["limit"] = most = _clamped(limit)
+        with self._writing:
+            if self.failure is None:
+                with suppress(SessileError):  # a full disk is no reason to recall nothing: what is left waits below
+                    self.flush()
+            entries = self._use(partial(_select, terms), "read the prompt history")
+            with self._state:
+                waiting = [(_LARGEST_ID + place, *row[1:]) for place, row in enumerate(self._queue)]
+        if waiting:
+            with closing(_connect(":memory:")) as memory:
+                _prepare(memory)
+                _insert(waiting, memory)
+                entries += _select(terms, memory)
+            entries.sort(key=lambda entry: (entry.created_at, entry.id), reverse=True)
+        return entries[:most]
 
     def _start_writer(self) -> None:
         atexit.unregister(self.close)
@@ -200,48 +218,230 @@ class HistoryStorage:
                 time.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
 
-    def _find(
-        self,
-        work: Callable[[sqlite3.Connection, dict[str, Any]], list[HistoryEntry]],
-        values: dict[str, Any],
-        limit: float,
-    ) -> list[HistoryEntry]:
-        most = _clamped(limit)
-        work_here = partial(work, values=values | {"limit": most})
-        with self._writing:
-            if self.failure is None:
-                with suppress(SessileError):  # recall works on a full disk too: what is left waits below
-                    self.flush()
-            entries = self._use(work_here, "read the prompt history")
-            if self._queue:
-                with self._state:
-                    waiting = [(_LARGEST_ID + place, *row[1:]) for place, row in enumerate(self._queue)]
-                with closing(sqlite3.connect(":memory:", isolation_level=None)) as memory:
-                    _prepare(memory)
-                    _insert(waiting, memory)
-                    entries += work_here(memory)
-        return sorted(entries, key=lambda entry: (entry.created_at, entry.id), reverse=True)[:most]
-
     def _use(self, work: Callable[[sqlite3.Connection], _T], doing: str) -> _T:
-        """What `work` makes of the database; for a damaged one, of its successor."""
-        if self._readonly:
-            return self._peek(work, doing)
-        if not os.path.lexists(self._path):
-            self._renew("it was missing")
+        """What `work` makes of the database, or of the successor of a damaged one; raises typed errors only."""
         try:
-            return self._once(work, doing, "mode=rw")
-        except Damaged as damage:
-            self._renew(damage.message)
-            return self._once(work, doing, "mode=rw")
-
-    def _peek(self, work: Callable[[sqlite3.Connection], _T], doing: str) -> _T:
-        # Even with mode=ro SQLite makes -wal and -shm, unless the file is called immutable, which hides a log in use.
-        for _ in range(_MOST_PEEKS):
-            before = self._files()
-            log = before.get("-wal")
-            mode = "mode=ro&readonly_shm=1" if log and log.st_size else "mode=ro&immutable=1"
+            if self._readonly:
+                return self._peek(work)
+            if not self._is_there():
+                self._renew("it was missing or too short")
             try:
-                result = self._once(work, doing, mode)
-            except SessileError:
-                ...
-        return result
+                return self._once(work)
+            except sqlite3.DatabaseError as error:
+                if _code(error) not in _SUSPICIOUS:
+                    raise
+                self._renew(str(error))
+                return self._once(work)
+        except sqlite3.Error as error:
+            raise _typed(error, self._path, doing) from error
+        except SessileError:
+            raise
+        except OSError as error:
+            raise storage_failure(error, self._path, doing) from error
+
+    def _peek(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
+        """What `work` makes of the file as it is; no lock keeps others away, so it looks again if they changed it."""
+        for attempt in range(_MOST_PEEKS):
+            time.sleep(attempt * _SHORT_PAUSE)
+            before = self._files()
+            with suppress(sqlite3.Error):
+                result = self._once(work, looking=True)
+                if self._files() == before:
+                    return result
+        return self._once(work, looking=True)
+
+    def _once(self, work: Callable[[sqlite3.Connection], _T], *, looking: bool = False) -> _T:
+        files = self._files()
+        mode = "mode=rw"
+        if looking:
+            # Even with mode=ro SQLite makes -wal and -shm; `immutable` makes none, but overlooks a log in use.
+            mode = "mode=ro&readonly_shm=1" if "-wal" in files and files["-wal"].size else "mode=ro&immutable=1"
+            if "" not in files:
+                mode = "mode=memory"
+        try:
+            with closing(_connect(self._path, mode)) as database:
+                return work(database)
+        except UnicodeDecodeError as error:  # from an error message that quotes what should be the schema
+            raise _damage(str(error)) from error
+
+    def _files(self) -> dict[str, _Mark]:
+        """The files of the database by suffix, the main one under ""; all are plain and, if we may write, private."""
+        files = {}
+        for suffix in ("", *_SIDES):
+            with suppress(FileNotFoundError):  # side files come and go
+                status = os.lstat(self._path + suffix)
+                if not stat.S_ISREG(status.st_mode):
+                    hint = "name a plain file; symbolic links are not followed"
+                    raise UnsafePath("the prompt history is not a plain file", path=self._path + suffix, hint=hint)
+                if status.st_mode & 0o077 and not self._readonly:
+                    os.chmod(self._path + suffix, 0o600)
+                files[suffix] = _Mark(status.st_size, status.st_mtime_ns, status.st_ino)
+        return files
+
+    def _is_there(self) -> bool:
+        """There is something that SQLite may open: it drops the log of an empty file, or of one that is no database."""
+        files = self._files()
+        size = files[""].size if "" in files else -1
+        if size < _SMALLEST_PAGE or "-wal" not in files:
+            return size >= _SMALLEST_PAGE or (size == 0 and "-wal" not in files)
+        try:
+            self._once(_present, looking=True)
+        except sqlite3.Error as error:
+            return _code(error) not in _DAMAGE
+        return True
+
+    def _is_sound(self) -> bool:
+        try:
+            return self._is_there() and self._once(_examine)
+        except sqlite3.DatabaseError as error:
+            if _code(error) in _UNSOUND:
+                return False
+            raise
+
+    def _renew(self, reason: str) -> None:
+        """Put a new database in the place of one that is missing or damaged, with the prompts that can still be read."""
+        folder, name = os.path.split(self._path)
+        os.makedirs(folder, 0o700, exist_ok=True)
+        with _locked(folder) as descriptor:
+            if self._is_sound():
+                return  # another process was faster
+            with tempfile.TemporaryDirectory(prefix=f"{name}.new-", dir=folder) as workshop:
+                copy, new = os.path.join(workshop, "copy"), os.path.join(workshop, "new")
+                old = self._files()
+                for suffix in old.keys() - {"-shm"}:
+                    shutil.copyfile(self._path + suffix, copy + suffix)
+                prompts = _salvage(copy)
+                with closing(_connect(new)) as database:
+                    _prepare(database)
+                    _insert(prompts, database)
+                os.chmod(new, 0o600)
+                if old:
+                    aside = self._set_aside(old)
+                    outcome = f"{len(prompts)} prompts were carried over, the old bytes are in {aside}"
+                    self.findings += (f"{self._path} was set aside ({reason}): {outcome}",)
+                os.rename(new, self._path)
+            os.fsync(descriptor)
+
+    def _set_aside(self, old: Iterable[str]) -> str:
+        moment = int(self._clock())
+        while any(os.path.lexists(f"{self._path}.broken-{moment}{suffix}") for suffix in ("", *_SIDES)):
+            moment += 1
+        aside = f"{self._path}.broken-{moment}"
+        for suffix in sorted(old, reverse=True):  # the main file last: a log left alone would be read into the new one
+            os.rename(self._path + suffix, aside + suffix)
+        return aside
+
+
+def _connect(path: str, mode: str = "mode=rwc") -> sqlite3.Connection:
+    address = f"file:{urllib.parse.quote(os.fsencode(path))}?{mode}"
+    connection = sqlite3.connect(address, uri=True, timeout=_PATIENCE, isolation_level=None)
+    connection.text_factory = partial(str, encoding="utf-8", errors="replace")  # one bad byte must not hide the rest
+    return connection
+
+
+def _present(database: sqlite3.Connection) -> set[str]:
+    return {name for (name,) in database.execute("SELECT name FROM sqlite_schema")}
+
+
+def _prepare(database: sqlite3.Connection) -> None:
+    """Check the database and add what it lacks; a complete one is only read, so opening it waits for nobody."""
+    _check(database, "quick_check")
+    database.execute("PRAGMA journal_mode = WAL")
+    if _SCHEMA.keys() <= _present(database):
+        return
+    database.execute("BEGIN IMMEDIATE")
+    present = _present(database)
+    for name, statement in _SCHEMA.items():
+        if name not in present:
+            database.execute(statement)
+    database.execute("INSERT INTO history_fts(history_fts) VALUES ('rebuild')")
+    database.execute("COMMIT")
+
+
+def _examine(database: sqlite3.Connection) -> bool:
+    """The thorough form of the check, for a database under suspicion; of one that is not the family's, only the form."""
+    _check(database, "integrity_check")
+    if any(name.startswith("history_fts") for name in _present(database)):
+        database.execute("INSERT INTO history_fts(history_fts, rank) VALUES ('integrity-check', 1)")
+        database.execute("BEGIN IMMEDIATE")
+        database.execute(_INSERT, (None, "trial", 0, None))
+        database.execute("ROLLBACK")
+    return True
+
+
+def _check(database: sqlite3.Connection, check: str) -> None:
+    (verdict,) = database.execute(f"PRAGMA {check}(1)").fetchone()
+    if verdict != "ok":
+        raise _damage(verdict)
+
+
+def _damage(reason: str) -> sqlite3.DatabaseError:
+    error = sqlite3.DatabaseError(reason)
+    error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+    return error
+
+
+def _insert(rows: Iterable[_Row], database: sqlite3.Connection) -> None:
+    database.execute("PRAGMA synchronous = NORMAL")
+    database.execute("BEGIN IMMEDIATE")
+    database.executemany(_INSERT, rows)
+    database.execute("COMMIT")
+
+
+def _select(terms: dict[str, Any], database: sqlite3.Connection) -> list[HistoryEntry]:
+    present = _present(database)
+    if "history" not in present:
+        return []
+    where = "1"
+    if "tokens" in terms:
+        where = f"{_PREFIXES} OR {_SUBSTRINGS}" if "history_fts" in present else _SUBSTRINGS
+    return [HistoryEntry(*row) for row in database.execute(_SELECT.format(where=where), terms)]
+
+
+def _salvage(path: str) -> list[_Row]:
+    """The rows of a damaged database, from both ends up to the damage: a walk stops at the first bad page."""
+    rows: dict[int, _Row] = {}
+    for order in ("ASC", "DESC"):
+        with suppress(sqlite3.Error, UnicodeDecodeError), closing(_connect(path)) as database:
+            database.execute("PRAGMA writable_schema = ON")  # else SQLite refuses a file that is shorter than it says
+            query = f"SELECT id, prompt, created_at, cwd FROM history NOT INDEXED ORDER BY id {order}"
+            for row in database.execute(query):
+                if tuple(map(type, row[:3])) == (int, str, int) and 0 < row[0] < _LARGEST_ID:
+                    rows[row[0]] = (*row[:3], row[3] if isinstance(row[3], str) else None)
+    return [rows[place] for place in sorted(rows)]
+
+
+def _code(error: sqlite3.Error) -> int:
+    return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+
+
+def _typed(error: sqlite3.Error, path: str, doing: str) -> SessileError:
+    if _code(error) in _DAMAGE:
+        hint = "open it for writing: it is set aside, and what can be read of it is carried over"
+        return Damaged(f"the prompt history is damaged: {error}", path=path, hint=hint)
+    if _code(error) in _BUSY:
+        hint = "another process keeps the history locked; nothing was lost, try again when it is done"
+        return StorageFailure(f"could not {doing}: {error}", path=path, hint=hint, code=errno.EAGAIN)
+    return storage_failure(OSError(_ERRNO.get(_code(error), errno.EIO), str(error)), path, doing)
+
+
+@contextmanager
+def _locked(folder: str) -> Iterator[int]:
+    """Alone among those who renew a database in this folder."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _storable(text: str) -> str:
+    """SQLite ends a text at NUL in places, and UTF-8 has no lone surrogates: both become U+FFFD."""
+    return _UNSTORABLE.sub("\ufffd", text)
+
+
+def _clamped(limit: float) -> int:
+    if isinstance(limit, float) and not math.isfinite(limit):
+        return 0
+    return max(0, min(math.floor(limit), _MOST_ENTRIES))

@@ -1,11 +1,11 @@
 """A file system in memory: what in-memory sessions and most tests stand on.
 
-Rules: it answers as Linux answers, with the same error numbers, wherever `Filesystem` lets one see the difference. Numbers
-of descriptors and inodes are never used twice, so that a stale one is noticed. Time is a counter unless a clock is given,
-so that a run can be repeated exactly. One lock guards everything: any thread may call any method.
+Rules: it answers as Linux answers, with the same error numbers, wherever `Filesystem` lets one see the difference.
+Numbers of descriptors and inodes are never used twice, so that a stale one is noticed. Time is a counter unless a clock
+is given, so that a run can be repeated exactly. One lock guards everything: any thread may call any method.
 
 It does not know symbolic links, permissions or relative paths, nor what a power cut would leave of it: that is
-`sessile.testing.crashes`, which watches `_store`, `_resize`, `_rebind` and `_settle`, the four places where anything changes.
+`sessile.testing.crashes`, which watches the four places where anything changes.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """What a kill or a power cut may leave behind: a memory file system that can crash.
 
 Rules:
-- What was synced survives, content by `sync` and names by `sync_directory`; a file survives only if its name and those of
-  the folders above it do.
-- What was not synced survives as far as the `CrashModel` pleases, chosen by the caller's random generator alone, so that
-  every state can be had again from its seed.
+- What was synced survives, content by `sync` and names by `sync_directory`; a file survives only if its name and those
+  of the folders above it do.
+- What was not synced survives as far as the `CrashModel` pleases, chosen by the caller's random generator alone, so
+  that every state can be had again from its seed.
 - A rename is atomic, in one folder or between two. Syncing either folder makes it durable, along with what it needs:
   the earlier changes of the same names, and the names of the folders that it moves something into. Removing a folder
   needs every change that emptied it. So nothing that is only moved can vanish.
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import copy
 import enum
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -39,8 +40,8 @@ class CrashModel(enum.Enum):
     unsynced name changes: ext4 with `data=ordered`."""
 
     WEAK = "weak"
-    """Of each file any of the sectors or pages written since the last sync; what is missing in between reads as zeros, and a
-    file may have grown without any of its new content. Names as in `ORDERED`."""
+    """Of each file any of the sectors or pages written since the last sync; what is missing in between reads as zeros,
+    and a file may have grown without any of its new content. Names as in `ORDERED`."""
 
     ADVERSARIAL = "adversarial"
     """As `WEAK`; moreover a lost piece may hold garbage from any byte on, and changes of different names survive in any
@@ -72,14 +73,15 @@ class _History:
 
 
 class _Renaming(NamedTuple):
-    """An unsynced change of names, atomic, and the numbers of the earlier ones that cannot be missing if it survives."""
+    """An unsynced change of names, atomic, and the numbers of the earlier ones without which it cannot survive."""
 
     number: int
     bindings: tuple[Binding, ...]
     needs: frozenset[int]
 
-    def concerns(self, folder: FolderNode) -> bool:
-        return any(binding.folder is folder for binding in self.bindings)
+    @property
+    def folders(self) -> list[FolderNode]:
+        return list(dict.fromkeys(binding.folder for binding in self.bindings))
 
 
 class CrashableFilesystem(MemoryFilesystem):
@@ -146,7 +148,7 @@ class CrashableFilesystem(MemoryFilesystem):
             return
         settled: set[int] = set()
         for renaming in reversed(self._renamings):
-            if renaming.concerns(node) or renaming.number in settled:
+            if node in renaming.folders or renaming.number in settled:
                 settled |= {renaming.number, *renaming.needs}
         for renaming in self._renamings:
             if renaming.number in settled:
@@ -154,6 +156,7 @@ class CrashableFilesystem(MemoryFilesystem):
         self._renamings = [renaming for renaming in self._renamings if renaming.number not in settled]
 
     def _needs(self, bindings: tuple[Binding, ...]) -> frozenset[int]:
+        """The unsynced renamings of the same names, in folders that go away, and of folders that are moved into."""
         slots = {(binding.folder, binding.name) for binding in bindings}
         removed = {binding.folder.names.get(binding.name) for binding in bindings}
         removed -= {binding.node for binding in bindings}
@@ -182,18 +185,19 @@ class CrashableFilesystem(MemoryFilesystem):
     def _adopt(self, root: FolderNode, names: Names, content_of: Callable[[FileNode], bytearray]) -> None:
         """Take over all that can be reached from `root`, as durable."""
         self._root = FolderNode(root.number, root.modified, links=1)
-        adopted: dict[Node, Node] = {root: self._root}
+        files: dict[FileNode, FileNode] = {}
         folders = [(root, self._root)]
         for original, folder in folders:
             for name, node in names[original].items():
-                twin = adopted.get(node)
+                twin: Node
                 if isinstance(node, FolderNode):
                     twin = FolderNode(node.number, node.modified, parent=folder)
                     folders.append((node, twin))
-                elif twin is None:
-                    twin = FileNode(node.number, node.modified, content_of(node))
+                elif node in files:
+                    twin = files[node]
+                else:
+                    twin = files[node] = FileNode(node.number, node.modified, content_of(node))
                     self._histories[twin].durable = bytearray(twin.content)
-                adopted[node] = twin
                 twin.links += 1
                 folder.names[name] = twin
             self._durable_names[folder] = dict(folder.names)
@@ -216,26 +220,23 @@ def _replay(change: Change, content: bytearray) -> None:
 
 def _surviving_renamings(renamings: list[_Renaming], rng: Random, model: CrashModel) -> Iterator[_Renaming]:
     """A choice that lacks nothing which it needs; of each folder a prefix, unless the model is adversarial."""
-    left: dict[FolderNode, int] = {}
+    numbers: defaultdict[FolderNode, list[float]] = defaultdict(list)
     for renaming in renamings:
-        for folder in {binding.folder: None for binding in renaming.bindings}:
-            left[folder] = left.get(folder, 0) + 1
-    left = {folder: rng.randint(0, number) for folder, number in left.items()}
+        for folder in renaming.folders:
+            numbers[folder].append(renaming.number)
+    ends = {folder: rng.choice([*choices, math.inf]) for folder, choices in numbers.items()}
     odds = _odds(rng)
     lost: set[int] = set()
     for renaming in renamings:
-        folders = {binding.folder: None for binding in renaming.bindings}
         if model is CrashModel.ADVERSARIAL:
             survives = rng.random() < odds
         else:
-            survives = all(left[folder] for folder in folders)
+            survives = all(renaming.number < ends[folder] for folder in renaming.folders)
         if survives and lost.isdisjoint(renaming.needs):
-            for folder in folders:
-                left[folder] -= 1
             yield renaming
         else:
             lost.add(renaming.number)
-            left.update(dict.fromkeys(folders, 0))
+            ends.update(dict.fromkeys(renaming.folders, renaming.number))
 
 
 def _surviving_content(history: _History, rng: Random, model: CrashModel) -> bytearray:

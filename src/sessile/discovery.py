@@ -1,0 +1,193 @@
+"""What can be told of session files without opening them as sessions.
+
+Listings read the first bytes of a file, and more only if its header is longer; what that cannot tell is unknown, never
+zero. Whole files are read only when asked for.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from sessile.core.codec import decode
+from sessile.core.lines import Line, Scanner
+from sessile.core.text import clean_name, parse_timestamp
+from sessile.storage.base import Filesystem
+from sessile.storage.filesystem import PosixFilesystem
+from sessile.storage.layout import session_files
+
+PREFIX = 4096
+MAX_HEADER = 1 << 20  # a header may hold a long title or many folders; pi reads as far
+NO_MESSAGES = "(no messages)"
+
+
+@dataclass(frozen=True)
+class SessionInfo:
+    """What a listing knows of a session; `None` is unknown."""
+
+    path: str
+    id: str
+    cwd: str
+    title: str | None
+    parent_session_path: str | None
+    created: datetime | None
+    modified: datetime
+    size: int
+    first_message: str | None
+    message_count: int | None = None
+    all_messages_text: str | None = None
+
+
+@dataclass(frozen=True)
+class RecentSession:
+    """One line of a welcome screen."""
+
+    path: str
+    name: str
+    time_ago: str
+    modified: datetime
+
+
+def find_session_files(fs: Filesystem, folder: str) -> list[str]:
+    """The session files in a folder; none if there is no folder."""
+    try:
+        names = fs.names(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return [f"{folder}/{name}" for name in session_files(names)]
+
+
+def describe(fs: Filesystem, path: str, *, full: bool = False) -> SessionInfo | None:
+    """What a session file says of itself; `None` if it is no session or cannot be read."""
+    try:
+        fd = fs.open(path, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        stat = fs.fstat(fd)
+        records = _records(fs, fd, stat.st_size, full)
+    except OSError:
+        return None
+    finally:
+        fs.close(fd)
+    slot = records.pop(0) if records and records[0]["type"] == "title" and "id" not in records[0] else {}
+    if not records or records[0]["type"] != "session" or not isinstance(records[0].get("id"), str):
+        return None
+    header, entries = records[0], records[1:]
+    complete = full or stat.st_size <= PREFIX
+    texts = [text for entry in entries if (text := _spoken(entry))]
+    first = next((text for entry in entries if _role(entry) == "user" and (text := _spoken(entry))), None)
+    return SessionInfo(
+        path=path,
+        id=header["id"],
+        cwd=_string(header.get("cwd")) or "",
+        title=_title(header, slot, entries),
+        parent_session_path=_string(header.get("parentSession")),
+        created=_moment(parse_timestamp(header.get("timestamp"))),
+        modified=datetime.fromtimestamp(stat.st_mtime_ns / 1e9, UTC),
+        size=stat.st_size,
+        first_message=first or (NO_MESSAGES if complete else None),
+        message_count=sum(entry["type"] == "message" for entry in entries) if complete else None,
+        all_messages_text=" ".join(texts) if complete else None,
+    )
+
+
+def _records(fs: Filesystem, fd: int, size: int, full: bool) -> list[dict[str, Any]]:
+    """The decoded lines of the prefix that holds the header, or of the whole file."""
+    scanner = Scanner()
+    records: list[dict[str, Any]] = []
+    while scanner.offset < size:
+        chunk = fs.read(fd, MAX_HEADER if full else PREFIX, scanner.offset)
+        if not chunk:
+            break
+        records += [decode(item.raw) for item in scanner.feed(chunk) if isinstance(item, Line)]
+        has_header = any(record["type"] == "session" for record in records)
+        if not full and (has_header or scanner.offset >= MAX_HEADER):
+            break
+    if scanner.offset >= size:
+        records += [decode(item.raw) for item in scanner.finish() if isinstance(item, Line)]
+    return records
+
+
+def _title(header: dict[str, Any], slot: dict[str, Any], entries: Iterable[dict[str, Any]]) -> str | None:
+    title = _string(slot.get("title")) if slot else _string(header.get("title"))
+    summary = None
+    for entry in entries:
+        if entry["type"] == "session_info":
+            title = _string(entry.get("name"))
+        elif entry["type"] == "title_change":
+            title = _string(entry.get("title"))
+        elif entry["type"] == "compaction":
+            summary = _string(entry.get("shortSummary")) or summary
+    return title or summary or None
+
+
+def _role(entry: dict[str, Any]) -> str | None:
+    message = entry.get("message")
+    return _string(message.get("role")) if isinstance(message, dict) else None
+
+
+def _spoken(entry: dict[str, Any]) -> str:
+    """The text of a user's or assistant's message."""
+    if _role(entry) not in ("user", "assistant"):
+        return ""
+    content = entry["message"].get("content")
+    if isinstance(content, str):
+        return content.strip()
+    blocks = content if isinstance(content, list) else []
+    texts = (block.get("text") for block in blocks if isinstance(block, dict) and block.get("type") == "text")
+    return " ".join(text for text in texts if isinstance(text, str)).strip()
+
+
+def _string(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _moment(milliseconds: int | None) -> datetime | None:
+    return None if milliseconds is None else datetime.fromtimestamp(milliseconds / 1000, UTC)
+
+
+def newest_session(fs: Filesystem, folder: str) -> str | None:
+    """The session file in a folder that was changed last."""
+    infos = (describe(fs, path) for path in find_session_files(fs, folder))
+    newest = max((info for info in infos if info is not None), key=lambda info: info.modified, default=None)
+    return None if newest is None else newest.path
+
+
+def find_most_recent_session(session_dir: str | os.PathLike[str]) -> str | None:
+    """The session file in a folder that was changed last."""
+    return newest_session(PosixFilesystem(), os.path.abspath(session_dir))
+
+
+def get_recent_sessions(session_dir: str | os.PathLike[str], limit: int = 3) -> list[RecentSession]:
+    """The sessions of a folder that were changed last, with a short name and their age."""
+    fs = PosixFilesystem()
+    infos = [describe(fs, path) for path in find_session_files(fs, os.path.abspath(session_dir))]
+    found = sorted((info for info in infos if info is not None), key=lambda info: info.modified, reverse=True)
+    now = datetime.fromtimestamp(time.time(), UTC)
+    return [RecentSession(i.path, _short_name(i), age(i.modified, now), i.modified) for i in found[:limit]]
+
+
+def _short_name(info: SessionInfo) -> str:
+    said = info.first_message if info.first_message != NO_MESSAGES else None
+    name = clean_name((info.title or said or info.id or posixpath.basename(info.path)).strip().split("\n")[0])
+    return name if len(name) <= 40 else name[:39] + "…"
+
+
+def age(moment: datetime, now: datetime) -> str:
+    """How long ago something was, in words."""
+    minutes = int((now - moment).total_seconds() // 60)
+    if minutes < 1:
+        return "just now"
+    if minutes < 60:
+        return f"{minutes}m ago"
+    if minutes < 24 * 60:
+        return f"{minutes // 60}h ago"
+    if minutes < 7 * 24 * 60:
+        return f"{minutes // (24 * 60)}d ago"
+    return f"{moment:%Y-%m-%d}"

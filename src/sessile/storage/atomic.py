@@ -1,0 +1,114 @@
+"""Files that appear whole or not at all, and folders that stay.
+
+A replaced file is the old one or the new one, whole, whatever happens: temp → sync → rename → sync of the folder. Temps
+never end in `.jsonl`, because the family lists every such name.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import secrets
+import stat
+from collections.abc import Iterable
+
+from sessile.errors import UnsafePath, storage_failure
+from sessile.storage.base import Filesystem
+
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
+
+
+def exists(fs: Filesystem, path: str) -> bool:
+    """Whether there is anything of that name."""
+    try:
+        fs.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise storage_failure(error, path, "look at a file") from error
+    return True
+
+
+def is_folder(fs: Filesystem, path: str) -> bool:
+    """Whether a name is a folder itself, not a link to one."""
+    return stat.S_ISDIR(fs.lstat(path).st_mode)
+
+
+def is_plain(fs: Filesystem, path: str) -> bool:
+    """Whether a name is an ordinary file itself."""
+    return stat.S_ISREG(fs.lstat(path).st_mode)
+
+
+def make_folders(fs: Filesystem, path: str) -> None:
+    """Make a folder and its parents; their names are durable when this returns."""
+    missing = []
+    while not exists(fs, path):
+        missing.append(path)
+        path = posixpath.dirname(path)
+    try:
+        if not stat.S_ISDIR(fs.lstat(path).st_mode) and missing:
+            raise UnsafePath("a folder is needed where a file or a link is", path=path)
+        for folder in reversed(missing):
+            try:
+                fs.mkdir(folder)
+            except FileExistsError:
+                continue  # another process was faster
+            fs.sync_directory(posixpath.dirname(folder))
+    except OSError as error:
+        if isinstance(error, UnsafePath):
+            raise
+        raise storage_failure(error, path, "make a folder") from error
+
+
+def write_all(fs: Filesystem, fd: int, data: bytes) -> None:
+    """Write all of `data`, going on after short writes."""
+    view = memoryview(data)
+    while view:
+        view = view[fs.write(fd, bytes(view) if len(view) < len(data) else data) :]
+
+
+def write_new(fs: Filesystem, path: str, chunks: Iterable[bytes], *, durable: bool = True) -> None:
+    """Create a file with this content; it must not exist. A failed one is removed."""
+    fd = fs.open(path, _NEW)
+    try:
+        try:
+            for chunk in chunks:
+                write_all(fs, fd, chunk)
+            if durable:
+                fs.sync(fd)
+        finally:
+            fs.close(fd)
+    except BaseException:
+        fs.unlink(path)
+        raise
+
+
+def temp_beside(path: str) -> str:
+    """A name for a temporary file in the same folder."""
+    return f"{posixpath.dirname(path)}/.{posixpath.basename(path)}.{secrets.token_hex(6)}.tmp"
+
+
+def replace(fs: Filesystem, path: str, chunks: Iterable[bytes], *, durable: bool = True) -> None:
+    """Put a file with this content in place of whatever has the name."""
+    temp = temp_beside(path)
+    try:
+        write_new(fs, temp, chunks, durable=durable)
+        fs.rename(temp, path)
+        if durable:
+            fs.sync_directory(posixpath.dirname(path))
+    except OSError as error:
+        raise storage_failure(error, path, "replace a file") from error
+
+
+def read_all(fs: Filesystem, path: str) -> bytes:
+    """The content of a file."""
+    fd = fs.open(path, os.O_RDONLY)
+    try:
+        chunks = []
+        offset = 0
+        while chunk := fs.read(fd, 1 << 20, offset):
+            chunks.append(chunk)
+            offset += len(chunk)
+        return b"".join(chunks)
+    finally:
+        fs.close(fd)

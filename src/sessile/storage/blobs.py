@@ -1,0 +1,65 @@
+"""Large content by its hash: a folder with one file a blob.
+
+A blob appears whole or not at all, and is durable before the line that names it is written. Its content is checked
+against its name whenever it is read, so that damage is noticed and nothing but a hash can name a file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import NamedTuple
+
+from sessile.core.large import blob_ref
+from sessile.errors import InvalidId, storage_failure
+from sessile.storage import atomic
+from sessile.storage.base import Filesystem
+from sessile.storage.filesystem import PosixFilesystem
+
+_HASH = re.compile(r"[0-9a-f]{64}")
+
+
+class Blob(NamedTuple):
+    """A stored blob: its hash, its file, and how entries refer to it."""
+
+    hash: str
+    path: str
+    ref: str
+
+
+class BlobStore:
+    """The blobs of one folder."""
+
+    def __init__(self, folder: str, fs: Filesystem | None = None) -> None:
+        self.folder = folder
+        self._fs = fs if fs is not None else PosixFilesystem()
+
+    def path(self, digest: str) -> str:
+        """The file of a blob."""
+        if not _HASH.fullmatch(digest):
+            raise InvalidId(f"{digest[:80]!r} is not the hash of a blob", hint="a hash is 64 hexadecimal digits")
+        return f"{self.folder}/{digest}"
+
+    def put(self, data: bytes) -> Blob:
+        """Store bytes; they are durable when this returns. Storing them again changes nothing."""
+        digest = hashlib.sha256(data).hexdigest()
+        path = self.path(digest)
+        if self.get(digest) is None:
+            atomic.make_folders(self._fs, self.folder)
+            atomic.replace(self._fs, path, (data,))
+        return Blob(digest, path, blob_ref(digest))
+
+    def get(self, digest: str) -> bytes | None:
+        """The bytes of a blob; `None` if they are missing or are not what the hash says."""
+        path = self.path(digest)
+        try:
+            data = atomic.read_all(self._fs, path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise storage_failure(error, path, "read a blob") from error
+        return data if hashlib.sha256(data).hexdigest() == digest else None
+
+    def has(self, digest: str) -> bool:
+        """Whether there is a file for that hash."""
+        return atomic.exists(self._fs, self.path(digest))

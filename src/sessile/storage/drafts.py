@@ -1,0 +1,58 @@
+"""Drafts: sessions that no assistant has answered yet.
+
+A draft is a journal under a name that no listing shows. It stays locked as long as its session lives, so one whose lock
+can be taken was left behind by a crash or a closed session.
+"""
+
+from __future__ import annotations
+
+import posixpath
+
+from sessile.core.kinds import TALK
+from sessile.errors import SessileError
+from sessile.storage import atomic
+from sessile.storage.base import Filesystem
+from sessile.storage.journal import FileJournal
+from sessile.storage.layout import DRAFT, JOURNAL
+
+
+def draft_path(path: str) -> str:
+    """The name of a session's draft."""
+    return path.removesuffix(JOURNAL) + DRAFT
+
+
+def published_path(path: str) -> str:
+    """The name that a draft gets when it is published."""
+    return path.removesuffix(DRAFT) + JOURNAL
+
+
+def publish(journal: FileJournal) -> None:
+    """Show a draft in listings: give it its final name, and its lock back."""
+    journal.flush()
+    journal.rename(published_path(journal.path))
+    journal.release()
+
+
+def recover(fs: Filesystem, folder: str) -> list[str]:
+    """Publish the drafts in a folder that nobody holds and in which somebody said something; gives their paths."""
+    try:
+        names = [name for name in fs.names(folder) if name.endswith(DRAFT)]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    recovered = []
+    for name in names:
+        path = posixpath.join(folder, name)
+        try:
+            journal = FileJournal(fs, path, patience=0)
+        except SessileError:
+            continue  # the header was never finished, so nothing was acknowledged
+        try:
+            journal.hold()
+            if any(row.flags & TALK for row in journal.rows()) and not atomic.exists(fs, published_path(path)):
+                publish(journal)
+                recovered.append(journal.path)
+        except SessileError:
+            continue  # its owner lives, or the folder cannot be written: it stays what it is
+        finally:
+            journal.close()
+    return recovered

@@ -1,0 +1,152 @@
+"""Where things lie: the folders of a store, names of files, homes of the family, ids of terminals.
+
+    <root>/sessions/--<cwd>--/<timestamp>_<session id>.jsonl     beside it, without `.jsonl`, the artifacts folder
+    <root>/blobs/<sha256>    <root>/terminal-sessions/<terminal>    <root>/history.db
+    <root>/originals/    <root>/trash/    <root>/cache/
+
+Names are computed here and nowhere else. Nothing is created or read, no environment is looked at: it is an argument.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import posixpath
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sessile.core.ids import check_session_id
+from sessile.errors import Invalid, InvalidId
+
+JOURNAL = ".jsonl"
+DRAFT = ".draft"  # must not end in .jsonl: the family lists every such name, dot files too
+
+_SEPARATORS = re.compile(r"[/\\:]")
+_MAX_NAME = 255
+_TERMINALS = (
+    ("KITTY_WINDOW_ID", "kitty"),
+    ("TMUX_PANE", "tmux"),
+    ("TERM_SESSION_ID", "apple"),
+    ("WT_SESSION", "wt"),
+)
+_UNSAFE = re.compile(r"[^A-Za-z0-9._%-]")
+
+
+def encode_cwd(cwd: str) -> str:
+    """The name of the folder that holds the sessions of a project."""
+    if "\0" in cwd or not cwd:
+        raise InvalidId(f"{cwd!r} cannot be a working directory")
+    relative = cwd[1:] if cwd[0] in "/\\" else cwd
+    name = f"--{_SEPARATORS.sub('-', relative)}--"
+    encoded = name.encode("utf-8", "surrogateescape")
+    if len(encoded) > _MAX_NAME:
+        # The family fails on such a folder; the hash keeps two long paths apart.
+        start = encoded[:200].decode("utf-8", "ignore")
+        name = f"{start}-{hashlib.sha256(encoded).hexdigest()[:16]}--"
+    return name
+
+
+def folder_names(cwd: str, home: str | None, temp: str | None) -> list[str]:
+    """Every name under which members of the family keep the sessions of a project, ours first."""
+    names = [encode_cwd(cwd)]
+    for base, prefix in ((home, "-"), (temp, "-tmp")):
+        if base is None:
+            continue
+        if cwd == base:
+            names.append(prefix)
+        elif cwd.startswith(base.rstrip("/") + "/"):
+            relative = _SEPARATORS.sub("-", cwd[len(base.rstrip("/")) + 1 :])
+            names.append(f"{prefix.rstrip('-')}-{relative}")
+    return names
+
+
+def file_name(timestamp: str, session_id: str) -> str:
+    """The name of a session file from the header's timestamp and id."""
+    stamp = timestamp.replace(":", "-").replace(".", "-")
+    return f"{stamp}_{check_session_id(session_id)}{JOURNAL}"
+
+
+def artifacts_of(path: str) -> str:
+    """The folder that holds what tools and sub-agents of a session spilled."""
+    return path.removesuffix(JOURNAL).removesuffix(DRAFT) if path.endswith((JOURNAL, DRAFT)) else path + ".artifacts"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The paths below one root."""
+
+    root: str
+    cache: str
+
+    def __post_init__(self) -> None:
+        if not posixpath.isabs(self.root):
+            raise Invalid(f"the root must be an absolute path, not {self.root!r}")
+
+    @property
+    def sessions(self) -> str:
+        return f"{self.root}/sessions"
+
+    @property
+    def blobs(self) -> str:
+        return f"{self.root}/blobs"
+
+    @property
+    def trash(self) -> str:
+        return f"{self.root}/trash"
+
+    @property
+    def originals(self) -> str:
+        return f"{self.root}/originals"
+
+    @property
+    def history(self) -> str:
+        return f"{self.root}/history.db"
+
+    def folder(self, cwd: str) -> str:
+        return f"{self.sessions}/{encode_cwd(cwd)}"
+
+    def breadcrumb(self, terminal: str) -> str:
+        return f"{self.root}/terminal-sessions/{_UNSAFE.sub('-', terminal).lstrip('.') or '-'}"
+
+    def index(self, path: str) -> str:
+        """The cache file for the index of a journal."""
+        digest = hashlib.sha256(path.encode("utf-8", "surrogateescape")).hexdigest()
+        return f"{self.cache}/index/{digest[:2]}/{digest[2:32]}"
+
+    def owns(self, path: str) -> bool:
+        """Whether a path lies below our own sessions folder."""
+        return posixpath.normpath(path).startswith(self.sessions + "/")
+
+
+def root_of(path: str) -> str | None:
+    """The root that a session file belongs to, by its place in the family's layout."""
+    folder = posixpath.dirname(posixpath.dirname(path))
+    return posixpath.dirname(folder) if posixpath.basename(folder) == "sessions" else None
+
+
+def family_homes(home: str, environ: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Where members of the family keep their sessions: name and root, whether they exist or not."""
+    homes = []
+    config = environ.get("PI_CONFIG_DIR")
+    for name in ("pi", "omp", "xcsh"):
+        homes.append((name, f"{home}/{config or '.' + name}/agent"))
+        data = environ.get("XDG_DATA_HOME") or f"{home}/.local/share"
+        if name != "pi":
+            homes.append((name, f"{data}/{name}"))
+    override = environ.get("PI_CODING_AGENT_DIR")
+    if override:
+        homes.insert(0, ("pi", posixpath.expanduser(override)))
+    return list(dict.fromkeys(homes))
+
+
+def terminal_id(environ: Mapping[str, str], tty: str | None) -> str | None:
+    """A name for the terminal that a process runs in, from its tty device or its environment."""
+    if tty and tty.startswith("/dev/"):
+        return tty.removeprefix("/dev/").replace("/", "-")
+    found = (f"{prefix}-{environ[name]}" for name, prefix in _TERMINALS if environ.get(name))
+    return next(found, None)
+
+
+def session_files(names: Sequence[str]) -> list[str]:
+    """The names in a folder that are session files."""
+    return [name for name in names if name.endswith(JOURNAL) and not name.startswith(".")]

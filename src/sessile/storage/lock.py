@@ -1,0 +1,34 @@
+"""Waiting for a file's lock.
+
+The lock is `flock` on the journal's own descriptor: the kernel frees it when its holder dies, so there are no pid files
+and nothing can go stale. It is polled, because a blocking `flock` cannot be given a deadline.
+"""
+
+from __future__ import annotations
+
+import time
+
+from sessile.errors import SessionBusy
+from sessile.storage.base import Filesystem
+
+_FIRST_PAUSE = 0.00005  # an append holds the lock for about ten microseconds
+_LONGEST_PAUSE = 0.005
+
+
+def acquire(fs: Filesystem, fd: int, path: str, patience: float) -> None:
+    """Take the lock, waiting `patience` seconds at most."""
+    if fs.lock(fd):
+        return
+    deadline = time.monotonic() + patience
+    pause = _FIRST_PAUSE
+    while not fs.lock(fd):
+        if time.monotonic() >= deadline:
+            holder = fs.lock_holder(fd)
+            who = f"process {holder}" if holder else "another process"
+            raise SessionBusy(
+                f"{who} has held the session's lock for over {patience:g} s",
+                path=path,
+                hint="wait until it is done, or end it if it hangs; the lock goes with it",
+            )
+        time.sleep(pause)
+        pause = min(pause * 1.5, _LONGEST_PAUSE)

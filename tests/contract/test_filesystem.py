@@ -1,0 +1,55 @@
+"""Every file system keeps the numbered behaviours of `FilesystemContract`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sessile.storage.base import Filesystem
+from sessile.storage.filesystem import PosixFilesystem
+from sessile.storage.memory import MemoryFilesystem
+from sessile.testing.crashes import CrashableFilesystem
+from sessile.testing.faults import FaultyFilesystem
+from sessile.testing.filesystem_contract import FilesystemContract
+
+
+class TestPosixFilesystem(FilesystemContract):
+    """The files of this machine."""
+
+    @pytest.fixture
+    def filesystem(self) -> Filesystem:
+        return PosixFilesystem()
+
+    @pytest.fixture
+    def root(self, tmp_path: Path) -> str:
+        return str(tmp_path)
+
+
+class TestMemoryFilesystem(FilesystemContract):
+    """The files of an in-memory session."""
+
+    @pytest.fixture
+    def filesystem(self) -> Filesystem:
+        return MemoryFilesystem()
+
+    @pytest.fixture
+    def root(self, filesystem: Filesystem) -> str:
+        filesystem.mkdir("/root")
+        return "/root"
+
+
+class TestCrashableFilesystem(TestMemoryFilesystem):
+    """The files of a crash test."""
+
+    @pytest.fixture
+    def filesystem(self) -> Filesystem:
+        return CrashableFilesystem()
+
+
+class TestFaultyFilesystemWithoutFaults(TestMemoryFilesystem):
+    """A fault injector with an empty plan cannot be told from what is inside."""
+
+    @pytest.fixture
+    def filesystem(self) -> Filesystem:
+        return FaultyFilesystem(MemoryFilesystem())
