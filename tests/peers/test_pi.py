@@ -60,6 +60,7 @@ class TestOurFiles:
         session.append_compaction("what happened", ids[2], 1234)
         session.set_session_name("a name")
         last = session.append_message(user("go on")).id
+        count = len(session.get_entries())
         session.close()
 
         theirs = assert_agree(store, peer, session.path)
@@ -70,7 +71,7 @@ class TestOurFiles:
         assert theirs.model == "openai/gpt-5.1"
         assert theirs.thinking_level == "high"
         assert theirs.leaf_id == last
-        assert theirs.entry_count == len(session.get_entries())
+        assert theirs.entry_count == count
         assert peer.call(session.path, "getLabel", ids[0]) == "start"
         assert peer.call(session.path, "getSessionName") == "a name"
 

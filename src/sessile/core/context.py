@@ -190,7 +190,7 @@ def walk(
     """The path from the root to `leaf`. It ends at a missing parent, or goes on at the entry that `bridge` gives."""
     path = [leaf]
     leaf_id = leaf.get("id")
-    seen = {leaf_id} if isinstance(leaf_id, str) else set()
+    seen: set[object] = {leaf_id} if isinstance(leaf_id, str) else set()
     findings = []
     entry = leaf
     while parent_id := entry.get("parentId"):

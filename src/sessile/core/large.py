@@ -22,6 +22,7 @@ FULL = "sessile.full"
 
 _DROPPED = ("partialJson", "jsonlEvents")
 _SIGNATURES = ("thinkingSignature", "thoughtSignature", "textSignature")
+_URL_SAFE = str.maketrans("-_", "+/")
 _REF = re.compile(r"blob:sha256:([0-9a-f]{64})")
 
 Put = Callable[[bytes], str]
@@ -54,7 +55,8 @@ def shrink(entry: dict[str, Any], put: Put) -> dict[str, Any]:
     full: dict[str, str] = {}
     stored = _shrink_object(entry, "", put, full)
     if full:
-        stored = {**stored, FULL: full}
+        before = stored.get(FULL)
+        stored = {**stored, FULL: {**before, **full} if isinstance(before, dict) else full}
     return stored
 
 
@@ -64,7 +66,9 @@ def _shrink(value: Any, key: str, at: str, put: Put, full: dict[str, str]) -> An
     if isinstance(value, dict):
         return _shrink_object(value, at, put, full)
     if isinstance(value, list | tuple):
-        items = [_without_image(item, put) for item in value] if key == "content" else list(value)
+        items = list(value)
+        if key == "content":
+            items = [_without_image(item, f"{at}/{number}", put, full) for number, item in enumerate(items)]
         items = [_shrink(item, "", f"{at}/{number}", put, full) for number, item in enumerate(items)]
         same = all(new is old for new, old in zip(items, value, strict=True))
         return value if same else items
@@ -77,30 +81,48 @@ def _shrink_object(value: dict[str, Any], at: str, put: Put, full: dict[str, str
     }
     if len(changed) == len(value) and all(changed[key] is value[key] for key in changed):
         return value
-    content, lines = changed.get("content"), changed.get("lineCount")
-    if isinstance(content, str) and isinstance(lines, int | float):
-        changed["lineCount"] = content.count("\n") + 1
+    _count_lines(changed)
     return changed
+
+
+def _count_lines(value: dict[str, Any]) -> None:
+    content, lines = value.get("content"), value.get("lineCount")
+    if isinstance(content, str) and isinstance(lines, int | float) and not isinstance(lines, bool):
+        value["lineCount"] = content.count("\n") + 1
 
 
 def _shrink_string(text: str, key: str, at: str, put: Put, full: dict[str, str]) -> str:
     if key == "image_url" and text.startswith("data:image/") and ";base64," in text:
-        return blob_ref(put(text.encode("utf-8", "surrogatepass")))
+        return _put_text(text, put)
     if len(text) * 2 <= MAX_STRING or utf16_length(text) <= MAX_STRING:
         return text
-    full[at] = blob_ref(put(text.encode("utf-8", "surrogatepass")))
+    full[at] = _put_text(text, put)
     # Half a signature is worse than none: the provider would refuse it.
     return "" if key in _SIGNATURES else utf16_cut(text, MAX_STRING - len(NOTICE)) + NOTICE
 
 
-def _without_image(item: Any, put: Put) -> Any:
-    data = _image_data(item)
-    if data is None or len(data) < MIN_IMAGE or parse_blob_ref(data):
-        return item
+def _put_text(text: str, put: Put) -> str:
+    return blob_ref(put(text.encode("utf-8", "surrogatepass")))
+
+
+def _text_of(data: bytes) -> str:
     try:
-        decoded = base64.b64decode(data.translate({45: "+", 95: "/"}), validate=False)
+        return data.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return data.decode("utf-8", "replace")
+
+
+def _without_image(item: Any, at: str, put: Put, full: dict[str, str]) -> Any:
+    data = _image_data(item)
+    if data is None or len(data) < MIN_IMAGE:
+        return item
+    plain = "".join(data.split()).translate(_URL_SAFE).rstrip("=")
+    try:
+        decoded = base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True)
     except (binascii.Error, ValueError):
         return item
+    if base64.b64encode(decoded).decode("ascii") != data:
+        full[f"{at}/data"] = _put_text(data, put)  # another spelling of base64 would not come back as it was
     return {**item, "data": blob_ref(put(decoded))}
 
 
@@ -129,7 +151,7 @@ def resolve(value: Any, get: Get, missing: Callable[[str], None], key: str = "")
 
 def _resolve_url(text: str, get: Get, missing: Callable[[str], None]) -> str:
     data = _fetch(text, get, missing)
-    return text if data is None else data.decode("utf-8", "replace")
+    return text if data is None else _text_of(data)
 
 
 def _with_image(item: Any, get: Get, missing: Callable[[str], None]) -> Any:
@@ -155,18 +177,23 @@ def restore(entry: dict[str, Any], get: Get, missing: Callable[[str], None]) -> 
     for pointer, reference in references.items() if isinstance(references, dict) else ():
         data = _fetch(reference, get, missing)
         if data is not None:
-            _put_at(restored, pointer, data.decode("utf-8", "surrogatepass"))
+            _put_at(restored, pointer, _text_of(data))
     return dict(restored)
 
 
 def _put_at(value: Any, pointer: str, text: str) -> None:
-    *steps, last = (step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:])
-    for step in steps:
-        value = value[int(step)] if isinstance(value, list) else value[step]
-    if isinstance(value, list):
-        value[int(last)] = text
-    else:
-        value[last] = text
+    """Put a text in the place of the string that a pointer names; one that leads nowhere changes nothing."""
+    *steps, last = (step.replace("~1", "/").replace("~0", "~") for step in f"{pointer}".split("/"))
+    try:
+        for step in steps[1:]:
+            value = value[int(step)] if isinstance(value, list) else value[step]
+        place = int(last) if isinstance(value, list) else last
+        if isinstance(value[place], str):
+            value[place] = text
+            if last == "content" and isinstance(value, dict):
+                _count_lines(value)
+    except (KeyError, IndexError, TypeError, ValueError):
+        return
 
 
 def _escape(key: str) -> str:

@@ -117,7 +117,9 @@ class Scanner:
                 except (msgspec.DecodeError, ValueError, RecursionError):
                     yield from self._inspect(base + start, raw, torn=False)
                 else:
-                    yield from _readable(base + start, raw, head)
+                    yield Line(base + start, raw, head)
+                    if not raw.isascii() and _utf8(raw) is None:
+                        yield _bad_utf8(base + start)
             start = end + 1
             end = data.find(b"\n", start)
         self.offset = base + len(data)
@@ -240,7 +242,11 @@ def _bytes(text: str) -> int:
 def _readable(offset: int, raw: bytes, head: Head) -> Iterator[Item]:
     yield Line(offset, raw, head)
     if not raw.isascii() and _utf8(raw) is None:
-        yield Finding("bad_utf8", offset, 0, "an entry holds bytes that are not UTF-8; they are shown as U+FFFD")
+        yield _bad_utf8(offset)
+
+
+def _bad_utf8(offset: int) -> Finding:
+    return Finding("bad_utf8", offset, 0, "an entry holds bytes that are not UTF-8; they are shown as U+FFFD")
 
 
 def _utf8(raw: bytes) -> str | None:

@@ -46,15 +46,15 @@ def _convert(message: Message) -> Message | None:
 
 def _custom(message: Message) -> list[Message]:
     content = message.get("content")
-    return [_text(content)] if isinstance(content, str) else list(content or [])
+    return [_text(content)] if isinstance(content, str) else _blocks(content)
 
 
 def _compaction(message: Message) -> list[Message]:
-    return [_text(f"{COMPACTION_PREFIX}{message.get('summary', '')}{COMPACTION_SUFFIX}")]
+    return [_text(f"{COMPACTION_PREFIX}{message.get('summary') or ''}{COMPACTION_SUFFIX}")]
 
 
 def _branch(message: Message) -> list[Message]:
-    return [_text(f"{BRANCH_PREFIX}{message.get('summary', '')}{BRANCH_SUFFIX}")]
+    return [_text(f"{BRANCH_PREFIX}{message.get('summary') or ''}{BRANCH_SUFFIX}")]
 
 
 def _bash(message: Message) -> list[Message] | None:
@@ -70,7 +70,10 @@ def _bash(message: Message) -> list[Message] | None:
 def _python(message: Message) -> list[Message] | None:
     if message.get("excludeFromContext"):
         return None
-    text = f"Ran Python:\n```python\n{message.get('code', '')}\n```\nOutput:\n{_fenced(message.get('output'))}"
+    output = message.get("output")
+    text = (
+        f"Ran Python:\n```python\n{message.get('code', '')}\n```\n" + ("Output:\n" if output else "") + _fenced(output)
+    )
     return [_text(text + _outcome(message, "(execution cancelled)", "Execution failed with code"))]
 
 
@@ -86,8 +89,8 @@ def _outcome(message: Message, cancelled: str, failed: str) -> str:
 
 
 def _files(message: Message) -> list[Message]:
-    files = [file for file in message.get("files") or [] if isinstance(file, dict)]
-    blocks = [f'<file path="{file.get("path", "")}">\n{file.get("content", "")}\n</file>' for file in files]
+    files = _blocks(message.get("files"))
+    blocks = [f'<file path="{file.get("path", "")}">\n{file.get("content") or ""}\n</file>' for file in files]
     images = [file["image"] for file in files if isinstance(file.get("image"), dict)]
     body = "\n\n".join(blocks)
     return [_text(f"<system-reminder>\n{body}\n</system-reminder>"), *images]
@@ -108,9 +111,26 @@ def _text(text: str) -> Message:
     return {"type": "text", "text": text}
 
 
+def _blocks(content: object) -> list[Message]:
+    """The blocks of a content, without what is none."""
+    return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+
+
 def _joined(content: object) -> str:
-    blocks = content if isinstance(content, list) else []
-    return "\n".join(str(block.get("text", "")) for block in blocks if block.get("type") == "text")
+    if isinstance(content, str):
+        return content
+    return "\n".join(str(block.get("text", "")) for block in _blocks(content) if block.get("type") == "text")
+
+
+def _sendable(value: Any) -> Any:
+    """The value without lone surrogates, which no provider accepts, wherever they hide."""
+    if isinstance(value, str):
+        return without_surrogates(value)
+    if isinstance(value, dict):
+        return {_sendable(name): _sendable(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_sendable(item) for item in value]
+    return value
 
 
 def to_anthropic(messages: Iterable[Message]) -> list[Message]:
@@ -133,7 +153,7 @@ def to_anthropic(messages: Iterable[Message]) -> list[Message]:
         blocks = _anthropic_blocks(message.get("content"))
         if blocks:
             result.append({"role": "assistant" if role == "assistant" else "user", "content": blocks})
-    return result
+    return [_sendable(message) for message in result]
 
 
 def _holds_results(message: Message) -> bool:
@@ -142,12 +162,12 @@ def _holds_results(message: Message) -> bool:
 
 def _anthropic_blocks(content: object) -> list[Message]:
     if isinstance(content, str):
-        return [_text(without_surrogates(content))] if content else []
+        return [_text(content)] if content else []
     blocks = []
-    for block in content if isinstance(content, list) else []:
+    for block in _blocks(content):
         kind = block.get("type")
         if kind == "text" and block.get("text"):
-            blocks.append(_text(without_surrogates(block["text"])))
+            blocks.append(_text(block["text"]))
         elif kind == "thinking" and block.get("thinkingSignature"):
             signed = {"thinking": block.get("thinking", ""), "signature": block["thinkingSignature"]}
             blocks.append({"type": "thinking", **signed})
@@ -164,44 +184,43 @@ def _anthropic_blocks(content: object) -> list[Message]:
 
 def to_openai(messages: Iterable[Message]) -> list[Message]:
     """Messages of the OpenAI chat API."""
-    return [_openai(message) for message in convert_to_llm(messages)]
+    return [_openai(_sendable(message)) for message in convert_to_llm(messages)]
 
 
 def _openai(message: Message) -> Message:
     role, content = message["role"], message.get("content")
     if role == "toolResult":
-        text = without_surrogates(_joined(content))
-        return {"role": "tool", "tool_call_id": message.get("toolCallId"), "content": text}
+        return {"role": "tool", "tool_call_id": message.get("toolCallId"), "content": _joined(content)}
     if role == "assistant":
         return _openai_assistant(content)
     return {"role": role, "content": _openai_parts(content)}
 
 
 def _openai_assistant(content: object) -> Message:
-    blocks = content if isinstance(content, list) else [_text(str(content or ""))]
+    blocks = [_text(content)] if isinstance(content, str) else _blocks(content)
     calls = [
         {
             "id": block.get("id"),
             "type": "function",
             "function": {
                 "name": block.get("name"),
-                "arguments": json.dumps(block.get("arguments") or {}, separators=(",", ":")),
+                "arguments": json.dumps(block.get("arguments") or {}, ensure_ascii=False, separators=(",", ":")),
             },
         }
         for block in blocks
         if block.get("type") == "toolCall"
     ]
-    answer: Message = {"role": "assistant", "content": without_surrogates(_joined(blocks)) or None}
+    answer: Message = {"role": "assistant", "content": _joined(blocks) or None}
     return answer | {"tool_calls": calls} if calls else answer
 
 
 def _openai_parts(content: object) -> Any:
     if isinstance(content, str):
-        return without_surrogates(content)
+        return content
     parts: list[Message] = []
-    for block in content if isinstance(content, list) else []:
+    for block in _blocks(content):
         if block.get("type") == "text":
-            parts.append(_text(without_surrogates(str(block.get("text", "")))))
+            parts.append(_text(str(block.get("text", ""))))
         elif block.get("type") == "image":
             url = f"data:{block.get('mimeType')};base64,{block.get('data')}"
             parts.append({"type": "image_url", "image_url": {"url": url}})

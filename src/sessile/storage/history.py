@@ -50,7 +50,8 @@ _FIRST_PAUSE, _LONGEST_PAUSE = (
     5.0,
 )  # seconds between attempts to write; the longest is the age of an unseen success
 _MOST_ENTRIES = 1000
-_MOST_PEEKS, _SHORT_PAUSE = 10, 0.002  # how often and after how long a reader without locks looks again
+_MOST_PEEKS, _SHORT_PAUSE = 50, 0.002  # how often and after how long a reader without locks looks again
+_IMMUTABLE = "mode=ro&immutable=1"  # overlooks a log in use, and changes made meanwhile
 _SMALLEST_PAGE = 512  # bytes; SQLite takes a shorter file for an empty one, and overwrites it
 _LARGEST_ID = 2**53  # what JavaScript can count; a damaged row with id 2**63 - 1 would end AUTOINCREMENT for ever
 _SIDES = ("-wal", "-shm", "-journal")
@@ -83,7 +84,7 @@ _SUBSTRINGS = "NOT EXISTS (SELECT 1 FROM json_each(:tokens) WHERE instr(lower(hi
 
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-_UNSOUND = (*_DAMAGE, sqlite3.SQLITE_ERROR)  # a damaged schema may parse, and mean nothing
+_UNSOUND = (*_DAMAGE, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_READONLY)  # so fail a damaged schema and a damaged header
 _SUSPICIOUS = (*_UNSOUND, sqlite3.SQLITE_CONSTRAINT)  # a damaged index may claim that a prompt is already there
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _ERRNO = {sqlite3.SQLITE_FULL: errno.ENOSPC, sqlite3.SQLITE_READONLY: errno.EROFS, sqlite3.SQLITE_PERM: errno.EACCES}
@@ -240,24 +241,21 @@ class HistoryStorage:
             raise storage_failure(error, self._path, doing) from error
 
     def _peek(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
-        """What `work` makes of the file as it is; no lock keeps others away, so it looks again if they changed it."""
+        """What `work` makes of the file as it is; no lock keeps others away, so it looks again if they interfered."""
         for attempt in range(_MOST_PEEKS):
-            time.sleep(attempt * _SHORT_PAUSE)
-            before = self._files()
-            with suppress(sqlite3.Error):
-                result = self._once(work, looking=True)
-                if self._files() == before:
+            files = self._files()
+            mode = _looking(files)
+            try:
+                result = self._once(work, mode)
+                if mode != _IMMUTABLE or self._files() == files:
                     return result
-        return self._once(work, looking=True)
+            except sqlite3.Error as error:
+                if _code(error) in _DAMAGE and self._files() == files:
+                    raise
+            time.sleep(attempt * _SHORT_PAUSE)
+        return self._once(work, _looking(self._files()))
 
-    def _once(self, work: Callable[[sqlite3.Connection], _T], *, looking: bool = False) -> _T:
-        files = self._files()
-        mode = "mode=rw"
-        if looking:
-            # Even with mode=ro SQLite makes -wal and -shm; `immutable` makes none, but overlooks a log in use.
-            mode = "mode=ro&readonly_shm=1" if "-wal" in files and files["-wal"].size else "mode=ro&immutable=1"
-            if "" not in files:
-                mode = "mode=memory"
+    def _once(self, work: Callable[[sqlite3.Connection], _T], mode: str = "mode=rw") -> _T:
         try:
             with closing(_connect(self._path, mode)) as database:
                 return work(database)
@@ -273,7 +271,7 @@ class HistoryStorage:
                 if not stat.S_ISREG(status.st_mode):
                     hint = "name a plain file; symbolic links are not followed"
                     raise UnsafePath("the prompt history is not a plain file", path=self._path + suffix, hint=hint)
-                if status.st_mode & 0o077 and not self._readonly:
+                if stat.S_IMODE(status.st_mode) != 0o600 and not self._readonly:
                     os.chmod(self._path + suffix, 0o600)
                 files[suffix] = _Mark(status.st_size, status.st_mtime_ns, status.st_ino)
         return files
@@ -285,7 +283,7 @@ class HistoryStorage:
         if size < _SMALLEST_PAGE or "-wal" not in files:
             return size >= _SMALLEST_PAGE or (size == 0 and "-wal" not in files)
         try:
-            self._once(_present, looking=True)
+            self._once(_present, _looking(files))
         except sqlite3.Error as error:
             return _code(error) not in _DAMAGE
         return True
@@ -332,6 +330,13 @@ class HistoryStorage:
         return aside
 
 
+def _looking(files: dict[str, _Mark]) -> str:
+    """How to open a database without making or changing a file, which even `mode=ro` alone does."""
+    if "" not in files:
+        return "mode=memory"
+    return "mode=ro&readonly_shm=1" if "-wal" in files and files["-wal"].size else _IMMUTABLE
+
+
 def _connect(path: str, mode: str = "mode=rwc") -> sqlite3.Connection:
     address = f"file:{urllib.parse.quote(os.fsencode(path))}?{mode}"
     connection = sqlite3.connect(address, uri=True, timeout=_PATIENCE, isolation_level=None)
@@ -340,7 +345,7 @@ def _connect(path: str, mode: str = "mode=rwc") -> sqlite3.Connection:
 
 
 def _present(database: sqlite3.Connection) -> set[str]:
-    return {name for (name,) in database.execute("SELECT name FROM sqlite_schema")}
+    return {name for (name,) in database.execute("SELECT CAST(name AS TEXT) FROM sqlite_schema")}
 
 
 def _prepare(database: sqlite3.Connection) -> None:
