@@ -7,91 +7,37 @@ reopening it would show.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from sessile import resume
+from sessile import transfer
+from sessile.batch import KEY, Batch, OnLeafMoved, Receipt, leaf_moved
 from sessile.core import entries as make
-from sessile.core import large
-from sessile.core.codec import decode, encode
-from sessile.core.context import LAST_ENTRY, LeafId, Live, SessionContext
+from sessile.core.codec import encode
+from sessile.core.context import LAST_ENTRY, LeafId
 from sessile.core.entries import Content, Entry, Payload
 from sessile.core.ids import derived_entry_id, new_entry_id
-from sessile.core.kinds import BOUNDARY, CHAIN, MARKER, State, fold, kind_of
-from sessile.core.lines import Finding
+from sessile.core.kinds import BOUNDARY, fold, kind_of
 from sessile.core.text import clean_name, iso_timestamp
-from sessile.core.tree import NOWHERE, Node, Tree
-from sessile.errors import EntryNotFound, InvalidEntry, LeafMoved, ReadOnly, TooLarge
-from sessile.storage.base import News, Row
-from sessile.storage.layout import artifacts_of
+from sessile.errors import EntryNotFound, InvalidEntry, ReadOnly
+from sessile.rewriting import ToolCallRewrite, rewritten
+from sessile.storage import drafts
+from sessile.view import SessionView
 
 if TYPE_CHECKING:
     from sessile.store import Store
 
-KEY = "sessile.key"
-MAX_LINE = 8 * 1024 * 1024  # one line is one write; larger strings have gone to blobs before
 
-OnLeafMoved = Literal["branch", "follow", "fail"]
-
-
-@dataclass(frozen=True, slots=True)
-class Receipt:
-    """Proof that an entry is durable, and where.
-
-    `diverged` says that another writer has appended below the same parent; `repeated` that the entry was there already,
-    under the same key.
-    """
-
-    id: str
-    parent_id: str | None
-    path: str
-    position: Any
-    durability: str
-    diverged: bool = False
-    repeated: bool = False
-
-
-@dataclass(slots=True, repr=False)
-class TreeNode:
-    """An entry with its children and its label."""
-
-    entry: Entry
-    children: list[TreeNode]
-    label: str | None
-
-
-class Session:
+class Session(SessionView):
     """One open session. Made by a `Store`; safe to use from many threads."""
 
     def __init__(self, store: Store, journal: Any, *, writable: bool, draft: bool = False, ours: bool = True) -> None:
+        super().__init__(journal, store.blobs)
         self.notices: list[str] = []
         self._store = store
-        self._lock = threading.RLock()
-        self._bind(journal, writable=writable, draft=draft, ours=ours)
-
-    def _bind(self, journal: Any, *, writable: bool, draft: bool, ours: bool) -> None:
-        self._journal = journal
         self._writable = writable
         self._draft = draft
         self._ours = ours
-        self._header: Payload = decode(journal.header())
-        self._labels: dict[str, str] | None = None
-        self._live: Live | None = None
-        self._state = State()
-        self._live_findings: list[Finding] = []
-        self._missing_blobs: dict[str, Finding] = {}
-        self._leaf = self._resting = self._reopened_leaf()
-
-    def _reopened_leaf(self) -> str | None:
-        """The leaf that opening the journal gives: its last entry, or where a marker at its end points."""
-        row = self._journal.last()
-        while row is not None and row.flags & MARKER:
-            if row.parent_id is None:
-                return None
-            row = self._journal.find(row.parent_id)
-        return None if row is None else row.id
 
     @classmethod
     def in_memory(cls, cwd: str = "/") -> Session:
@@ -100,26 +46,13 @@ class Session:
 
         return Store.in_memory().create(cwd, publish=True)
 
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
     # -- what it is
-
-    @property
-    def id(self) -> str:
-        return str(self._header["id"])
-
-    @property
-    def path(self) -> str:
-        """The session's file; of a draft, the file that it will have."""
-        return self._store.final_path(self._journal.path)
-
-    @property
-    def cwd(self) -> str:
-        cwd = self._header.get("cwd")
-        return cwd if isinstance(cwd, str) else ""
-
-    @property
-    def header(self) -> Payload:
-        """The first line of the file, decoded."""
-        return dict(self._header)
 
     @property
     def is_draft(self) -> bool:
@@ -129,183 +62,6 @@ class Session:
     @property
     def readonly(self) -> bool:
         return not self._writable
-
-    @property
-    def leaf_id(self) -> str | None:
-        """Where the next entry will hang; `None` is before the first."""
-        return self._leaf
-
-    @property
-    def title(self) -> str | None:
-        """The name that the session was given last."""
-        row = self._journal.title()
-        if row is not None:
-            entry = self._entry(row)
-            name = entry.get("name") if entry.type == "session_info" else entry.get("title")
-            return name if isinstance(name, str) and name else None
-        title = self._header.get("title")
-        return title if isinstance(title, str) and title else None
-
-    @property
-    def artifacts(self) -> str:
-        """The folder for what tools and sub-agents of this session spill. It may not exist."""
-        return artifacts_of(self.path)
-
-    @property
-    def findings(self) -> Sequence[Finding]:
-        """Everything in the file that is not as it should be."""
-        return [*self._journal.findings(), *self._missing_blobs.values()]
-
-    def __enter__(self) -> Session:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        return f"<Session {self.id} {self.path}>"
-
-    # -- reading
-
-    def _entry(self, row: Row) -> Entry:
-        return Entry(row.id, row.parent_id, self._journal.read(row))
-
-    def _body(self, row: Row) -> Payload:
-        return self._resolved(self._journal.read(row))
-
-    def _resolved(self, raw: bytes) -> Payload:
-        body: Payload = decode(raw)
-        if large.may_hold_refs(raw):
-            body = large.resolve(body, self._store.blobs.get, self._note_missing_blob)
-        return body
-
-    def _note_missing_blob(self, digest: str) -> None:
-        self._missing_blobs[digest] = Finding("missing_blob", -1, 0, f"blob {digest} is missing or damaged")
-
-    def _row(self, entry_id: str) -> Row:
-        row: Row | None = self._journal.find(entry_id)
-        if row is None or row.flags & MARKER:
-            raise EntryNotFound(f"Entry {entry_id} not found", path=self.path, hint="list the entries of the session")
-        return row
-
-    def iter_entries(self) -> Iterator[Entry]:
-        """Every entry of the user's, in file order, one at a time."""
-        return (self._entry(row) for row in self._journal.rows() if not row.flags & MARKER)
-
-    def iter_lines(self) -> Iterator[Entry]:
-        """Every entry in file order, leaf markers among them."""
-        return map(self._entry, self._journal.rows())
-
-    def get_entries(self) -> list[Entry]:
-        """Every entry of the user's, in file order."""
-        return list(self.iter_entries())
-
-    def get_entry(self, entry_id: str) -> Entry | None:
-        """The entry with that id; of duplicates the later."""
-        row = self._journal.find(entry_id)
-        return None if row is None or row.flags & MARKER else self._entry(row)
-
-    def get_full_entry(self, entry_id: str) -> Payload:
-        """The entry as it was appended: images and cut texts are put back from their blobs."""
-        return large.restore(self._entry(self._row(entry_id)).body, self._store.blobs.get, self._note_missing_blob)
-
-    def get_branch(self, from_id: str | None = None) -> list[Entry]:
-        """The path from the root to an entry, or to the leaf."""
-        target = self._leaf if from_id is None else from_id
-        row = None if target is None else self._journal.find(target)
-        if row is None:
-            return []
-        path = [self._entry(step) for step in self._journal.up(row) if not step.flags & MARKER]
-        path.reverse()
-        return path
-
-    def get_children(self, entry_id: str | None) -> list[Entry]:
-        """The entries that hang from an entry, in file order; those of `None` are the roots."""
-        rows, tree = self._tree()
-        number = NOWHERE if entry_id is None else tree.number(entry_id)
-        return [] if number is None else [self._entry(rows[child]) for child in tree.children(number)]
-
-    def get_heads(self) -> list[Entry]:
-        """The entries without children: the tips of all branches."""
-        rows, tree = self._tree()
-        return [self._entry(rows[number]) for number in tree.heads()]
-
-    def get_abandoned(self) -> list[Entry]:
-        """The tips of the branches that the leaf is not on."""
-        rows, tree = self._tree()
-        leaf = None if self._leaf is None else tree.number(self._leaf)
-        current = set() if leaf is None else set(tree.path(leaf))
-        return [self._entry(rows[number]) for number in tree.heads() if number not in current]
-
-    def get_common_ancestor(self, first_id: str, second_id: str) -> str | None:
-        """The deepest entry that is on the paths of both."""
-        rows, tree = self._tree()
-        first, second = (tree.number(self._row(entry_id).id) for entry_id in (first_id, second_id))
-        if first is None or second is None:
-            return None
-        ancestor = tree.common_ancestor(first, second)
-        return None if ancestor == NOWHERE else rows[ancestor].id
-
-    def get_tree(self) -> list[TreeNode]:
-        """All entries as trees: roots in file order, children by time."""
-        rows, tree = self._tree()
-        labels = self._all_labels()
-        nodes = {
-            number: TreeNode(self._entry(row), [], labels.get(row.id))
-            for number, row in enumerate(rows)
-            if not row.flags & MARKER
-        }
-        for number, node in nodes.items():
-            children = [nodes[child] for child in tree.children(number)]
-            if len(children) > 1:
-                children.sort(key=lambda child: child.entry.timestamp or "")
-            node.children = children
-        return [nodes[number] for number in tree.children(NOWHERE)]
-
-    def _tree(self) -> tuple[list[Row], Tree]:
-        rows = list(self._journal.rows())
-        return rows, Tree(Node(row.id, row.parent_id, row.flags) for row in rows)
-
-    def get_label(self, entry_id: str) -> str | None:
-        """The label that an entry was given last."""
-        return self._all_labels().get(entry_id)
-
-    def _all_labels(self) -> dict[str, str]:
-        with self._lock:
-            if self._labels is None:
-                self._labels = {}
-                for row in self._journal.labels():
-                    self._apply_label(self._entry(row))
-            return self._labels
-
-    def _apply_label(self, entry: Mapping[str, Any]) -> None:
-        if self._labels is not None:
-            target, text = entry.get("targetId"), entry.get("label")
-            if isinstance(target, str):
-                self._labels.pop(target, None)
-                if isinstance(text, str) and text:
-                    self._labels[target] = text
-
-    # -- the context
-
-    def context(self, leaf_id: LeafId = LAST_ENTRY, *, bridge: bool = False) -> SessionContext:
-        """What the model sees at the leaf, or at any entry. With `bridge`, missing parents do not end the history."""
-        with self._lock:
-            at = self._leaf if not isinstance(leaf_id, str | None) else leaf_id
-            if at is None:
-                return SessionContext()
-            if bridge:
-                return SessionContext.at(*resume.bridged_at(self._journal, self._row(at), self._body))
-            if at != self._leaf:
-                return SessionContext.at(*resume.live_at(self._journal, self._row(at), self._body))
-            if self._live is None:
-                found = resume.live_at(self._journal, self._row(at), self._body)
-                self._state, self._live, self._live_findings = found
-            return SessionContext.at(self._state, self._live, self._live_findings)
-
-    def build_session_context(self, leaf_id: LeafId = LAST_ENTRY) -> SessionContext:
-        """The context under the name that the documents use."""
-        return self.context(leaf_id)
 
     # -- appending
 
@@ -405,14 +161,14 @@ class Session:
             moved = parent != self._leaf
             if moved and on_leaf_moved != "branch":
                 if on_leaf_moved == "fail":
-                    raise self._leaf_moved(parent)
+                    raise leaf_moved(parent, self.path)
                 parent, moved = self._leaf, False
             ids = self._ids(len(payloads), key)
             if key is not None:
                 present = self._present(ids, key)
                 if present:
                     return present
-            batch = _Batch(self, payloads, ids, key, parent, on_leaf_moved, moved)
+            batch = Batch(payloads, ids, key, parent, self._now(), self._put, on_leaf_moved, moved)
             appended = self._journal.append(batch.lines, batch.revise)
             if not appended.positions:
                 return self._present(ids, key or "")
@@ -437,13 +193,6 @@ class Session:
         if not self._writable:
             raise ReadOnly(path=self.path, hint="open it for writing, or fork it")
 
-    def _leaf_moved(self, parent: str | None) -> LeafMoved:
-        return LeafMoved(
-            f"another writer has appended below {parent or 'the root'}",
-            path=self.path,
-            hint="look at what is new, then append again",
-        )
-
     def _ids(self, count: int, key: str | None) -> list[str]:
         if key is not None:
             return [derived_entry_id(self.id, key, number) for number in range(count)]
@@ -457,20 +206,7 @@ class Session:
         durability = self._store.durability
         return [Receipt(r.id, r.parent_id, self.path, r.position, durability, repeated=True) for r in rows]
 
-    def _encode(self, payload: Payload, entry_id: str, parent_id: str | None, timestamp: str) -> bytes:
-        entry = make.with_base(payload, entry_id, parent_id, timestamp)
-        line = encode(entry)
-        if large.may_be_large(line):
-            line = encode(large.shrink(entry, lambda data: self._store.blobs.put(data).hash))
-            if len(line) > MAX_LINE:
-                raise TooLarge(
-                    f"an entry of {len(line)} bytes is over the limit of {MAX_LINE}",
-                    path=self.path,
-                    hint="store large data as artifacts and append where it lies",
-                )
-        return line
-
-    def _follow(self, batch: _Batch) -> None:
+    def _follow(self, batch: Batch) -> None:
         """Bring what is known in memory up to what was just written."""
         if batch.parent != self._leaf:
             self._live = None
@@ -525,6 +261,9 @@ class Session:
         if appended.positions:
             self._resting = self._leaf
 
+    def _put(self, data: bytes) -> str:
+        return self._blobs.put(data).hash
+
     def _now(self) -> str:
         return iso_timestamp(self._store.now())
 
@@ -558,46 +297,17 @@ class Session:
         with self._lock:
             self._check_writable()
             kept = self._store.original_path(self._journal.path)
-            self._journal.replace(lambda raw: self._edited(raw, edit), keep=kept)
+            self._journal.replace(lambda raw: rewritten(raw, edit, self._put), keep=kept)
             self._live = self._labels = None
             return kept
 
-    def _edited(self, raw: bytes, edit: Callable[[Entry], Mapping[str, Any] | None]) -> bytes | None:
-        body = decode(raw)
-        if body.get("type") == "session" or not isinstance(body.get("id"), str):
-            return None
-        new = edit(Entry(body["id"], body.get("parentId"), raw, body))
-        if new is None:
-            return None
-        same = all(new.get(name) == body.get(name) for name in ("id", "parentId", "type"))
-        if not same:
-            raise InvalidEntry(f"entry {body['id']} must keep its id, type and parent when it is rewritten")
-        return encode(large.shrink(dict(new), lambda data: self._store.blobs.put(data).hash))
-
     def rewrite_tool_call(self, call_id: str, arguments: Mapping[str, Any]) -> str | None:
         """Replace the arguments of a tool call, wherever it stands; gives the path of the file as it was."""
-        found = False
-
-        def edit(entry: Entry) -> Mapping[str, Any] | None:
-            nonlocal found
-            message = entry.get("message")
-            if not isinstance(message, Mapping):
-                return None
-            content = message.get("content")
-            if not isinstance(content, list) or not any(_is_call(block, call_id) for block in content):
-                return None
-            found = True
-            blocks = [{**b, "arguments": dict(arguments)} if _is_call(b, call_id) else b for b in content]
-            return {**entry.body, "message": {**message, "content": blocks}}
-
         with self._lock:
-            quoted = encode({"id": call_id})[1:-1]
-            if not any(quoted in entry.raw for entry in self.iter_entries()):
+            rewrite = ToolCallRewrite(call_id, arguments)
+            if not any(rewrite.concerns(entry) for entry in self.iter_entries()):
                 raise EntryNotFound(f"there is no tool call {call_id}", path=self.path)
-            kept = self.rewrite_entries(edit)
-            if not found:
-                raise EntryNotFound(f"there is no tool call {call_id}", path=self.path)
-            return kept
+            return self.rewrite_entries(rewrite)
 
     def move_to(self, cwd: str) -> None:
         """Move the session, with its artifacts, to another project."""
@@ -606,7 +316,8 @@ class Session:
             if cwd != self.cwd:
                 previous = [*self._header.get("previousSessionFiles", ()), self.path]
                 self._rewrite_header(cwd=cwd, previousSessionFiles=previous)
-                self._store.relocate(self._journal, cwd)
+                transfer.relocate(self._store, self._journal, cwd)
+                self._store.leave_breadcrumb(self)
 
     # -- other sessions
 
@@ -616,11 +327,11 @@ class Session:
 
     def fork(self) -> Session:
         """A copy of the whole session, all branches and artifacts, as a session of its own at the same leaf."""
-        return self._store.copy_session(self, self.cwd, leaf=self._leaf)
+        return transfer.fork(self._store, self, self.cwd)
 
     def create_branched_session(self, leaf_id: str) -> Session:
         """The path to an entry as a session of its own."""
-        return self._store.branch_off(self, self.get_branch(self._row(leaf_id).id), self._all_labels())
+        return transfer.branch_off(self._store, self, self._row(leaf_id).id)
 
     def set_session_file(self, path: str) -> None:
         """Leave this session as it is and go on in another file."""
@@ -629,7 +340,8 @@ class Session:
             try:
                 self.close()
             finally:
-                self._bind(other._journal, writable=other._writable, draft=other._draft, ours=other._ours)
+                self._look_at(other._journal)
+                self._writable, self._draft, self._ours = other._writable, other._draft, other._ours
 
     # -- durability
 
@@ -637,7 +349,7 @@ class Session:
         """Show a draft in listings before an assistant has answered."""
         with self._lock:
             if self._draft:
-                self._store.publish(self._journal)
+                drafts.publish(self._journal)
                 self._draft = False
 
     def flush(self) -> None:
@@ -649,7 +361,7 @@ class Session:
         """Begin anew from the file after a failure."""
         with self._lock:
             self._journal.reopen()
-            self._bind(self._journal, writable=self._writable, draft=self._draft, ours=self._ours)
+            self._look_at(self._journal)
 
     def close(self) -> None:
         """Store the leaf if need be, free the file, then raise the first error that appending met."""
@@ -657,76 +369,12 @@ class Session:
             try:
                 if self._writable and not self._journal.failed:
                     self._mark_leaf()
+                    if self._draft and self._journal.last() is None:
+                        drafts.discard(self._store.fs, self._journal)
             finally:
                 self._journal.close()
-
-
-class _Batch:
-    """Entries on their way into the journal, encoded for one parent; encoded again if the parent changes."""
-
-    def __init__(
-        self,
-        session: Session,
-        payloads: list[Payload],
-        ids: list[str],
-        key: str | None,
-        parent: str | None,
-        on_leaf_moved: OnLeafMoved,
-        diverged: bool,
-    ) -> None:
-        self.payloads = payloads if key is None else [{**payload, KEY: key} for payload in payloads]
-        self.ids = ids
-        self.diverged = diverged
-        self.others = False
-        self._session = session
-        self._on_leaf_moved = on_leaf_moved
-        self._timestamp = session._now()
-        self._key = key
-        self._set_parent(parent)
-
-    def _set_parent(self, parent: str | None) -> None:
-        self.parent = parent
-        parents = [parent, *self.ids]
-        self.lines = [
-            self._session._encode(payload, entry_id, parent_id, self._timestamp)
-            for payload, entry_id, parent_id in zip(self.payloads, self.ids, parents, strict=False)
-        ]
-
-    def revise(self, news: News) -> Sequence[bytes]:
-        """Others have appended: find out whether below our parent, and do as the caller wished."""
-        self.others = True
-        if self._key is not None and any(row.id == self.ids[0] for row in news.rows()):
-            return ()
-        if self.parent is not None and not news.child_of(self.parent):
-            return self.lines
-        below = _below(self.parent, news.rows())
-        if below is None:
-            return self.lines
-        if self._on_leaf_moved == "fail":
-            raise self._session._leaf_moved(self.parent)
-        if self._on_leaf_moved == "follow":
-            self._set_parent(below)
-        else:
-            self.diverged = True
-        return self.lines
-
-
-def _below(parent: str | None, rows: Sequence[Row]) -> str | None:
-    """The last of the new entries that descends from `parent`, directly or through a leaf marker."""
-    line: set[str | None] = {parent}
-    last = None
-    for row in rows:
-        if row.parent_id in line:
-            line.add(row.id)
-            if row.flags & CHAIN:
-                last = row.id
-    return last
 
 
 def _is_answer(payload: Payload) -> bool:
     message = payload.get("message")
     return isinstance(message, Mapping) and message.get("role") == "assistant"
-
-
-def _is_call(block: object, call_id: str) -> bool:
-    return isinstance(block, Mapping) and block.get("type") == "toolCall" and block.get("id") == call_id

@@ -9,15 +9,13 @@ from __future__ import annotations
 import os
 import posixpath
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
+from sessile import transfer
 from sessile.core import entries as make
-from sessile.core import large
-from sessile.core.branching import branched_lines
 from sessile.core.codec import decode, encode
-from sessile.core.entries import Entry
-from sessile.core.ids import check_session_id, new_entry_id, new_session_id
+from sessile.core.ids import check_session_id, new_session_id
 from sessile.core.lines import Line, scan
 from sessile.core.migrate import VERSION, migrate_session_entries, version_of
 from sessile.core.text import iso_timestamp
@@ -29,7 +27,7 @@ from sessile.storage.base import Filesystem
 from sessile.storage.blobs import BlobStore
 from sessile.storage.filesystem import PosixFilesystem
 from sessile.storage.journal import FileJournal
-from sessile.storage.layout import DRAFT, JOURNAL, Layout, artifacts_of, file_name, root_of
+from sessile.storage.layout import JOURNAL, Layout, artifacts_of, file_name
 from sessile.storage.memory import MemoryFilesystem
 from sessile.storage.reader import JournalReader
 from sessile.storage.trash import Deletion, Trash
@@ -104,12 +102,12 @@ class Store:
             raise SessionExists(f"there is already a session {session_id}", path=path)
         if not publish:
             path = drafts.draft_path(path)
-        session = self._begin(path, [encode(header)], draft=not publish)
-        self._leave_breadcrumb(session)
+        session = self.begin(path, [encode(header)], draft=not publish)
+        self.leave_breadcrumb(session)
         return session
 
-    def _begin(self, path: str, lines: Iterable[bytes], *, draft: bool = False) -> Session:
-        """A new journal with these lines."""
+    def begin(self, path: str, lines: Iterable[bytes], *, draft: bool = False) -> Session:
+        """A new session file with these lines, header first."""
         atomic.make_folders(self.fs, posixpath.dirname(path))
         try:
             atomic.write_new(self.fs, path, (line + b"\n" for line in lines))
@@ -150,7 +148,7 @@ class Store:
                 raise
             return self._start_over(path, cwd)
         session = Session(self, self._migrated(journal), writable=True, ours=self.layout.owns(path))
-        self._leave_breadcrumb(session)
+        self.leave_breadcrumb(session)
         return session
 
     def _resolve(self, ref: str) -> str:
@@ -250,93 +248,12 @@ class Store:
         infos = (describe(self.fs, path, full=full) for path in paths)
         return sorted((info for info in infos if info is not None), key=lambda info: info.modified, reverse=True)
 
-    # -- copies
-
     def fork_from(self, path: str | os.PathLike[str], cwd: str) -> Session:
         """A copy of a session, from any project or store, as a session of this project."""
-        source = self.open(os.path.abspath(path), readonly=True)
-        try:
-            return self.copy_session(source, cwd)
-        finally:
-            source.close()
+        with self.open(os.path.abspath(path), readonly=True) as source:
+            return transfer.fork(self, source, cwd)
 
-    def copy_session(self, source: Session, cwd: str, *, leaf: str | None = None) -> Session:
-        """All entries of a session, line by line as they are, under a new header."""
-        fork = self._derive(source, cwd, (entry.raw for entry in source.iter_lines()))
-        if leaf is not None and leaf != fork.leaf_id:
-            fork.branch(leaf)
-        elif leaf is None and source.leaf_id is None:
-            fork.reset_leaf()
-        return fork
-
-    def branch_off(self, source: Session, path: Sequence[Entry], labels: Mapping[str, str]) -> Session:
-        """One path of a session as a session of its own."""
-        lines = branched_lines(path, labels, lambda: new_entry_id(self.random), iso_timestamp(self.now()))
-        return self._derive(source, source.cwd, lines)
-
-    def _derive(self, source: Session, cwd: str, lines: Iterable[bytes]) -> Session:
-        now = self.now()
-        title = source.title
-        header = make.header(
-            new_session_id(now, self.random),
-            iso_timestamp(now),
-            cwd,
-            title=title,
-            titleSource=source.header.get("titleSource") if title else None,
-            parentSession=source.path,
-        )
-        path = f"{self.layout.folder(cwd)}/{file_name(header['timestamp'], header['id'])}"
-        blobs = self._foreign_blobs(source.path)
-        copied = (self._with_blobs(line, blobs) for line in lines) if blobs else lines
-        fork = self._begin(path, (line for part in ((encode(header),), copied) for line in part))
-        self._copy_tree(source.artifacts, fork.artifacts)
-        return fork
-
-    def _foreign_blobs(self, path: str) -> BlobStore | None:
-        root = root_of(path)
-        return None if root is None or root == self.layout.root else BlobStore(f"{root}/blobs", self.fs)
-
-    def _with_blobs(self, line: bytes, blobs: BlobStore) -> bytes:
-        """Bring the blobs that a line names into this store."""
-        if large.may_hold_refs(line):
-            for digest in large.blob_refs(decode(line)):
-                data = blobs.get(digest)
-                if data is not None:
-                    self.blobs.put(data)
-        return line
-
-    def _copy_tree(self, source: str, target: str) -> None:
-        if not atomic.exists(self.fs, source):
-            return
-        atomic.make_folders(self.fs, target)
-        for name in self.fs.names(source):
-            from_path, to_path = f"{source}/{name}", f"{target}/{name}"
-            if atomic.is_folder(self.fs, from_path):
-                self._copy_tree(from_path, to_path)
-            elif atomic.is_plain(self.fs, from_path):
-                atomic.replace(self.fs, to_path, (atomic.read_all(self.fs, from_path),))
-
-    # -- moving and deleting
-
-    def relocate(self, journal: FileJournal, cwd: str) -> None:
-        """Move the file of a session and its artifacts to the folder of another project."""
-        old = journal.path
-        folder = self.layout.folder(cwd) if self.layout.owns(old) else posixpath.dirname(old)
-        new = f"{folder}/{posixpath.basename(old)}"
-        if new == old:
-            return
-        atomic.make_folders(self.fs, folder)
-        for target in (new, artifacts_of(new)):
-            if atomic.exists(self.fs, target):
-                raise SessionExists("something of that name is already in the other project", path=target)
-        journal.rename(new)
-        if atomic.exists(self.fs, artifacts_of(old)):
-            try:
-                self.fs.rename(artifacts_of(old), artifacts_of(new))
-                self.fs.sync_directory(folder)
-            except OSError as error:
-                journal.rename(old)
-                raise storage_failure(error, old, "move the artifacts") from error
+    # -- deleting
 
     def delete(self, ref: str | os.PathLike[str]) -> Deletion:
         """Move a session and its artifacts to the trash; `undo` brings them back."""
@@ -357,21 +274,14 @@ class Store:
         """What is in the trash, oldest first."""
         return self._trash.list()
 
-    # -- names
-
-    def publish(self, journal: FileJournal) -> None:
-        """Give a draft its final name."""
-        drafts.publish(journal)
-
-    def final_path(self, path: str) -> str:
-        """The file that a draft will have; of anything else the path itself."""
-        return drafts.published_path(path) if path.endswith(DRAFT) else path
+    # -- places
 
     def original_path(self, path: str) -> str:
         """Where a file is kept that is about to be rewritten."""
         return f"{self.layout.originals}/{posixpath.basename(path)}.{self.now()}-{self.random(3).hex()}"
 
-    def _leave_breadcrumb(self, session: Session) -> None:
+    def leave_breadcrumb(self, session: Session) -> None:
+        """Note that this terminal is in that session."""
         if self._terminal is not None:
             crumb = self.layout.breadcrumb(self._terminal)
             atomic.make_folders(self.fs, posixpath.dirname(crumb))

@@ -439,6 +439,28 @@ def test_a_history_that_is_deleted_while_in_use_is_made_again(path: str) -> None
         assert prompts(storage.get_recent()) == ["here"]
 
 
+def test_a_database_that_is_not_the_familys_is_refused_and_left_alone(path: str) -> None:
+    """A sound database in which `history` means something else is no damage."""
+    sql(path, "CREATE TABLE history (url TEXT); INSERT INTO history VALUES ('x')")
+    with pytest.raises(StorageFailure, match="created_at"):
+        HistoryStorage(path)
+    assert os.listdir(os.path.dirname(path)) == ["history.db"]
+    assert rows(path, "SELECT name FROM sqlite_schema") == [("history",)]
+
+
+def test_a_column_that_only_others_can_fill_is_a_failure_and_no_damage(path: str) -> None:
+    """A sound database that refuses our rows is not set aside; the prompts wait until it takes them."""
+    sql(path, OMP.replace("DEFAULT 1", ""))
+    storage = HistoryStorage(path)
+    storage.add("x")
+    with pytest.raises(StorageFailure, match="use_count"):
+        storage.flush()
+    assert storage.findings == ()
+    sql(path, "ALTER TABLE history RENAME COLUMN use_count TO unused; ALTER TABLE history DROP COLUMN unused")
+    storage.close()
+    assert storage.get_recent(1)[0].prompt == "x"
+
+
 # Damage
 
 

@@ -52,6 +52,8 @@ def _plain(value: Any, depth: int) -> Any:
     if depth > MAX_DEPTH:
         raise TooLarge(f"the entry is nested deeper than {MAX_DEPTH} levels")
     if isinstance(value, dict):
+        if not all(isinstance(key, str | int | float) for key in value):
+            raise InvalidEntry("the members of an object are named by text")
         return {key: _plain(item, depth + 1) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item, depth + 1) for item in value]

@@ -27,7 +27,8 @@ _BLANK = b" \t"
 _CR = 13
 _SPACE = " \t\r"
 _SPACES = re.compile(r"[ \t\r]*")
-_SALVAGE_TRIES = 64  # starts whose failure does not say where: skipping on one by one would be quadratic
+_SALVAGE_EFFORT = 200_000_000  # tries times bytes: each failure of Python's reader counts the lines before it
+_SALVAGE_TRIES = 64  # the least number of tries, however long the line
 _BRACE = re.compile(r'"(?:[^"\\]|\\.)*"|[{}]')
 
 
@@ -232,7 +233,9 @@ def _salvage(offset: int, raw: bytes, *, torn: bool) -> Iterator[Item]:
 def _code_of(fragment: str) -> str:
     if not fragment.strip(_SPACE):
         return "blank"
-    return "not_json" if fragment.strip("\0") else "nul_run"
+    if not fragment.strip("\0"):
+        return "nul_run"
+    return "not_json" if _utf8(fragment.encode("utf-8", "surrogateescape")) is not None else "bad_utf8"
 
 
 def _bytes(text: str) -> int:
@@ -302,9 +305,10 @@ def _last_object(text: str, at: int) -> _Piece | None:
     in the two characters before it (a string that ends in a brace), or as the last thing inside an object that never ends.
     """
     whole = len(text.rstrip(_SPACE))
-    tries = _SALVAGE_TRIES
+    tries = max(_SALVAGE_TRIES, _SALVAGE_EFFORT // len(text))
     start = text.find('{"', at)
     while start >= 0 and tries:
+        tries -= 1
         after = start + 1
         try:
             value, end = _json.raw_decode(text, start)
@@ -314,7 +318,7 @@ def _last_object(text: str, at: int) -> _Piece | None:
                 continue
             after = max(after, error.pos - 2)
         except (ValueError, RecursionError):
-            tries -= 1
+            pass  # nothing says where it failed
         else:
             if end >= whole:
                 return (start, end) if _has_base(value) else None

@@ -6,6 +6,7 @@ never end in `.jsonl`, because the family lists every such name.
 
 from __future__ import annotations
 
+import errno
 import os
 import posixpath
 import secrets
@@ -52,7 +53,7 @@ def make_folders(fs: Filesystem, path: str) -> None:
             try:
                 fs.mkdir(folder)
             except FileExistsError:
-                continue  # another process was faster
+                pass  # another process was faster, but may not have made the name durable yet
             fs.sync_directory(posixpath.dirname(folder))
     except OSError as error:
         if isinstance(error, UnsafePath):
@@ -64,7 +65,10 @@ def write_all(fs: Filesystem, fd: int, data: bytes) -> None:
     """Write all of `data`, going on after short writes."""
     view = memoryview(data)
     while view:
-        view = view[fs.write(fd, bytes(view) if len(view) < len(data) else data) :]
+        written = fs.write(fd, bytes(view) if len(view) < len(data) else data)
+        if not written:
+            raise OSError(errno.EIO, "the storage takes nothing and does not say why")
+        view = view[written:]
 
 
 def write_new(fs: Filesystem, path: str, chunks: Iterable[bytes], *, durable: bool = True) -> None:
@@ -79,8 +83,16 @@ def write_new(fs: Filesystem, path: str, chunks: Iterable[bytes], *, durable: bo
         finally:
             fs.close(fd)
     except BaseException:
-        fs.unlink(path)
+        remove(fs, path)
         raise
+
+
+def remove(fs: Filesystem, path: str) -> None:
+    """Remove a temporary file if that can be done: what went wrong before counts more."""
+    try:
+        fs.unlink(path)
+    except OSError:
+        pass
 
 
 def temp_beside(path: str) -> str:
@@ -93,7 +105,11 @@ def replace(fs: Filesystem, path: str, chunks: Iterable[bytes], *, durable: bool
     temp = temp_beside(path)
     try:
         write_new(fs, temp, chunks, durable=durable)
-        fs.rename(temp, path)
+        try:
+            fs.rename(temp, path)
+        except OSError:
+            remove(fs, temp)
+            raise
         if durable:
             fs.sync_directory(posixpath.dirname(path))
     except OSError as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import posixpath
 
 from sessile.core.kinds import TALK
-from sessile.errors import SessileError
+from sessile.errors import SessileError, storage_failure
 from sessile.storage import atomic
 from sessile.storage.base import Filesystem
 from sessile.storage.journal import FileJournal
@@ -22,8 +22,8 @@ def draft_path(path: str) -> str:
 
 
 def published_path(path: str) -> str:
-    """The name that a draft gets when it is published."""
-    return path.removesuffix(DRAFT) + JOURNAL
+    """The name that a draft gets when it is published; of anything else the name itself."""
+    return path.removesuffix(DRAFT) + JOURNAL if path.endswith(DRAFT) else path
 
 
 def publish(journal: FileJournal) -> None:
@@ -31,6 +31,14 @@ def publish(journal: FileJournal) -> None:
     journal.flush()
     journal.rename(published_path(journal.path))
     journal.release()
+
+
+def discard(fs: Filesystem, journal: FileJournal) -> None:
+    """Remove a draft in which there is nothing but the header that we wrote."""
+    try:
+        fs.unlink(journal.path)
+    except OSError as error:
+        raise storage_failure(error, journal.path, "remove an empty draft") from error
 
 
 def recover(fs: Filesystem, folder: str) -> list[str]:

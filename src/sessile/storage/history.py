@@ -45,10 +45,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 from sessile.errors import Damaged, ReadOnly, SessileError, StorageFailure, UnsafePath, storage_failure
 
 _PATIENCE = 5.0  # seconds that SQLite waits for another process: its busy_timeout
-_FIRST_PAUSE, _LONGEST_PAUSE = (
-    0.1,
-    5.0,
-)  # seconds between attempts to write; the longest is the age of an unseen success
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0  # seconds between attempts to write
 _MOST_ENTRIES = 1000
 _MOST_PEEKS, _SHORT_PAUSE = 50, 0.002  # how often and after how long a reader without locks looks again
 _IMMUTABLE = "mode=ro&immutable=1"  # overlooks a log in use, and changes made meanwhile
@@ -103,28 +100,18 @@ class HistoryEntry:
     cwd: str | None
 
 
-class _Mark(NamedTuple):
-    """What changes when somebody writes a file."""
-
-    size: int
-    modified: int
-    inode: int
-
-
 class HistoryStorage:
     """The prompts in one SQLite file. With `readonly` no file is made or changed, and a missing one is empty."""
 
     def __init__(self, path: str, *, clock: Callable[[], float] = time.time, readonly: bool = False) -> None:
-        self.findings: tuple[str, ...] = ()
         self.failure: SessileError | None = None
-        self._path = os.path.abspath(path)
+        self._file = _File(path, clock, readonly)
         self._clock = clock
-        self._readonly = readonly
         self._state = threading.Lock()  # guards the queue, the last prompt and the writer
         self._writing = threading.RLock()  # one batch at a time; taken before `_state`
         self._queue: list[_Row] = []
         self._writer: threading.Thread | None = None
-        self._use(_present if readonly else _prepare, "open the prompt history")
+        self._file.use(_present if readonly else _prepare, "open the prompt history")
         self._last = next((entry.prompt for entry in self.get_recent(1)), None)
 
     def __enter__(self) -> Self:
@@ -133,10 +120,15 @@ class HistoryStorage:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @property
+    def findings(self) -> tuple[str, ...]:
+        """What was found damaged, how much was saved, and where the old bytes are."""
+        return self._file.findings
+
     def add(self, prompt: str, cwd: str | None = None) -> None:
         """Remember a prompt, unless it is blank or the same as the one before; returns before it is written."""
-        if self._readonly:
-            raise ReadOnly("the prompt history is open for reading only", path=self._path)
+        if self._file.readonly:
+            raise ReadOnly("the prompt history is open for reading only", path=self._file.path)
         text = _storable(prompt).strip()
         with self._state:
             if not text or text == self._last:
@@ -154,7 +146,7 @@ class HistoryStorage:
             if not batch:
                 return
             try:
-                self._use(partial(_insert, batch), "write the prompt history")
+                self._file.use(partial(_insert, batch), "write the prompt history")
             except SessileError as error:
                 self.failure = error
                 raise
@@ -185,11 +177,11 @@ class HistoryStorage:
             if self.failure is None:
                 with suppress(SessileError):  # a full disk is no reason to recall nothing: what is left waits below
                     self.flush()
-            entries = self._use(partial(_select, terms), "read the prompt history")
+            entries = self._file.use(partial(_select, terms), "read the prompt history")
             with self._state:
                 waiting = [(_LARGEST_ID + place, *row[1:]) for place, row in enumerate(self._queue)]
         if waiting:
-            with closing(_connect(":memory:")) as memory:
+            with closing(_connect("waiting", "mode=memory")) as memory:
                 _prepare(memory)
                 _insert(waiting, memory)
                 entries += _select(terms, memory)
@@ -219,10 +211,28 @@ class HistoryStorage:
                 time.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
 
-    def _use(self, work: Callable[[sqlite3.Connection], _T], doing: str) -> _T:
+
+class _Mark(NamedTuple):
+    """What changes when somebody writes a file."""
+
+    size: int
+    modified: int
+    inode: int
+
+
+class _File:
+    """The database as a file: opened for each use, watched for damage, renewed when it has to be."""
+
+    def __init__(self, path: str, clock: Callable[[], float], readonly: bool) -> None:
+        self.path = os.path.abspath(path)
+        self.readonly = readonly
+        self.findings: tuple[str, ...] = ()
+        self._clock = clock
+
+    def use(self, work: Callable[[sqlite3.Connection], _T], doing: str) -> _T:
         """What `work` makes of the database, or of the successor of a damaged one; raises typed errors only."""
         try:
-            if self._readonly:
+            if self.readonly:
                 return self._peek(work)
             if not self._is_there():
                 self._renew("it was missing or too short")
@@ -234,11 +244,11 @@ class HistoryStorage:
                 self._renew(str(error))
                 return self._once(work)
         except sqlite3.Error as error:
-            raise _typed(error, self._path, doing) from error
+            raise _typed(error, self.path, doing) from error
         except SessileError:
             raise
         except OSError as error:
-            raise storage_failure(error, self._path, doing) from error
+            raise storage_failure(error, self.path, doing) from error
 
     def _peek(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
         """What `work` makes of the file as it is; no lock keeps others away, so it looks again if they interfered."""
@@ -257,7 +267,7 @@ class HistoryStorage:
 
     def _once(self, work: Callable[[sqlite3.Connection], _T], mode: str = "mode=rw") -> _T:
         try:
-            with closing(_connect(self._path, mode)) as database:
+            with closing(_connect(self.path, mode)) as database:
                 return work(database)
         except UnicodeDecodeError as error:  # from an error message that quotes what should be the schema
             raise _damage(str(error)) from error
@@ -267,12 +277,12 @@ class HistoryStorage:
         files = {}
         for suffix in ("", *_SIDES):
             with suppress(FileNotFoundError):  # side files come and go
-                status = os.lstat(self._path + suffix)
+                status = os.lstat(self.path + suffix)
                 if not stat.S_ISREG(status.st_mode):
                     hint = "name a plain file; symbolic links are not followed"
-                    raise UnsafePath("the prompt history is not a plain file", path=self._path + suffix, hint=hint)
-                if stat.S_IMODE(status.st_mode) != 0o600 and not self._readonly:
-                    os.chmod(self._path + suffix, 0o600)
+                    raise UnsafePath("the prompt history is not a plain file", path=self.path + suffix, hint=hint)
+                if stat.S_IMODE(status.st_mode) != 0o600 and not self.readonly:
+                    os.chmod(self.path + suffix, 0o600)
                 files[suffix] = _Mark(status.st_size, status.st_mtime_ns, status.st_ino)
         return files
 
@@ -298,7 +308,7 @@ class HistoryStorage:
 
     def _renew(self, reason: str) -> None:
         """Put a new database in the place of one that is missing or damaged, with the prompts that can still be read."""
-        folder, name = os.path.split(self._path)
+        folder, name = os.path.split(self.path)
         os.makedirs(folder, 0o700, exist_ok=True)
         with _locked(folder) as descriptor:
             if self._is_sound():
@@ -307,7 +317,7 @@ class HistoryStorage:
                 copy, new = os.path.join(workshop, "copy"), os.path.join(workshop, "new")
                 old = self._files()
                 for suffix in old.keys() - {"-shm"}:
-                    shutil.copyfile(self._path + suffix, copy + suffix)
+                    shutil.copyfile(self.path + suffix, copy + suffix)
                 prompts = _salvage(copy)
                 with closing(_connect(new)) as database:
                     _prepare(database)
@@ -316,17 +326,17 @@ class HistoryStorage:
                 if old:
                     aside = self._set_aside(old)
                     outcome = f"{len(prompts)} prompts were carried over, the old bytes are in {aside}"
-                    self.findings += (f"{self._path} was set aside ({reason}): {outcome}",)
-                os.rename(new, self._path)
+                    self.findings += (f"{self.path} was set aside ({reason}): {outcome}",)
+                os.rename(new, self.path)
             os.fsync(descriptor)
 
     def _set_aside(self, old: Iterable[str]) -> str:
         moment = int(self._clock())
-        while any(os.path.lexists(f"{self._path}.broken-{moment}{suffix}") for suffix in ("", *_SIDES)):
+        while any(os.path.lexists(f"{self.path}.broken-{moment}{suffix}") for suffix in ("", *_SIDES)):
             moment += 1
-        aside = f"{self._path}.broken-{moment}"
+        aside = f"{self.path}.broken-{moment}"
         for suffix in sorted(old, reverse=True):  # the main file last: a log left alone would be read into the new one
-            os.rename(self._path + suffix, aside + suffix)
+            os.rename(self.path + suffix, aside + suffix)
         return aside
 
 

@@ -16,7 +16,8 @@ import hashlib
 import os
 import struct
 import zlib
-from collections.abc import Callable, Iterator
+from array import array
+from collections.abc import Callable
 from typing import NamedTuple
 
 import msgspec
@@ -31,10 +32,13 @@ from sessile.storage.base import Filesystem, Stat
 NOWHERE = -1
 MAX_FINDINGS = 1000  # kept in full; a file of garbage would otherwise fill the memory
 TAIL = 4096  # bytes before the covered end that must not have changed
+SAVE_AFTER_ROWS = 64  # fewer new rows, or bytes, are scanned again sooner than the index is written again
+SAVE_AFTER_BYTES = 1 << 20
 
 _MAGIC = b"sessile-index-1\n"
 _PREFIX = struct.Struct("<16sII")
 _ROW = struct.Struct("<8sQIii")
+_KEY_OF_ROW = struct.Struct("<Q20x")
 _SLOT = struct.Struct("<I")
 _BLOCK = 32 * 1024
 _SLOTS_PER_ROW = 2
@@ -92,21 +96,32 @@ class RowIndex:
         self.findings: list[Finding] = []
         self.found = 0
         self._file: _IndexFile | None = None
-        self._saved = 0
+        self._saved = 0  # the rows of the cache file; those in memory come after them
+        self._kept = (0, 0)  # the rows and bytes of the journal that some cache file covers
         self._tail = bytearray()
+        self._tail_states = array("i")
         self._numbers: dict[str, int] = {}
         self._missing: set[str] = set()
         self._states = [State()]
         self._states_size = 0
         self._state_numbers: dict[bytes, int] = {_encode_states(State()): 0}
+        self._answers: dict[tuple[int, str | None, str | None], int] = {}
 
     def __len__(self) -> int:
-        return self._saved + len(self._tail) // _ROW.size
+        return self._saved + len(self._tail_states)
 
     @property
-    def unsaved(self) -> int:
-        """How many rows the cache file does not have."""
-        return len(self) - self._saved
+    def worth_saving(self) -> bool:
+        """Whether scanning what no cache file covers costs more than writing one."""
+        rows, covered = self._kept
+        new = self.covered - covered
+        enough = len(self) - rows >= SAVE_AFTER_ROWS or new >= SAVE_AFTER_BYTES
+        return enough and new >= self.covered >> 8
+
+    @property
+    def has_orphans(self) -> bool:
+        """Whether some entry hangs from one that is not there."""
+        return bool(self._missing)
 
     def report(self, finding: Finding) -> None:
         """Note something that is not as it should be."""
@@ -116,25 +131,33 @@ class RowIndex:
 
     def add(self, line: Line, entry_id: str) -> None:
         """Add the next entry of the journal."""
-        head = line.head
-        number = len(self)
+        offset, raw, head = line
+        number = len(self._tail_states) + self._saved
+        numbers, saved = self._numbers, self._file
         flags = flags_of(head)
+        parent_id = head.parentId
         parent = NOWHERE
-        orphan = 0
-        if head.parentId:
-            found = self.find(head.parentId)
+        state = marks = 0
+        if parent_id:
+            found = numbers.get(parent_id)
+            if found is None and saved is not None:
+                found = saved.find(parent_id)
             if found is None:
-                orphan = _ORPHAN
-                self._missing.add(head.parentId)
+                marks = _ORPHAN
+                self._missing.add(parent_id)
             else:
                 parent = found
-        if self.find(entry_id) is not None or entry_id in self._missing:
+                state = self._state_number(parent)
+        if entry_id in numbers or entry_id in self._missing or (saved and saved.find(entry_id) is not None):
             self.irregular = True
+        if flags & STATE and state != _STATE_UNKNOWN:
+            state = self._state_after(state, flags, line)
         key, hashed = _key(entry_id)
-        state = self._state_after(parent, flags, line)
-        place = line.offset << 16 | flags | orphan | (_HASHED if hashed else 0)
-        self._tail += _ROW.pack(key, place, len(line.raw), parent, state)
-        self._numbers[entry_id] = number
+        if hashed:
+            marks |= _HASHED
+        self._tail += _ROW.pack(key, offset << 16 | flags | marks, len(raw), parent, state)
+        self._tail_states.append(state)
+        numbers[entry_id] = number
         if flags & MESSAGE:
             self.messages += 1
         elif flags & LABEL:
@@ -142,23 +165,34 @@ class RowIndex:
         elif flags & TITLE:
             self.title = number
 
-    def _state_after(self, parent: int, flags: int, line: Line) -> int:
-        before = 0 if parent == NOWHERE else self.place(parent).state
-        if not flags & STATE or before == _STATE_UNKNOWN:
-            return before
-        old = self._states[before]
+    def _state_number(self, number: int) -> int:
+        in_memory = number - self._saved
+        return self._tail_states[in_memory] if in_memory >= 0 else self.place(number).state
+
+    def _state_after(self, before: int, flags: int, line: Line) -> int:
+        if not flags & MESSAGE:
+            return self._number_of(fold(self._states[before], decode(line.raw)))
+        # Of a message the head says all that counts: its body is not decoded, and most answers repeat their model.
         message = line.head.message
-        # Of a message the head says all that counts; its body is not worth decoding.
-        new = fold(old, decode(line.raw) if message is None else {"type": "message", "message": asdict(message)})
-        if new is old:
-            return before
-        encoded = _encode_states(new)
+        assert message is not None
+        answer = (before, message.provider, message.model)
+        number = self._answers.get(answer)
+        if number is None:
+            number = self._number_of(fold(self._states[before], {"type": "message", "message": asdict(message)}))
+            self._answers[answer] = number
+        return number
+
+    def _number_of(self, state: State) -> int:
+        try:
+            encoded = _encode_states(state)
+        except (ValueError, OverflowError):
+            return _STATE_UNKNOWN  # a lone surrogate, or a huge integer
         number = self._state_numbers.get(encoded)
         if number is None:
             if self._states_size + len(encoded) > _MAX_STATES:
                 return _STATE_UNKNOWN
             number = len(self._states)
-            self._states.append(new)
+            self._states.append(state)
             self._states_size += len(encoded)
             self._state_numbers[encoded] = number
         return number
@@ -183,22 +217,17 @@ class RowIndex:
             number = self._file.find(entry_id)
         return number
 
-    def id_in_memory(self, number: int) -> str | None:
-        """The id of an entry, unless only the journal knows it."""
-        place = self.place(number)
-        return None if place.hashed else place.key.decode("ascii")
-
     def state(self, number: int) -> State | None:
         """The state after an entry; `None` if it has to be folded."""
-        state = self.place(number).state
+        state = self._state_number(number)
         return None if state == _STATE_UNKNOWN else self._states[state]
 
     def save(self, fs: Filesystem, path: str, journal: Stat, tail: bytes) -> None:
-        """Write the whole index to the cache."""
+        """Write the whole index to the cache; the file that this one was loaded from stays as good as it was."""
         rows = (self._file.read(0, self._saved * _ROW.size) if self._file else b"") + bytes(self._tail)
         slots = _hash_table(rows)
         states = _encode_states(self._states)
-        payload = rows + slots + states
+        payload = memoryview(rows + slots + states)
         header = _Header(
             inode=journal.st_ino,
             device=journal.st_dev,
@@ -218,33 +247,25 @@ class RowIndex:
         encoded = msgspec.json.encode(header)
         prefix = _PREFIX.pack(_MAGIC, len(encoded), zlib.crc32(encoded))
         atomic.make_folders(fs, os.path.dirname(path))
-        atomic.replace(fs, path, (prefix + encoded, payload), durable=False)
+        atomic.replace(fs, path, (prefix + encoded, bytes(payload)), durable=False)
+        self._kept = (len(self), self.covered)
 
     @classmethod
     def load(cls, fs: Filesystem, path: str, journal: Stat, read_tail: Callable[[int], bytes]) -> RowIndex | None:
         """The saved index, or `None` if there is none that fits the journal."""
         try:
             file = _IndexFile(fs, path)
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError, msgspec.MsgspecError, struct.error):
-            return None  # a cache that cannot be read is no cache
-        header = file.header
-        fits = (
-            (header.inode, header.device) == (journal.st_ino, journal.st_dev)
-            and header.covered <= journal.st_size
-            and header.tail == _tail_hash(read_tail(header.covered))
-        )
-        if not fits:
-            file.close()
+        except _NO_CACHE:
             return None
         index = cls()
         try:
-            index._adopt(file)
-        except (ValueError, msgspec.MsgspecError):
-            file.close()
-            return None
-        return index
+            if file.fits(journal, read_tail):
+                index._adopt(file)
+                return index
+        except _NO_CACHE:
+            pass
+        file.close()
+        return None
 
     def _adopt(self, file: _IndexFile) -> None:
         header = file.header
@@ -253,6 +274,7 @@ class RowIndex:
         self._states_size = sum(map(len, self._state_numbers))
         self._file = file
         self._saved = header.rows
+        self._kept = (header.rows, header.covered)
         self.covered = header.covered
         self.messages = header.messages
         self.labels = header.labels
@@ -265,6 +287,15 @@ class RowIndex:
         """Let go of the cache file."""
         if self._file is not None:
             self._file.close()
+            self._file = None
+
+
+class IndexDamaged(Exception):
+    """The cache does not hold what was written to it; it has to be made anew."""
+
+
+# A cache that cannot be read is no cache.
+_NO_CACHE = (IndexDamaged, OSError, ValueError, msgspec.MsgspecError, struct.error)
 
 
 class _IndexFile:
@@ -278,20 +309,32 @@ class _IndexFile:
             start = fs.read(self._fd, 2 * _BLOCK, 0)
             magic, size, checksum = _PREFIX.unpack_from(start)
             encoded = start[_PREFIX.size : _PREFIX.size + size]
-            if len(encoded) < size:
+            if len(encoded) < size <= fs.fstat(self._fd).st_size:
                 encoded = fs.read(self._fd, size, _PREFIX.size)
             if magic != _MAGIC or zlib.crc32(encoded) != checksum:
                 raise ValueError("not an index of this version")
             self.header = msgspec.json.decode(encoded, type=_Header)
         except BaseException:
-            fs.close(self._fd)
+            self.close()
             raise
         self._start = _PREFIX.size + size
         self._slots_at = self.header.rows * _ROW.size
         self._states_at = self._slots_at + self.header.slots * _SLOT.size
 
     def close(self) -> None:
-        self._fs.close(self._fd)
+        try:
+            self._fs.close(self._fd)
+        except OSError:
+            pass  # only read from
+
+    def fits(self, journal: Stat, read_tail: Callable[[int], bytes]) -> bool:
+        """Whether this is the index of that journal, and the journal has only grown since."""
+        header = self.header
+        return (
+            (header.inode, header.device) == (journal.st_ino, journal.st_dev)
+            and header.covered <= journal.st_size
+            and header.tail == _tail_hash(read_tail(header.covered))
+        )
 
     def states(self) -> bytes:
         return self.read(self._states_at, self.header.states)
@@ -323,17 +366,13 @@ class _IndexFile:
         if not slots:
             return None
         key, hashed = _key(entry_id)
-        slot = _slot(key, slots)
+        slot = _slot(int.from_bytes(key, "little"), slots)
         while row := _SLOT.unpack(self.read(self._slots_at + slot * _SLOT.size, _SLOT.size))[0]:
             packed = self.read((row - 1) * _ROW.size, _ROW.size)
             if packed.startswith(key) and bool(_ROW.unpack(packed)[1] & _HASHED) == hashed:
                 return int(row) - 1
             slot = (slot + 1) % slots
         return None
-
-
-class IndexDamaged(Exception):
-    """The cache does not hold what was written to it; it has to be made anew."""
 
 
 def _key(entry_id: str) -> tuple[bytes, bool]:
@@ -343,25 +382,21 @@ def _key(entry_id: str) -> tuple[bytes, bool]:
     return hashlib.blake2b(entry_id.encode("utf-8", "surrogatepass"), digest_size=8).digest(), True
 
 
-def _slot(key: bytes, slots: int) -> int:
-    return (int.from_bytes(key, "little") * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF) % slots
+def _slot(key: int, slots: int) -> int:
+    return (key * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF) % slots
 
 
 def _hash_table(rows: bytes) -> bytes:
-    """Row numbers plus one at the slots of their keys; the later of equal keys comes last."""
+    """Row numbers plus one at the slots of their keys."""
     count = len(rows) // _ROW.size
     slots = count * _SLOTS_PER_ROW + 1 if count else 0
     table = [0] * slots
-    for number, key in enumerate(_keys(rows)):
+    for number, (key,) in enumerate(_KEY_OF_ROW.iter_unpack(rows), 1):
         slot = _slot(key, slots)
         while table[slot]:
             slot = slot + 1 if slot + 1 < slots else 0
-        table[slot] = number + 1
+        table[slot] = number
     return struct.pack(f"<{slots}I", *table)
-
-
-def _keys(rows: bytes) -> Iterator[bytes]:
-    return (rows[at : at + 8] for at in range(0, len(rows), _ROW.size))
 
 
 def _tail_hash(tail: bytes) -> str:

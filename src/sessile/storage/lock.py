@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 
-from sessile.errors import SessionBusy
+from sessile.errors import SessionBusy, storage_failure
 from sessile.storage.base import Filesystem
 
 _FIRST_PAUSE = 0.00005  # an append holds the lock for about ten microseconds
@@ -17,18 +17,28 @@ _LONGEST_PAUSE = 0.005
 
 def acquire(fs: Filesystem, fd: int, path: str, patience: float) -> None:
     """Take the lock, waiting `patience` seconds at most."""
-    if fs.lock(fd):
-        return
-    deadline = time.monotonic() + patience
-    pause = _FIRST_PAUSE
-    while not fs.lock(fd):
-        if time.monotonic() >= deadline:
-            holder = fs.lock_holder(fd)
-            who = f"process {holder}" if holder else "another process"
-            raise SessionBusy(
-                f"{who} has held the session's lock for over {patience:g} s",
-                path=path,
-                hint="wait until it is done, or end it if it hangs; the lock goes with it",
-            )
-        time.sleep(pause)
-        pause = min(pause * 1.5, _LONGEST_PAUSE)
+    try:
+        if fs.lock(fd):
+            return
+        deadline = time.monotonic() + patience
+        pause = _FIRST_PAUSE
+        while not fs.lock(fd):
+            if time.monotonic() >= deadline:
+                raise _busy(fs, fd, path, patience)
+            time.sleep(pause)
+            pause = min(pause * 1.5, _LONGEST_PAUSE)
+    except OSError as error:
+        raise storage_failure(error, path, "lock the session") from error
+
+
+def _busy(fs: Filesystem, fd: int, path: str, patience: float) -> SessionBusy:
+    try:
+        holder = fs.lock_holder(fd) or 0
+    except OSError:
+        holder = 0  # a sandbox without /proc
+    who = f"process {holder}" if holder > 0 else "another process"
+    return SessionBusy(
+        f"{who} has held the session's lock for over {patience:g} s",
+        path=path,
+        hint="wait until it is done, or end it if it hangs; the lock goes with it",
+    )

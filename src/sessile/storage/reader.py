@@ -10,22 +10,24 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Iterator, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 from sessile.core.codec import decode
 from sessile.core.context import fold_path
 from sessile.core.kinds import STATE, State, flags_of
-from sessile.core.lines import Finding, Item, Line, Scanner, read_head
+from sessile.core.lines import Finding, Head, Item, Line, Scanner, read_head
 from sessile.core.tree import Node, Tree
-from sessile.errors import LeafMoved, NotASession, storage_failure
-from sessile.storage.base import Filesystem, Row
-from sessile.storage.index import NOWHERE, TAIL, IndexDamaged, RowIndex
+from sessile.errors import LeafMoved, NotASession, SessileError, StorageFailure, storage_failure
+from sessile.storage.base import Filesystem, Row, Stat
+from sessile.storage.index import NOWHERE, TAIL, IndexDamaged, Place, RowIndex
 
 CHUNK = 1 << 20
-SAVE_AFTER_ROWS = 64  # fewer new rows are scanned again sooner than the index is written again
+_FIRST_BATCH, _LARGEST_BATCH = 16, 1024  # rows looked up at once for an iterator
 
 _log = logging.getLogger("sessile")
+
+Answer = TypeVar("Answer")
 
 
 class JournalReader:
@@ -42,39 +44,27 @@ class JournalReader:
 
     def _open(self) -> None:
         try:
-            self._fd = self._fs.open(self.path, self._flags)
+            fd = self._fs.open(self.path, self._flags)
         except OSError as error:
             raise storage_failure(error, self.path, "open the session") from error
-        self._index = RowIndex()
-        self._indexed = -1  # the size of the file when the index was last caught up
-        self._loose = False  # the last row has no newline yet
-        self._whole: _Whole | None = None
-        self.__dict__.pop("_header", None)
+        self._begin(fd)
+
+    def _begin(self, fd: int) -> None:
+        """Read from this descriptor from now on; it is closed if it is not that of a session."""
+        self._fd = fd
+        self._forget_index()
         try:
-            stat = self._fs.fstat(self._fd)
+            stat = self._stat()
             self._identity = stat.st_ino
-            self._seen = stat.st_size  # everything before was looked at, or written, by us
+            self._seen = stat.st_size  # where the news begin: what we have not written, nor were opened with
+            self._header = self._find_header(stat.st_size)
             self.session_id = str(self._header.head.id)
         except BaseException:
-            self._fs.close(self._fd)
+            self._close_descriptor()
             raise
 
-    def close(self) -> None:
-        """Free the descriptor."""
-        with self._mutex:
-            if self._fd >= 0:
-                self._save_index()
-            self._close_descriptor()
-
-    def _close_descriptor(self) -> None:
-        self._index.close()
-        if self._fd >= 0:
-            fd, self._fd = self._fd, -1
-            self._fs.close(fd)
-
-    @cached_property
-    def _header(self) -> Line:
-        for item in self._scan(0, self._fs.fstat(self._fd).st_size):
+    def _find_header(self, size: int) -> Line:
+        for item in self._scan(0, size):
             if isinstance(item, Finding) or (item.head.type == "title" and item.head.id is None):
                 continue
             if item.head.type == "session" and item.head.id is not None:
@@ -82,130 +72,31 @@ class JournalReader:
             break
         raise NotASession(path=self.path, hint="it was not changed; look at it with `sessile check`")
 
-    def header(self) -> bytes:
-        return self._header.raw
+    def close(self) -> None:
+        """Free the descriptor."""
+        with self._mutex:
+            if self._fd >= 0 and not self._loose:
+                self._save_index()
+            self._close_descriptor()
 
-    def items(self) -> Iterator[Item]:
-        """Every line and finding of the file, in order; the header is one of the lines."""
-        return self._scan(0, self._fs.fstat(self._fd).st_size)
-
-    def _scan(self, start: int, end: int) -> Iterator[Item]:
-        scanner = Scanner(start)
-        self._complete_until = end  # where the last line begins if it has no newline
-        while scanner.offset < end:
-            try:
-                chunk = self._fs.read(self._fd, min(CHUNK, end - scanner.offset), scanner.offset)
-            except OSError as error:
-                raise storage_failure(error, self.path, "read the session") from error
-            if not chunk:
-                break
-            yield from scanner.feed(chunk)
-        self._complete_until = scanner.line_start
-        yield from scanner.finish()
-
-    def _rows(self) -> RowIndex:
-        """The index, caught up with the file."""
-        size = self._fs.fstat(self._fd).st_size
-        if size == self._indexed:
-            return self._index
-        if self._indexed < 0 or self._loose or size < self._indexed:
-            self._index.close()
-            self._index = self._load_index() or RowIndex()
-            self._loose = False
-        index = self._index
-        for item in self._scan(index.covered, size):
-            if isinstance(item, Finding):
-                if item.code != "torn_tail":
-                    index.report(item)
-            else:
-                self._take(item)
-                self._loose = item.offset >= self._complete_until
-        index.covered = self._complete_until
-        self._indexed = size
-        self._seen = max(self._seen, size)
-        self._whole = None
-        if index.unsaved >= SAVE_AFTER_ROWS:
-            self._save_index()
-        return index
-
-    def _take(self, line: Line) -> None:
-        head = line.head
-        if head.type == "session":
-            if line.offset != self._header.offset:
-                self._index.report(Finding("second_header", line.offset, len(line.raw), "another header; ignored"))
-        elif head.id is not None:
-            self._index.add(line, head.id)
-        elif head.type != "title":
-            self._index.report(Finding("no_id", line.offset, len(line.raw), f"a {head.type} entry without an id"))
-
-    def _load_index(self) -> RowIndex | None:
-        if self._index_path is None:
-            return None
-        return RowIndex.load(self._fs, self._index_path, self._fs.fstat(self._fd), self._tail_before)
-
-    def _save_index(self) -> None:
-        """Keep the index for the next one who opens; a cache that cannot be written is no failure."""
-        index = self._index
-        if self._index_path is None or index.irregular or self._loose or not index.unsaved:
-            return
-        try:
-            index.save(self._fs, self._index_path, self._fs.fstat(self._fd), self._tail_before(index.covered))
-        except (OSError, IndexDamaged) as error:
-            _log.info("the index of %s was not saved: %s", self.path, error)
-
-    def _tail_before(self, end: int) -> bytes:
-        start = max(0, end - TAIL)
-        return self._fs.read(self._fd, end - start, start)
-
-    def _drop_index(self) -> None:
-        """Forget a cache that told something else than the journal."""
-        _log.warning("the index of %s does not fit and is made anew", self.path)
+    def _close_descriptor(self) -> None:
         self._index.close()
-        self._index = RowIndex()
-        self._index_path = None
-        self._indexed = 0
-
-    def _read_whole(self) -> _Whole:
-        if self._whole is None:
-            self._whole = _Whole(self)
-        return self._whole
-
-    def last(self) -> Row | None:
-        with self._mutex:
-            index = self._rows()
-            return self._row(len(index) - 1) if len(index) else None
-
-    def find(self, entry_id: str) -> Row | None:
-        with self._mutex:
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
             try:
-                number = self._rows().find(entry_id)
-            except IndexDamaged:
-                self._drop_index()
-                number = self._rows().find(entry_id)
-            return None if number is None else self._row(number)
+                self._fs.close(fd)
+            except OSError as error:
+                raise storage_failure(error, self.path, "close the session") from error
 
-    def _row(self, number: int) -> Row:
-        if self._index.irregular:
-            return self._read_whole().rows[number]
+    # -- bytes
+
+    def _stat(self) -> Stat:
+        if self._fd < 0:
+            raise StorageFailure("the session is closed", path=self.path, hint="open it again")
         try:
-            place = self._index.place(number)
-            parent_id = None
-            if place.parent != NOWHERE:
-                parent_id = self._id(place.parent)
-            elif place.orphan:
-                parent_id = read_head(self._read(place.offset, place.length)).parentId
-            return Row(self._id(number), parent_id, place.flags, (place.offset, place.length))
-        except (IndexDamaged, ValueError):
-            self._drop_index()
-            self._rows()
-            return self._row(number)
-
-    def _id(self, number: int) -> str:
-        known = self._index.id_in_memory(number)
-        if known is None:
-            place = self._index.place(number)
-            known = read_head(self._read(place.offset, place.length)).id
-        return known or ""
+            return self._fs.fstat(self._fd)
+        except OSError as error:
+            raise storage_failure(error, self.path, "look at the session") from error
 
     def _read(self, offset: int, length: int) -> bytes:
         try:
@@ -213,25 +104,186 @@ class JournalReader:
         except OSError as error:
             raise storage_failure(error, self.path, "read the session") from error
 
+    def _chunks(self, start: int, end: int) -> Iterator[bytes]:
+        while start < end and (chunk := self._read(start, min(CHUNK, end - start))):
+            yield chunk
+            start += len(chunk)
+
+    def _scan(self, start: int, end: int) -> Iterator[Item]:
+        scanner = Scanner(start)
+        for chunk in self._chunks(start, end):
+            yield from scanner.feed(chunk)
+        yield from scanner.finish()
+
+    def _line_start(self, offset: int) -> int:
+        """Where the line begins that goes on at `offset`."""
+        while offset > 0:
+            start = max(0, offset - CHUNK)
+            newline = self._read(offset - 1, 1) == b"\n" or self._read(start, offset - start).rfind(b"\n") + 1
+            if newline:
+                return offset if newline is True else start + newline
+            offset = start
+        return 0
+
+    def header(self) -> bytes:
+        return self._header.raw
+
+    def items(self) -> Iterator[Item]:
+        """Every line and finding of the file, in order; the header is one of the lines."""
+        return self._scan(0, self._stat().st_size)
+
+    # -- the index
+
+    def _ask(self, question: Callable[[RowIndex], Answer]) -> Answer:
+        """What the index says when it has caught up with the file. One that says nonsense is made anew."""
+        with self._mutex:
+            try:
+                return question(self._rows())
+            except IndexDamaged as error:
+                _log.warning("the index of %s does not fit and is made anew: %s", self.path, error)
+            self._forget_index(distrust=True)
+            try:
+                return question(self._rows())
+            except IndexDamaged as error:
+                raise self._rewritten(str(error)) from error
+
+    def _forget_index(self, *, distrust: bool = False) -> None:
+        if "_index" in self.__dict__:
+            self._index.close()
+        self._index = RowIndex()
+        self._whole: _Whole | None = None
+        self._loose = False  # the last rows come from a line that has no newline yet
+        self._tail_findings: list[Finding] = []
+        self._indexed = 0 if distrust else -1  # the size of the file when the index was last caught up
+
+    def _rows(self) -> RowIndex:
+        """The index, caught up with the file."""
+        size = self._stat().st_size
+        if size != self._indexed:
+            if self._indexed < 0 or self._loose or size < self._indexed:
+                self._forget_index()
+                self._index = self._load_index() or self._index
+            try:
+                self._catch_up(self._index, size)
+            except BaseException:
+                self._forget_index()  # some rows were added, and would be added again
+                raise
+        return self._index
+
+    def _catch_up(self, index: RowIndex, size: int) -> None:
+        scanner = Scanner(index.covered)
+        for chunk in self._chunks(index.covered, size):
+            for item in scanner.feed(chunk):
+                if isinstance(item, Finding):
+                    index.report(item)
+                else:
+                    self._take(index, item, index.report)
+        index.covered = scanner.line_start
+        self._save_index()
+        # The last line may still grow: it is shown, but neither saved nor built upon.
+        self._tail_findings = []
+        for item in scanner.finish():
+            if isinstance(item, Finding):
+                self._tail_findings.append(item)
+            else:
+                self._loose = True
+                self._take(index, item, self._tail_findings.append)
+        self._whole = None
+        self._indexed = size
+
+    def _take(self, index: RowIndex, line: Line, report: Callable[[Finding], None]) -> None:
+        head = line.head
+        if head.type == "session":
+            if line.offset != self._header.offset:
+                report(Finding("second_header", line.offset, len(line.raw), "another header; ignored"))
+        elif head.id is not None:
+            index.add(line, head.id)
+        elif head.type != "title":
+            report(Finding("no_id", line.offset, len(line.raw), f"a {head.type} entry without an id"))
+
+    def _load_index(self) -> RowIndex | None:
+        if self._index_path is None:
+            return None
+        return RowIndex.load(self._fs, self._index_path, self._stat(), self._tail_before)
+
+    def _save_index(self) -> None:
+        """Keep the index for the next one who opens; a cache that cannot be written is no failure."""
+        index = self._index
+        if self._index_path is None or index.irregular or not index.worth_saving:
+            return
+        try:
+            index.save(self._fs, self._index_path, self._stat(), self._tail_before(index.covered))
+        except (OSError, SessileError, IndexDamaged, ValueError) as error:
+            _log.info("the index of %s was not saved: %s", self.path, error)
+
+    def _tail_before(self, end: int) -> bytes:
+        start = max(0, end - TAIL)
+        return self._read(start, end - start)
+
+    def _rewritten(self, detail: str) -> LeafMoved:
+        return LeafMoved(
+            f"the session was rewritten while it was read: {detail}",
+            path=self.path,
+            hint="another program did that; open the session again",
+        )
+
+    # -- entries
+
+    def last(self) -> Row | None:
+        return self._ask(lambda index: self._row(index, len(index) - 1) if len(index) else None)
+
+    def find(self, entry_id: str) -> Row | None:
+        def look(index: RowIndex) -> Row | None:
+            number = index.find(entry_id)
+            return None if number is None else self._row(index, number)
+
+        return self._ask(look)
+
+    def _row(self, index: RowIndex, number: int) -> Row:
+        if number >= len(index):
+            raise IndexDamaged("it has become shorter")
+        if index.irregular:
+            return self._read_whole().rows[number]
+        place = index.place(number)
+        parent_id = None
+        if place.parent != NOWHERE:
+            parent_id = self._id(index.place(place.parent))
+        elif place.orphan:
+            parent_id = self._head(place).parentId
+        return Row(self._id(place), parent_id, place.flags, (place.offset, place.length))
+
+    def _id(self, place: Place) -> str:
+        known = self._head(place).id if place.hashed else place.key.decode("ascii")
+        if known is None:
+            raise IndexDamaged("an entry has lost its id")
+        return known
+
+    def _head(self, place: Place) -> Head:
+        try:
+            return read_head(self._read(place.offset, place.length))
+        except ValueError as error:
+            raise IndexDamaged(str(error)) from error
+
+    def _read_whole(self) -> _Whole:
+        if self._whole is None:
+            self._whole = _Whole(self)
+        return self._whole
+
     def read(self, row: Row) -> bytes:
         with self._mutex:
             raw = self._read(*row.position)
             if self._is(raw, row.id):
                 return raw
             # The index or the file has changed under us: look the entry up again, in the file itself.
-            self._drop_index()
+            self._forget_index(distrust=True)
             again = self.find(row.id)
             if again is None:
-                raise LeafMoved(
-                    f"entry {row.id} is no longer where it was",
-                    path=self.path,
-                    hint="the file was rewritten by another program; open the session again",
-                )
+                raise self._rewritten(f"entry {row.id} is no longer there")
             return self._read(*again.position)
 
     @staticmethod
     def _is(raw: bytes, entry_id: str) -> bool:
-        if raw.find(b'"id":"' + entry_id.encode("utf-8", "replace") + b'"', 0, 256) > 0:
+        if raw.endswith(b"}") and raw.find(b'"id":"%b"' % entry_id.encode("utf-8", "surrogatepass"), 0, 256) > 0:
             return True
         try:
             return read_head(raw).id == entry_id
@@ -239,64 +291,70 @@ class JournalReader:
             return False
 
     def rows(self) -> Iterator[Row]:
-        with self._mutex:
-            count = len(self._rows())
-        for number in range(count):
-            yield self._row(number)
+        count = self._ask(len)
+        return self._numbered(range(count))
+
+    def _numbered(self, numbers: Sequence[int]) -> Iterator[Row]:
+        """The rows with these numbers. No lock is held between two of them."""
+        for start in range(0, len(numbers), _LARGEST_BATCH):
+            batch = numbers[start : start + _LARGEST_BATCH]
+            yield from self._ask(lambda index, batch=batch: [self._row(index, number) for number in batch])  # type: ignore[misc]
 
     def up(self, row: Row) -> Iterator[Row]:
         with self._mutex:
-            index = self._rows()
-            number = index.find(row.id)
-            if index.irregular:
-                yield from self._read_whole().up(row)
-                return
-            while number is not None:
-                row = self._row(number)
-                yield row
-                parent = self._index.place(number).parent
-                number = None if parent == NOWHERE else parent
+            irregular, number = self._ask(lambda index: (index.irregular, index.find(row.id)))
+            whole = self._read_whole() if irregular else None
+        if whole is not None:
+            yield from whole.up(row)
+            return
+        size = _FIRST_BATCH
+        while number is not None:
+            steps, number = self._ask(lambda index, start=number, size=size: self._steps(index, start, size))  # type: ignore[misc]
+            yield from steps
+            size = min(size * 2, _LARGEST_BATCH)
+
+    def _steps(self, index: RowIndex, number: int, size: int) -> tuple[list[Row], int | None]:
+        """The rows of that many steps towards the root, and the number of the next one."""
+        steps = []
+        while number != NOWHERE and len(steps) < size:
+            steps.append(self._row(index, number))
+            number = index.place(number).parent
+        return steps, None if number == NOWHERE else number
 
     def state(self, row: Row) -> State:
-        with self._mutex:
-            index = self._rows()
-            number = index.find(row.id)
-            if number is not None and not index.irregular:
-                state = index.state(number)
-                if state is not None:
-                    return state
-            path = [decode(self.read(step)) for step in self.up(row) if step.flags & STATE]
-            path.reverse()
-            return fold_path(path)
+        def look(index: RowIndex) -> State | None:
+            number = None if index.irregular else index.find(row.id)
+            return None if number is None else index.state(number)
+
+        state = self._ask(look)
+        if state is not None:
+            return state
+        path = [decode(self.read(step)) for step in self.up(row) if step.flags & STATE]
+        path.reverse()
+        return fold_path(path)
 
     def labels(self) -> Iterator[Row]:
         """The label entries, in order."""
-        with self._mutex:
-            numbers = list(self._rows().labels)
-        for number in numbers:
-            yield self._row(number)
+        return self._numbered(self._ask(lambda index: tuple(index.labels)))
 
     def title(self) -> Row | None:
         """The last entry that names the session."""
-        with self._mutex:
-            number = self._rows().title
-            return None if number == NOWHERE else self._row(number)
+        return self._ask(lambda index: None if index.title == NOWHERE else self._row(index, index.title))
 
     def message_count(self) -> int:
         """How many messages the session holds on all branches."""
-        with self._mutex:
-            return self._rows().messages
+        return self._ask(lambda index: index.messages)
 
     def findings(self) -> Sequence[Finding]:
         with self._mutex:
-            index = self._rows()
+            index = self._ask(lambda index: index)
             found = list(index.findings)
             if index.found > len(found):
                 found.append(Finding("more", -1, 0, f"{index.found - len(found)} more findings"))
-            if index.irregular:
-                found += self._read_whole().tree.findings
-            torn = [item for item in self._scan(index.covered, self._indexed) if isinstance(item, Finding)]
-            return found + torn
+            found += self._tail_findings
+            if index.irregular or index.has_orphans:
+                found += Tree(Node(row.id, row.parent_id, row.flags) for row in self.rows()).findings
+            return found
 
 
 class FileNews:
@@ -304,22 +362,27 @@ class FileNews:
 
     def __init__(self, journal: JournalReader, start: int, end: int) -> None:
         self._journal = journal
-        self._start = start
+        self._start = journal._line_start(start)  # a line that was only half there is news as well
+        self._known = start
         self._end = end
 
     def child_of(self, entry_id: str) -> bool:
-        # Inside a JSON string quotes are escaped, so this text can only be a member; most news hold none.
-        needle = b'"parentId":"' + entry_id.encode("utf-8", "replace") + b'"'
-        if self._end - self._start <= CHUNK and needle not in self._journal._read(self._start, self._end - self._start):
+        return not self._cannot_name(entry_id) and any(row.parent_id == entry_id for row in self.rows())
+
+    def _cannot_name(self, entry_id: str) -> bool:
+        """Whether the news surely do not hold an id, because they do not hold its text; most news are like that."""
+        if self._end - self._start > CHUNK or not (entry_id.isascii() and entry_id.isalnum()):
             return False
-        return any(row.parent_id == entry_id for row in self.rows())
+        text = self._journal._read(self._start, self._end - self._start)
+        # Letters may also be written as \\u0061, though nobody does.
+        return entry_id.encode() not in text and b"\\u00" not in text
 
     def rows(self) -> Sequence[Row]:
         lines = (item for item in self._journal._scan(self._start, self._end) if isinstance(item, Line))
         return [
             Row(line.head.id, line.head.parentId, flags_of(line.head), (line.offset, len(line.raw)))
             for line in lines
-            if line.head.id is not None and line.head.type != "session"
+            if line.head.id is not None and line.head.type != "session" and line.offset + len(line.raw) > self._known
         ]
 
 
@@ -327,9 +390,7 @@ class _Whole:
     """All rows of a journal whose parents do not simply come before their children."""
 
     def __init__(self, journal: JournalReader) -> None:
-        news = FileNews(journal, 0, journal._indexed)
-        self.rows = news.rows()
-        self.tree = Tree(Node(row.id, row.parent_id, row.flags) for row in self.rows)
+        self.rows = FileNews(journal, 0, journal._indexed).rows()
         self._by_id = {row.id: row for row in self.rows}
 
     def up(self, row: Row) -> Iterator[Row]:

@@ -1,0 +1,121 @@
+"""Entries on their way into a journal: encoded for a parent, and the receipts that come back.
+
+If another writer was faster, a batch finds out under the journal's lock whether its parent has gained a child meanwhile, and
+then does as the caller wished: branch, follow, or fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from sessile.core import large
+from sessile.core.codec import encode
+from sessile.core.entries import Payload, with_base
+from sessile.core.kinds import CHAIN
+from sessile.errors import LeafMoved, TooLarge
+from sessile.storage.base import News, Row
+
+KEY = "sessile.key"
+MAX_LINE = 8 * 1024 * 1024  # one line is one write; larger strings have gone to blobs before
+
+OnLeafMoved = Literal["branch", "follow", "fail"]
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """Proof that an entry is durable, and where.
+
+    `diverged` says that another writer has appended below the same parent; `repeated` that the entry was there already,
+    under the same key.
+    """
+
+    id: str
+    parent_id: str | None
+    path: str
+    position: Any
+    durability: str
+    diverged: bool = False
+    repeated: bool = False
+
+
+class Batch:
+    """Entries that hang from each other, encoded for one parent; encoded again if the parent changes."""
+
+    def __init__(
+        self,
+        payloads: Sequence[Payload],
+        ids: Sequence[str],
+        key: str | None,
+        parent: str | None,
+        timestamp: str,
+        put: large.Put,
+        on_leaf_moved: OnLeafMoved = "branch",
+        diverged: bool = False,
+    ) -> None:
+        self.payloads = payloads if key is None else [{**payload, KEY: key} for payload in payloads]
+        self.ids = ids
+        self.diverged = diverged
+        self.others = False
+        self._key = key
+        self._timestamp = timestamp
+        self._put = put
+        self._on_leaf_moved = on_leaf_moved
+        self._hang_from(parent)
+
+    def _hang_from(self, parent: str | None) -> None:
+        self.parent = parent
+        parents = (parent, *self.ids)
+        self.lines = [self._encode(p, i, q) for p, i, q in zip(self.payloads, self.ids, parents, strict=False)]
+
+    def _encode(self, payload: Payload, entry_id: str, parent_id: str | None) -> bytes:
+        entry = with_base(payload, entry_id, parent_id, self._timestamp)
+        line = encode(entry)
+        if large.may_be_large(line):
+            line = encode(large.shrink(entry, self._put))
+            if len(line) > MAX_LINE:
+                raise TooLarge(
+                    f"an entry of {len(line)} bytes is over the limit of {MAX_LINE}",
+                    hint="store large data as an artifact, and append where it lies",
+                )
+        return line
+
+    def revise(self, news: News) -> Sequence[bytes]:
+        """Others have appended: find out whether below our parent, and do as the caller wished."""
+        self.others = True
+        if self._key is not None and any(row.id == self.ids[0] for row in news.rows()):
+            return ()
+        if self.parent is not None and not news.child_of(self.parent):
+            return self.lines
+        below = _below(self.parent, news.rows())
+        if below is None:
+            return self.lines
+        if self._on_leaf_moved == "fail":
+            raise leaf_moved(self.parent)
+        if self._on_leaf_moved == "follow":
+            self._hang_from(below)
+        else:
+            self.diverged = True
+        return self.lines
+
+
+def leaf_moved(parent: str | None, path: str | None = None) -> LeafMoved:
+    """The error for a caller who wanted to be alone."""
+    return LeafMoved(
+        f"another writer has appended below {parent or 'the root'}",
+        path=path,
+        hint="look at what is new, then append again",
+    )
+
+
+def _below(parent: str | None, rows: Sequence[Row]) -> str | None:
+    """The last of the new entries that descends from `parent`, directly or through a leaf marker."""
+    line: set[str | None] = {parent}
+    last = None
+    for row in rows:
+        if row.parent_id in line:
+            line.add(row.id)
+            if row.flags & CHAIN:
+                last = row.id
+    return last

@@ -1,0 +1,253 @@
+"""What a session shows: its entries, its tree, its labels, and the context at any of them.
+
+Everything here only reads. Bodies are decoded when looked at; whole-tree questions read ids and flags only.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sessile import resume
+from sessile.core import large
+from sessile.core.codec import decode
+from sessile.core.context import LAST_ENTRY, LeafId, Live, SessionContext
+from sessile.core.entries import Entry, Payload
+from sessile.core.kinds import MARKER, State
+from sessile.core.lines import Finding
+from sessile.core.tree import NOWHERE, Node, Tree
+from sessile.errors import EntryNotFound
+from sessile.storage.base import Row
+from sessile.storage.blobs import BlobStore
+from sessile.storage.drafts import published_path
+from sessile.storage.layout import artifacts_of
+
+
+@dataclass(slots=True, repr=False)
+class TreeNode:
+    """An entry with its children and its label."""
+
+    entry: Entry
+    children: list[TreeNode]
+    label: str | None
+
+
+class SessionView:
+    """The reading half of a session: a journal, and the leaf that somebody stands on."""
+
+    def __init__(self, journal: Any, blobs: BlobStore) -> None:
+        self._lock = threading.RLock()
+        self._blobs = blobs
+        self._look_at(journal)
+
+    def _look_at(self, journal: Any) -> None:
+        """Show a journal from its beginning."""
+        self._journal = journal
+        self._header: Payload = decode(journal.header())
+        self._labels: dict[str, str] | None = None
+        self._live: Live | None = None
+        self._live_findings: list[Finding] = []
+        self._state = State()
+        self._missing_blobs: dict[str, Finding] = {}
+        self._leaf = self._resting = self._reopened_leaf()
+
+    def _reopened_leaf(self) -> str | None:
+        """The leaf that opening the journal gives: its last entry, or where a marker at its end points."""
+        row = self._journal.last()
+        while row is not None and row.flags & MARKER:
+            if row.parent_id is None:
+                return None
+            row = self._journal.find(row.parent_id)
+        return None if row is None else row.id
+
+    @property
+    def id(self) -> str:
+        return str(self._header["id"])
+
+    @property
+    def path(self) -> str:
+        """The session's file; of a draft, the file that it will have."""
+        return published_path(self._journal.path)
+
+    @property
+    def cwd(self) -> str:
+        cwd = self._header.get("cwd")
+        return cwd if isinstance(cwd, str) else ""
+
+    @property
+    def header(self) -> Payload:
+        """The first line of the file, decoded."""
+        return dict(self._header)
+
+    @property
+    def leaf_id(self) -> str | None:
+        """Where the next entry will hang; `None` is before the first."""
+        return self._leaf
+
+    @property
+    def title(self) -> str | None:
+        """The name that the session was given last."""
+        row = self._journal.title()
+        if row is not None:
+            entry = self._entry(row)
+            name = entry.get("name") if entry.type == "session_info" else entry.get("title")
+            return name if isinstance(name, str) and name else None
+        title = self._header.get("title")
+        return title if isinstance(title, str) and title else None
+
+    @property
+    def artifacts(self) -> str:
+        """The folder for what tools and sub-agents of this session spill. It may not exist."""
+        return artifacts_of(self.path)
+
+    @property
+    def findings(self) -> Sequence[Finding]:
+        """Everything in the file that is not as it should be."""
+        return [*self._journal.findings(), *self._missing_blobs.values()]
+
+    def __repr__(self) -> str:
+        return f"<Session {self.id} {self.path}>"
+
+    # -- entries
+
+    def _entry(self, row: Row) -> Entry:
+        return Entry(row.id, row.parent_id, self._journal.read(row))
+
+    def _body(self, row: Row) -> Payload:
+        return self._resolved(self._journal.read(row))
+
+    def _resolved(self, raw: bytes) -> Payload:
+        body: Payload = decode(raw)
+        if large.may_hold_refs(raw):
+            body = large.resolve(body, self._blobs.get, self._note_missing_blob)
+        return body
+
+    def _note_missing_blob(self, digest: str) -> None:
+        self._missing_blobs[digest] = Finding("missing_blob", -1, 0, f"blob {digest} is missing or damaged")
+
+    def _row(self, entry_id: str) -> Row:
+        row: Row | None = self._journal.find(entry_id)
+        if row is None or row.flags & MARKER:
+            raise EntryNotFound(f"Entry {entry_id} not found", path=self.path, hint="list the entries of the session")
+        return row
+
+    def iter_entries(self) -> Iterator[Entry]:
+        """Every entry of the user's, in file order, one at a time."""
+        return (self._entry(row) for row in self._journal.rows() if not row.flags & MARKER)
+
+    def iter_lines(self) -> Iterator[Entry]:
+        """Every entry in file order, leaf markers among them."""
+        return map(self._entry, self._journal.rows())
+
+    def get_entries(self) -> list[Entry]:
+        """Every entry of the user's, in file order."""
+        return list(self.iter_entries())
+
+    def get_entry(self, entry_id: str) -> Entry | None:
+        """The entry with that id; of duplicates the later."""
+        row = self._journal.find(entry_id)
+        return None if row is None or row.flags & MARKER else self._entry(row)
+
+    def get_full_entry(self, entry_id: str) -> Payload:
+        """The entry as it was appended: images and cut texts are put back from their blobs."""
+        return large.restore(self._entry(self._row(entry_id)).body, self._blobs.get, self._note_missing_blob)
+
+    def get_branch(self, from_id: str | None = None) -> list[Entry]:
+        """The path from the root to an entry, or to the leaf."""
+        target = self._leaf if from_id is None else from_id
+        row = None if target is None else self._journal.find(target)
+        if row is None:
+            return []
+        path = [self._entry(step) for step in self._journal.up(row) if not step.flags & MARKER]
+        path.reverse()
+        return path
+
+    def get_children(self, entry_id: str | None) -> list[Entry]:
+        """The entries that hang from an entry, in file order; those of `None` are the roots."""
+        rows, tree = self._tree()
+        number = NOWHERE if entry_id is None else tree.number(entry_id)
+        return [] if number is None else [self._entry(rows[child]) for child in tree.children(number)]
+
+    def get_heads(self) -> list[Entry]:
+        """The entries without children: the tips of all branches."""
+        rows, tree = self._tree()
+        return [self._entry(rows[number]) for number in tree.heads()]
+
+    def get_abandoned(self) -> list[Entry]:
+        """The tips of the branches that the leaf is not on."""
+        rows, tree = self._tree()
+        leaf = None if self._leaf is None else tree.number(self._leaf)
+        current = set() if leaf is None else set(tree.path(leaf))
+        return [self._entry(rows[number]) for number in tree.heads() if number not in current]
+
+    def get_common_ancestor(self, first_id: str, second_id: str) -> str | None:
+        """The deepest entry that is on the paths of both."""
+        rows, tree = self._tree()
+        first, second = (tree.number(self._row(entry_id).id) for entry_id in (first_id, second_id))
+        if first is None or second is None:
+            return None
+        ancestor = tree.common_ancestor(first, second)
+        return None if ancestor == NOWHERE else rows[ancestor].id
+
+    def get_tree(self) -> list[TreeNode]:
+        """All entries as trees: roots in file order, children by time."""
+        rows, tree = self._tree()
+        labels = self._all_labels()
+        nodes = {
+            number: TreeNode(self._entry(row), [], labels.get(row.id))
+            for number, row in enumerate(rows)
+            if not row.flags & MARKER
+        }
+        for number, node in nodes.items():
+            children = [nodes[child] for child in tree.children(number)]
+            if len(children) > 1:
+                children.sort(key=lambda child: child.entry.timestamp or "")
+            node.children = children
+        return [nodes[number] for number in tree.children(NOWHERE)]
+
+    def _tree(self) -> tuple[list[Row], Tree]:
+        rows = list(self._journal.rows())
+        return rows, Tree(Node(row.id, row.parent_id, row.flags) for row in rows)
+
+    def get_label(self, entry_id: str) -> str | None:
+        """The label that an entry was given last."""
+        return self._all_labels().get(entry_id)
+
+    def _all_labels(self) -> dict[str, str]:
+        with self._lock:
+            if self._labels is None:
+                self._labels = {}
+                for row in self._journal.labels():
+                    self._apply_label(self._entry(row))
+            return self._labels
+
+    def _apply_label(self, entry: Mapping[str, Any]) -> None:
+        if self._labels is not None:
+            target, text = entry.get("targetId"), entry.get("label")
+            if isinstance(target, str):
+                self._labels.pop(target, None)
+                if isinstance(text, str) and text:
+                    self._labels[target] = text
+
+    # -- the context
+
+    def context(self, leaf_id: LeafId = LAST_ENTRY, *, bridge: bool = False) -> SessionContext:
+        """What the model sees at the leaf, or at any entry. With `bridge`, missing parents do not end the history."""
+        with self._lock:
+            at = self._leaf if not isinstance(leaf_id, str | None) else leaf_id
+            if at is None:
+                return SessionContext()
+            if bridge:
+                return SessionContext.at(*resume.bridged_at(self._journal, self._row(at), self._body))
+            if at != self._leaf:
+                return SessionContext.at(*resume.live_at(self._journal, self._row(at), self._body))
+            if self._live is None:
+                found = resume.live_at(self._journal, self._row(at), self._body)
+                self._state, self._live, self._live_findings = found
+            return SessionContext.at(self._state, self._live, self._live_findings)
+
+    def build_session_context(self, leaf_id: LeafId = LAST_ENTRY) -> SessionContext:
+        """The context under the name that the documents use."""
+        return self.context(leaf_id)

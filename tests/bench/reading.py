@@ -1,0 +1,171 @@
+"""S1, S2, S3: resuming with an index, without one, and at any leaf."""
+
+from __future__ import annotations
+
+import shutil
+from itertools import cycle
+from pathlib import Path
+
+from sessile import Session, SessionContext, Store
+
+from . import limits
+from .corpus import Corpus, corpus
+from .measure import Row, interleaved, median, ratio, timed
+from .scale import Scale
+
+_REPEATS = 3  # resumes in one round
+_LEAVES = 8  # other leaves in one round
+
+
+def warm(made: Corpus) -> Corpus:
+    """The corpus with an index in its cache."""
+    Store(made.root, cache=made.cache).open(made.path, readonly=True).close()
+    return made
+
+
+def resume(made: Corpus, *, labels: bool = True) -> Session:
+    """Open for writing, with the context and everything that a screen shows."""
+    session = Store(made.root, cache=made.cache, durability="process").open(made.path)
+    context = session.context()
+    assert len(context.messages) > 50 and context.models and not context.findings
+    assert session.title is None
+    if labels:
+        assert session.get_label(made.label_target) == "the end"
+    return session
+
+
+def _resume_time(made: Corpus, *, labels: bool = True) -> float:
+    opened: list[Session] = []
+
+    def run() -> None:
+        for _ in range(_REPEATS):
+            opened.append(resume(made, labels=labels))
+            if len(opened) > 1:
+                opened.pop(0).close()
+
+    taken = timed(run, _REPEATS)
+    opened[-1].close()
+    return taken
+
+
+def resuming(scale: Scale) -> list[Row]:
+    """S1: open, context and full state with a warm index."""
+    large, middle, small = (warm(corpus(scale, size)) for size in (scale.large_mb, scale.middle_mb, scale.small_mb))
+    times = interleaved(
+        scale.rounds,
+        large=lambda: _resume_time(large),
+        live=lambda: timed(lambda: [limits.read_and_decode_live(large) for _ in range(_REPEATS)], _REPEATS),
+        small=lambda: _resume_time(small),
+        middle=lambda: _resume_time(middle),
+        bare=lambda: _resume_time(large, labels=False),
+    )
+    live = f"read+decode {large.live_bytes / 1e6:.2f} MB live"
+    work = f"resume {scale.large_mb:g} MB"
+    took = median(times["large"])
+    return [
+        Row(
+            "S1",
+            f"{work}, context + full state",
+            took,
+            baseline=live,
+            baseline_median=median(times["live"]),
+            ratio=ratio(times["large"], times["live"]),
+            limit=2,
+        ),
+        Row(
+            "S1",
+            "… against a small session",
+            took,
+            baseline=f"resume {scale.small_mb:g} MB",
+            baseline_median=median(times["small"]),
+            ratio=ratio(times["large"], times["small"]),
+            limit=2,
+        ),
+        Row(
+            "S1",
+            "… without labels",
+            median(times["bare"]),
+            baseline=live,
+            baseline_median=median(times["live"]),
+            ratio=ratio(times["bare"], times["live"]),
+        ),
+        Row("S1", f"resume {scale.middle_mb:g} MB", median(times["middle"])),
+    ]
+
+
+def resume_once(scale: Scale) -> None:
+    """The work of S1, for its memory."""
+    resume(corpus(scale, scale.large_mb)).close()
+
+
+def index_anew(made: Corpus, cache: Path) -> SessionContext:
+    """Open with an empty cache: all bytes are read, the index is made and kept."""
+    shutil.rmtree(cache, ignore_errors=True)
+    with Store(made.root, cache=cache).open(made.path, readonly=True) as session:
+        return session.context()
+
+
+def indexing(scale: Scale) -> list[Row]:
+    """S2: resume with nothing cached."""
+    made = corpus(scale, scale.large_mb)
+    name, scan = limits.read_scan(scale)
+    cache = scale.scratch() / "index"
+    times = interleaved(
+        scale.heavy_rounds,
+        ours=lambda: timed(lambda: index_anew(made, cache)),
+        limit=lambda: timed(lambda: scan(made.path)),
+    )
+    return [
+        Row(
+            "S2",
+            f"index {scale.large_mb:g} MB, nothing cached",
+            median(times["ours"]),
+            baseline=name,
+            baseline_median=median(times["limit"]),
+            ratio=ratio(times["ours"], times["limit"]),
+            limit=6,
+        )
+    ]
+
+
+def index_once(scale: Scale) -> None:
+    """The work of S2, for its memory."""
+    index_anew(corpus(scale, scale.large_mb), scale.scratch() / "index")
+
+
+def _context_at(made: Corpus, leaf: str) -> None:
+    with Store(made.root, cache=made.cache).open(made.path, readonly=True) as session:
+        assert session.context(leaf).models
+
+
+def any_leaf(scale: Scale) -> list[Row]:
+    """S3: the context at leaves all over the session."""
+    made = warm(corpus(scale, scale.large_mb))
+    leaves = cycle(made.some_ids or [made.label_target])
+
+    def elsewhere() -> None:
+        for _ in range(_LEAVES):
+            _context_at(made, next(leaves))
+
+    times = interleaved(
+        scale.rounds, ours=lambda: timed(elsewhere, _LEAVES), limit=lambda: _resume_time(made)
+    )
+    return [
+        Row(
+            "S3",
+            "context at any leaf, with index",
+            median(times["ours"]),
+            baseline="S1",
+            baseline_median=median(times["limit"]),
+            ratio=ratio(times["ours"], times["limit"]),
+            limit=3,
+        )
+    ]
+
+
+def any_leaf_once(scale: Scale) -> None:
+    """The work of S3, for its memory."""
+    made = corpus(scale, scale.large_mb)
+    with Store(made.root, cache=made.cache).open(made.path, readonly=True) as session:
+        for leaf in made.some_ids[:50]:
+            session.context(leaf)

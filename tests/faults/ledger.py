@@ -1,0 +1,282 @@
+"""What users were told, and whether a store keeps it: the oracle of all fault rigs.
+
+A `Ledger` is made of events, so that a process that will be killed can send them through a pipe. `verify` holds a ledger
+against what is left of a store: everything acknowledged is there, nothing half-made shows, and work goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import count
+from random import Random
+from typing import Any
+
+from sessile import Deletion, Entry, Session, Store
+from sessile.storage.base import Filesystem
+from sessile.storage.layout import Layout
+
+CWD = "/home/ada/project"
+OTHER = "/home/ada/elsewhere"
+PROJECTS = (CWD, OTHER)
+
+Event = tuple[str, ...]
+
+
+def clock(start: int) -> Callable[[], float]:
+    """A clock that goes on by one second whenever somebody looks."""
+    return count(1_700_000_000 + start).__next__
+
+
+def store_on(filesystem: Filesystem | None, root: str, seed: int, durability: str = "power") -> Store:
+    """A store whose ids and times are the same in every run; seeds keep those of two stores apart."""
+    if durability == "process":
+        return Store(
+            root, fs=filesystem, durability="process", clock=clock(seed * 100_000), random=Random(seed).randbytes
+        )
+    return Store(root, fs=filesystem, clock=clock(seed * 100_000), random=Random(seed).randbytes)
+
+
+@dataclass
+class Ledger:
+    """What was promised about each session, by its id."""
+
+    texts: dict[str, dict[str, str]] = field(default_factory=dict)
+    """The acknowledged messages: entry id to text, in the order in which they were acknowledged."""
+    listed: set[str] = field(default_factory=set)
+    """Sessions that listings must show without any recovery."""
+    rewriting: dict[str, dict[str, str]] = field(default_factory=dict)
+    """What a rewrite that is under way puts in place of texts."""
+    titles: dict[str, set[str | None]] = field(default_factory=dict)
+    """The names that a session may have."""
+    leaves: dict[str, set[str | None]] = field(default_factory=dict)
+    """Where a session may be reopened."""
+    trash: dict[str, str] = field(default_factory=dict)
+    """Sessions that "may" or "must" be in the trash."""
+    folders: dict[str, str] = field(default_factory=dict)
+    """The project in whose listing a session must be."""
+    copied: set[str] = field(default_factory=set)
+    """The texts that a copy holds, if there is one at all."""
+
+    def note(self, *event: str) -> None:
+        """Write down one promise."""
+        kind, session_id, *rest = event
+        match kind, rest:
+            case "said", [entry_id, text]:
+                self.texts.setdefault(session_id, {})[entry_id] = text
+            case "listed", []:
+                self.texts.setdefault(session_id, {})
+                self.listed.add(session_id)
+            case "rewriting", [entry_id, text]:
+                self.rewriting.setdefault(session_id, {})[entry_id] = text
+            case "rewritten", []:
+                self.texts[session_id] |= self.rewriting.pop(session_id)
+            case "naming", [title]:
+                self.titles.setdefault(session_id, {None}).add(title)
+            case "named", [title]:
+                self.titles[session_id] = {title}
+            case "leaving", [entry_id]:
+                self.leaves.setdefault(session_id, set()).add(entry_id)
+            case "left", [entry_id]:
+                self.leaves[session_id] = {entry_id}
+            case "trash", [how]:
+                self.trash[session_id] = how
+            case "moving", []:
+                self.folders.pop(session_id, None)
+            case "moved", [project]:
+                self.folders[session_id] = project
+            case "copying", []:
+                self.copied = set(self.texts[session_id].values())
+            case _:
+                raise ValueError(event)
+
+
+class Run:
+    """Somebody who works on a store and writes down what was promised."""
+
+    def __init__(self, store: Store, ledger: Ledger, tell: Callable[[Event], object] | None = None) -> None:
+        self.store = store
+        self.ledger = ledger
+        self.sessions: list[Session] = []
+        self._tell = tell
+
+    def note(self, *event: str) -> None:
+        self.ledger.note(*event)
+        if self._tell is not None:
+            self._tell(event)
+
+    def create(self, cwd: str = CWD, *, publish: bool = False) -> Session:
+        return self._opened(self.store.create(cwd, publish=publish), listed=publish)
+
+    def open(self, session_id: str, *, readonly: bool = False) -> Session:
+        return self._opened(self.store.open(session_id, readonly=readonly))
+
+    def continue_recent(self, cwd: str = CWD) -> Session:
+        return self._opened(self.store.continue_recent(cwd))
+
+    def copy(self, make: Callable[[], Session], source: str, texts: set[str]) -> Session:
+        """Make a copy of a session and note what it must hold."""
+        self.note("copying", source)
+        self.ledger.copied = texts
+        session = self._opened(make(), listed=True)
+        for entry in session.get_entries():
+            self.note("said", session.id, entry.id, text_of(entry))
+        return session
+
+    def _opened(self, session: Session, *, listed: bool = False) -> Session:
+        self.sessions.append(session)
+        if listed:
+            self.note("listed", session.id)
+        return session
+
+    def say(self, session: Session, text: str, role: str = "user") -> str:
+        """Append a message and note its receipt."""
+        receipt = session.append_message(message(text, role))
+        self.note("said", session.id, receipt.id, text)
+        if role == "assistant":
+            self.note("listed", session.id)
+        return receipt.id
+
+
+def message(text: str, role: str = "user") -> dict[str, Any]:
+    if role == "user":
+        return {"role": "user", "content": text}
+    return {"role": "assistant", "content": [{"type": "text", "text": text}], "provider": "p", "model": "m"}
+
+
+def text_of(entry: Entry | dict[str, Any]) -> str:
+    """What a message entry says; the type of any other entry."""
+    if entry["type"] != "message":
+        return str(entry["type"])
+    content = entry["message"]["content"]
+    return str(content if isinstance(content, str) else content[0]["text"])
+
+
+class Broken(AssertionError):
+    """A promise was broken."""
+
+
+def expect(holds: bool, complaint: str) -> None:
+    if not holds:
+        raise Broken(complaint)
+
+
+def verify(store: Store, ledger: Ledger, *, whole: bool = True, go_on: bool = True) -> None:
+    """Raise `Broken` unless the store keeps what the ledger promises.
+
+    `whole` says that no line can be torn, because nothing but calls of ours were interrupted. The store is worked on, so
+    give it a copy.
+    """
+    listed = _check_listing(store, ledger)
+    for cwd in PROJECTS:
+        session = store.continue_recent(cwd)
+        session.close()
+    for session_id, texts in ledger.texts.items():
+        if texts or session_id in ledger.listed:
+            path = _find(store, session_id, ledger.trash.get(session_id))
+            _check_session(store, path, session_id, ledger, whole=whole)
+            if go_on:
+                _check_going_on(store, path)
+    for session_id in listed - ledger.texts.keys():
+        session = store.open(session_id, readonly=True)
+        if session.header.get("parentSession") and ledger.copied:
+            found = {text_of(entry) for entry in session.get_entries()}
+            expect(ledger.copied <= found, f"a copy lacks {ledger.copied - found}")
+        session.close()
+
+
+def _check_listing(store: Store, ledger: Ledger) -> set[str]:
+    infos = store.list_all(full=True)
+    shown = {info.path for info in infos}
+    for path in session_paths(store):
+        expect(path in shown, f"{path} is there but no listing shows it")
+    ids = {info.id for info in infos}
+    for session_id in ledger.listed - ledger.trash.keys():
+        expect(session_id in ids, f"session {session_id} is not listed")
+    for session_id, how in ledger.trash.items():
+        expect(how == "may" or session_id not in ids, f"session {session_id} was deleted and is still listed")
+    for session_id, cwd in ledger.folders.items():
+        expect(session_id in {info.id for info in store.list(cwd)}, f"session {session_id} is not in {cwd}")
+    return ids
+
+
+def session_paths(store: Store) -> Iterator[str]:
+    """Every file that any member of the family would take for a session."""
+    folder = store.layout.sessions
+    try:
+        projects = store.fs.names(folder)
+    except FileNotFoundError:
+        return
+    for project in projects:
+        for name in store.fs.names(f"{folder}/{project}"):
+            if name.endswith(".jsonl"):
+                yield f"{folder}/{project}/{name}"
+
+
+def _find(store: Store, session_id: str, in_trash: str | None) -> str:
+    path = store.find(session_id)
+    if path is None or in_trash == "must":
+        deletions = [deletion for deletion in store.deletions() if _concerns(deletion, session_id)]
+        expect(bool(deletions) and in_trash is not None, f"session {session_id} is gone")
+        for deletion in deletions:
+            store.undo(deletion.token)
+        path = store.find(session_id)
+    if path is None:
+        raise Broken(f"session {session_id} did not come back from the trash")
+    return path
+
+
+def _concerns(deletion: Deletion, session_id: str) -> bool:
+    return any(session_id in path for path in deletion.paths)
+
+
+def _check_session(store: Store, path: str, session_id: str, ledger: Ledger, *, whole: bool) -> None:
+    session = store.open(path, readonly=True)
+    try:
+        expect(session.id == session_id, f"{path} holds session {session.id}, not {session_id}")
+        expect(not whole or not session.findings, f"{path}: {session.findings}")
+        entries = session.get_entries()
+        ids = [entry.id for entry in entries]
+        expect(len(ids) == len(set(ids)), f"{path} holds an entry twice")
+        if whole:
+            for entry in entries:
+                expect(entry.parent_id is None or entry.parent_id in ids, f"{path}: {entry.id} hangs from nothing")
+        acknowledged = ledger.texts[session_id]
+        missing = acknowledged.keys() - set(ids)
+        expect(not missing, f"{path} lost {len(missing)} of {len(acknowledged)} acknowledged entries: {missing}")
+        order = [entry_id for entry_id in ids if entry_id in acknowledged]
+        expect(order == list(acknowledged), f"{path} changed the order of entries")
+        full = {entry_id: text_of(session.get_full_entry(entry_id)) for entry_id in acknowledged}
+        rewritten = acknowledged | ledger.rewriting.get(session_id, {})
+        expect(full in (acknowledged, rewritten), f"{path} holds other texts than were acknowledged")
+        _check_paths(session, acknowledged)
+        titles = ledger.titles.get(session_id)
+        expect(titles is None or session.title in titles, f"{path} is called {session.title}, not {titles}")
+        leaves = ledger.leaves.get(session_id)
+        expect(leaves is None or session.leaf_id in leaves, f"{path} reopens at {session.leaf_id}, not {leaves}")
+    finally:
+        session.close()
+
+
+def _check_paths(session: Session, acknowledged: dict[str, str]) -> None:
+    """Every acknowledged entry is connected to a root."""
+    parents = {entry.id: entry.parent_id for entry in session.iter_lines()}
+    for entry_id in acknowledged:
+        parent = parents[entry_id]
+        expect(parent is None or parent in parents, f"{session.path}: the parent {parent} of {entry_id} is missing")
+
+
+def _check_going_on(store: Store, path: str) -> None:
+    before = store.fs.lstat(path).st_size
+    session = store.open(path)
+    receipt = session.append_message(message("and so on"))
+    session.close()
+    session = store.open(path, readonly=True)
+    found = session.get_entry(receipt.id)
+    session.close()
+    expect(found is not None, f"{path}: what was appended afterwards is not there")
+    expect(store.fs.lstat(path).st_size > before, f"{path} shrank")
+
+
+def layout_of(store: Store) -> Layout:
+    return store.layout

@@ -1,0 +1,55 @@
+"""Rigs R2 and R4: death and power cuts before every single call to the file system."""
+
+from __future__ import annotations
+
+import pytest
+
+from faults.rigs import check_kills, check_power_cuts, check_successors, kill_points
+from faults.scenarios import SCENARIOS, Scenario
+
+BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
+every_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
+
+
+@pytest.mark.promise("P1")
+@every_scenario
+def test_kill_before_any_call_loses_nothing_acknowledged(scenario: Scenario) -> None:
+    """After kill -9 before every call in turn the store opens, lists everything and holds every acknowledged entry."""
+    assert check_kills(scenario) > 10
+
+
+@pytest.mark.promise("P2")
+@every_scenario
+def test_power_cut_before_any_call_loses_nothing_acknowledged(scenario: Scenario) -> None:
+    """After a power cut before every call in turn, in each crash model, acknowledged entries and names are there."""
+    assert check_power_cuts(scenario, samples=1) > 30
+
+
+@pytest.mark.promise("P2")
+@pytest.mark.long
+@every_scenario
+@pytest.mark.parametrize("seed", range(4))
+def test_power_cut_in_many_states_loses_nothing_acknowledged(scenario: Scenario, seed: int) -> None:
+    """The same with so many sampled states that all scenarios together see 100,000."""
+    assert check_power_cuts(scenario, samples=11, seed=seed + 1) > 300
+
+
+@pytest.mark.promise("P2")
+@pytest.mark.parametrize("successor", ["create", "append", "resume", "large"])
+@pytest.mark.parametrize("scenario", ["create_published", "publish", "large", "fork", "resume_draft"])
+def test_power_cut_after_the_successor_of_a_killed_process_loses_nothing(scenario: str, successor: str) -> None:
+    """What one process left unsynced when it was killed cannot take down what another acknowledges on top of it."""
+    check_successors(BY_NAME[scenario], BY_NAME[successor])
+
+
+@pytest.mark.promise("P2")
+@pytest.mark.long
+@pytest.mark.parametrize("successor", SCENARIOS, ids=lambda scenario: scenario.name)
+@every_scenario
+def test_power_cut_after_any_successor_of_a_killed_process_loses_nothing(
+    scenario: Scenario, successor: Scenario
+) -> None:
+    """The same for all pairs of scenarios that can follow each other."""
+    needs = {"migrate": ("migrate",), "undo": ("delete", "undo")}
+    if scenario.name in needs.get(successor.name, (scenario.name,)):
+        check_successors(scenario, successor)

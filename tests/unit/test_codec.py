@@ -1,0 +1,134 @@
+"""One entry, one line: JSON as JavaScript writes it, and back."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from sessile.core.codec import MAX_DEPTH, decode, encode
+from sessile.errors import InvalidEntry, TooLarge
+
+
+def nested(depth: int) -> dict[str, Any]:
+    value: dict[str, Any] = {}
+    for _ in range(depth):
+        value = {"a": value}
+    return value
+
+
+@pytest.mark.promise("P10")
+@pytest.mark.mission("X1")
+@pytest.mark.parametrize(
+    ("value", "line"),
+    [
+        ({}, b"{}"),
+        ({"b": 1, "a": 2}, b'{"b":1,"a":2}'),
+        ({"a": [1, True, False, None]}, b'{"a":[1,true,false,null]}'),
+        ({"a": "naïve 看 🙂"}, '{"a":"naïve 看 🙂"}'.encode()),
+        ({"a": '\n\r\t\b\f"\\/'}, b'{"a":"\\n\\r\\t\\b\\f\\"\\\\/"}'),
+        ({"a": "\x00\x1b"}, b'{"a":"\\u0000\\u001b"}'),
+        ({"a": "\u2028\u0085"}, '{"a":"\u2028\u0085"}'.encode()),
+        ({"a": "\ud83d"}, b'{"a":"\\ud83d"}'),
+        ({"a": "é\udc00é"}, '{"a":"é\\udc00é"}'.encode()),
+        ({"\ud800": 1.0}, b'{"\\ud800":1}'),
+        ({"a": "\ud800\n\\"}, b'{"a":"\\ud800\\n\\\\"}'),
+        ({"a": 1.0}, b'{"a":1}'),
+        ({"a": -0.0}, b'{"a":0}'),
+        ({"a": 0.1}, b'{"a":0.1}'),
+        ({"a": [2.0, {"b": 1e15}]}, b'{"a":[2,{"b":1000000000000000}]}'),
+        ({"a": "1.0"}, b'{"a":"1.0"}'),
+        ({"a": (1, 2)}, b'{"a":[1,2]}'),
+        ({"a": 2**70}, b'{"a":1180591620717411303424}'),
+        ({"a": -(2**63) - 1}, b'{"a":-9223372036854775809}'),
+    ],
+)
+def test_lines_are_written_as_javascript_writes_them(value: dict[str, Any], line: bytes) -> None:
+    """No spaces, non-ASCII unescaped, lone surrogates escaped, whole numbers without a point, members in their order."""
+    assert encode(value) == line
+
+
+@pytest.mark.promise("P10")
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize(
+    "wrap", [lambda x: x, lambda x: [x], lambda x: {"b": [x, "\ud800"]}], ids=["bare", "list", "object"]
+)
+def test_nan_and_infinity_are_refused_wherever_they_hide(number: float, wrap: Any) -> None:
+    """JSON has no form for them, and `null` would be a silent change."""
+    with pytest.raises(InvalidEntry):
+        encode({"a": wrap(number)})
+
+
+@pytest.mark.parametrize("extra", [None, "\ud800", 2**70], ids=["fast", "surrogate", "huge"])
+@pytest.mark.parametrize(
+    "value", [object(), {None: 1}, {(1, 2): 1}, 10**5000], ids=["object", "none", "tuple", "digits"]
+)
+def test_what_json_does_not_have_is_refused_by_its_own_error(value: object, extra: object) -> None:
+    """The fast and the exact way raise the same typed error."""
+    with pytest.raises(InvalidEntry):
+        encode({"extra": extra, "a": value})
+
+
+def test_values_that_contain_themselves_are_refused() -> None:
+    """A loop is an invalid entry, not a crash."""
+    loop: dict[str, Any] = {}
+    loop["a"] = loop
+    with pytest.raises(InvalidEntry):
+        encode(loop)
+
+
+@pytest.mark.promise("P26")
+def test_depth_is_bounded() -> None:
+    """The deepest allowed value is written and read back, one level more is refused by name."""
+    assert decode(encode(nested(MAX_DEPTH))) == nested(MAX_DEPTH)
+    with pytest.raises(TooLarge):
+        encode(nested(MAX_DEPTH + 1))
+    wide: dict[str, Any] = {"a": [{}] * (2 * MAX_DEPTH)}
+    assert decode(encode(wide)) == wide
+
+
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [
+        (b'{"a":1}', {"a": 1}),
+        (b' { "a" : 1 } ', {"a": 1}),
+        (b'{"a":"\\ud83d"}', {"a": "\ud83d"}),
+        (b'{"a":"\\ud83d\\ude42"}', {"a": "🙂"}),
+        (b'{"a":1180591620717411303424}', {"a": 2**70}),
+        (b'{"a":"caf\xe9"}', {"a": "caf\ufffd"}),
+        (b'{"a":1,"a":2}', {"a": 2}),
+        (b"5", 5),
+        (b"null", None),
+    ],
+)
+def test_whatever_javascript_reads_is_read(line: bytes, value: object) -> None:
+    """Lone surrogates, huge integers, duplicate members and bytes that are not UTF-8 do not stop the reader."""
+    assert decode(line) == value
+
+
+@pytest.mark.parametrize("number", [b"1e400", b"9" * 5000, b"-1e400", b"-" + b"9" * 5000])
+def test_numbers_beyond_all_limits_are_infinite_as_in_javascript(number: bytes) -> None:
+    """More digits than Python converts are no reason to lose an entry."""
+    assert decode(b'{"a":' + number + b"}") == {"a": -math.inf if number.startswith(b"-") else math.inf}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"{",
+        b'{"a":}',
+        b'{"a":NaN}',
+        b'{"a":-Infinity}',
+        b"{'a':1}",
+        b'{"a":1,}',
+        b'{"a":"\n"}',
+        b"[" * 100_000,
+        b"{}{}",
+    ],
+)
+def test_what_is_not_json_raises_value_error(line: bytes) -> None:
+    """Extensions of Python's reader, broken text and bottomless nesting all raise ValueError and nothing else."""
+    with pytest.raises(ValueError):
+        decode(line)

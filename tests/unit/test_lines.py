@@ -1,0 +1,203 @@
+"""The scanner: what the corpus does not show."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from builders import answered, said
+from sessile.core.codec import encode
+from sessile.core.lines import Finding, Head, Item, Line, MessageHead, Scanner, read_head, scan
+
+A, B, C = (encode(said(name, parent)) for name, parent in (("a", None), ("b", "a"), ("c", "b")))
+
+
+def codes(data: bytes) -> list[str]:
+    """Ids of lines and codes of findings, in order."""
+    return [item.head.id or "-" if isinstance(item, Line) else item.code for item in scan(data)]
+
+
+def test_a_line_is_its_exact_bytes_with_its_place_and_head() -> None:
+    """Nothing is normalised: the raw line can be copied as it is."""
+    items = list(scan(A + b"\n" + encode(answered("b", "a")) + b"\n"))
+    assert items[0] == Line(0, A, Head("message", "a", None, None, MessageHead("user")))
+    assert items[1] == Line(
+        len(A) + 1, encode(answered("b", "a")), Head("message", "b", "a", None, MessageHead("assistant", "p", "m"))
+    )
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{"type":"custom","customType":"x","data":{"id":"no","type":"no"},"id":"a","parentId":"b","message":{"role":"user"}}',
+        b'{"id":"a","parentId":"b","customType":"x","message":{"role":"user","content":"\\ud800"},"type":"custom"}',
+        b'{"type":"custom","customType":"x","id":"a","parentId":"b","message":{"role":"user","provider":5},"n":9e999}',
+    ],
+    ids=["fast", "surrogate", "wrong type"],
+)
+def test_the_head_is_read_wherever_its_members_stand(raw: bytes) -> None:
+    """Order does not matter, nested members of the same name are not taken, the fast and the exact way agree."""
+    assert read_head(raw) == Head("custom", "a", "b", "x", MessageHead("user"))
+
+
+def test_members_of_the_wrong_type_are_forgiven() -> None:
+    """An id that is a number is no id; the record is still read."""
+    head = read_head(b'{"type":"message","id":5,"parentId":["a"],"customType":{},"message":"hi"}')
+    assert head == Head("message")
+
+
+@pytest.mark.parametrize("raw", [b"5", b"[]", b"null", b"{}", b'{"type":null}', b'{"type":5}', b"", b"{", b"\xff"])
+def test_what_has_no_type_has_no_head(raw: bytes) -> None:
+    """A value that is no object with a type raises ValueError."""
+    with pytest.raises(ValueError):
+        read_head(raw)
+
+
+@pytest.mark.promise("P25")
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_a_line_over_the_limit_is_reported_and_not_held(size: int) -> None:
+    """The limit holds for any way of feeding; at the limit the line is still read, and its neighbours always."""
+    long = encode(said("x", "a", "long" * 20))
+    data = A + b"\n" + long + b"\n" + B + b"\n"
+    for limit, expected in ((len(long), ["a", "x", "b"]), (len(long) - 1, ["a", "too_long", "b"])):
+        scanner = Scanner(limit=limit)
+        items: list[Item] = []
+        for at in range(0, len(data), size):
+            items += scanner.feed(data[at : at + size])
+            assert sum(map(len, scanner._pending)) <= limit
+        items += scanner.finish()
+        assert [item.head.id if isinstance(item, Line) else item.code for item in items] == expected
+        if expected[1] == "too_long":
+            assert items[1][1:3] == (len(A) + 1, len(long))
+
+
+def test_an_unfinished_line_over_the_limit_is_reported_too() -> None:
+    """Garbage without a newline is one finding at the end."""
+    scanner = Scanner(limit=10)
+    assert list(scanner.feed(b"x" * 6)) == list(scanner.feed(b"x" * 6)) == []
+    assert [item[:3] for item in scanner.finish()] == [("too_long", 0, 12)]
+
+
+def test_scanning_can_begin_in_the_middle_of_a_file() -> None:
+    """Offsets are those of the file, and the scanner tells where the unfinished line begins."""
+    scanner = Scanner(offset=1000)
+    first, *rest = scanner.feed(A + b"\n" + B[:10])
+    assert (first.offset, rest) == (1000, [])
+    assert scanner.offset == 1000 + len(A) + 1 + 10
+    assert scanner.line_start == 1000 + len(A) + 1
+    second, *rest = scanner.feed(B[10:] + b"\n")
+    assert (second.offset, rest) == (1000 + len(A) + 1, [])
+    assert scanner.line_start == scanner.offset == 1000 + len(A) + len(B) + 2
+    assert list(scanner.finish()) == []
+
+
+@pytest.mark.promise("P18")
+def test_a_file_cut_at_any_byte_loses_at_most_the_cut_entry() -> None:
+    """Every line before the cut is read, and what is left of the cut one is a torn tail or nothing."""
+    lines = [encode(said(f"e{number}", None, 'naïve 🙂 {"x":[1]}')) for number in range(20)]
+    data = b"".join(line + b"\n" for line in lines)
+    ends = [sum(len(line) + 1 for line in lines[: number + 1]) - 1 for number in range(20)]
+    for cut in range(len(data)):
+        whole = sum(end <= cut for end in ends)
+        expected = [f"e{number}" for number in range(whole)]
+        found = codes(data[:cut])
+        assert found[:whole] == expected
+        assert found[whole:] in ([], ["torn_tail"])
+
+
+@pytest.mark.promise("P17")
+def test_a_torn_line_never_becomes_another_entry() -> None:
+    """Wherever a message with tool calls is torn, its parts are not taken for entries."""
+    call = {
+        "type": "toolCall",
+        "id": "call_1",
+        "name": "read",
+        "arguments": {"path": "a", "x": {"type": "t", "id": "i"}},
+    }
+    message = {
+        "role": "assistant",
+        "content": [{"type": "text", "text": "so"}, call, call],
+        "provider": "p",
+        "model": "m",
+    }
+    line = encode({"type": "message", "id": "t", "parentId": "a", "timestamp": "", "message": message})
+    for at in range(1, len(line)):
+        assert codes(line[:at]) == ["torn_tail"]
+        assert codes(line[at:] + b"\n" + B + b"\n")[-1] == "b"
+        assert "call_1" not in codes(line[at:] + b"\n")
+        assert codes(A + line[at:] + b"\n")[0] == "a"
+        assert "call_1" not in codes(A + line[at:] + b"\n")
+
+
+@pytest.mark.promise("P18")
+def test_an_entry_glued_to_a_line_torn_anywhere_is_read() -> None:
+    """Whatever is left of the line before, the entry behind it survives."""
+    call = {"type": "toolCall", "id": "call_1", "name": "read {", "arguments": {"path": '\\"{', "x": [True, 1.5, None]}}
+    message = {"role": "assistant", "content": [{"type": "text", "text": '{"é":'}, call], "provider": "p", "model": "m"}
+    line = encode({"type": "message", "id": "t", "parentId": "a", "timestamp": "", "message": message})
+    for at in range(1, len(line)):
+        assert codes(line[:at] + B + b"\n")[-1] == "b", line[:at]
+        assert codes(line[:at] + B)[-1] == "b", line[:at]
+
+
+@pytest.mark.parametrize(
+    "joint", [b"", b" ", b"\t\r ", b"\0", b"*", b"\xff", b'"', b"{", b'{"', b'{"a":', b"[", b"}", b"\\", b'{"{"{"']
+)
+def test_two_entries_survive_whatever_replaced_the_newline_between_them(joint: bytes) -> None:
+    """Both neighbours of the damage are read, and only the damage is reported."""
+    items = list(scan(A + joint + B + b"\n"))
+    assert [item.head.id for item in items if isinstance(item, Line)] == ["a", "b"]
+    (finding,) = (item for item in items if isinstance(item, Finding))
+    assert (finding.offset, finding.length) == (len(A), len(joint))
+
+
+def test_an_entry_behind_very_many_object_starts_is_found() -> None:
+    """The search does not give up after some starts."""
+    torn = encode({"type": "custom", "id": "x", "parentId": None, "data": [{"n": number} for number in range(500)]})
+    for prefix in (torn[:-2], torn[:-2] + b",", torn[:-10], b'{"' * 500, b'{"a":[' * 300):
+        assert codes(prefix + B + b"\n") == ["not_json", "b"]
+
+
+def test_objects_without_id_are_entries_only_if_nothing_else_is_on_the_line() -> None:
+    """Glued rows of version 1 or of other formats are read; beside garbage an object needs the marks of an entry."""
+    row = b'{"type":"summary","summary":"x"}'
+    assert codes(row + row + b"\n") == ["-", "glued", "-"]
+    assert codes(row + b"]}\n") == ["not_json"]
+    assert codes(b'{"type":"message","timestamp":"2025-11-16T10:00:01.000Z"}]}\n') == ["-", "not_json"]
+    assert codes(b"x" + row + b"\n") == ["not_json"]
+    assert codes(b'x{"type":"session","id":"s"}\n') == ["not_json", "s"]
+
+
+@pytest.mark.promise("P25")
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"[" * 200_000,
+        b'{"a":' * 50_000,
+        b'{"a":[' * 50_000 + b"\n",
+        b'{"' * 200_000,
+        b'{"a":1}' * 50_000,
+        b'{"type":"a"}' * 50_000,
+        b'{"type":"a"}' * 50_000 + b"x",
+        b'"' * 400_000,
+        b"\\" * 400_000,
+        b"\0" * 400_000,
+        b"\xff" * 400_000,
+        b'x{"a":"' + b"{" * 400_000,
+        b'{"x":[' + b'{"type":"toolCall","id":"c"},' * 20_000,
+        b'{"n":' + b"9" * 400_000,
+        b" " * 400_000,
+        b"\n" * 400_000,
+        b"\r" * 400_000,
+    ],
+    ids=lambda data: repr(data[:12]),
+)
+def test_hostile_lines_take_linear_time(data: bytes) -> None:
+    """Four hundred kilobytes made to provoke recursion or quadratic work are done at once."""
+    started = time.perf_counter()
+    scanner = Scanner()
+    items = [*scanner.feed(data), *scanner.finish()]
+    assert time.perf_counter() - started < 5
+    covered = sum(len(item.raw) if isinstance(item, Line) else item.length for item in items)
+    assert covered + scanner.newline_bytes == len(data)
