@@ -6,7 +6,7 @@ then does as the caller wished: branch, follow, or fail.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -41,7 +41,10 @@ class Receipt:
 
 
 class Batch:
-    """Entries that hang from each other, encoded for one parent; encoded again if the parent changes."""
+    """Entries that hang from each other, encoded for one parent; encoded again if the parent changes.
+
+    `markers` are leaf markers of the parent: what another program hangs from one hangs from the parent.
+    """
 
     def __init__(
         self,
@@ -53,6 +56,7 @@ class Batch:
         put: large.Put,
         on_leaf_moved: OnLeafMoved = "branch",
         diverged: bool = False,
+        markers: Collection[str] = (),
     ) -> None:
         self.payloads = payloads if key is None else [{**payload, KEY: key} for payload in payloads]
         self.ids = ids
@@ -62,6 +66,7 @@ class Batch:
         self._timestamp = timestamp
         self._put = put
         self._on_leaf_moved = on_leaf_moved
+        self._markers = markers
         self._hang_from(parent)
 
     def _hang_from(self, parent: str | None) -> None:
@@ -86,15 +91,16 @@ class Batch:
         self.others = True
         if self._key is not None and any(row.id == self.ids[0] for row in news.rows()):
             return ()
-        if self.parent is not None and not news.child_of(self.parent):
+        if self.parent is not None and not any(map(news.child_of, (self.parent, *self._markers))):
             return self.lines
-        below = _below(self.parent, news.rows())
-        if below is None:
+        tip = last_below((self.parent, *self._markers), news.rows())
+        if tip is None:
             return self.lines
         if self._on_leaf_moved == "fail":
             raise leaf_moved(self.parent)
         if self._on_leaf_moved == "follow":
-            self._hang_from(below)
+            self._markers = ()
+            self._hang_from(tip)
         else:
             self.diverged = True
         return self.lines
@@ -109,9 +115,9 @@ def leaf_moved(parent: str | None, path: str | None = None) -> LeafMoved:
     )
 
 
-def _below(parent: str | None, rows: Sequence[Row]) -> str | None:
-    """The last of the new entries that descends from `parent`, directly or through a leaf marker."""
-    line: set[str | None] = {parent}
+def last_below(parents: Iterable[str | None], rows: Iterable[Row]) -> str | None:
+    """The last of some entries that descends from one of `parents`, directly or through a leaf marker."""
+    line = set(parents)
     last = None
     for row in rows:
         if row.parent_id in line:

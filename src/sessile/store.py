@@ -66,6 +66,7 @@ class Store:
         self.blobs = BlobStore(self.layout.blobs, self.fs)
         self.durability = durability
         self.random = random
+        self._folders: set[str] = set()
         self._trash = Trash(self.fs, self.layout.trash)
         self._terminal = terminal
         self._patience = patience
@@ -93,13 +94,14 @@ class Store:
     ) -> Session:
         """A new session. No listing shows it before an assistant has answered, unless `publish` is set."""
         now = self.now()
-        session_id = check_session_id(session_id) if session_id else new_session_id(now, self.random)
+        if session_id is None:
+            session_id = new_session_id(now, self.random)
+        elif (taken := self.find(session_id)) is not None:
+            raise SessionExists(f"there is already a session {session_id}", path=taken)
         header = make.header(session_id, iso_timestamp(now), cwd, title=title, parentSession=parent_session)
         folder = self.layout.folder(cwd)
         drafts.recover(self.fs, folder)
         path = f"{folder}/{file_name(header['timestamp'], session_id)}"
-        if self.find(session_id) is not None:
-            raise SessionExists(f"there is already a session {session_id}", path=path)
         if not publish:
             path = drafts.draft_path(path)
         session = self.begin(path, [encode(header)], draft=not publish)
@@ -108,14 +110,10 @@ class Store:
 
     def begin(self, path: str, lines: Iterable[bytes], *, draft: bool = False) -> Session:
         """A new session file with these lines, header first."""
-        atomic.make_folders(self.fs, posixpath.dirname(path))
-        try:
-            atomic.write_new(self.fs, path, (line + b"\n" for line in lines))
-            self.fs.sync_directory(posixpath.dirname(path))
-        except FileExistsError as error:
-            raise SessionExists(path=path) from error
-        except OSError as error:
-            raise storage_failure(error, path, "create a session") from error
+        atomic.make_folders(self.fs, posixpath.dirname(path), self._folders)
+        if atomic.exists(self.fs, path):
+            raise SessionExists(path=path)
+        atomic.replace(self.fs, path, (line + b"\n" for line in lines))
         journal = self._journal(path)
         if draft:
             journal.hold()
@@ -139,7 +137,7 @@ class Store:
         path = self._resolve(os.fspath(ref))
         if readonly:
             return self._open_for_reading(path)
-        if self._is_blank(path):
+        if self._is_blank(path) and not drafts.recover_one(self.fs, path):
             return self._start_at(path, cwd)
         try:
             journal = self._journal(path)

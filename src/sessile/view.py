@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 from sessile import resume
@@ -16,7 +17,8 @@ from sessile.core.codec import decode
 from sessile.core.context import LAST_ENTRY, LeafId, Live, SessionContext
 from sessile.core.entries import Entry, Payload
 from sessile.core.kinds import MARKER, State
-from sessile.core.lines import Finding
+from sessile.core.lines import Finding, Line
+from sessile.core.text import parse_timestamp
 from sessile.core.tree import NOWHERE, Node, Tree
 from sessile.errors import EntryNotFound
 from sessile.storage.base import Row
@@ -46,21 +48,27 @@ class SessionView:
         """Show a journal from its beginning."""
         self._journal = journal
         self._header: Payload = decode(journal.header())
+        self._slot: Payload | None = None
         self._labels: dict[str, str] | None = None
         self._live: Live | None = None
         self._live_findings: list[Finding] = []
         self._state = State()
         self._missing_blobs: dict[str, Finding] = {}
+        self._markers: dict[str, str | None] = {}  # leaf markers that others may hang entries from, and what they mark
         self._leaf = self._resting = self._reopened_leaf()
 
     def _reopened_leaf(self) -> str | None:
         """The leaf that opening the journal gives: its last entry, or where a marker at its end points."""
-        row = self._journal.last()
-        while row is not None and row.flags & MARKER:
-            if row.parent_id is None:
-                return None
-            row = self._journal.find(row.parent_id)
-        return None if row is None else row.id
+        row: Row | None = self._journal.last()
+        if row is None or not row.flags & MARKER:
+            return None if row is None else row.id
+        trail = list(takewhile(lambda step: step.flags & MARKER, self._journal.up(row)))
+        leaf = trail[-1].parent_id or None
+        if leaf is not None and (self._journal.find(leaf) is None or any(step.id == leaf for step in trail)):
+            # The marker outlived what it points to: better the last entry than none.
+            leaf = next((entry.id for entry in reversed(self.get_entries())), None)
+        self._markers |= dict.fromkeys((step.id for step in trail), leaf)
+        return leaf
 
     @property
     def id(self) -> str:
@@ -78,8 +86,21 @@ class SessionView:
 
     @property
     def header(self) -> Payload:
-        """The first line of the file, decoded."""
-        return dict(self._header)
+        """The header line, decoded; a title slot before it counts as part of it."""
+        slot = self._title_slot()
+        if not slot:
+            return dict(self._header)
+        named = {"title": slot.get("title") or None, "titleSource": slot.get("source")}
+        header = {name: value for name, value in self._header.items() if name not in named}
+        return header | {name: value for name, value in named.items() if value is not None}
+
+    def _title_slot(self) -> Payload:
+        """The line before the header in which oh-my-pi keeps the title; empty if there is none."""
+        if self._slot is None:
+            first = next(self._journal.items(), None)
+            is_slot = isinstance(first, Line) and first.head.type == "title" and first.head.id is None
+            self._slot = decode(first.raw) if is_slot else {}
+        return self._slot
 
     @property
     def leaf_id(self) -> str | None:
@@ -94,8 +115,15 @@ class SessionView:
             entry = self._entry(row)
             name = entry.get("name") if entry.type == "session_info" else entry.get("title")
             return name if isinstance(name, str) and name else None
-        title = self._header.get("title")
+        title = self.header.get("title")
         return title if isinstance(title, str) and title else None
+
+    @property
+    def title_source(self) -> str | None:
+        """Who gave the name: "user", "auto", or `None` if nobody did or nobody knows."""
+        row = self._journal.title()
+        source = self.header.get("titleSource") if row is None else self._entry(row).get("source", "user")
+        return source if isinstance(source, str) and self.title else None
 
     @property
     def artifacts(self) -> str:
@@ -157,12 +185,12 @@ class SessionView:
     def get_branch(self, from_id: str | None = None) -> list[Entry]:
         """The path from the root to an entry, or to the leaf."""
         target = self._leaf if from_id is None else from_id
-        row = None if target is None else self._journal.find(target)
-        if row is None:
-            return []
-        path = [self._entry(step) for step in self._journal.up(row) if not step.flags & MARKER]
-        path.reverse()
-        return path
+        return [self._entry(step) for step in self._path(target) if not step.flags & MARKER]
+
+    def _path(self, entry_id: str | None) -> list[Row]:
+        """The rows from the root to an entry, leaf markers among them."""
+        row = None if entry_id is None else self._journal.find(entry_id)
+        return [] if row is None else list(self._journal.up(row))[::-1]
 
     def get_children(self, entry_id: str | None) -> list[Entry]:
         """The entries that hang from an entry, in file order; those of `None` are the roots."""
@@ -203,7 +231,7 @@ class SessionView:
         for number, node in nodes.items():
             children = [nodes[child] for child in tree.children(number)]
             if len(children) > 1:
-                children.sort(key=lambda child: child.entry.timestamp or "")
+                children.sort(key=lambda child: parse_timestamp(child.entry.timestamp) or 0)
             node.children = children
         return [nodes[number] for number in tree.children(NOWHERE)]
 

@@ -28,11 +28,11 @@ BETWEEN_COMPACTIONS = 200
 LIVE_AFTER = 120
 _END = 1_200_000  # about what the live part takes
 
-_WORDS = (
+_PROSE = (
     "def class return self import from None True null undefined const let async await function value result error path "
     'index line session entry "quoted" {"a":1.0,"b":null} [0.0] \\d+ C:\\\\temp 1.2.0 3.0 => != == // # TODO: data list '
     "dict str int parent child leaf branch commit write read lock test assert expected actual 127.0.0.1 GET POST 200"
-).split(" ")
+)
 _CJK = "会话树追加日志索引叶子分支压缩上下文恢复进程断电持久写入读取文件错误测试日本語のテキスト한국어문장🙂🚀👩‍💻✅，。！ \n"
 _MODELS = ("anthropic/claude-sonnet-4-5", "anthropic/claude-opus-4-5", "openai/gpt-5.2", "google/gemini-3-pro")
 _ROLES = (None, None, "smol", "slow")
@@ -109,7 +109,7 @@ class _Writer:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._random = Random(SEED)
-        self._prose = _text(self._random, _WORDS, 1_000_000)
+        self._prose = _text(self._random, _PROSE.split(), 1_000_000)
         self._foreign = "".join(self._random.choices(_CJK, k=300_000))
         self._ids: set[str] = set()
         self._path: list[str] = []  # of the entries since the last compaction
@@ -255,7 +255,7 @@ class _Writer:
             self._entry("branch_summary", fromId=left, summary=self._words(900))
 
     def _compact(self, keep: int = KEPT) -> Span:
-        kept = self._path[-keep:] or [self._leaf]
+        kept = self._path[-keep:] or [self._leaf or ""]
         summary = self._words(6000)
         span = self._entry("compaction", summary=summary, firstKeptEntryId=kept[0], tokensBefore=150_000)
         self._path = []
@@ -305,7 +305,7 @@ class _Writer:
         return self._clock.strftime("%Y-%m-%dT%H:%M:%S.") + f"{self._clock.microsecond // 1000:03d}Z"
 
 
-def _text(random: Random, words: tuple[str, ...] | list[str], size: int) -> str:
+def _text(random: Random, words: list[str], size: int) -> str:
     """Lines of words, indented like source."""
     lines: list[str] = []
     length = 0

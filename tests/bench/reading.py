@@ -48,13 +48,21 @@ def _resume_time(made: Corpus, *, labels: bool = True) -> float:
     return taken
 
 
+def _live_time(made: Corpus) -> float:
+    def run() -> None:
+        for _ in range(_REPEATS):
+            limits.read_and_decode_live(made)
+
+    return timed(run, _REPEATS)
+
+
 def resuming(scale: Scale) -> list[Row]:
     """S1: open, context and full state with a warm index."""
     large, middle, small = (warm(corpus(scale, size)) for size in (scale.large_mb, scale.middle_mb, scale.small_mb))
     times = interleaved(
         scale.rounds,
         large=lambda: _resume_time(large),
-        live=lambda: timed(lambda: [limits.read_and_decode_live(large) for _ in range(_REPEATS)], _REPEATS),
+        live=lambda: _live_time(large),
         small=lambda: _resume_time(small),
         middle=lambda: _resume_time(middle),
         bare=lambda: _resume_time(large, labels=False),
@@ -147,9 +155,7 @@ def any_leaf(scale: Scale) -> list[Row]:
         for _ in range(_LEAVES):
             _context_at(made, next(leaves))
 
-    times = interleaved(
-        scale.rounds, ours=lambda: timed(elsewhere, _LEAVES), limit=lambda: _resume_time(made)
-    )
+    times = interleaved(scale.rounds, ours=lambda: timed(elsewhere, _LEAVES), limit=lambda: _resume_time(made))
     return [
         Row(
             "S3",

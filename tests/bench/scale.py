@@ -47,7 +47,7 @@ def smoke(folder: str) -> Scale:
         appends=20,
         few=20,
         many=200,
-        syncs=2,
+        syncs=8,
         processes=2,
         process_appends=10,
     )

@@ -81,8 +81,8 @@ def test_whatever_folds_is_marked_as_state() -> None:
 def test_thinking_level_is_the_last_one_and_null_is_off(value: object, level: object) -> None:
     """The level starts at off and follows each change."""
     assert State().thinking_level == "off"
-    assert folded(change("thinking_level_change", thinkingLevel="low"), change("thinking_level_change", thinkingLevel=value))\
-        .thinking_level == level  # fmt: skip
+    changes = [change("thinking_level_change", thinkingLevel=each) for each in ("low", value)]
+    assert folded(*changes).thinking_level == level
 
 
 @pytest.mark.mission("X2")

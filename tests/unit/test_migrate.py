@@ -56,19 +56,7 @@ def test_derived_ids_are_the_same_at_every_reading() -> None:
 
 @pytest.mark.parametrize(
     ("index", "kept"),
-    [
-        (1, 1),
-        (2, 2),
-        (2.0, 2),
-        (3, 3),
-        (0, None),
-        (4, None),
-        (99, None),
-        (-1, None),
-        (1.5, None),
-        (math.inf, None),
-        (math.nan, None),
-    ],
+    [(1, 1), (2, 2), (2.0, 2), (3, 3), *((index, None) for index in (0, 4, 99, -1, 1.5, math.inf, math.nan))],
 )
 def test_the_index_of_a_compaction_becomes_an_id(index: float, kept: int | None) -> None:
     """It counts all records with the header at 0; header, forward, fraction and nowhere leave the id absent."""
@@ -139,4 +127,4 @@ def test_records_without_a_header_and_no_records_at_all() -> None:
     records = [said("a")]
     assert migrate_session_entries(records) is True
     assert records[0]["id"] == derived_entry_id("", 0)
-    assert migrate_session_entries([]) is True
+    assert migrate_session_entries([]) is False

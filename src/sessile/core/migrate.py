@@ -27,7 +27,7 @@ def migrate_session_entries(entries: list[dict[str, Any]]) -> bool:
     """Bring records (the header among them) to version 3 in place; says whether anything changed."""
     headers = [record for record in entries if record.get("type") == "session"]
     version = version_of(headers[0]) if headers else 1
-    if version >= VERSION:
+    if version >= VERSION or not entries:
         return False
     if version < 2:
         _chain(entries, str(headers[0].get("id", "")) if headers else "")

@@ -13,10 +13,11 @@ import secrets
 import stat
 from collections.abc import Iterable
 
-from sessile.errors import UnsafePath, storage_failure
+from sessile.errors import SessileError, UnsafePath, storage_failure
 from sessile.storage.base import Filesystem
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
+_OUR_DEPTH = 3  # <root>/sessions/<project>
 
 
 def exists(fs: Filesystem, path: str) -> bool:
@@ -40,8 +41,15 @@ def is_plain(fs: Filesystem, path: str) -> bool:
     return stat.S_ISREG(fs.lstat(path).st_mode)
 
 
-def make_folders(fs: Filesystem, path: str) -> None:
-    """Make a folder and its parents; their names are durable when this returns."""
+def make_folders(fs: Filesystem, path: str, known: set[str] | None = None) -> None:
+    """Make a folder and its parents, durably.
+
+    With `known`, names that were there before are made durable too, because their maker may have died before its sync;
+    folders of which that was done are remembered in it.
+    """
+    if known is not None and path in known and exists(fs, path):
+        return
+    target = path
     missing = []
     while not exists(fs, path):
         missing.append(path)
@@ -55,10 +63,23 @@ def make_folders(fs: Filesystem, path: str) -> None:
             except FileExistsError:
                 pass  # another process was faster, but may not have made the name durable yet
             fs.sync_directory(posixpath.dirname(folder))
+        if known is not None:
+            _settle(fs, path)
+            known.add(target)
     except OSError as error:
         if isinstance(error, UnsafePath):
             raise
         raise storage_failure(error, path, "make a folder") from error
+
+
+def _settle(fs: Filesystem, path: str) -> None:
+    """Make durable the name of a folder, and those of the folders above it that may be ours."""
+    for _ in range(_OUR_DEPTH):
+        path = posixpath.dirname(path)
+        try:
+            fs.sync_directory(path)
+        except PermissionError:
+            return  # a folder that we cannot read is above our root
 
 
 def write_all(fs: Filesystem, fd: int, data: bytes) -> None:
@@ -112,6 +133,8 @@ def replace(fs: Filesystem, path: str, chunks: Iterable[bytes], *, durable: bool
             raise
         if durable:
             fs.sync_directory(posixpath.dirname(path))
+    except SessileError:
+        raise  # from whoever gives the content
     except OSError as error:
         raise storage_failure(error, path, "replace a file") from error
 

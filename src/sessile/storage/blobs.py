@@ -33,6 +33,8 @@ class BlobStore:
     def __init__(self, folder: str, fs: Filesystem | None = None) -> None:
         self.folder = folder
         self._fs = fs if fs is not None else PosixFilesystem()
+        self._folders: set[str] = set()
+        self._known: set[str] = set()
 
     def path(self, digest: str) -> str:
         """The file of a blob."""
@@ -45,9 +47,19 @@ class BlobStore:
         digest = hashlib.sha256(data).hexdigest()
         path = self.path(digest)
         if self.get(digest) is None:
-            atomic.make_folders(self._fs, self.folder)
+            atomic.make_folders(self._fs, self.folder, self._folders)
             atomic.replace(self._fs, path, (data,))
+        elif digest not in self._known:
+            self._settle(path)  # whoever stored it may have died before its name was durable
+        self._known.add(digest)
         return Blob(digest, path, blob_ref(digest))
+
+    def _settle(self, path: str) -> None:
+        atomic.make_folders(self._fs, self.folder, self._folders)
+        try:
+            self._fs.sync_directory(self.folder)
+        except OSError as error:
+            raise storage_failure(error, path, "store a blob") from error
 
     def get(self, digest: str) -> bytes | None:
         """The bytes of a blob; `None` if they are missing or are not what the hash says."""

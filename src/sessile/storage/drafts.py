@@ -7,6 +7,7 @@ can be taken was left behind by a crash or a closed session.
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Callable
 
 from sessile.core.kinds import TALK
 from sessile.errors import SessileError, storage_failure
@@ -49,18 +50,28 @@ def recover(fs: Filesystem, folder: str) -> list[str]:
         return []
     recovered = []
     for name in names:
-        path = posixpath.join(folder, name)
+        path = published_path(posixpath.join(folder, name))
         try:
-            journal = FileJournal(fs, path, patience=0)
+            if _take_over(fs, path, lambda journal: any(row.flags & TALK for row in journal.rows())):
+                recovered.append(path)
         except SessileError:
-            continue  # the header was never finished, so nothing was acknowledged
-        try:
-            journal.hold()
-            if any(row.flags & TALK for row in journal.rows()) and not atomic.exists(fs, published_path(path)):
-                publish(journal)
-                recovered.append(journal.path)
-        except SessileError:
-            continue  # its owner lives, or the folder cannot be written: it stays what it is
-        finally:
-            journal.close()
+            continue  # its owner lives, its header was never finished, or the folder is read-only: it stays as it is
     return recovered
+
+
+def recover_one(fs: Filesystem, path: str) -> bool:
+    """Publish the draft of one session, if it has one; raises SessionBusy if somebody still holds it."""
+    return atomic.exists(fs, draft_path(path)) and _take_over(fs, path, lambda journal: True)
+
+
+def _take_over(fs: Filesystem, path: str, wanted: Callable[[FileJournal], bool]) -> bool:
+    journal = FileJournal(fs, draft_path(path), patience=0)
+    try:
+        journal.hold()
+        # The owner may have published it, or another process taken it over, before the lock was ours.
+        if not atomic.exists(fs, journal.path) or atomic.exists(fs, path) or not wanted(journal):
+            return False
+        publish(journal)
+        return True
+    finally:
+        journal.close()

@@ -3,26 +3,37 @@
 An append is, in this order: thread lock, file lock, check that path and descriptor are one file and that the process did
 not fork, look at what others appended, a newline if the last byte is not one, one write, a look whether the end is where it
 must be, unlock, sync, return. Existing bytes are never altered. A write that fails is taken back if it is still ours; the
-error is latched and raised by every later append until the journal is reopened. A failed sync is never retried: the kernel
-may have dropped the pages and would say yes the second time.
+error is latched and raised by every later append until the journal is reopened. So is a failed sync.
 
 It knows lines, ids and parents, not what entries mean.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import posixpath
-import threading
 from collections.abc import Callable, Iterator, Sequence
 
 from sessile.core.lines import Line
-from sessile.errors import LeafMoved, SessileError, SessionNotFound, StorageFailure, SyncFailed, storage_failure
+from sessile.errors import (
+    LeafMoved,
+    SessileError,
+    SessionExists,
+    SessionNotFound,
+    StorageFailure,
+    SyncFailed,
+    storage_failure,
+)
 from sessile.storage import atomic
 from sessile.storage.base import Appended, Filesystem, Revise
+from sessile.storage.commits import GroupCommit
 from sessile.storage.lock import acquire
-from sessile.storage.reader import CHUNK, FileNews, JournalReader
+from sessile.storage.reader import JournalReader
+from sessile.storage.session_file import FileNews
+
+_PATIENCE_WITH_MEDDLERS = 100  # times that a line is written again because others write into it
 
 _log = logging.getLogger("sessile")
 
@@ -49,22 +60,33 @@ class FileJournal(JournalReader):
         self._patience = patience
         self._held = False
         self._failure: SessileError | None = None
-        self._sync_turn = threading.Condition(threading.Lock())
+        self._commits = GroupCommit(self._sync)
         super().__init__(fs, path, index_path=index_path)
 
-    def _open(self) -> None:
+    def _begin(self, fd: int) -> None:
         self._pid = os.getpid()
         self._ended = 0  # the size that our last append left
-        self._written = self._synced = 0
-        self._syncing = False
-        super()._open()
+        super()._begin(fd)
+
+    def _open_again(self) -> None:
+        """Go on in the file that has our name now, if it is the same session."""
+        session_id = self.session_id
+        with self._commits.paused():
+            self._close_descriptor()
+            self._open()
+            if self.session_id != session_id:
+                self._close_descriptor()
+                raise SessionNotFound("another session has taken the place of this one", path=self.path)
 
     def reopen(self) -> None:
         """Begin anew after a failure, or after the file was replaced."""
         with self._mutex:
-            self._close_descriptor()
+            held, self._held = self._held, False
+            self._open_again()
             self._failure = None
-            self._open()
+            self._commits.begin_anew()
+            if held:
+                self.hold()
 
     @property
     def failed(self) -> bool:
@@ -73,20 +95,29 @@ class FileJournal(JournalReader):
 
     def close(self) -> None:
         """Free the descriptor and with it the lock, then raise the first error that was latched."""
-        super().close()
-        failure, self._failure = self._failure, None
-        if failure is not None:
-            raise failure
+        with self._mutex:
+            try:
+                with self._commits.paused():
+                    super().close()
+            finally:
+                self._held = False
+                failure, self._failure = self._failure, None
+                if failure is not None:
+                    raise failure
+
+    # -- appending
 
     def append(self, lines: Sequence[bytes], revise: Revise) -> Appended:
         with self._mutex:
             self._check_usable()
-            self._lock_file()
-            try:
-                return self._append_locked(lines, revise)
-            finally:
-                if not self._held:
-                    self._fs.unlock(self._fd)
+            while True:
+                self._lock_file()
+                try:
+                    appended = self._append_locked(lines, revise)
+                finally:
+                    self._unlock()
+                if appended is not None:
+                    return appended
 
     def _check_usable(self) -> None:
         if self._failure is not None:
@@ -95,96 +126,107 @@ class FileJournal(JournalReader):
             raise StorageFailure("the session is closed", path=self.path, hint="open it again")
         if os.getpid() != self._pid:
             # A forked child shares its parent's lock: it needs a descriptor of its own.
-            self._fd = -1
+            self._commits = GroupCommit(self._sync)
             self._held = False
-            self._open()
+            self._open_again()
 
     def _lock_file(self) -> None:
         """Take the lock of the file that has our name now."""
+        locked = self._held
         while True:
-            if not self._held:
+            if not locked:
                 acquire(self._fs, self._fd, self.path, self._patience)
             try:
                 if self._fs.lstat(self.path).st_ino == self._identity:
                     return
             except OSError as error:
-                self._fs.unlock(self._fd)
+                self._unlock()
                 raise self._latch(storage_failure(error, self.path, "append to the session")) from error
-            self._follow_replacement()
+            try:
+                self._open_again()
+            except SessileError as error:
+                raise self._latch(error) from None
+            self._seen = 0  # all of it is news
+            locked = False
 
-    def _follow_replacement(self) -> None:
-        """Another program put a new file in the place of ours: go on there, if it is the same session."""
-        session_id = self.session_id
-        self._close_descriptor()
-        try:
-            self._open()
-            if self.session_id != session_id:
-                raise SessionNotFound("another session has taken the place of this one", path=self.path)
-        except SessileError as error:
-            raise self._latch(error) from None
-        self._seen = 0
+    def _unlock(self) -> None:
+        if self._fd >= 0 and not self._held:
+            try:
+                self._fs.unlock(self._fd)
+            except OSError as error:
+                raise self._latch(storage_failure(error, self.path, "unlock the session")) from error
 
-    def _append_locked(self, lines: Sequence[bytes], revise: Revise) -> Appended:
-        fs, fd = self._fs, self._fd
-        size = fs.fstat(fd).st_size
+    def _append_locked(self, lines: Sequence[bytes], revise: Revise) -> Appended | None:
+        """Write the lines; `None` if the file lost its name meanwhile."""
+        size = self._stat().st_size
         if size != self._seen:
+            if size < self._seen:
+                self._check_header()
             lines = revise(FileNews(self, self._seen if size > self._seen else 0, size))
-            if not lines:
-                self._seen = size
-                return Appended((), self._written)
-        data = b"\n".join(lines) + b"\n"
-        if size != self._ended and size and fs.read(fd, 1, size - 1) != b"\n":
-            data = b"\n" + data
-        try:
-            written = fs.write(fd, data)
-        except OSError as error:
-            self._take_back(size)
-            raise self._latch(storage_failure(error, self.path, "append to the session")) from error
-        end = fs.fstat(fd).st_size
-        if written != len(data) or end != size + written:
-            end = self._settle(size, written, data)
-        self._seen = self._ended = self._written = end
-        at = end - len(data) + (data[0] == 10)
+        if lines:
+            body = b"\n".join(lines) + b"\n"
+            guarded = size == self._ended or self._read(size - 1, 1) == b"\n"
+            end = self._write(body if guarded else b"\n" + body, size)
+            if end is None:
+                return None
+            self._ended = end
+            # What a writer without lock has put before our lines is still news.
+            self._seen = end if end - size <= len(body) + 1 else size
         positions = []
+        at = self._ended - len(body) if lines else 0
         for line in lines:
             positions.append((at, len(line)))
             at += len(line) + 1
-        return Appended(positions, end)
+        return Appended(positions, self._commits.next_mark())
 
-    def _settle(self, size: int, written: int, data: bytes) -> int:
-        """The write was short, or a writer without lock came between: make sure that our lines stand on their own."""
-        if written < len(data):
-            # A full disk shows as a short write; what follows says why.
-            try:
-                rest = self._fs.write(self._fd, data[written:])
-            except OSError as error:
+    def _check_header(self) -> None:
+        """The file has become shorter: never append to one that is no session any more."""
+        if self._read(self._header.offset, len(self._header.raw)) != self._header.raw:
+            raise self._latch(SessionNotFound("another program has emptied the session", path=self.path))
+
+    def _write(self, data: bytes, size: int) -> int | None:
+        """Write at the end, which was at `size`; gives the end of our lines, `None` if the file has lost its name."""
+        written = 0
+        try:
+            written = self._fs.write(self._fd, data)
+            if written < len(data):
+                # A full disk shows as a short write; what follows says why.
+                written += self._fs.write(self._fd, data[written:])
+                if written < len(data):
+                    raise OSError(errno.EIO, "the storage took only a part of the line")
+            stat = self._fs.fstat(self._fd)
+        except OSError as error:
+            if written < len(data):
                 self._take_back(size, written)
-                raise self._latch(storage_failure(error, self.path, "append to the session")) from error
-            if written + rest < len(data):
-                self._take_back(size, written + rest)
-                raise self._latch(StorageFailure("the storage took only a part of the line", path=self.path))
-        for _ in range(100):
-            end = self._fs.fstat(self._fd).st_size
-            start = self._read(max(0, size - 1), end - max(0, size - 1)).rfind(data) + max(0, size - 1)
-            body = start + (data[0] == 10)
-            if start >= max(0, size - 1) and (body == 0 or self._read(body - 1, 1) == b"\n"):
-                return start + len(data)
-            # Our line was glued to a fragment of the other writer: write it once more, on a line of its own.
-            size = end
-            data = data if data[0] == 10 else b"\n" + data
+            raise self._latch(storage_failure(error, self.path, "append to the session")) from error
+        if not stat.st_nlink:
+            return None
+        return stat.st_size if stat.st_size == size + len(data) else self._settle(data, size)
+
+    def _settle(self, data: bytes, size: int) -> int | None:
+        """A writer without lock came between: make sure that our lines stand on their own."""
+        on_its_own = data if data[0] == 10 else b"\n" + data
+        for _ in range(_PATIENCE_WITH_MEDDLERS):
+            stat = self._stat()
+            if not stat.st_nlink:
+                return None
+            if stat.st_size < size:
+                self._check_header()
+            at = self._read(size - 1, max(0, stat.st_size - size + 1)).rfind(on_its_own)
+            if at >= 0:
+                return size - 1 + at + len(on_its_own)
+            # Our lines were glued to a fragment of the other writer: write them once more.
+            size = stat.st_size
             try:
-                self._fs.write(self._fd, data)
+                self._fs.write(self._fd, on_its_own)
             except OSError as error:
                 raise self._latch(storage_failure(error, self.path, "append to the session")) from error
         raise self._latch(StorageFailure("another program writes into the session without pause", path=self.path))
 
-    def _take_back(self, size: int, written: int = 0) -> None:
-        """Remove a part of a line, if nobody has written behind it; else end it with a newline."""
+    def _take_back(self, size: int, written: int) -> None:
+        """Remove a part of a line, unless somebody has written behind it: then the next append begins a new line."""
         try:
-            end = self._fs.fstat(self._fd).st_size
-            if end > size + written:
-                self._fs.write(self._fd, b"\n")
-            elif end > size:
+            if written and self._fs.fstat(self._fd).st_size == size + written:
                 self._fs.truncate(self._fd, size)
         except OSError as error:
             _log.warning("a fragment stays at the end of %s: %s", self.path, error)
@@ -195,56 +237,29 @@ class FileJournal(JournalReader):
             _log.error("writing to %s failed: %s", self.path, error.message)
         return error
 
+    # -- durability
+
     def commit(self, mark: int) -> None:
-        """Wait until the bytes before `mark` are durable. The first who waits syncs for all."""
-        if not self._power:
-            return
-        turn = self._sync_turn
-        with turn:
-            while True:
-                if self._failure is not None:
-                    raise self._failure
-                if self._synced >= mark:
-                    return
-                if not self._syncing:
-                    break
-                turn.wait()
-            self._syncing = True
-        self._sync()
+        """Wait until the append with that mark is durable. The first who waits syncs for all."""
+        if self._power:
+            self._commits.wait_for(mark)
 
     def flush(self) -> None:
         """Make everything durable that was written."""
-        with self._sync_turn:
-            while self._syncing:
-                self._sync_turn.wait()
-            if self._failure is not None:
-                raise self._failure
-            if self._fd < 0:
-                return
-            self._syncing = True
-        self._sync()
+        if self._fd >= 0:
+            self._commits.flush()
 
     def _sync(self) -> None:
-        target = self._written
-        failure: SessileError | None = None
         try:
             self._fs.sync(self._fd)
         except OSError as error:
             failure = SyncFailed(
-                f"the storage did not confirm that data is durable: {error.strerror}",
+                f"the storage did not confirm that data is durable: {error.strerror or error}",
                 path=self.path,
                 hint="what was acknowledged before is safe; check the disk, then reopen the session",
                 code=error.errno,
             )
-        with self._sync_turn:
-            self._syncing = False
-            if failure is None:
-                self._synced = max(self._synced, target)
-            else:
-                self._latch(failure)
-            self._sync_turn.notify_all()
-        if failure is not None:
-            raise failure
+            raise self._latch(failure) from error
 
     # -- replacing
 
@@ -256,62 +271,80 @@ class FileJournal(JournalReader):
         with self._mutex:
             self._check_usable()
             self._lock_file()
-            temp = atomic.temp_beside(self.path)
             try:
-                size = self._fs.fstat(self._fd).st_size
-                atomic.write_new(self._fs, temp, self._edited(edit, size))
-                if self._fs.fstat(self._fd).st_size != size:
-                    self._fs.unlink(temp)
-                    raise LeafMoved(
-                        "another program wrote into the session during the rewrite; nothing was changed",
-                        path=self.path,
-                        hint="try again",
-                    )
-                if keep is not None:
-                    atomic.make_folders(self._fs, posixpath.dirname(keep))
-                    self._fs.link(self.path, keep)
-                    self._fs.sync_directory(posixpath.dirname(keep))
-                self._fs.rename(temp, self.path)
-                self._fs.sync_directory(posixpath.dirname(self.path))
-            except OSError as error:
-                raise self._latch(storage_failure(error, self.path, "rewrite the session")) from error
+                fd = self._rewrite(edit, keep)
+                with self._commits.paused():
+                    self._close_descriptor()
+                    self._begin(fd)
+                    self._commits.all_durable()  # the new file is, as a whole
             finally:
-                held, self._held = self._held, False
-                self._fs.unlock(self._fd)
-            self._close_descriptor()
-            self._open()
-            if held:
-                self.hold()
+                self._unlock()
+
+    def _rewrite(self, edit: Callable[[bytes], bytes | None], keep: str | None) -> int:
+        """Put the new file in place; gives its descriptor, which holds its lock."""
+        fs = self._fs
+        size = self._stat().st_size
+        temp = atomic.temp_beside(self.path)
+        opened: list[int] = []
+        temporary = [temp]
+        try:
+            atomic.write_new(fs, temp, self._edited(edit, size))
+            opened.append(fs.open(temp, self._flags))
+            fs.lock(opened[0])  # before anybody can know the file, so that a draft is never without its lock
+            if self._stat().st_size != size:
+                raise LeafMoved(
+                    "another program wrote into the session during the rewrite; nothing was changed",
+                    path=self.path,
+                    hint="try again",
+                )
+            if keep is not None:
+                atomic.make_folders(fs, posixpath.dirname(keep))
+                fs.link(self.path, keep)
+                temporary.append(keep)
+                fs.sync_directory(posixpath.dirname(keep))
+            fs.rename(temp, self.path)
+            temporary.clear()
+            fs.sync_directory(posixpath.dirname(self.path))
+        except BaseException as error:
+            for name in temporary:
+                atomic.remove(fs, name)
+            for fd in opened:
+                fs.close(fd)
+            if isinstance(error, OSError) and not isinstance(error, SessileError):
+                raise self._latch(storage_failure(error, self.path, "rewrite the session")) from error
+            raise
+        return opened[0]
 
     def _edited(self, edit: Callable[[bytes], bytes | None], size: int) -> Iterator[bytes]:
         copied = 0
         for item in self._scan(0, size):
             if isinstance(item, Line) and (new := edit(item.raw)) is not None:
-                yield from self._copy(copied, item.offset)
+                yield from self._chunks(copied, item.offset)
                 yield new
                 copied = item.offset + len(item.raw)
-        yield from self._copy(copied, size)
-
-    def _copy(self, start: int, end: int) -> Iterator[bytes]:
-        while start < end:
-            chunk = self._read(start, min(CHUNK, end - start))
-            if not chunk:
-                break
-            yield chunk
-            start += len(chunk)
+        yield from self._chunks(copied, size)
 
     # -- drafts
 
     def hold(self) -> None:
         """Keep the lock until `release` or the end of the process."""
         with self._mutex:
-            acquire(self._fs, self._fd, self.path, self._patience)
+            self._check_usable()
+            self._lock_file()
             self._held = True
+
+    def release(self) -> None:
+        """Give the lock back."""
+        with self._mutex:
+            self._held = False
+            self._unlock()
 
     def rename(self, path: str) -> None:
         """Give the file another name in an existing folder; the name is durable when this returns."""
         with self._mutex:
             self._check_usable()
+            if atomic.exists(self._fs, path):
+                raise SessionExists(path=path, hint="something has that name already; nothing was changed")
             try:
                 self._fs.rename(self.path, path)
                 self._fs.sync_directory(posixpath.dirname(path))
@@ -320,9 +353,3 @@ class FileJournal(JournalReader):
             except OSError as error:
                 raise self._latch(storage_failure(error, self.path, "rename the session")) from error
             self.path = path
-
-    def release(self) -> None:
-        """Give the lock back."""
-        with self._mutex:
-            self._held = False
-            self._fs.unlock(self._fd)

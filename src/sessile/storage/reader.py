@@ -15,14 +15,15 @@ from typing import TypeVar
 
 from sessile.core.codec import decode
 from sessile.core.context import fold_path
-from sessile.core.kinds import STATE, State, flags_of
+from sessile.core.kinds import STATE, State
 from sessile.core.lines import Finding, Head, Item, Line, Scanner, read_head
 from sessile.core.tree import Node, Tree
-from sessile.errors import LeafMoved, NotASession, SessileError, StorageFailure, storage_failure
-from sessile.storage.base import Filesystem, Row, Stat
-from sessile.storage.index import NOWHERE, TAIL, IndexDamaged, Place, RowIndex
+from sessile.errors import LeafMoved, NotASession, SessileError, storage_failure
+from sessile.storage.base import Filesystem, Row
+from sessile.storage.index import NOWHERE, Place, RowIndex
+from sessile.storage.index_file import TAIL, IndexDamaged
+from sessile.storage.session_file import FileNews, SessionFile
 
-CHUNK = 1 << 20
 _FIRST_BATCH, _LARGEST_BATCH = 16, 1024  # rows looked up at once for an iterator
 
 _log = logging.getLogger("sessile")
@@ -30,16 +31,16 @@ _log = logging.getLogger("sessile")
 Answer = TypeVar("Answer")
 
 
-class JournalReader:
+class JournalReader(SessionFile):
     """One session file, open for reading."""
 
     _flags = os.O_RDONLY
 
     def __init__(self, fs: Filesystem, path: str, *, index_path: str | None = None) -> None:
-        self.path = path
-        self._fs = fs
+        super().__init__(fs, path)
         self._index_path = index_path
         self._mutex = threading.RLock()
+        self._index = RowIndex()
         self._open()
 
     def _open(self) -> None:
@@ -81,49 +82,7 @@ class JournalReader:
 
     def _close_descriptor(self) -> None:
         self._index.close()
-        if self._fd >= 0:
-            fd, self._fd = self._fd, -1
-            try:
-                self._fs.close(fd)
-            except OSError as error:
-                raise storage_failure(error, self.path, "close the session") from error
-
-    # -- bytes
-
-    def _stat(self) -> Stat:
-        if self._fd < 0:
-            raise StorageFailure("the session is closed", path=self.path, hint="open it again")
-        try:
-            return self._fs.fstat(self._fd)
-        except OSError as error:
-            raise storage_failure(error, self.path, "look at the session") from error
-
-    def _read(self, offset: int, length: int) -> bytes:
-        try:
-            return self._fs.read(self._fd, length, offset)
-        except OSError as error:
-            raise storage_failure(error, self.path, "read the session") from error
-
-    def _chunks(self, start: int, end: int) -> Iterator[bytes]:
-        while start < end and (chunk := self._read(start, min(CHUNK, end - start))):
-            yield chunk
-            start += len(chunk)
-
-    def _scan(self, start: int, end: int) -> Iterator[Item]:
-        scanner = Scanner(start)
-        for chunk in self._chunks(start, end):
-            yield from scanner.feed(chunk)
-        yield from scanner.finish()
-
-    def _line_start(self, offset: int) -> int:
-        """Where the line begins that goes on at `offset`."""
-        while offset > 0:
-            start = max(0, offset - CHUNK)
-            newline = self._read(offset - 1, 1) == b"\n" or self._read(start, offset - start).rfind(b"\n") + 1
-            if newline:
-                return offset if newline is True else start + newline
-            offset = start
-        return 0
+        super()._close_descriptor()
 
     def header(self) -> bytes:
         return self._header.raw
@@ -148,8 +107,7 @@ class JournalReader:
                 raise self._rewritten(str(error)) from error
 
     def _forget_index(self, *, distrust: bool = False) -> None:
-        if "_index" in self.__dict__:
-            self._index.close()
+        self._index.close()
         self._index = RowIndex()
         self._whole: _Whole | None = None
         self._loose = False  # the last rows come from a line that has no newline yet
@@ -315,7 +273,7 @@ class JournalReader:
 
     def _steps(self, index: RowIndex, number: int, size: int) -> tuple[list[Row], int | None]:
         """The rows of that many steps towards the root, and the number of the next one."""
-        steps = []
+        steps: list[Row] = []
         while number != NOWHERE and len(steps) < size:
             steps.append(self._row(index, number))
             number = index.place(number).parent
@@ -355,35 +313,6 @@ class JournalReader:
             if index.irregular or index.has_orphans:
                 found += Tree(Node(row.id, row.parent_id, row.flags) for row in self.rows()).findings
             return found
-
-
-class FileNews:
-    """The part of a file that others have written since we looked."""
-
-    def __init__(self, journal: JournalReader, start: int, end: int) -> None:
-        self._journal = journal
-        self._start = journal._line_start(start)  # a line that was only half there is news as well
-        self._known = start
-        self._end = end
-
-    def child_of(self, entry_id: str) -> bool:
-        return not self._cannot_name(entry_id) and any(row.parent_id == entry_id for row in self.rows())
-
-    def _cannot_name(self, entry_id: str) -> bool:
-        """Whether the news surely do not hold an id, because they do not hold its text; most news are like that."""
-        if self._end - self._start > CHUNK or not (entry_id.isascii() and entry_id.isalnum()):
-            return False
-        text = self._journal._read(self._start, self._end - self._start)
-        # Letters may also be written as \\u0061, though nobody does.
-        return entry_id.encode() not in text and b"\\u00" not in text
-
-    def rows(self) -> Sequence[Row]:
-        lines = (item for item in self._journal._scan(self._start, self._end) if isinstance(item, Line))
-        return [
-            Row(line.head.id, line.head.parentId, flags_of(line.head), (line.offset, len(line.raw)))
-            for line in lines
-            if line.head.id is not None and line.head.type != "session" and line.offset + len(line.raw) > self._known
-        ]
 
 
 class _Whole:

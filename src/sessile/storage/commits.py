@@ -1,0 +1,94 @@
+"""Group commit: many wait for their data to be durable, and one of them syncs for all.
+
+Appends are numbered, and no number is used twice, so that a mark can never be taken for a later one. The first who waits
+syncs; whoever comes meanwhile waits for the next sync, which covers them all. A failed sync is never retried: the kernel
+may have dropped the pages and would say yes the second time.
+
+It does not know what is synced.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from sessile.errors import SessileError
+
+
+class GroupCommit:
+    """The marks of one journal. `sync` makes everything durable that was written, or raises for good."""
+
+    def __init__(self, sync: Callable[[], None]) -> None:
+        self._sync = sync
+        self._turn = threading.Condition(threading.Lock())
+        self._busy = False
+        self._written = 0
+        self._synced = 0
+        self._failure: SessileError | None = None
+        self._failing = False
+        self._lost_until = 0
+
+    def next_mark(self) -> int:
+        """The mark of an append that was just written; the caller sees to it that only one thread appends."""
+        self._written += 1
+        return self._written
+
+    def wait_for(self, mark: int) -> None:
+        """Return when the append with that mark is durable."""
+        self._wait(mark)
+
+    def flush(self) -> None:
+        """Sync once more, whatever is known to be durable."""
+        self._wait(None)
+
+    def _wait(self, mark: int | None) -> None:
+        with self._turn:
+            while True:
+                if mark is not None and mark <= self._synced:
+                    return
+                lost = mark is not None and mark <= self._lost_until
+                if self._failure is not None and (self._failing or lost):
+                    raise self._failure
+                if not self._busy:
+                    break
+                self._turn.wait()
+            self._busy = True
+            target = self._written
+        durable = False
+        try:
+            self._sync()
+            durable = True
+        except SessileError as error:
+            self._failure, self._failing = error, True
+            raise
+        finally:
+            with self._turn:
+                self._busy = False
+                if durable:
+                    self._synced = max(self._synced, target)
+                self._turn.notify_all()
+
+    def begin_anew(self) -> None:
+        """Sync again after a failure. What was written before stays unconfirmed for ever."""
+        with self._turn:
+            if self._failing:
+                self._failing, self._lost_until = False, self._written
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """While the descriptor changes no sync may use it, nor find none."""
+        with self._turn:
+            while self._busy:
+                self._turn.wait()
+            self._busy = True
+        try:
+            yield
+        finally:
+            with self._turn:
+                self._busy = False
+                self._turn.notify_all()
+
+    def all_durable(self) -> None:
+        """Everything written so far has become durable in another way."""
+        self._synced = self._written

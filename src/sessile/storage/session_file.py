@@ -1,0 +1,95 @@
+"""The bytes of one open session file, and what is new in them. Errors are typed; nothing here changes the file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from sessile.core.kinds import flags_of
+from sessile.core.lines import Item, Line, Scanner
+from sessile.errors import StorageFailure, storage_failure
+from sessile.storage.base import Filesystem, Row, Stat
+
+CHUNK = 1 << 20
+
+
+class SessionFile:
+    """A descriptor that is open, or -1."""
+
+    def __init__(self, fs: Filesystem, path: str) -> None:
+        self.path = path
+        self._fs = fs
+        self._fd = -1
+
+    def _close_descriptor(self) -> None:
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            try:
+                self._fs.close(fd)
+            except OSError as error:
+                raise storage_failure(error, self.path, "close the session") from error
+
+    def _stat(self) -> Stat:
+        if self._fd < 0:
+            raise StorageFailure("the session is closed", path=self.path, hint="open it again")
+        try:
+            return self._fs.fstat(self._fd)
+        except OSError as error:
+            raise storage_failure(error, self.path, "look at the session") from error
+
+    def _read(self, offset: int, length: int) -> bytes:
+        try:
+            return self._fs.read(self._fd, length, offset)
+        except OSError as error:
+            raise storage_failure(error, self.path, "read the session") from error
+
+    def _chunks(self, start: int, end: int) -> Iterator[bytes]:
+        while start < end and (chunk := self._read(start, min(CHUNK, end - start))):
+            yield chunk
+            start += len(chunk)
+
+    def _scan(self, start: int, end: int) -> Iterator[Item]:
+        scanner = Scanner(start)
+        for chunk in self._chunks(start, end):
+            yield from scanner.feed(chunk)
+        yield from scanner.finish()
+
+    def _line_start(self, offset: int) -> int:
+        """Where the line begins that goes on at `offset`."""
+        if offset > 0 and self._read(offset - 1, 1) == b"\n":
+            return offset
+        while offset > 0:
+            start = max(0, offset - CHUNK)
+            newline = self._read(start, offset - start).rfind(b"\n")
+            if newline >= 0:
+                return start + newline + 1
+            offset = start
+        return 0
+
+
+class FileNews:
+    """The part of a file that others have written since we looked."""
+
+    def __init__(self, file: SessionFile, start: int, end: int) -> None:
+        self._file = file
+        self._start = file._line_start(start)  # a line that was only half there is news as well
+        self._known = start
+        self._end = end
+
+    def child_of(self, entry_id: str) -> bool:
+        return not self._cannot_name(entry_id) and any(row.parent_id == entry_id for row in self.rows())
+
+    def _cannot_name(self, entry_id: str) -> bool:
+        """Whether the news surely do not hold an id, because they do not hold its text; most news are like that."""
+        if self._end - self._start > CHUNK or not (entry_id.isascii() and entry_id.isalnum()):
+            return False
+        text = self._file._read(self._start, self._end - self._start)
+        # Letters may also be written as \\u0061, though nobody does.
+        return entry_id.encode() not in text and b"\\u00" not in text
+
+    def rows(self) -> Sequence[Row]:
+        lines = (item for item in self._file._scan(self._start, self._end) if isinstance(item, Line))
+        return [
+            Row(line.head.id, line.head.parentId, flags_of(line.head), (line.offset, len(line.raw)))
+            for line in lines
+            if line.head.id is not None and line.head.type != "session" and line.offset + len(line.raw) > self._known
+        ]

@@ -1,0 +1,41 @@
+"""`python -m tests.bench`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+import msgspec
+
+from .measure import table
+from .run import prepare, run, save
+from .scale import FOLDER, Scale, smoke
+from .worker import SUBJECTS
+
+
+def main() -> int:
+    """Run the bench; 1 if a target is missed and that counts."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description="Measure Sessile against its targets.")
+    parser.add_argument("--only", metavar="S1,S4", help="these subjects only")
+    parser.add_argument("--size-mb", type=float, default=1000, help="size of the large session (1000)")
+    parser.add_argument("--json", type=Path, metavar="PATH", help="write the result here too")
+    parser.add_argument("--strict", action="store_true", help="exit with 1 if a target is missed")
+    parser.add_argument(
+        "--smoke", action="store_true", help="every subject once on tiny data; the figures mean nothing"
+    )
+    options = parser.parse_args()
+    names = [name for name in SUBJECTS if options.only is None or name in options.only.split(",")]
+    if not names:
+        parser.error(f"--only knows {', '.join(SUBJECTS)}")
+    scale = smoke(str(FOLDER / "smoke")) if options.smoke else Scale(str(FOLDER), large_mb=options.size_mb)
+    scale = msgspec.structs.replace(scale, peers=os.environ.get("PEERS") == "1")
+    prepare(scale)
+    rows = run(scale, names)
+    print(table(rows))
+    save(scale, rows, *([FOLDER / "last.json"] if not options.smoke else []), *([options.json] if options.json else []))
+    return int(options.strict and not all(row.ok for row in rows))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,55 @@
+"""One subject in a process of its own: its times, or its memory.
+
+python -m tests.bench.worker times|memory SUBJECT SCALE
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import NamedTuple
+
+import msgspec
+
+from . import appending, instructions, peers, reading
+from .measure import Row, peak_memory_mb
+from .scale import Scale
+
+
+class Subject(NamedTuple):
+    """What a subject measures; and, if its memory has a limit, its bare work."""
+
+    times: Callable[[Scale], list[Row]]
+    once: Callable[[Scale], None] | None = None
+    memory_limit_mb: float | None = None
+
+
+SUBJECTS: dict[str, Subject] = {
+    "S1": Subject(reading.resuming, reading.resume_once, 48),
+    "S2": Subject(reading.indexing, reading.index_once, 96),
+    "S3": Subject(reading.any_leaf, reading.any_leaf_once, 64),
+    "S4": Subject(appending.appending, appending.append_a_million, 48),
+    "S5": Subject(appending.syncing),
+    "S6": Subject(appending.sharing),
+    "S8": Subject(appending.going_on),
+    "S14": Subject(instructions.counting),
+    "peers": Subject(peers.racing),
+}
+
+
+def main(mode: str, name: str, encoded: str) -> None:
+    """Do it and print the result as JSON."""
+    scale = msgspec.json.decode(encoded, type=Scale)
+    subject = SUBJECTS[name]
+    result: list[Row] | float
+    if mode == "times":
+        result = subject.times(scale)
+    else:
+        assert subject.once is not None
+        subject.once(scale)
+        result = peak_memory_mb()
+    sys.stdout.buffer.write(msgspec.json.encode(result))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

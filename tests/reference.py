@@ -1,0 +1,58 @@
+"""Writes docs/reference/api.md from the public names: `python tests/reference.py`."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import sessile
+import sessile.aio
+
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "api.md"
+
+
+def render() -> str:
+    """The page as it should be."""
+    return "\n".join(_page()) + "\n"
+
+
+def _page() -> Iterator[str]:
+    yield "# Public names\n"
+    yield "Made from the code by `tests/reference.py`; a test compares. Everything else may change at any time.\n"
+    for name in sessile.__all__:
+        value = getattr(sessile, name)
+        if inspect.isclass(value):
+            yield f"## {name}\n\n{inspect.getdoc(value)}\n"
+            yield from _members(value)
+        elif inspect.isfunction(value):
+            yield f"## {name}\n\n`{name}{_signature(value)}`\n\n{inspect.getdoc(value)}\n"
+    yield "## sessile.aio\n"
+    yield f"{inspect.getdoc(sessile.aio)}\n\n`AsyncStore` and `AsyncSession` have the methods of `Store` and `Session`.\n"
+    yield f"## sessile.errors\n\n```text\n{inspect.getdoc(sessile.errors)}\n```"
+
+
+def _members(cls: type) -> Iterator[str]:
+    members = {
+        name: member
+        for name, member in inspect.getmembers(cls)
+        if not name.startswith("_")
+        and (inspect.isfunction(member) or isinstance(member, property) or inspect.ismethod(member))
+    }
+    for name, member in members.items():
+        call = name if isinstance(member, property) else f"{name}{_signature(member)}"
+        text = inspect.getdoc(member) or ""
+        yield f"- `{call}`" + (f" — {' '.join(text.split())}" if text else "")
+    if members:
+        yield ""
+
+
+def _signature(function: object) -> str:
+    text = str(inspect.signature(function))  # type: ignore[arg-type]
+    text = text.replace("(self, ", "(").replace("(self)", "()")
+    return re.sub(r"<function \w+|<built-in function (\w+)>", r"\1", text.replace("'", ""))
+
+
+if __name__ == "__main__":
+    PAGE.write_text(render())

@@ -1,0 +1,87 @@
+"""Imports go down only, and only the storage layer touches the machine."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "sessile"
+MODULES = sorted(SOURCE.rglob("*.py"))
+
+# Each layer may import the ones before it, and itself.
+LAYERS = ["errors", "core", "storage", "package", "surface"]
+SURFACE = {"aio", "testing", "__main__", "__init__"}
+
+# What a layer may use of the world outside. `os` in the package is for paths and its own defaults only.
+MACHINE = {"fcntl", "mmap", "os", "pathlib", "shutil", "signal", "socket", "sqlite3", "subprocess", "tempfile"}
+IMPURE = MACHINE | {"asyncio", "logging", "random", "secrets", "threading", "time", "uuid"}
+ALLOWED = {"store.py": {"os", "time"}, "discovery.py": {"os", "time"}}
+
+
+def layer_of(name: str) -> str:
+    first = name.removeprefix("sessile").lstrip(".").split(".")[0]
+    if first in ("errors", "core", "storage"):
+        return first
+    return "surface" if first in SURFACE or not first else "package"
+
+
+def imports(path: Path) -> Iterator[str]:
+    """The modules that a file imports when it runs; imports for type checking do not count."""
+    tree = ast.parse(path.read_text())
+    for_types = {
+        id(node)
+        for block in ast.walk(tree)
+        if isinstance(block, ast.If) and isinstance(block.test, ast.Name) and block.test.id == "TYPE_CHECKING"
+        for node in ast.walk(block)
+    }
+    for node in ast.walk(tree):
+        if id(node) in for_types:
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def name_of(path: Path) -> str:
+    return "sessile." + ".".join(path.relative_to(SOURCE).with_suffix("").parts)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_a_module_imports_only_its_own_layer_and_those_below(path: Path) -> None:
+    """errors ← core ← storage ← the package ← aio, testing and the public names."""
+    here = LAYERS.index(layer_of(name_of(path)))
+    above = [name for name in imports(path) if name.startswith("sessile.") and LAYERS.index(layer_of(name)) > here]
+    # `Session.in_memory` makes a store of its own; it imports it when called.
+    assert not above, f"{path.relative_to(SOURCE)} may not import {above}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_only_storage_touches_the_machine(path: Path) -> None:
+    """core/ is pure; the package reaches files through the storage layer."""
+    layer = layer_of(name_of(path))
+    forbidden = {"core": IMPURE, "errors": IMPURE, "package": MACHINE - ALLOWED.get(path.name, set())}.get(layer, set())
+    used = {name.split(".")[0] for name in imports(path)} & forbidden
+    assert not used, f"{path.relative_to(SOURCE)} may not import {sorted(used)}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_a_module_says_what_it_is_for_and_holds_one_idea(path: Path) -> None:
+    """Each module opens with a docstring and stays under 400 lines."""
+    text = path.read_text()
+    if text.strip():
+        assert ast.get_docstring(ast.parse(text)), path
+    assert text.count("\n") <= 400, path
+
+
+def test_nothing_is_caught_without_a_name() -> None:
+    """There is no bare `except`, and nothing but a failed start catches everything without raising it again."""
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ExceptHandler):
+                assert node.type is not None, f"{path}:{node.lineno}"
+                if isinstance(node.type, ast.Name) and node.type.id in ("Exception", "BaseException"):
+                    assert any(isinstance(inner, ast.Raise) for inner in ast.walk(node)), f"{path}:{node.lineno}"

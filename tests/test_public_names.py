@@ -1,0 +1,63 @@
+"""The public names: one sorted list, each documented."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+
+import sessile
+
+HEAVY = {"anyio", "asyncio", "sqlite3", "hypothesis", "rich", "click", "importlib.metadata"}
+
+
+def test_all_is_sorted_and_complete() -> None:
+    """`__all__` names everything that can be imported from the package, in order, and each name leads somewhere."""
+    assert sessile.__all__ == sorted(sessile.__all__)
+    assert set(sessile.__all__) == set(sessile._HOMES)
+    assert set(sessile.__all__) <= set(dir(sessile))
+    assert all(getattr(sessile, name).__name__.endswith(name) for name in sessile.__all__ if name != "LAST_ENTRY")
+
+
+def test_every_public_name_is_documented() -> None:
+    """Each class and function has a docstring, and so has each public method."""
+    for name in sessile.__all__:
+        value = getattr(sessile, name)
+        if not (inspect.isclass(value) or inspect.isfunction(value)):
+            continue
+        assert value.__doc__, name
+        if inspect.isclass(value):
+            plain = ("append_", "get_", "has", "id", "cwd")
+            undocumented = [
+                method
+                for method, member in vars(value).items()
+                if inspect.isfunction(member) and not method.startswith("_") and not inspect.getdoc(member)
+            ]
+            assert not [method for method in undocumented if not method.startswith(plain)], (name, undocumented)
+
+
+def test_every_error_has_a_message_of_its_own() -> None:
+    """An error without arguments says what happened; each has a status and an exit code."""
+    errors = [value for value in vars(sessile.errors).values() if inspect.isclass(value)]
+    tree = [error for error in errors if issubclass(error, sessile.errors.SessileError)]
+    assert len({str(error()) for error in tree}) == len(tree)
+    assert all(400 <= error.status < 600 and 0 < error.exit_code < 10 for error in tree)
+    assert all(error.__name__ in (sessile.errors.__doc__ or "") for error in tree)
+
+
+def test_importing_the_package_imports_nothing_heavy() -> None:
+    """What a command needs to start is not slowed down by what it does not use."""
+    assert not {"msgspec", "typing", "dataclasses"} & _loaded_by("import sessile")
+    assert not HEAVY & _loaded_by("from sessile import Store")
+
+
+def _loaded_by(statement: str) -> set[str]:
+    code = f"import sys; before = set(sys.modules); {statement}; print(*set(sys.modules) - before)"
+    run = subprocess.run(
+        [sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True, env=_environment()
+    )
+    return set(run.stdout.split())
+
+
+def _environment() -> dict[str, str]:
+    return {"PYTHONPATH": ":".join(path for path in sys.path if path)}
