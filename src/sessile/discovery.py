@@ -17,6 +17,7 @@ from typing import Any
 from sessile.core.codec import decode
 from sessile.core.lines import Line, Scanner
 from sessile.core.text import clean_name, parse_timestamp
+from sessile.errors import storage_failures
 from sessile.storage.base import Filesystem
 from sessile.storage.filesystem import PosixFilesystem
 from sessile.storage.layout import session_files
@@ -55,10 +56,11 @@ class RecentSession:
 
 def find_session_files(fs: Filesystem, folder: str) -> list[str]:
     """The session files in a folder; none if there is no folder."""
-    try:
-        names = fs.names(folder)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
+    with storage_failures(folder, "list the sessions"):
+        try:
+            names = fs.names(folder)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
     return [f"{folder}/{name}" for name in session_files(names)]
 
 
@@ -69,12 +71,13 @@ def describe(fs: Filesystem, path: str, *, full: bool = False) -> SessionInfo | 
     except OSError:
         return None
     try:
-        stat = fs.fstat(fd)
-        records = _records(fs, fd, stat.st_size, full)
+        try:
+            stat = fs.fstat(fd)
+            records = _records(fs, fd, stat.st_size, full)
+        finally:
+            fs.close(fd)
     except OSError:
         return None
-    finally:
-        fs.close(fd)
     slot = records.pop(0) if records and records[0]["type"] == "title" and "id" not in records[0] else {}
     if not records or records[0]["type"] != "session" or not isinstance(records[0].get("id"), str):
         return None
@@ -86,7 +89,7 @@ def describe(fs: Filesystem, path: str, *, full: bool = False) -> SessionInfo | 
         path=path,
         id=header["id"],
         cwd=_string(header.get("cwd")) or "",
-        title=_title(header, slot, entries),
+        title=_title(header, slot, entries, complete),
         parent_session_path=_string(header.get("parentSession")),
         created=_moment(parse_timestamp(header.get("timestamp"))),
         modified=datetime.fromtimestamp(stat.st_mtime_ns / 1e9, UTC),
@@ -114,8 +117,13 @@ def _records(fs: Filesystem, fd: int, size: int, full: bool) -> list[dict[str, A
     return records
 
 
-def _title(header: dict[str, Any], slot: dict[str, Any], entries: Iterable[dict[str, Any]]) -> str | None:
+def _title(
+    header: dict[str, Any], slot: dict[str, Any], entries: Iterable[dict[str, Any]], complete: bool
+) -> str | None:
+    """The name given last. Where only the first bytes are known, slot and header are newer than what follows them."""
     title = _string(slot.get("title")) if slot else _string(header.get("title"))
+    if title and not complete:
+        return title
     summary = None
     for entry in entries:
         if entry["type"] == "session_info":
@@ -175,7 +183,8 @@ def get_recent_sessions(session_dir: str | os.PathLike[str], limit: int = 3) -> 
 
 def _short_name(info: SessionInfo) -> str:
     said = info.first_message if info.first_message != NO_MESSAGES else None
-    name = clean_name((info.title or said or info.id or posixpath.basename(info.path)).strip().split("\n")[0])
+    names = (clean_name((text or "").strip().split("\n")[0]) for text in (info.title, said, info.id))
+    name = next(filter(None, names), posixpath.basename(info.path))
     return name if len(name) <= 40 else name[:39] + "…"
 
 

@@ -17,6 +17,8 @@ what a person can do. `status` is the HTTP status and `exit_code` the code of th
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import ClassVar
 
 
@@ -239,3 +241,14 @@ def storage_failure(error: OSError, path: str, doing: str) -> SessileError:
         hint = "symbolic links are not followed when writing"
         return UnsafePath(message, path=path, hint=hint, code=error.errno)
     return StorageFailure(message, path=path, hint="check the disk, then reopen the session", code=error.errno)
+
+
+@contextmanager
+def storage_failures(path: str, doing: str) -> Iterator[None]:
+    """Give errors of the operating system their typed form; those of ours pass."""
+    try:
+        yield
+    except SessileError:
+        raise
+    except OSError as error:
+        raise storage_failure(error, path, doing) from error

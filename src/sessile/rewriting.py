@@ -12,6 +12,7 @@ from typing import Any
 from sessile.core import large
 from sessile.core.codec import decode, encode
 from sessile.core.entries import Entry
+from sessile.core.kinds import LEAF_MARKER
 from sessile.errors import InvalidEntry
 
 Edit = Callable[[Entry], Mapping[str, Any] | None]
@@ -21,14 +22,34 @@ Edit = Callable[[Entry], Mapping[str, Any] | None]
 def rewritten(raw: bytes, edit: Edit, put: large.Put) -> bytes | None:
     """The line that takes the place of `raw`, if any."""
     body = decode(raw)
-    if body.get("type") == "session" or not isinstance(body.get("id"), str):
+    if body.get("type") == "session" or not isinstance(body.get("id"), str) or body.get("customType") == LEAF_MARKER:
         return None
     new = edit(Entry(body["id"], body.get("parentId"), raw, body))
     if new is None:
         return None
     if any(new.get(name) != body.get(name) for name in ("id", "parentId", "type")):
         raise InvalidEntry(f"entry {body['id']} must keep its id, type and parent when it is rewritten")
-    return encode(large.shrink(dict(new), put))
+    return encode(large.shrink(_without_stale_texts(dict(new), body), put))
+
+
+def _without_stale_texts(new: dict[str, Any], old: dict[str, Any]) -> dict[str, Any]:
+    """The new body without the full texts of strings that are no longer what was cut from them."""
+    full = new.get(large.FULL)
+    if not isinstance(full, dict):
+        return new
+    kept = {pointer: ref for pointer, ref in full.items() if _at(new, pointer) == _at(old, pointer) is not None}
+    rest = {name: value for name, value in new.items() if name != large.FULL}
+    return rest | {large.FULL: kept} if kept else rest
+
+
+def _at(value: Any, pointer: str) -> Any:
+    """What a JSON pointer names; `None` if it leads nowhere."""
+    for step in (step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]):
+        try:
+            value = value[int(step)] if isinstance(value, list) else value[step]
+        except (KeyError, IndexError, TypeError, ValueError):
+            return None
+    return value
 
 
 class ToolCallRewrite:

@@ -8,36 +8,49 @@ reopening it would show.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Literal
 
 from sessile import transfer
-from sessile.batch import KEY, Batch, OnLeafMoved, Receipt, leaf_moved
+from sessile.batch import KEY, Batch, OnLeafMoved, Receipt, last_below, leaf_moved
 from sessile.core import entries as make
 from sessile.core.codec import encode
 from sessile.core.context import LAST_ENTRY, LeafId
-from sessile.core.entries import Content, Entry, Payload
+from sessile.core.entries import Entry, Payload
 from sessile.core.ids import derived_entry_id, new_entry_id
-from sessile.core.kinds import BOUNDARY, fold, kind_of
+from sessile.core.kinds import BOUNDARY, LEAF_MARKER, fold, kind_of
+from sessile.core.lines import Finding
 from sessile.core.text import clean_name, iso_timestamp
-from sessile.errors import EntryNotFound, InvalidEntry, ReadOnly
+from sessile.errors import EntryNotFound, InvalidEntry, ReadOnly, Unsupported
 from sessile.rewriting import ToolCallRewrite, rewritten
 from sessile.storage import drafts
-from sessile.view import SessionView
+from sessile.storage.base import Row
+from sessile.verbs import AppendVerbs
 
 if TYPE_CHECKING:
     from sessile.store import Store
 
 
-class Session(SessionView):
+class Session(AppendVerbs):
     """One open session. Made by a `Store`; safe to use from many threads."""
 
-    def __init__(self, store: Store, journal: Any, *, writable: bool, draft: bool = False, ours: bool = True) -> None:
-        super().__init__(journal, store.blobs)
+    def __init__(
+        self,
+        store: Store,
+        journal: Any,
+        *,
+        writable: bool,
+        draft: bool = False,
+        ours: bool = True,
+        findings: Sequence[Finding] = (),
+    ) -> None:
+        super().__init__(journal, store.blobs.of_session(journal.path), findings)
         self.notices: list[str] = []
         self._store = store
         self._writable = writable
         self._draft = draft
         self._ours = ours
+        self._closed = False
 
     @classmethod
     def in_memory(cls, cwd: str = "/") -> Session:
@@ -65,80 +78,6 @@ class Session(SessionView):
 
     # -- appending
 
-    def append_message(self, message: Payload) -> Receipt:
-        """Append a user, assistant, tool result or other message."""
-        if not isinstance(message, dict) or not isinstance(message.get("role"), str):
-            raise InvalidEntry("a message is a dict with a role", path=self.path)
-        return self._append(make.message(message))
-
-    def append_thinking_level_change(self, level: str | None) -> Receipt:
-        return self._append(make.thinking_level_change(level))
-
-    def append_model_change(self, model: str, role: str | None = None) -> Receipt:
-        """`model` is "provider/id"; without a role it is the default model."""
-        return self._append(make.model_change(model, role))
-
-    def append_compaction(
-        self,
-        summary: str,
-        first_kept_entry_id: str | None,
-        tokens_before: int,
-        *,
-        short_summary: str | None = None,
-        details: Any = None,
-        from_extension: bool | None = None,
-        preserve_data: Any = None,
-    ) -> Receipt:
-        """From here on the model sees the summary, the entries from the first kept one, and what follows."""
-        payload = make.compaction(
-            summary,
-            first_kept_entry_id,
-            tokens_before,
-            short_summary=short_summary,
-            details=details,
-            from_extension=from_extension,
-            preserve_data=preserve_data,
-        )
-        return self._append(payload)
-
-    def append_custom_entry(self, custom_type: str, data: Any = None) -> Receipt:
-        """An extension's own data; not in the context."""
-        return self._append(make.custom(custom_type, data))
-
-    def append_custom_message_entry(
-        self, custom_type: str, content: Content, display: bool = True, details: Any = None, attribution: str = "agent"
-    ) -> Receipt:
-        """An extension's message; in the context, shown to people only if `display` is true."""
-        return self._append(make.custom_message(custom_type, content, display, details, attribution))
-
-    def append_label_change(self, target_id: str, label: str | None) -> Receipt:
-        """Name an entry; `None` takes the name away."""
-        self._row(target_id)
-        return self._append(make.label(target_id, label))
-
-    def append_mode_change(self, mode: str, data: Any = None) -> Receipt:
-        return self._append(make.mode_change(mode, data))
-
-    def append_ttsr_injection(self, injected_rules: Sequence[str]) -> Receipt:
-        return self._append(make.ttsr_injection(injected_rules))
-
-    def append_session_init(
-        self, system_prompt: str, task: str, tools: Sequence[str], output_schema: Any = None
-    ) -> Receipt:
-        return self._append(make.session_init(system_prompt, task, tools, output_schema))
-
-    def append_context_edit(self, target_id: str, content: Content | None) -> Receipt:
-        """Change what an entry puts into the context, or with `None` take it out; the entry itself stays."""
-        self._row(target_id)
-        return self._append(make.context_edit(target_id, content))
-
-    def append_reset_boundary(self) -> Receipt:
-        """From here on the model sees only what follows."""
-        return self._append(make.reset_boundary())
-
-    def _append(self, payload: Payload) -> Receipt:
-        return self.append_many((payload,))[0]
-
     def append_many(
         self,
         entries: Iterable[Payload],
@@ -157,36 +96,48 @@ class Session(SessionView):
             return []
         with self._lock:
             self._check_writable()
-            parent = expected_leaf if isinstance(expected_leaf, str | None) else self._leaf
-            moved = parent != self._leaf
-            if moved and on_leaf_moved != "branch":
-                if on_leaf_moved == "fail":
-                    raise leaf_moved(parent, self.path)
-                parent, moved = self._leaf, False
             ids = self._ids(len(payloads), key)
-            if key is not None:
-                present = self._present(ids, key)
-                if present:
-                    return present
-            batch = Batch(payloads, ids, key, parent, self._now(), self._put, on_leaf_moved, moved)
+            present = [] if key is None else self._present(ids, key)
+            if len(present) == len(ids):
+                return present
+            if present:  # a crash came between two lines of the earlier call: go on behind the last one
+                expected_leaf = present[-1].id
+            parent, moved = self._parent(expected_leaf, on_leaf_moved)
+            missing, new_ids = payloads[len(present) :], ids[len(present) :]
+            markers = [marker for marker, leaf in self._markers.items() if leaf == parent]
+            batch = Batch(missing, new_ids, key, parent, self._now(), self._put, on_leaf_moved, moved, markers)
             appended = self._journal.append(batch.lines, batch.revise)
-            if not appended.positions:
-                return self._present(ids, key or "")
+            if not appended.positions:  # another process was faster with the same key
+                return self.append_many(payloads, key=key)
             self._follow(batch)
         self._journal.commit(appended.mark)
         if self._draft and any(_is_answer(payload) for payload in payloads):
             self.publish()
         durability = self._store.durability
-        parents = [batch.parent, *ids]
-        return [
+        parents = [batch.parent, *new_ids]
+        return present + [
             Receipt(entry_id, parents[i], self.path, appended.positions[i], durability, batch.diverged)
-            for i, entry_id in enumerate(ids)
+            for i, entry_id in enumerate(new_ids)
         ]
+
+    def _parent(self, expected: LeafId, on_leaf_moved: OnLeafMoved) -> tuple[str | None, bool]:
+        """Where to hang entries, and whether something else hangs there already."""
+        if not isinstance(expected, str | None) or expected == self._leaf:
+            return self._leaf, False
+        parent = None if expected is None else self._row(expected).id
+        tip = last_below((parent,), self._journal.rows())
+        if tip is None:
+            return parent, False
+        if on_leaf_moved == "fail":
+            raise leaf_moved(parent, self.path)
+        return (tip, False) if on_leaf_moved == "follow" else (parent, True)
 
     def _checked(self, payload: Payload) -> Payload:
         entry_type = payload.get("type") if isinstance(payload, dict) else None
         if not isinstance(entry_type, str) or entry_type in ("", "session", "title"):
             raise InvalidEntry("an entry is a dict with a type", path=self.path, hint="the header is no entry")
+        if payload.get("customType") == LEAF_MARKER:
+            raise InvalidEntry(f"{LEAF_MARKER} is reserved", path=self.path, hint="use branch(…, durable=True)")
         return payload
 
     def _check_writable(self) -> None:
@@ -199,10 +150,13 @@ class Session(SessionView):
         return [new_entry_id(self._store.random) for _ in range(count)]
 
     def _present(self, ids: Sequence[str], key: str) -> list[Receipt]:
-        """Receipts of the entries that an earlier call with the same key has appended."""
-        rows = [row for entry_id in ids if (row := self._journal.find(entry_id)) is not None]
-        if rows and self._entry(rows[0]).get(KEY) != key:
+        """Receipts of the entries that an earlier call with the same key has appended, durable by now."""
+        rows: list[Row] = list(takewhile(lambda row: row is not None, map(self._journal.find, ids)))
+        if not rows:
+            return []
+        if self._entry(rows[0]).get(KEY) != key:
             raise InvalidEntry(f"the key {key!r} gives an id that another entry has", hint="use another key")
+        self.flush()
         durability = self._store.durability
         return [Receipt(r.id, r.parent_id, self.path, r.position, durability, repeated=True) for r in rows]
 
@@ -236,10 +190,13 @@ class Session(SessionView):
 
     def _move_leaf(self, leaf: str | None, durable: bool) -> None:
         with self._lock:
+            if durable:
+                self._check_writable()
+                if not self._ours:
+                    raise Unsupported("the leaf is not stored in other programs' files", path=self.path, hint="fork it")
             if leaf != self._leaf:
                 self._leaf, self._live = leaf, None
             if durable:
-                self._check_writable()
                 self._mark_leaf()
 
     def branch_with_summary(
@@ -257,9 +214,10 @@ class Session(SessionView):
             return
         marker = make.with_base(make.leaf_marker(), self._ids(1, None)[0], self._leaf, self._now())
         appended = self._journal.append([encode(marker)], lambda news: ())
-        self._journal.commit(appended.mark)
         if appended.positions:
+            self._journal.commit(appended.mark)
             self._resting = self._leaf
+            self._markers[marker["id"]] = self._leaf
 
     def _put(self, data: bytes) -> str:
         return self._blobs.put(data).hash
@@ -273,14 +231,11 @@ class Session(SessionView):
         """Name the session; an automatic name never replaces one that a person gave. Says whether it was set."""
         name = clean_name(name)
         with self._lock:
-            if not name or (source == "auto" and self._header.get("titleSource") == "user"):
+            if not name or (source == "auto" and self.title_source == "user"):
                 return False
-            previous = self.title
-            self._append(make.session_info(name, previous))
+            self._append(make.session_info(name, self.title, source))
             if self._ours:
                 self._rewrite_header(title=name, titleSource=source)
-            else:
-                self._header |= {"titleSource": source}
             return True
 
     def _rewrite_header(self, **members: Any) -> None:
@@ -314,9 +269,12 @@ class Session(SessionView):
         with self._lock:
             self._check_writable()
             if cwd != self.cwd:
-                previous = [*self._header.get("previousSessionFiles", ()), self.path]
-                self._rewrite_header(cwd=cwd, previousSessionFiles=previous)
+                before = self.path
                 transfer.relocate(self._store, self._journal, cwd)
+                members: Payload = {"cwd": cwd}
+                if self.path != before and not self._draft:
+                    members["previousSessionFiles"] = [*self._header.get("previousSessionFiles", ()), before]
+                self._rewrite_header(**members)
                 self._store.leave_breadcrumb(self)
 
     # -- other sessions
@@ -331,7 +289,8 @@ class Session(SessionView):
 
     def create_branched_session(self, leaf_id: str) -> Session:
         """The path to an entry as a session of its own."""
-        return transfer.branch_off(self._store, self, self._row(leaf_id).id)
+        path = [self._entry(step) for step in self._path(self._row(leaf_id).id)]
+        return transfer.branch_off(self._store, self, path)
 
     def set_session_file(self, path: str) -> None:
         """Leave this session as it is and go on in another file."""
@@ -340,8 +299,10 @@ class Session(SessionView):
             try:
                 self.close()
             finally:
+                self._blobs = other._blobs
                 self._look_at(other._journal)
-                self._writable, self._draft, self._ours = other._writable, other._draft, other._ours
+                self.notices += other.notices
+                self._writable, self._draft, self._ours, self._closed = True, other._draft, other._ours, False
 
     # -- durability
 
@@ -360,12 +321,20 @@ class Session(SessionView):
     def reopen(self) -> None:
         """Begin anew from the file after a failure."""
         with self._lock:
+            self._check_writable()
             self._journal.reopen()
+            self._closed = False
+            if self._draft and not drafts.is_draft(self._journal.path):  # publishing failed behind the renaming
+                self._journal.release()
+                self._draft = False
             self._look_at(self._journal)
 
     def close(self) -> None:
         """Store the leaf if need be, free the file, then raise the first error that appending met."""
         with self._lock:
+            if self._closed:
+                return
+            self._closed = True
             try:
                 if self._writable and not self._journal.failed:
                     self._mark_leaf()

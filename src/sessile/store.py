@@ -6,6 +6,7 @@ cache; deleting moves to the trash.
 
 from __future__ import annotations
 
+import logging
 import os
 import posixpath
 import time
@@ -16,23 +17,35 @@ from sessile import transfer
 from sessile.core import entries as make
 from sessile.core.codec import decode, encode
 from sessile.core.ids import check_session_id, new_session_id
-from sessile.core.lines import Line, scan
+from sessile.core.lines import Finding, Line, scan
 from sessile.core.migrate import VERSION, migrate_session_entries, version_of
-from sessile.core.text import iso_timestamp
-from sessile.discovery import SessionInfo, describe, find_session_files, newest_session
-from sessile.errors import Invalid, NotASession, SessionExists, SessionNotFound, UnsupportedVersion, storage_failure
+from sessile.core.text import clean_name, iso_timestamp
+from sessile.discovery import SessionInfo, describe, find_session_files
+from sessile.errors import (
+    Invalid,
+    NotASession,
+    SessileError,
+    SessionExists,
+    SessionNotFound,
+    UnsafePath,
+    UnsupportedVersion,
+    storage_failure,
+    storage_failures,
+)
 from sessile.session import Session
 from sessile.storage import atomic, drafts
 from sessile.storage.base import Filesystem
 from sessile.storage.blobs import BlobStore
 from sessile.storage.filesystem import PosixFilesystem
 from sessile.storage.journal import FileJournal
-from sessile.storage.layout import JOURNAL, Layout, artifacts_of, file_name
+from sessile.storage.layout import JOURNAL, Layout, artifacts_of, encode_cwd, file_name
 from sessile.storage.memory import MemoryFilesystem
 from sessile.storage.reader import JournalReader
 from sessile.storage.trash import Deletion, Trash
 
 Durability = Literal["power", "process"]
+
+_log = logging.getLogger("sessile")
 
 
 class Store:
@@ -98,7 +111,8 @@ class Store:
             session_id = new_session_id(now, self.random)
         elif (taken := self.find(session_id)) is not None:
             raise SessionExists(f"there is already a session {session_id}", path=taken)
-        header = make.header(session_id, iso_timestamp(now), cwd, title=title, parentSession=parent_session)
+        name = clean_name(title) if title else None
+        header = make.header(session_id, iso_timestamp(now), cwd, title=name or None, parentSession=parent_session)
         folder = self.layout.folder(cwd)
         drafts.recover(self.fs, folder)
         path = f"{folder}/{file_name(header['timestamp'], session_id)}"
@@ -137,15 +151,20 @@ class Store:
         path = self._resolve(os.fspath(ref))
         if readonly:
             return self._open_for_reading(path)
+        notices = []
         if self._is_blank(path) and not drafts.recover_one(self.fs, path):
-            return self._start_at(path, cwd)
+            atomic.make_folders(self.fs, posixpath.dirname(path), self._folders)
+            atomic.fill_blank(self.fs, path, self._first_line(path, cwd))
         try:
             journal = self._journal(path)
         except NotASession:
             if not self.layout.owns(path):
                 raise
-            return self._start_over(path, cwd)
-        session = Session(self, self._migrated(journal), writable=True, ours=self.layout.owns(path))
+            notices.append(self._start_over(path, cwd))
+            journal = self._journal(path)
+        notices += self._migrate(journal)
+        session = Session(self, journal, writable=True, ours=self.layout.owns(path))
+        session.notices += notices
         self.leave_breadcrumb(session)
         return session
 
@@ -161,60 +180,70 @@ class Store:
 
     def _is_blank(self, path: str) -> bool:
         try:
-            return self.fs.lstat(path).st_size == 0
+            if atomic.is_plain(self.fs, path):
+                return self.fs.lstat(path).st_size == 0
         except FileNotFoundError:
             return True
         except OSError as error:
             raise storage_failure(error, path, "open the session") from error
+        raise UnsafePath(path=path, hint="symbolic links are not followed when writing")
 
-    def _start_at(self, path: str, cwd: str | None) -> Session:
-        """A new session in a file that is missing or empty."""
+    def _first_line(self, path: str, cwd: str | None) -> bytes:
+        """The header of a new session in a given file."""
         now = self.now()
         folder = cwd if cwd is not None else posixpath.dirname(path)
-        header = make.header(new_session_id(now, self.random), iso_timestamp(now), folder)
-        atomic.make_folders(self.fs, posixpath.dirname(path))
-        atomic.replace(self.fs, path, (encode(header) + b"\n",))
-        return Session(self, self._journal(path), writable=True, ours=self.layout.owns(path))
+        return encode(make.header(new_session_id(now, self.random), iso_timestamp(now), folder)) + b"\n"
 
-    def _start_over(self, path: str, cwd: str | None) -> Session:
-        """A new session in place of a file of ours that holds none; the old bytes stay beside it."""
+    def _start_over(self, path: str, cwd: str | None) -> str:
+        """A new session in place of a file of ours that holds none; says where the old bytes are."""
         aside = f"{path}.invalid-{self.now()}"
         try:
             self.fs.link(path, aside)
             self.fs.sync_directory(posixpath.dirname(path))
         except OSError as error:
             raise storage_failure(error, path, "keep what was in the file") from error
-        session = self._start_at(path, cwd)
-        session.notices.append(f"the file was no session; what it held is now in {aside}")
-        return session
+        atomic.replace(self.fs, path, (self._first_line(path, cwd),))
+        return f"the file was no session; what it held is now in {aside}"
 
     def _open_for_reading(self, path: str) -> Session:
+        draft = drafts.draft_path(path)
+        if not atomic.exists(self.fs, path) and atomic.exists(self.fs, draft):
+            path = draft
         reader = JournalReader(self.fs, path, index_path=self.layout.index(path))
+        findings: Sequence[Finding] = ()
         if version_of(decode(reader.header())) < VERSION:
             items = list(reader.items())
             reader.close()
+            findings = [item for item in items if isinstance(item, Finding)]
             copy = _memory()
             atomic.make_folders(copy, posixpath.dirname(path))
             atomic.write_new(copy, path, (line + b"\n" for line in _migrate_lines(items)))
             reader = JournalReader(copy, path)
-        return Session(self, reader, writable=False, ours=self.layout.owns(path))
+        return Session(self, reader, writable=False, ours=self.layout.owns(path), findings=findings)
 
-    def _migrated(self, journal: FileJournal) -> FileJournal:
+    def _migrate(self, journal: FileJournal) -> Sequence[str]:
+        """Bring the file of an older version up to date; says where the file is as it was."""
         version = version_of(decode(journal.header()))
-        if version > VERSION:
-            journal.close()
-            hint = f"this release writes version {VERSION}; open it for reading"
-            raise UnsupportedVersion(f"the session has version {version}", path=journal.path, hint=hint)
-        if version < VERSION:
+        if version == VERSION:
+            return ()
+        try:
+            if version > VERSION:
+                hint = f"this release writes version {VERSION}; open it for reading"
+                raise UnsupportedVersion(f"the session has version {version}", path=journal.path, hint=hint)
+            kept = self.original_path(journal.path)
             lines = iter(_migrate_lines(journal.items()))
-            journal.replace(lambda raw: next(lines), keep=self.original_path(journal.path))
-        return journal
+            # A line that came meanwhile stays as it is; the rewrite notices that the file has grown, and gives up.
+            journal.replace(lambda raw: next(lines, None), keep=kept)
+        except BaseException:
+            journal.close()
+            raise
+        return (f"the file had version {version} and now has {VERSION}; as it was, it is in {kept}",)
 
     def continue_recent(self, cwd: str) -> Session:
         """The session to go on with in a project: the terminal's last one, else the newest, else a new one."""
         folder = self.layout.folder(cwd)
         drafts.recover(self.fs, folder)
-        path = self._read_breadcrumb(cwd) or newest_session(self.fs, folder)
+        path = self._read_breadcrumb(cwd) or next((info.path for info in self.list(cwd)), None)
         return self.create(cwd) if path is None else self.open(path)
 
     # -- finding
@@ -223,20 +252,24 @@ class Store:
         """The file of a session of ours."""
         check_session_id(session_id)
         ending = f"_{session_id}{JOURNAL}"
-        return next((path for path in self._files() if path.endswith(ending)), None)
+        named = (path for path in self._files() if path.endswith(ending))
+        return next((path for path in named if (i := describe(self.fs, path)) and i.id == session_id), None)
 
     def _files(self) -> Iterator[str]:
-        try:
-            folders = self.fs.names(self.layout.sessions)
-        except (FileNotFoundError, NotADirectoryError):
-            return
+        with storage_failures(self.layout.sessions, "list the sessions"):
+            try:
+                folders = self.fs.names(self.layout.sessions)
+            except (FileNotFoundError, NotADirectoryError):
+                return
         for folder in folders:
             yield from find_session_files(self.fs, f"{self.layout.sessions}/{folder}")
 
     def list(self, cwd: str, session_dir: str | None = None, *, full: bool = False) -> Sequence[SessionInfo]:
         """The sessions of a project, newest first. With `full`, whole files are read for counts and texts."""
-        folder = self.layout.folder(cwd) if session_dir is None else os.path.abspath(session_dir)
-        return self._described(find_session_files(self.fs, folder), full)
+        if session_dir is not None:
+            return self._described(find_session_files(self.fs, os.path.abspath(session_dir)), full)
+        found = self._described(find_session_files(self.fs, self.layout.folder(cwd)), full)
+        return [info for info in found if _is_of(info, cwd)]
 
     def list_all(self, *, full: bool = False) -> Sequence[SessionInfo]:
         """The sessions of all projects, newest first."""
@@ -262,7 +295,7 @@ class Store:
             raise SessionNotFound(path=path)
         paths = [path, *(p for p in (artifacts_of(path),) if atomic.exists(self.fs, p))]
         stem = posixpath.basename(path).removesuffix(JOURNAL)
-        return self._trash.move(paths, f"{self.now()}-{stem}")
+        return self._trash.move(paths, f"{self.now()}-{self.random(3).hex()}-{stem}")
 
     def undo(self, token: str) -> Deletion:
         """Take a deletion back."""
@@ -279,25 +312,28 @@ class Store:
         return f"{self.layout.originals}/{posixpath.basename(path)}.{self.now()}-{self.random(3).hex()}"
 
     def leave_breadcrumb(self, session: Session) -> None:
-        """Note that this terminal is in that session."""
+        """Note that this terminal is in that session; without the note everything else works as well."""
         if self._terminal is not None:
             crumb = self.layout.breadcrumb(self._terminal)
-            atomic.make_folders(self.fs, posixpath.dirname(crumb))
             text = f"{session.cwd}\n{session.path}\n"
-            atomic.replace(self.fs, crumb, (text.encode("utf-8", "surrogateescape"),), durable=False)
+            try:
+                atomic.make_folders(self.fs, posixpath.dirname(crumb))
+                atomic.replace(self.fs, crumb, (text.encode("utf-8", "surrogateescape"),), durable=False)
+            except SessileError as error:
+                _log.warning("the breadcrumb %s was not written: %s", crumb, error.message)
 
     def _read_breadcrumb(self, cwd: str) -> str | None:
-        """The session that this terminal had last, if it is of this project, in this store, and still there."""
+        """The session that this terminal had last, if it is of this project and still there."""
         if self._terminal is None:
             return None
         try:
             crumb = atomic.read_all(self.fs, self.layout.breadcrumb(self._terminal)).decode("utf-8", "surrogateescape")
         except OSError:
             return None
-        lines = crumb.split("\n")
-        if len(lines) < 2 or lines[0] != cwd or not self.layout.owns(lines[1]):
+        there, path, *_ = *crumb.split("\n"), ""
+        if posixpath.normpath(there) != posixpath.normpath(cwd) or not posixpath.isabs(path):
             return None
-        return lines[1] if describe(self.fs, lines[1]) is not None else None
+        return path if describe(self.fs, path) is not None else None
 
 
 def _memory() -> Filesystem:
@@ -305,10 +341,16 @@ def _memory() -> Filesystem:
 
 
 def _migrate_lines(items: Iterable[Any]) -> list[bytes]:
-    """Every line brought to the current version, in order."""
-    records = [decode(item.raw) for item in items if isinstance(item, Line)]
+    """Every line brought to the current version, in order; one that needs no change stays as it is."""
+    lines = [item.raw for item in items if isinstance(item, Line)]
+    records = [decode(line) for line in lines]
     migrate_session_entries(records)
-    return [encode(record) for record in records]
+    return [line if decode(line) == record else encode(record) for line, record in zip(lines, records, strict=True)]
+
+
+def _is_of(info: SessionInfo, cwd: str) -> bool:
+    """Whether a session in a project's folder is that project's: `a-b/c` and `a/b-c` share one."""
+    return info.cwd in ("", cwd) or "\0" in info.cwd or encode_cwd(info.cwd) != encode_cwd(cwd)
 
 
 def load_entries_from_file(path: str | os.PathLike[str]) -> list[dict[str, Any]]:

@@ -39,9 +39,10 @@ class TreeNode:
 class SessionView:
     """The reading half of a session: a journal, and the leaf that somebody stands on."""
 
-    def __init__(self, journal: Any, blobs: BlobStore) -> None:
+    def __init__(self, journal: Any, blobs: BlobStore, findings: Sequence[Finding] = ()) -> None:
         self._lock = threading.RLock()
         self._blobs = blobs
+        self._found_before = findings  # by whoever made the journal from a file of an older version
         self._look_at(journal)
 
     def _look_at(self, journal: Any) -> None:
@@ -97,9 +98,10 @@ class SessionView:
     def _title_slot(self) -> Payload:
         """The line before the header in which oh-my-pi keeps the title; empty if there is none."""
         if self._slot is None:
+            self._slot = {}
             first = next(self._journal.items(), None)
-            is_slot = isinstance(first, Line) and first.head.type == "title" and first.head.id is None
-            self._slot = decode(first.raw) if is_slot else {}
+            if isinstance(first, Line) and first.head.type == "title" and first.head.id is None:
+                self._slot = decode(first.raw)
         return self._slot
 
     @property
@@ -133,7 +135,7 @@ class SessionView:
     @property
     def findings(self) -> Sequence[Finding]:
         """Everything in the file that is not as it should be."""
-        return [*self._journal.findings(), *self._missing_blobs.values()]
+        return [*self._found_before, *self._journal.findings(), *self._missing_blobs.values()]
 
     def __repr__(self) -> str:
         return f"<Session {self.id} {self.path}>"

@@ -90,7 +90,7 @@ def _count(valgrind: str, name: str, count: int, scale: Scale) -> int:
     done = subprocess.run(
         [valgrind, *options, *command(name, count, scale)],
         cwd=ROOT,
-        env=os.environ | {"PYTHONHASHSEED": "0", "PYTHONMALLOC": "malloc"},
+        env=os.environ | {"PYTHONHASHSEED": "0"},
         check=True,
         capture_output=True,
         text=True,

@@ -13,8 +13,8 @@ from random import Random
 from typing import Any
 
 from sessile import Deletion, Entry, Session, Store
+from sessile.storage import atomic
 from sessile.storage.base import Filesystem
-from sessile.storage.layout import Layout
 
 CWD = "/home/ada/project"
 OTHER = "/home/ada/elsewhere"
@@ -55,6 +55,8 @@ class Ledger:
     """Sessions that "may" or "must" be in the trash."""
     folders: dict[str, str] = field(default_factory=dict)
     """The project in whose listing a session must be."""
+    spilled: dict[str, str] = field(default_factory=dict)
+    """The content of the artifact that a session must have."""
     copied: set[str] = field(default_factory=set)
     """The texts that a copy holds, if there is one at all."""
 
@@ -64,6 +66,7 @@ class Ledger:
         match kind, rest:
             case "said", [entry_id, text]:
                 self.texts.setdefault(session_id, {})[entry_id] = text
+                self.leaves.pop(session_id, None)
             case "listed", []:
                 self.texts.setdefault(session_id, {})
                 self.listed.add(session_id)
@@ -81,12 +84,16 @@ class Ledger:
                 self.leaves[session_id] = {entry_id}
             case "trash", [how]:
                 self.trash[session_id] = how
+            case "back", []:
+                del self.trash[session_id]
             case "moving", []:
                 self.folders.pop(session_id, None)
             case "moved", [project]:
                 self.folders[session_id] = project
-            case "copying", []:
-                self.copied = set(self.texts[session_id].values())
+            case "spilled", [content]:
+                self.spilled[session_id] = content
+            case "copying", texts:
+                self.copied = set(texts)
             case _:
                 raise ValueError(event)
 
@@ -116,11 +123,12 @@ class Run:
 
     def copy(self, make: Callable[[], Session], source: str, texts: set[str]) -> Session:
         """Make a copy of a session and note what it must hold."""
-        self.note("copying", source)
-        self.ledger.copied = texts
+        self.note("copying", source, *texts)
         session = self._opened(make(), listed=True)
         for entry in session.get_entries():
             self.note("said", session.id, entry.id, text_of(entry))
+        if source in self.ledger.spilled:
+            self.note("spilled", session.id, self.ledger.spilled[source])
         return session
 
     def _opened(self, session: Session, *, listed: bool = False) -> Session:
@@ -214,15 +222,14 @@ def session_paths(store: Store) -> Iterator[str]:
 
 
 def _find(store: Store, session_id: str, in_trash: str | None) -> str:
-    path = store.find(session_id)
-    if path is None or in_trash == "must":
+    if in_trash is not None:
         deletions = [deletion for deletion in store.deletions() if _concerns(deletion, session_id)]
-        expect(bool(deletions) and in_trash is not None, f"session {session_id} is gone")
+        expect(bool(deletions) or in_trash == "may", f"session {session_id} is not in the trash")
         for deletion in deletions:
             store.undo(deletion.token)
-        path = store.find(session_id)
+    path = store.find(session_id)
     if path is None:
-        raise Broken(f"session {session_id} did not come back from the trash")
+        raise Broken(f"session {session_id} is gone")
     return path
 
 
@@ -250,6 +257,9 @@ def _check_session(store: Store, path: str, session_id: str, ledger: Ledger, *, 
         rewritten = acknowledged | ledger.rewriting.get(session_id, {})
         expect(full in (acknowledged, rewritten), f"{path} holds other texts than were acknowledged")
         _check_paths(session, acknowledged)
+        if session_id in ledger.spilled:
+            content = atomic.read_all(store.fs, f"{session.artifacts}/1.txt").decode()
+            expect(content == ledger.spilled[session_id], f"{path} has other artifacts")
         titles = ledger.titles.get(session_id)
         expect(titles is None or session.title in titles, f"{path} is called {session.title}, not {titles}")
         leaves = ledger.leaves.get(session_id)
@@ -276,7 +286,3 @@ def _check_going_on(store: Store, path: str) -> None:
     session.close()
     expect(found is not None, f"{path}: what was appended afterwards is not there")
     expect(store.fs.lstat(path).st_size > before, f"{path} shrank")
-
-
-def layout_of(store: Store) -> Layout:
-    return store.layout

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import copy
+import errno
 from collections.abc import Collection, Iterator
 from itertools import count
 from random import Random
 from typing import NamedTuple
 
-from faults.ledger import Ledger, Run, store_on, verify
+from faults.ledger import Ledger, Run, expect, session_paths, store_on, verify
 from faults.scenarios import ROOT, Scenario, prepared
+from sessile import Session, Store
+from sessile.errors import SessileError, SessionNotFound, StorageFailure
 from sessile.testing.crashes import CrashableFilesystem, CrashModel
-from sessile.testing.faults import Call, FaultyFilesystem, Kill, Killed
+from sessile.testing.faults import Call, Fail, FaultyFilesystem, Kill, Killed
 
 
 class Point(NamedTuple):
@@ -24,10 +27,10 @@ class Point(NamedTuple):
 
 
 def kill_points(
-    scenario: Scenario, *, durability: str = "power", without: Collection[str] = (), first: int = 1, step: int = 1
+    scenario: Scenario, *, durability: str = "power", without: Collection[str] = (), step: int = 1
 ) -> Iterator[Point]:
     """The scenario, killed before its first call, before its second, and so on; last the one that was not killed."""
-    for number in count(first, step):
+    for number in count(1, step):
         inner, ledger = prepared(scenario)
         faulty = FaultyFilesystem(inner, plan=[Kill(at=number)], without=without)
         run = Run(store_on(faulty, ROOT, 2, durability), ledger)
@@ -40,10 +43,10 @@ def kill_points(
             return
 
 
-def check_kills(scenario: Scenario, *, without: Collection[str] = ()) -> int:
+def check_kills(scenario: Scenario, *, without: Collection[str] = (), step: int = 1) -> int:
     """Verify what is left after each kill; says how many there were."""
     states = 0
-    for point in kill_points(scenario, without=without):
+    for point in kill_points(scenario, without=without, step=step):
         try:
             verify(store_on(point.filesystem.kill(), ROOT, 3), point.ledger)
         except Exception as error:
@@ -53,11 +56,11 @@ def check_kills(scenario: Scenario, *, without: Collection[str] = ()) -> int:
 
 
 def check_power_cuts(
-    scenario: Scenario, samples: int, *, seed: int = 0, without: Collection[str] = (), first: int = 1, step: int = 1
+    scenario: Scenario, samples: int, *, seed: int = 0, without: Collection[str] = (), step: int = 1
 ) -> int:
     """Verify sampled states after a power cut at each call; says how many there were."""
     states = 0
-    for point in kill_points(scenario, without=without, first=first, step=step):
+    for point in kill_points(scenario, without=without, step=step):
         for model in CrashModel:
             for sample in range(samples):
                 name = f"{scenario.name} {seed} {point.number} {model.value} {sample}"
@@ -79,7 +82,7 @@ def check_successors(scenario: Scenario, successor: Scenario, *, seed: int = 0) 
         run = Run(store_on(survivor, ROOT, 4), ledger)
         try:
             successor.act(run)
-        except StopIteration:
+        except (StopIteration, SessionNotFound):
             continue  # there is no session yet that the successor could work on
         for model in CrashModel:
             name = f"{scenario.name} {successor.name} {seed} {point.number} {model.value}"
@@ -89,3 +92,52 @@ def check_successors(scenario: Scenario, successor: Scenario, *, seed: int = 0) 
                 raise AssertionError(f"killed before {point.call}, then power cut, state {name!r}") from error
             states += 1
     return states
+
+
+def check_errors(scenario: Scenario, code: int, *, forever: bool, step: int = 1) -> int:
+    """Let the first call fail, the second, and so on until nothing fails; says how many runs that took."""
+    for number in count(1, step):
+        inner, ledger = prepared(scenario)
+        faulty = FaultyFilesystem(inner, plan=[Fail(code, at=number, forever=forever)])
+        run = Run(store_on(faulty, ROOT, 2), ledger)
+        try:
+            _play(scenario, run)
+            if not faulty.struck:
+                return number
+            faulty.heal()
+            for session in run.sessions:
+                _check_reopening(session, store_on(inner, ROOT, 5), run)
+            verify(store_on(inner.kill(), ROOT, 3), ledger)
+        except Exception as error:
+            how = "from then on" if forever else "once"
+            raise AssertionError(f"{scenario.name}: {errno.errorcode[code]} {how} at call {number}, {faulty.calls[number - 1]}") from error
+    raise AssertionError("not reached")
+
+
+def _play(scenario: Scenario, run: Run) -> None:
+    """The scenario; only errors of ours may come out of it, and those of the storage say which file they are about."""
+    try:
+        scenario.act(run)
+    except SessileError as error:
+        expect(error.path is not None, f"{error!r} does not say which file it is about")
+
+
+def _check_reopening(session: Session, store: Store, run: Run) -> None:
+    """Memory is not ahead of the file, and the session works again after `reopen`."""
+    path = session.path if session.path in session_paths(store) else session.path.removesuffix(".jsonl") + ".draft"
+    try:
+        stored = store.open(path, readonly=True)
+    except SessionNotFound:
+        return  # moved, deleted, or an empty draft that was closed
+    shown = [entry.id for entry in stored.get_entries()]
+    stored.close()
+    try:
+        known = [entry.id for entry in session.get_entries()]
+    except StorageFailure:
+        pass  # closed
+    else:
+        expect(known == shown, f"the session shows {known}, its file holds {shown}")
+    if not session.readonly:
+        session.reopen()
+        run.say(session, "after the failure")
+    session.close()

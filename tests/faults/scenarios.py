@@ -44,6 +44,7 @@ def one_session(run: Run) -> None:
     atomic.make_folders(run.store.fs, session.artifacts)
     atomic.replace(run.store.fs, f"{session.artifacts}/1.txt", (b"tool output",))
     session.close()
+    run.note("spilled", session.id, "tool output")
     run.note("moved", session.id, CWD)
 
 
@@ -182,7 +183,7 @@ def rewrite(run: Run) -> None:
 
 def delete(run: Run) -> None:
     target = session_id(run)
-    run.ledger.folders.pop(target, None)
+    run.note("moving", target)
     run.note("trash", target, "may")
     run.store.delete(target)
     run.note("trash", target, "must")
@@ -192,7 +193,7 @@ def undo(run: Run) -> None:
     target = session_id(run)
     run.note("trash", target, "may")
     run.store.undo(run.store.deletions()[0].token)
-    run.ledger.trash.pop(target)
+    run.note("back", target)
 
 
 def large(run: Run) -> None:

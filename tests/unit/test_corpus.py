@@ -146,6 +146,12 @@ CASES = [
     Case("empty", "nothing", ""),
     Case("only_newline", "nothing but a newline", ""),
     Case("version_1", "no ids, no parents, the compaction counts records", "s - - - -"),
+    Case(
+        "version_1_torn_then_glued",
+        "the next version 1 entry was hung from a torn one",
+        "s - -",
+        [("not_json", 229, 100)],
+    ),
     Case("version_2_hook_message", "custom messages had another name", "s a b"),
     Case("title_slot", "oh-my-pi 18: 256 bytes that are overwritten in place", "- s a"),
     Case("entry_without_id", "nothing can hang from it", "s a - b"),

@@ -140,10 +140,8 @@ def test_line_count_follows_the_stored_content(blobs: Blobs) -> None:
 )
 def test_line_count_is_only_recounted_in_an_object_that_changed(blobs: Blobs, value: Json, count: object) -> None:
     """A wrong count stays if nothing changed, and a count that is no number is not one."""
-    assert (
-        shrink({"x": value}, blobs.put)["x"]["lineCount"] is count
-        or shrink({"x": value}, blobs.put)["x"]["lineCount"] == count
-    )
+    found = shrink({"x": value}, blobs.put)["x"]["lineCount"]
+    assert (found, type(found)) == (count, type(count))
 
 
 @pytest.mark.mission("X19")
@@ -232,7 +230,7 @@ def test_what_is_no_image_in_a_content_list_stays(blobs: Blobs, entry: Json) -> 
 )
 def test_another_spelling_of_base64_comes_back_as_it_was(blobs: Blobs, spelled: Any) -> None:
     """The image is a blob for everybody, and its exact text is kept for restoring."""
-    data = base64.b64encode(bytes(range(255, -1, -1)) * 4 + b"\xfb\xff").decode()
+    data = base64.b64encode(bytes(range(255, -1, -1)) * 4 + b"\xfb\xff\x00\x01").decode()
     assert data.endswith("=")
     entry = {"content": [image(spelled(data))]}
     assert spelled(data) != data

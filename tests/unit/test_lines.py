@@ -166,6 +166,10 @@ def test_objects_without_id_are_entries_only_if_nothing_else_is_on_the_line() ->
     assert codes(row + b"]}\n") == ["not_json"]
     assert codes(b'{"type":"message","timestamp":"2025-11-16T10:00:01.000Z"}]}\n') == ["-", "not_json"]
     assert codes(b"x" + row + b"\n") == ["not_json"]
+    old = b'{"type":"message","timestamp":"2025-11-16T10:00:01.000Z"}'
+    assert codes(b"x" + old + b"\n") == ["not_json", "-"]
+    assert codes(old[:20] + old + b"\n") == ["not_json", "-"]
+    assert codes(b'{"type":"progress","data":' + old + b"\n") == ["not_json"]
     assert codes(b'x{"type":"session","id":"s"}\n') == ["not_json", "s"]
 
 

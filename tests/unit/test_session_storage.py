@@ -212,7 +212,8 @@ class TestWriter:
         """Writing after closing raises and is not latched as an error of the file."""
         writer = storage.open_writer(f"{root}/a")
         writer.close()
-        for use in (lambda: writer.write_line("x\n"), writer.fsync, writer.flush):
+        uses: list[Callable[[], object]] = [lambda: writer.write_line("x\n"), writer.fsync, writer.flush]
+        for use in uses:
             with pytest.raises(StorageFailure, match="closed"):
                 use()
         assert writer.get_error() is None
@@ -228,7 +229,8 @@ class TestWriter:
         with pytest.raises(StorageFull) as first:
             writer.write_line("second\n")
         faulty.heal()
-        for use in (lambda: writer.write_line("x\n"), writer.flush, writer.fsync, writer.close):
+        uses: list[Callable[[], object]] = [lambda: writer.write_line("x\n"), writer.flush, writer.fsync, writer.close]
+        for use in uses:
             with pytest.raises(StorageFull) as later:
                 use()
             assert later.value is first.value

@@ -152,8 +152,10 @@ def session_init(system_prompt: str, task: str, tools: Sequence[str], output_sch
     return payload | _given(outputSchema=output_schema)
 
 
-def session_info(name: str, previous: str | None = None) -> Payload:
-    return {"type": "session_info", "name": name} | _given(previousTitle=previous)
+def session_info(name: str, previous: str | None = None, source: str = "user") -> Payload:
+    """A name that a person gave needs no source: that is how pi writes it."""
+    given = _given(previousTitle=previous, source=None if source == "user" else source)
+    return {"type": "session_info", "name": name} | given
 
 
 def context_edit(target_id: str, content: Content | None) -> Payload:

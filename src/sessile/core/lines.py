@@ -69,6 +69,7 @@ class Finding(NamedTuple):
 
 Item = Line | Finding
 
+Json = dict[str, Any]
 _Piece = tuple[int, int]  # the place of an entry in the text of a line
 
 
@@ -173,14 +174,12 @@ class Scanner:
             yield Finding("nul_run", offset, len(raw) - len(body), "a run of NUL bytes")
             offset, raw = offset + len(raw) - len(body), body
         body = raw.rstrip(b"\0")
+        if body.strip(_BLANK):
+            yield from _salvage(offset, body, torn=torn)
+        elif body:
+            yield Finding("blank", offset, len(body), "a line of spaces")
         if len(body) < len(raw):
             yield Finding("nul_run", offset + len(body), len(raw) - len(body), "a run of NUL bytes")
-            raw = body
-        if not raw.strip(_BLANK):
-            if raw:
-                yield Finding("blank", offset, len(raw), "a line of spaces")
-            return
-        yield from _salvage(offset, raw, torn=torn)
 
 
 def scan(data: bytes) -> Iterator[Item]:
@@ -287,13 +286,13 @@ def _past_spaces(text: str, at: int) -> int:
     return match.end() if match else at
 
 
-def _is_whole(value: Any) -> bool:
-    """Whether an object that stands beside garbage is an entry and not only a part of one."""
-    return _has_base(value) or isinstance(value.get("timestamp"), str)
+def _is_whole(value: Json) -> bool:
+    """Whether an object that stands beside garbage is an entry (of version 1, or a row of another format) and no part of one."""
+    return _has_base(value) or (isinstance(value.get("type"), str) and isinstance(value.get("timestamp"), str))
 
 
-def _has_base(value: object) -> bool:
-    if not isinstance(value, dict) or not isinstance(value.get("type"), str) or not isinstance(value.get("id"), str):
+def _has_base(value: Json) -> bool:
+    if not isinstance(value.get("type"), str) or not isinstance(value.get("id"), str):
         return False
     return "parentId" in value or value["type"] == "session"
 
@@ -303,7 +302,9 @@ def _last_object(text: str, at: int) -> _Piece | None:
 
     Each start is read until it fails, and the next one is sought from there: no entry can begin before the failure, except
     in the two characters before it (a string that ends in a brace), or as the last thing inside an object that never ends.
+    That last thing may as well be a part of a torn row, so it must have all the marks of an entry.
     """
+    is_entry = _is_whole
     whole = len(text.rstrip(_SPACE))
     tries = max(_SALVAGE_TRIES, _SALVAGE_EFFORT // len(text))
     start = text.find('{"', at)
@@ -314,14 +315,14 @@ def _last_object(text: str, at: int) -> _Piece | None:
             value, end = _json.raw_decode(text, start)
         except json.JSONDecodeError as error:
             if error.pos >= whole:
-                start = _closed_by_the_end(text, start)
+                start, is_entry = _closed_by_the_end(text, start), _has_base
                 continue
             after = max(after, error.pos - 2)
         except (ValueError, RecursionError):
             pass  # nothing says where it failed
         else:
             if end >= whole:
-                return (start, end) if _has_base(value) else None
+                return (start, end) if is_entry(value) else None
             after = max(after, end)
         start = text.find('{"', after)
     return None

@@ -15,8 +15,10 @@ from collections.abc import Iterable
 
 from sessile.errors import SessileError, UnsafePath, storage_failure
 from sessile.storage.base import Filesystem
+from sessile.storage.lock import acquire
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
+_PATIENCE = 10.0
 _OUR_DEPTH = 3  # <root>/sessions/<project>
 
 
@@ -137,6 +139,22 @@ def replace(fs: Filesystem, path: str, chunks: Iterable[bytes], *, durable: bool
         raise  # from whoever gives the content
     except OSError as error:
         raise storage_failure(error, path, "replace a file") from error
+
+
+def fill_blank(fs: Filesystem, path: str, data: bytes) -> None:
+    """Give a file that is missing or empty its first bytes, unless another process is faster."""
+    try:
+        fd = fs.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+        try:
+            acquire(fs, fd, path, _PATIENCE)
+            if fs.fstat(fd).st_size == 0:
+                write_all(fs, fd, data)
+                fs.sync(fd)
+                fs.sync_directory(posixpath.dirname(path))
+        finally:
+            fs.close(fd)
+    except OSError as error:
+        raise storage_failure(error, path, "begin a file") from error
 
 
 def read_all(fs: Filesystem, path: str) -> bytes:

@@ -15,6 +15,7 @@ from sessile.errors import InvalidId, storage_failure
 from sessile.storage import atomic
 from sessile.storage.base import Filesystem
 from sessile.storage.filesystem import PosixFilesystem
+from sessile.storage.layout import root_of
 
 _HASH = re.compile(r"[0-9a-f]{64}")
 
@@ -35,6 +36,12 @@ class BlobStore:
         self._fs = fs if fs is not None else PosixFilesystem()
         self._folders: set[str] = set()
         self._known: set[str] = set()
+
+    def of_session(self, path: str) -> BlobStore:
+        """The blobs of the root in which a session file lies; these, if it lies in none."""
+        root = root_of(path)
+        folder = self.folder if root is None else f"{root}/blobs"
+        return self if folder == self.folder else BlobStore(folder, self._fs)
 
     def path(self, digest: str) -> str:
         """The file of a blob."""

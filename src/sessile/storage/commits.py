@@ -27,7 +27,7 @@ class GroupCommit:
         self._synced = 0
         self._failure: SessileError | None = None
         self._failing = False
-        self._lost_until = 0
+        self._lost: list[range] = []  # marks that no later sync can confirm
 
     def next_mark(self) -> int:
         """The mark of an append that was just written; the caller sees to it that only one thread appends."""
@@ -45,9 +45,9 @@ class GroupCommit:
     def _wait(self, mark: int | None) -> None:
         with self._turn:
             while True:
-                if mark is not None and mark <= self._synced:
+                lost = any(mark in marks for marks in self._lost)
+                if mark is not None and mark <= self._synced and not lost:
                     return
-                lost = mark is not None and mark <= self._lost_until
                 if self._failure is not None and (self._failing or lost):
                     raise self._failure
                 if not self._busy:
@@ -73,7 +73,8 @@ class GroupCommit:
         """Sync again after a failure. What was written before stays unconfirmed for ever."""
         with self._turn:
             if self._failing:
-                self._failing, self._lost_until = False, self._written
+                self._failing = False
+                self._lost.append(range(self._synced + 1, self._written + 1))
 
     @contextmanager
     def paused(self) -> Iterator[None]:

@@ -10,7 +10,7 @@ import posixpath
 from collections.abc import Callable
 
 from sessile.core.kinds import TALK
-from sessile.errors import SessileError, storage_failure
+from sessile.errors import SessileError, storage_failure, storage_failures
 from sessile.storage import atomic
 from sessile.storage.base import Filesystem
 from sessile.storage.journal import FileJournal
@@ -25,6 +25,11 @@ def draft_path(path: str) -> str:
 def published_path(path: str) -> str:
     """The name that a draft gets when it is published; of anything else the name itself."""
     return path.removesuffix(DRAFT) + JOURNAL if path.endswith(DRAFT) else path
+
+
+def is_draft(path: str) -> bool:
+    """Whether a file is a draft, by its name."""
+    return path.endswith(DRAFT)
 
 
 def publish(journal: FileJournal) -> None:
@@ -44,10 +49,11 @@ def discard(fs: Filesystem, journal: FileJournal) -> None:
 
 def recover(fs: Filesystem, folder: str) -> list[str]:
     """Publish the drafts in a folder that nobody holds and in which somebody said something; gives their paths."""
-    try:
-        names = [name for name in fs.names(folder) if name.endswith(DRAFT)]
-    except (FileNotFoundError, NotADirectoryError):
-        return []
+    with storage_failures(folder, "look for drafts"):
+        try:
+            names = [name for name in fs.names(folder) if is_draft(name)]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
     recovered = []
     for name in names:
         path = published_path(posixpath.join(folder, name))

@@ -60,12 +60,14 @@ class FileJournal(JournalReader):
         self._patience = patience
         self._held = False
         self._failure: SessileError | None = None
+        self._unsure = False  # a sync has failed, so what is read may not be on the disk
         self._commits = GroupCommit(self._sync)
         super().__init__(fs, path, index_path=index_path)
 
     def _begin(self, fd: int) -> None:
         self._pid = os.getpid()
         self._ended = 0  # the size that our last append left
+        self._name_is_durable = False  # whoever made the file may have died before its name was
         super()._begin(fd)
 
     def _open_again(self) -> None:
@@ -75,6 +77,7 @@ class FileJournal(JournalReader):
             self._close_descriptor()
             self._open()
             if self.session_id != session_id:
+                self.session_id = session_id
                 self._close_descriptor()
                 raise SessionNotFound("another session has taken the place of this one", path=self.path)
 
@@ -87,6 +90,10 @@ class FileJournal(JournalReader):
             self._commits.begin_anew()
             if held:
                 self.hold()
+            if self._unsure:
+                # The kernel may show what it has dropped, and call it clean: only a new file brings it to the disk.
+                self.replace(lambda raw: None)
+                self._unsure = False
 
     @property
     def failed(self) -> bool:
@@ -252,6 +259,9 @@ class FileJournal(JournalReader):
     def _sync(self) -> None:
         try:
             self._fs.sync(self._fd)
+            if not self._name_is_durable:
+                self._fs.sync_directory(posixpath.dirname(self.path))
+                self._name_is_durable = True
         except OSError as error:
             failure = SyncFailed(
                 f"the storage did not confirm that data is durable: {error.strerror or error}",
@@ -259,6 +269,7 @@ class FileJournal(JournalReader):
                 hint="what was acknowledged before is safe; check the disk, then reopen the session",
                 code=error.errno,
             )
+            self._unsure = True
             raise self._latch(failure) from error
 
     # -- replacing
@@ -274,9 +285,11 @@ class FileJournal(JournalReader):
             try:
                 fd = self._rewrite(edit, keep)
                 with self._commits.paused():
-                    self._close_descriptor()
-                    self._begin(fd)
-                    self._commits.all_durable()  # the new file is, as a whole
+                    try:
+                        self._close_descriptor()
+                    finally:
+                        self._begin(fd)
+                        self._commits.all_durable()  # the new file is, as a whole
             finally:
                 self._unlock()
 
@@ -347,9 +360,9 @@ class FileJournal(JournalReader):
                 raise SessionExists(path=path, hint="something has that name already; nothing was changed")
             try:
                 self._fs.rename(self.path, path)
+                old, self.path = self.path, path  # at once: that is where the file is, durable or not
                 self._fs.sync_directory(posixpath.dirname(path))
-                if posixpath.dirname(path) != posixpath.dirname(self.path):
-                    self._fs.sync_directory(posixpath.dirname(self.path))
+                if posixpath.dirname(path) != posixpath.dirname(old):
+                    self._fs.sync_directory(posixpath.dirname(old))
             except OSError as error:
                 raise self._latch(storage_failure(error, self.path, "rename the session")) from error
-            self.path = path

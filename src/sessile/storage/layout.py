@@ -29,7 +29,7 @@ _TERMINALS = (
     ("TERM_SESSION_ID", "apple"),
     ("WT_SESSION", "wt"),
 )
-_UNSAFE = re.compile(r"[^A-Za-z0-9._%-]")
+_UNSAFE = re.compile(r"[^A-Za-z0-9._%:-]")
 
 
 def encode_cwd(cwd: str) -> str:
@@ -126,17 +126,16 @@ def root_of(path: str) -> str | None:
 
 def family_homes(home: str, environ: Mapping[str, str]) -> list[tuple[str, str]]:
     """Where members of the family keep their sessions: name and root, whether they exist or not."""
-    homes = []
-    config = environ.get("PI_CONFIG_DIR")
-    for name in ("pi", "omp", "xcsh"):
-        homes.append((name, f"{home}/{config or '.' + name}/agent"))
-        data = environ.get("XDG_DATA_HOME") or f"{home}/.local/share"
-        if name != "pi":
-            homes.append((name, f"{data}/{name}"))
+    homes = {f"{home}/.pi/agent": "pi"}
     override = environ.get("PI_CODING_AGENT_DIR")
     if override:
-        homes.insert(0, ("pi", posixpath.expanduser(override)))
-    return list(dict.fromkeys(homes))
+        homes = {home + override[1:] if override.startswith("~/") else override: "pi"} | homes
+    data = environ.get("XDG_DATA_HOME") or f"{home}/.local/share"
+    for name in ("omp", "xcsh"):
+        config = environ.get("PI_CONFIG_DIR") or f".{name}"
+        homes.setdefault(f"{home}/{config}/agent", name)
+        homes.setdefault(f"{data}/{name}", name)
+    return [(name, root) for root, name in homes.items()]
 
 
 def terminal_id(environ: Mapping[str, str], tty: str | None) -> str | None:

@@ -11,6 +11,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TypeVar
 
 from sessile.core.codec import decode
@@ -24,6 +25,7 @@ from sessile.storage.index import NOWHERE, Place, RowIndex
 from sessile.storage.index_file import TAIL, IndexDamaged
 from sessile.storage.session_file import FileNews, SessionFile
 
+_HEADER_CHUNK = 8 * 1024
 _FIRST_BATCH, _LARGEST_BATCH = 16, 1024  # rows looked up at once for an iterator
 
 _log = logging.getLogger("sessile")
@@ -65,7 +67,7 @@ class JournalReader(SessionFile):
             raise
 
     def _find_header(self, size: int) -> Line:
-        for item in self._scan(0, size):
+        for item in self._scan(0, size, _HEADER_CHUNK):
             if isinstance(item, Finding) or (item.head.type == "title" and item.head.id is None):
                 continue
             if item.head.type == "session" and item.head.id is not None:
@@ -249,14 +251,15 @@ class JournalReader(SessionFile):
             return False
 
     def rows(self) -> Iterator[Row]:
-        count = self._ask(len)
-        return self._numbered(range(count))
+        return self._numbered(range(self._ask(len)))
 
     def _numbered(self, numbers: Sequence[int]) -> Iterator[Row]:
-        """The rows with these numbers. No lock is held between two of them."""
+        """The rows with these numbers. No lock is held between two batches of them."""
         for start in range(0, len(numbers), _LARGEST_BATCH):
-            batch = numbers[start : start + _LARGEST_BATCH]
-            yield from self._ask(lambda index, batch=batch: [self._row(index, number) for number in batch])  # type: ignore[misc]
+            yield from self._ask(partial(self._batch, numbers[start : start + _LARGEST_BATCH]))
+
+    def _batch(self, numbers: Sequence[int], index: RowIndex) -> list[Row]:
+        return [self._row(index, number) for number in numbers]
 
     def up(self, row: Row) -> Iterator[Row]:
         with self._mutex:
@@ -267,11 +270,11 @@ class JournalReader(SessionFile):
             return
         size = _FIRST_BATCH
         while number is not None:
-            steps, number = self._ask(lambda index, start=number, size=size: self._steps(index, start, size))  # type: ignore[misc]
+            steps, number = self._ask(partial(self._steps, number, size))
             yield from steps
             size = min(size * 2, _LARGEST_BATCH)
 
-    def _steps(self, index: RowIndex, number: int, size: int) -> tuple[list[Row], int | None]:
+    def _steps(self, number: int, size: int, index: RowIndex) -> tuple[list[Row], int | None]:
         """The rows of that many steps towards the root, and the number of the next one."""
         steps: list[Row] = []
         while number != NOWHERE and len(steps) < size:

@@ -42,14 +42,15 @@ class SessionFile:
         except OSError as error:
             raise storage_failure(error, self.path, "read the session") from error
 
-    def _chunks(self, start: int, end: int) -> Iterator[bytes]:
-        while start < end and (chunk := self._read(start, min(CHUNK, end - start))):
+    def _chunks(self, start: int, end: int, size: int | None = None) -> Iterator[bytes]:
+        while start < end and (chunk := self._read(start, min(size or CHUNK, end - start))):
             yield chunk
             start += len(chunk)
 
-    def _scan(self, start: int, end: int) -> Iterator[Item]:
+    def _scan(self, start: int, end: int, size: int | None = None) -> Iterator[Item]:
+        """The lines and findings between two places, read in pieces of that size."""
         scanner = Scanner(start)
-        for chunk in self._chunks(start, end):
+        for chunk in self._chunks(start, end, size):
             yield from scanner.feed(chunk)
         yield from scanner.finish()
 
@@ -83,13 +84,13 @@ class FileNews:
         if self._end - self._start > CHUNK or not (entry_id.isascii() and entry_id.isalnum()):
             return False
         text = self._file._read(self._start, self._end - self._start)
-        # Letters may also be written as \\u0061, though nobody does.
+        # Letters may also be written as \u0061, though nobody does.
         return entry_id.encode() not in text and b"\\u00" not in text
 
     def rows(self) -> Sequence[Row]:
         lines = (item for item in self._file._scan(self._start, self._end) if isinstance(item, Line))
         return [
-            Row(line.head.id, line.head.parentId, flags_of(line.head), (line.offset, len(line.raw)))
+            Row(line.head.id, line.head.parentId or None, flags_of(line.head), (line.offset, len(line.raw)))
             for line in lines
             if line.head.id is not None and line.head.type != "session" and line.offset + len(line.raw) > self._known
         ]

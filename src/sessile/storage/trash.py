@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from sessile.errors import Conflict, NotFound, storage_failure
+from sessile.errors import Conflict, Damaged, NotFound, UnsafePath, storage_failures
 from sessile.storage import atomic
 from sessile.storage.base import Filesystem
 
@@ -33,13 +33,16 @@ class Trash:
     def __init__(self, fs: Filesystem, folder: str) -> None:
         self._fs = fs
         self._folder = folder
+        self._root = posixpath.dirname(folder)
 
     def move(self, paths: Sequence[str], token: str) -> Deletion:
         """Move files and folders here; the manifest is durable before the first one moves."""
         folder = f"{self._folder}/{token}"
         atomic.make_folders(self._fs, folder)
         deletion = Deletion(token, tuple(paths))
-        atomic.replace(self._fs, f"{folder}/{_MANIFEST}", (msgspec.json.encode(deletion),))
+        # Relative, so that a root that was moved or copied gets its own sessions back, and nothing else.
+        manifest = Deletion(token, tuple(posixpath.relpath(path, self._root) for path in paths))
+        atomic.replace(self._fs, f"{folder}/{_MANIFEST}", (msgspec.json.encode(manifest),))
         for number, path in enumerate(paths):
             self._rename(path, f"{folder}/{number}")
         return deletion
@@ -55,16 +58,18 @@ class Trash:
                 raise Conflict("something else has that name now", path=path, hint="move it away, then undo again")
             atomic.make_folders(self._fs, posixpath.dirname(path))
             self._rename(f"{folder}/{number}", path)
-        self._fs.unlink(f"{folder}/{_MANIFEST}")
-        self._fs.rmdir(folder)
+        with storage_failures(folder, "empty the trash of it"):
+            self._fs.unlink(f"{folder}/{_MANIFEST}")
+            self._fs.rmdir(folder)
         return deletion
 
     def list(self) -> tuple[Deletion, ...]:
         """All deletions, oldest first."""
-        try:
-            tokens = self._fs.names(self._folder)
-        except FileNotFoundError:
-            return ()
+        with storage_failures(self._folder, "look into the trash"):
+            try:
+                tokens = self._fs.names(self._folder)
+            except FileNotFoundError:
+                return ()
         return tuple(self._read(token) for token in tokens if atomic.exists(self._fs, self._manifest(token)))
 
     def _manifest(self, token: str) -> str:
@@ -74,14 +79,27 @@ class Trash:
         if "/" in token or token in ("", ".", ".."):
             raise NotFound(f"there is no deletion {token!r}")
         try:
-            return msgspec.json.decode(atomic.read_all(self._fs, self._manifest(token)), type=Deletion)
-        except FileNotFoundError as error:
-            raise NotFound(f"there is no deletion {token!r}", hint="see what is in the trash") from error
+            with storage_failures(self._manifest(token), "look into the trash"):
+                try:
+                    manifest = atomic.read_all(self._fs, self._manifest(token))
+                except FileNotFoundError as error:
+                    raise NotFound(f"there is no deletion {token!r}", hint="see what is in the trash") from error
+            paths = msgspec.json.decode(manifest, type=Deletion).paths
+            return Deletion(token, tuple(self._below_root(path) for path in paths))
+        except msgspec.MsgspecError as error:
+            hint = "the files beside it are numbered: the session is 0, its artifacts are 1"
+            raise Damaged(
+                "the note of what was deleted cannot be read", path=self._manifest(token), hint=hint
+            ) from error
+
+    def _below_root(self, path: str) -> str:
+        whole = posixpath.normpath(posixpath.join(self._root, path))
+        if not whole.startswith(self._root + "/"):
+            raise UnsafePath("the trash names a file outside of the store", path=path)
+        return whole
 
     def _rename(self, source: str, target: str) -> None:
-        try:
+        with storage_failures(source, "move a file"):
             self._fs.rename(source, target)
             self._fs.sync_directory(posixpath.dirname(target))
             self._fs.sync_directory(posixpath.dirname(source))
-        except OSError as error:
-            raise storage_failure(error, source, "move a file") from error

@@ -1,0 +1,74 @@
+"""Every journal keeps the numbered behaviours of `JournalContract`: in files, in memory, in a database."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from contract.sqlite_journal import SqliteJournal
+from sessile.storage import atomic
+from sessile.storage.base import Filesystem, Journal
+from sessile.storage.filesystem import PosixFilesystem
+from sessile.storage.journal import FileJournal
+from sessile.storage.memory import MemoryFilesystem
+from sessile.testing.journal_contract import Create, JournalContract, Open
+
+pytestmark = pytest.mark.mission("X21")
+
+
+def create_in(fs: Filesystem, folder: str, *, cached: bool) -> Create:
+    """Makes journals in files."""
+
+    def create(lines: Sequence[bytes]) -> Open:
+        number = len(fs.names(folder))
+        path = f"{folder}/{number}.jsonl"
+        atomic.write_new(fs, path, [raw + b"\n" for raw in lines])
+        index_path = f"{folder}/cache/{number}.index" if cached else None
+        return lambda: FileJournal(fs, path, index_path=index_path)
+
+    return create
+
+
+class TestFileJournal(JournalContract):
+    """A file on disk, with its index in a cache."""
+
+    @pytest.fixture
+    def create(self, tmp_path: Path) -> Create:
+        return create_in(PosixFilesystem(), str(tmp_path), cached=True)
+
+
+class TestFileJournalWithoutCache(JournalContract):
+    """A file on disk that is scanned by everybody who opens it."""
+
+    @pytest.fixture
+    def create(self, tmp_path: Path) -> Create:
+        return create_in(PosixFilesystem(), str(tmp_path), cached=False)
+
+
+class TestMemoryJournal(JournalContract):
+    """A file in memory."""
+
+    @pytest.fixture
+    def create(self) -> Create:
+        fs = MemoryFilesystem()
+        fs.mkdir("/s")
+        return create_in(fs, "/s", cached=True)
+
+
+class TestSqliteJournal(JournalContract):
+    """A table in a database."""
+
+    @pytest.fixture
+    def create(self, tmp_path: Path) -> Create:
+        def create(lines: Sequence[bytes]) -> Open:
+            path = str(tmp_path / f"{len(list(tmp_path.iterdir()))}.db")
+            SqliteJournal.create(path, lines)
+
+            def open_() -> Journal:
+                return SqliteJournal(path)
+
+            return open_
+
+        return create

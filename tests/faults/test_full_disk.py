@@ -1,0 +1,164 @@
+"""Rig R5: disks that are full, at every byte of a line, and what works again when there is room."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import signal
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from faults.ledger import CWD, message
+from faults.processes import Child, Tell, fast_folder
+from faults.scenarios import is_root
+from sessile import Session, Store
+from sessile.errors import StorageFull
+from sessile.storage.filesystem import PosixFilesystem
+from sessile.testing.faults import FaultyFilesystem, ShortWrite
+
+
+def texts(session: Session) -> list[str]:
+    return [entry["message"]["content"] for entry in session.get_entries()]
+
+
+def check_full(store: Store, session: Session) -> None:
+    """On a disk without room for one more line: a typed error, no entry anywhere, and everything can be read."""
+    before = Path(session.path).read_bytes()
+    shown = texts(session)
+    with pytest.raises(StorageFull) as raised:
+        session.append_message(message("too much"))
+    assert raised.value.path == session.path
+    assert Path(session.path).read_bytes() == before
+    assert texts(session) == shown
+    assert session.leaf_id == session.get_entries()[-1].id
+    with pytest.raises(StorageFull):
+        session.append_message(message("latched, though this would"))
+    assert [info.id for info in store.list_all()] == [session.id]
+    reader = store.open(session.id, readonly=True)
+    assert texts(reader) == shown
+    assert not reader.findings
+    assert len(reader.context().messages) == len(shown)
+    reader.close()
+
+
+def check_room_again(store: Store, session: Session) -> None:
+    """After `reopen` the session goes on as if nothing had been."""
+    shown = texts(session)
+    session.reopen()
+    session.append_message(message("room again"))
+    session.close()
+    session = store.open(session.path, readonly=True)
+    assert texts(session) == [*shown, "room again"]
+    assert not session.findings
+    session.close()
+
+
+def with_a_limit(folder: str, room: int, tell: Tell) -> None:
+    """Append in a process whose files may grow by `room` bytes only."""
+    store = Store(folder, durability="process")
+    session = store.open(store.list_all()[0].path)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (os.path.getsize(session.path) + room, hard))
+    check_full(store, session)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    check_room_again(store, session)
+    tell("done")
+
+
+def line_length(folder: str) -> int:
+    """Prepare a session with two entries; gives the length of the line that will not fit."""
+    with Store(folder, durability="process").create(CWD, publish=True) as session:
+        session.append_message(message("first"))
+        size = os.path.getsize(session.path)
+        session.append_message(message("too much"))
+        return os.path.getsize(session.path) - size
+
+
+def check_limits(step: int) -> int:
+    """Give a session every room from nothing to one byte too few; says how many there were."""
+    with fast_folder() as folder:
+        rooms = range(0, line_length(folder), step)
+        for room in rooms:
+            assert Child(partial(with_a_limit, folder, room)).finish() == ["done"], f"room for {room} bytes"
+        return len(rooms)
+
+
+@pytest.mark.promise("P3")
+def test_a_file_that_may_not_grow_raises_storage_full_at_some_bytes() -> None:
+    """With too little room, by RLIMIT_FSIZE, there is no receipt, no fragment, and after `reopen` it works again."""
+    assert check_limits(step=3) > 40
+
+
+@pytest.mark.promise("P3")
+@pytest.mark.long
+def test_a_file_that_may_not_grow_raises_storage_full_at_every_byte() -> None:
+    """The same for every number of bytes from nothing to one too few."""
+    assert check_limits(step=1) > 100
+
+
+@pytest.mark.promise("P3")
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG], ids=errno.errorcode.__getitem__)
+def test_a_write_that_is_cut_anywhere_is_taken_back(tmp_path: Path, code: int) -> None:
+    """However much of the line was stored before the disk was full, the file is as before and works again."""
+    length = line_length(str(tmp_path))
+    for written in range(length):
+        faulty = FaultyFilesystem(PosixFilesystem(), plan=[ShortWrite(code, written=written)])
+        store = Store(tmp_path, fs=faulty, durability="process")
+        session = store.open(store.list_all()[0].path)
+        before = Path(session.path).read_bytes()
+        with pytest.raises(StorageFull):
+            session.append_message(message("too much"))
+        assert Path(session.path).read_bytes() == before
+        faulty.heal()
+        with pytest.raises(StorageFull):
+            session.append_message(message("too much"))
+        session.reopen()
+        session.close()
+
+
+def check_tmpfs(folder: Path, step: int) -> int:
+    """Run `on_a_full_disk` on a disk of 64 KiB that nobody else sees; says how many places were tried."""
+    here = Path(__file__).parent.parent
+    mount = f'mount -t tmpfs -o size=64k sessile-test "{folder}" && exec "$@"'
+    script = [sys.executable, "-m", "faults.on_a_full_disk", str(folder), str(step)]
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", mount, "sh", *script],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(here), str(here.parent / "src")))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout)
+
+
+@pytest.fixture
+def own_mounts(tmp_path: Path) -> Path:
+    """A folder on which a process may mount something that nobody else sees."""
+    probe = ["unshare", "-m", "sh", "-c", f'mount -t tmpfs -o size=64k sessile-test "{tmp_path}"']
+    try:
+        works = is_root() and subprocess.run(probe, capture_output=True, check=False).returncode == 0
+    except FileNotFoundError:
+        works = False
+    if not works:
+        pytest.skip("the full-disk rig needs root and `unshare -m` to mount a small tmpfs: NOT PROVED on this machine")
+    return tmp_path
+
+
+@pytest.mark.promise("P3")
+def test_a_full_tmpfs_raises_storage_full_and_recovers(own_mounts: Path) -> None:
+    """On a small disk filled to the brim appends and creations raise, reading and listing work, room heals."""
+    assert check_tmpfs(own_mounts, step=512) == 8
+
+
+@pytest.mark.promise("P3")
+@pytest.mark.long
+def test_a_full_tmpfs_at_many_places_raises_storage_full_and_recovers(own_mounts: Path) -> None:
+    """The same with the end of the journal at every eighth byte of a page."""
+    assert check_tmpfs(own_mounts, step=8) == 512

@@ -1,0 +1,185 @@
+"""Rig R7: every call to the file system fails in turn, once or from then on, in every scenario."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from faults.ledger import CWD, message
+from faults.rigs import check_errors
+from faults.scenarios import SCENARIOS, Scenario, is_root
+from sessile import Session, Store
+from sessile.errors import PermissionRefused, SessionNotFound, StorageFailure, SyncFailed
+from sessile.storage.filesystem import PosixFilesystem
+from sessile.testing.crashes import CrashableFilesystem, CrashModel
+from sessile.testing.faults import DropUnsynced, Fail, FaultyFilesystem
+
+CODES = [errno.EIO, errno.ENOSPC, errno.EACCES, errno.EROFS]
+every_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
+
+
+@pytest.mark.promise("P8")
+@every_scenario
+def test_any_call_may_fail_and_nothing_is_lost_or_untyped(scenario: Scenario) -> None:
+    """A failing call gives a typed error with a path, no false receipt, a consistent store, and `reopen` works."""
+    number = SCENARIOS.index(scenario)
+    step = 7 if scenario.name == "save_index" else 2 if scenario.name == "large" else 1
+    check_errors(scenario, CODES[number % 4], forever=number % 2 == 0, step=step)
+
+
+@pytest.mark.promise("P8")
+@pytest.mark.long
+@pytest.mark.parametrize("forever", [False, True], ids=["once", "forever"])
+@pytest.mark.parametrize("code", CODES, ids=errno.errorcode.__getitem__)
+@every_scenario
+def test_any_call_may_fail_with_any_error(scenario: Scenario, code: int, forever: bool) -> None:
+    """The same for all errors, once and from then on, at every call."""
+    check_errors(scenario, code, forever=forever)
+
+
+def published(filesystem: FaultyFilesystem) -> Session:
+    """A session that others can see, with one entry."""
+    session = Store("/store", fs=filesystem).create(CWD, publish=True)
+    session.append_message(message("before"))
+    return session
+
+
+def texts(session: Session) -> list[str]:
+    return [entry["message"]["content"] for entry in session.get_entries()]
+
+
+@pytest.mark.promise("P7")
+@pytest.mark.parametrize("forever", [False, True], ids=["once", "forever"])
+def test_a_failed_sync_gives_no_receipt_and_is_not_retried(forever: bool) -> None:
+    """After EIO from a sync every append raises, without another sync, until the session is reopened."""
+    inner = CrashableFilesystem()
+    filesystem = FaultyFilesystem(inner, plan=[])
+    session = published(filesystem)
+    plan: list[DropUnsynced | Fail] = [Fail(errno.EIO, on={"sync"}, forever=True) if forever else DropUnsynced()]
+    faulty = FaultyFilesystem(inner, plan=plan)
+    session.close()
+    session = Store("/store", fs=faulty).open(session.path)
+    with pytest.raises(SyncFailed) as raised:
+        session.append_message(message("lost"))
+    assert raised.value.path == session.path
+    syncs = sum(call.method == "sync" for call in faulty.calls)
+    for _ in range(3):
+        with pytest.raises(SyncFailed):
+            session.append_message(message("lost too"))
+        with pytest.raises(SyncFailed):
+            session.flush()
+    assert sum(call.method == "sync" for call in faulty.calls) == syncs == 1
+    with pytest.raises(SyncFailed):
+        session.close()
+    faulty.heal()
+    session.reopen()
+    receipt = session.append_message(message("after"))
+    survivor = Store("/store", fs=inner.crash(Random(7), CrashModel.ADVERSARIAL)).open(session.path, readonly=True)
+    assert survivor.get_entry(receipt.id) is not None
+    assert texts(survivor)[0] == "before"
+
+
+@pytest.mark.promise("P7")
+def test_what_is_acknowledged_after_a_failed_sync_does_not_hang_from_what_was_dropped() -> None:
+    """The kernel may drop the pages of a failed sync: what is acknowledged later must still reach its root."""
+    inner = CrashableFilesystem()
+    session = published(FaultyFilesystem(inner))
+    session.close()
+    faulty = FaultyFilesystem(inner, plan=[DropUnsynced()])
+    session = Store("/store", fs=faulty).open(session.path)
+    with pytest.raises(SyncFailed):
+        session.append_message(message("dropped"))
+    session.reopen()
+    receipt = session.append_message(message("after"))
+    for seed in range(50):
+        for model in CrashModel:
+            survivor = Store("/store", fs=inner.crash(Random(seed), model)).open(session.path, readonly=True)
+            path = [entry.id for entry in survivor.get_branch(receipt.id)]
+            assert len(path) >= 2, f"{model} {seed}: {survivor.findings}"
+
+
+@pytest.mark.promise("P8")
+def test_a_folder_that_cannot_be_written_is_reported_and_can_be_read(tmp_path: Path) -> None:
+    """In a read-only folder creating raises `PermissionRefused`; listing and reading work."""
+    if is_root():
+        pytest.skip("root may write everywhere: run the tests as another user to see this one")
+    store = Store(tmp_path)
+    session = store.create(CWD, publish=True)
+    session.append_message(message("kept"))
+    session.close()
+    folder = os.path.dirname(session.path)
+    os.chmod(folder, 0o500)
+    try:
+        with pytest.raises(PermissionRefused):
+            store.create(CWD, publish=True)
+        assert [info.id for info in store.list(CWD)] == [session.id]
+        assert texts(store.open(session.id, readonly=True)) == ["kept"]
+    finally:
+        os.chmod(folder, 0o700)
+
+
+@pytest.mark.promise("P8")
+def test_a_read_only_file_system_is_reported_and_can_be_read(tmp_path: Path) -> None:
+    """When every change fails with EROFS, creating and appending raise `PermissionRefused`; reading works."""
+    store = Store(tmp_path)
+    session = store.create(CWD, publish=True)
+    session.append_message(message("kept"))
+    session.close()
+    changes = {"write", "mkdir", "rename", "link", "unlink", "rmdir", "truncate"}
+    readonly = FaultyFilesystem(PosixFilesystem(), plan=[Fail(errno.EROFS, on=changes, forever=True)])
+    store = Store(tmp_path, fs=readonly)
+    with pytest.raises(PermissionRefused):
+        store.create("/another/project")
+    with pytest.raises(PermissionRefused):
+        store.open(session.path).append_message(message("refused"))
+    with pytest.raises(PermissionRefused):
+        store.delete(session.id)
+    assert [info.id for info in store.list(CWD)] == [session.id]
+    assert texts(store.open(session.path, readonly=True)) == ["kept"]
+
+
+@pytest.mark.promise("P14")
+def test_a_vanished_file_is_noticed_and_never_made_anew_without_a_header(tmp_path: Path) -> None:
+    """Appending to a session whose file was removed raises `SessionNotFound` and creates nothing."""
+    session = Store(tmp_path).create(CWD, publish=True)
+    session.append_message(message("gone"))
+    os.unlink(session.path)
+    for _ in range(2):
+        with pytest.raises(SessionNotFound):
+            session.append_message(message("nowhere"))
+    assert not os.path.exists(session.path)
+    with pytest.raises(SessionNotFound):
+        session.close()
+
+
+@pytest.mark.promise("P14")
+def test_appending_goes_on_in_a_file_that_replaced_ours(tmp_path: Path) -> None:
+    """If another program rewrites the session by rename, the next append lands in the new file."""
+    session = Store(tmp_path).create(CWD, publish=True)
+    session.append_message(message("one"))
+    copy = session.path + ".copy"
+    Path(copy).write_bytes(Path(session.path).read_bytes().replace(b'"one"', b'"ONE"'))
+    os.replace(copy, session.path)
+    receipt = session.append_message(message("two"))
+    fresh = Store(tmp_path).open(session.path, readonly=True)
+    assert texts(fresh) == ["ONE", "two"]
+    assert fresh.get_branch(receipt.id)[0]["message"]["content"] == "ONE"
+    assert [entry.raw for entry in session.get_entries()] == [entry.raw for entry in fresh.get_entries()]
+
+
+@pytest.mark.promise("P14")
+def test_another_session_in_our_place_is_not_written_to(tmp_path: Path) -> None:
+    """If a different session has taken the path, appending raises and that session stays as it is."""
+    store = Store(tmp_path)
+    session = store.create(CWD, publish=True)
+    other = store.create(CWD, publish=True)
+    other.close()
+    os.replace(other.path, session.path)
+    before = Path(session.path).read_bytes()
+    with pytest.raises((SessionNotFound, StorageFailure)):
+        session.append_message(message("not mine"))
+    assert Path(session.path).read_bytes() == before

@@ -1,0 +1,198 @@
+"""Rig R1: processes that are killed at random moments, and what they had acknowledged."""
+
+from __future__ import annotations
+
+import copy
+import fcntl
+import os
+import shutil
+import signal
+import time
+from functools import partial
+from itertools import count
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from faults.ledger import CWD, Ledger, Run, message, verify
+from faults.processes import Child, Tell, fast_folder, killed_after
+from faults.scenarios import SCENARIOS, Act, Scenario
+from sessile import Store
+from sessile.errors import SessionBusy
+
+LONGEST = 0.004  # seconds that a process lives once it is warm
+BEGIN, END = "begin", "end"
+BATCH = 20  # kills on one session before it is checked: it grows by hundreds of entries a kill
+
+
+def append_for_ever(root: str, session_id: str, tell: Tell) -> None:
+    """Append until somebody ends it."""
+    session = Store(root, durability="process").open(session_id)
+    tell(BEGIN)
+    for number in count():
+        tell(session.append_message(message(f"{os.getpid()} {number}")).id)
+
+
+def check_appends(seed: int, kills: int) -> tuple[int, int]:
+    """Kill processes that append to one session; gives how many entries were acknowledged and how many lines torn."""
+    rng = Random(seed)
+    acknowledged = torn = 0
+    for _ in range(kills // BATCH):
+        with fast_folder() as root:
+            store = Store(root, durability="process")
+            session = store.create(CWD, publish=True)
+            session.close()
+            ids: list[str] = []
+            for _ in range(BATCH):
+                ids += killed_after(rng.uniform(0, LONGEST), partial(append_for_ever, root, session.id))[1:]
+            session = store.open(session.id)
+            entries = session.get_entries()
+            present = [entry.id for entry in entries]
+            lost = set(ids) - set(present)
+            assert not lost, f"lost {len(lost)} of {len(ids)}"
+            assert len(set(present)) == len(present)
+            assert {entry.parent_id for entry in entries} - {None} <= set(present)
+            receipt = session.append_message(message("and on"))
+            session.close()
+            assert store.open(session.id, readonly=True).leaf_id == receipt.id
+            acknowledged += len(ids)
+            torn += len(session_findings(store, session.id))
+    return acknowledged, torn
+
+
+def session_findings(store: Store, session_id: str) -> list[str]:
+    session = store.open(session_id, readonly=True)
+    try:
+        return [finding.code for finding in session.findings]
+    finally:
+        session.close()
+
+
+def check_scenario(scenario: Scenario, seed: int, kills: int) -> int:
+    """Kill processes in the middle of a scenario; gives how many got to its end."""
+    rng = Random(f"{scenario.name} {seed}")
+    finished = 0
+    with fast_folder() as folder:
+        base = f"{folder}/base"
+        os.mkdir(base)
+        # Like everything else in a process of its own: it leaves locked drafts behind, which end with it.
+        ledger = noted(Ledger(), Child(partial(play, base, Ledger(), scenario.prepare)).finish())
+        for number in range(kills):
+            root = f"{folder}/{number}"
+            shutil.copytree(base, root)
+            told = killed_after(rng.uniform(0, LONGEST), partial(play, root, ledger, scenario.act))
+            finished += END in told
+            verify(Store(root, durability="process"), noted(copy.deepcopy(ledger), told), whole=False)
+            shutil.rmtree(root)
+    return finished
+
+
+def play(root: str, ledger: Ledger, act: Act, tell: Tell) -> None:
+    """Play a part of a scenario, telling what was promised."""
+    tell(BEGIN)
+    act(Run(Store(root, durability="process"), ledger, tell))
+    tell(END)
+
+
+def noted(ledger: Ledger, events: list[Any]) -> Ledger:
+    for event in events:
+        if event not in (BEGIN, END):
+            ledger.note(*event)
+    return ledger
+
+
+@pytest.mark.promise("P1")
+def test_killed_writers_lose_nothing_that_they_acknowledged() -> None:
+    """Of processes that are killed while appending every receipt is worth an entry, and the next append works."""
+    acknowledged, _ = check_appends(seed=1, kills=600)
+    assert acknowledged > 3_000
+
+
+@pytest.mark.promise("P1")
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
+def test_killed_processes_leave_a_store_that_opens(scenario: Scenario) -> None:
+    """Killed at a random moment of any scenario, a process leaves everything acknowledged and nothing half-made."""
+    check_scenario(scenario, seed=1, kills=21)
+
+
+@pytest.mark.promise("P1")
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(2, 12))
+def test_thousands_of_killed_writers_lose_nothing(seed: int) -> None:
+    """The long form of the run above: 5,000 kills."""
+    acknowledged, _ = check_appends(seed, kills=500)
+    assert acknowledged > 20_000
+
+
+@pytest.mark.promise("P1")
+@pytest.mark.long
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
+def test_thousands_of_killed_processes_leave_a_store_that_opens(scenario: Scenario) -> None:
+    """The long form of the run above: 5,000 kills over all scenarios; some reach the end and most do not."""
+    finished = check_scenario(scenario, seed=2, kills=5_000 // len(SCENARIOS) + 1)
+    assert finished < 5_000 // len(SCENARIOS)
+
+
+@pytest.mark.promise("P23")
+def test_the_lock_of_a_killed_holder_is_free_at_once(tmp_path: Path) -> None:
+    """After kill -9 of a process in the middle of its appends, the next writer does not wait."""
+    rng = Random(3)
+    store = Store(tmp_path, durability="process")
+    session = store.create(CWD, publish=True)
+    longest = 0.0
+    for _ in range(30):
+        killed_after(rng.uniform(0.001, 0.003), partial(append_for_ever, str(tmp_path), session.id))
+        begin = time.perf_counter()
+        session.append_message(message("mine"))
+        longest = max(longest, time.perf_counter() - begin)
+    assert longest < 1.0, "a stale lock would have cost ten seconds"
+
+
+@pytest.mark.promise("P23")
+def test_a_live_holder_is_never_robbed_and_is_named(tmp_path: Path) -> None:
+    """While a stopped process holds the lock an append waits, and then raises `SessionBusy` with its number."""
+    store = Store(tmp_path, durability="process")
+    session = store.create(CWD, publish=True)
+    before = Path(session.path).read_bytes()
+
+    def hold(tell: Tell) -> None:
+        with open(session.path, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            tell("held")
+            signal.pause()
+
+    holder = Child(hold)
+    holder.wait_for_word()
+    os.kill(holder.pid, signal.SIGSTOP)
+    other = Store(tmp_path, durability="process", patience=0.1).open(session.id)
+    with pytest.raises(SessionBusy, match=str(holder.pid)):
+        other.append_message(message("not now"))
+    assert Path(session.path).read_bytes() == before
+    holder.kill()
+    holder.finish()
+    assert other.append_message(message("now")).id
+
+
+@pytest.mark.promise("P1")
+def test_a_draft_of_a_killed_process_comes_back(tmp_path: Path) -> None:
+    """What was said before the first answer is recovered by the next `create` or `continue_recent` of the project."""
+    for how in ("create", "continue_recent"):
+        store = Store(tmp_path / how, durability="process")
+
+        def begin(tell: Tell, store: Store = store) -> None:
+            session = store.create(CWD)
+            tell([session.id, [session.append_message(message(f"thought {n}")).id for n in range(3)]])
+            signal.pause()
+
+        child = Child(begin)
+        child.wait_for_word()
+        child.kill()
+        ((session_id, ids),) = child.finish()
+        assert store.list_all() == []
+        session = store.create(CWD) if how == "create" else store.continue_recent(CWD)
+        assert (session.id == session_id) == (how == "continue_recent")
+        assert [info.id for info in store.list_all()] == [session_id]
+        assert [entry.id for entry in store.open(session_id, readonly=True).get_entries()] == ids
+        session.close()

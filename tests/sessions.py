@@ -1,0 +1,118 @@
+"""Stores that give the same answers every time, and short ways to fill sessions and look at files."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from builders import AT, assistant, user
+from sessile import Session, Store
+
+Json = dict[str, Any]
+
+START = 1_771_237_230  # AT, in seconds
+CWD = "/work/app"
+FOLDER = "--work-app--"
+
+
+class Clock:
+    """Time that stands still unless it is told to go on."""
+
+    def __init__(self, seconds: float = START) -> None:
+        self.seconds = seconds
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+def numbered(seed: str = "") -> Callable[[int], bytes]:
+    """Random bytes that are different at every call and the same in every run."""
+    numbers = count()
+    return lambda size: hashlib.sha512(f"{seed}{next(numbers)}".encode()).digest()[:size]
+
+
+def store_at(root: Path | str, **options: Any) -> Store:
+    """A store with a still clock and repeatable ids."""
+    options = {"clock": Clock(), "random": numbered(), "durability": "process", "patience": 0.2} | options
+    return Store(root, **options)
+
+
+def other_store_at(root: Path | str, **options: Any) -> Store:
+    """A second store on the same root, as another process would have it: its ids are others."""
+    return store_at(root, **{"random": numbered("other")} | options)
+
+
+def begun(store: Store, cwd: str = CWD, **options: Any) -> Session:
+    """A session that listings show."""
+    return store.create(cwd, publish=True, **options)
+
+
+def say(session: Session, text: str) -> str:
+    """Append what a user says; gives the id."""
+    return session.append_message(user(text)).id
+
+
+def answer(session: Session, text: str) -> str:
+    """Append what a model says; gives the id."""
+    return session.append_message(assistant(text)).id
+
+
+def told(session: Session) -> list[str]:
+    """What is said on the path of a session, as its context has it."""
+    return [_text(message) for message in session.context().messages]
+
+
+def _text(message: Json) -> str:
+    content = message.get("content", message.get("summary"))
+    return content if isinstance(content, str) else "|".join(block.get("text", "") for block in content or [])
+
+
+def lines_of(path: str | Path) -> list[bytes]:
+    """The lines of a file, its last newline left out."""
+    return Path(path).read_bytes().removesuffix(b"\n").split(b"\n")
+
+
+def records_of(path: str | Path) -> list[Json]:
+    return [json.loads(line) for line in lines_of(path)]
+
+
+def dumps(record: Json) -> str:
+    return json.dumps(record, ensure_ascii=False, separators=(",", ":"))
+
+
+def header(session_id: str = "s1", cwd: str = CWD, **members: Any) -> Json:
+    return {"type": "session", "version": 3, "id": session_id, "timestamp": AT, "cwd": cwd, **members}
+
+
+def write_file(path: Path | str, *records: Json | str) -> str:
+    """A session file as another program would have written it; a string is a line as it is."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{r if isinstance(r, str) else dumps(r)}\n" for r in records), encoding="utf-8")
+    return str(path)
+
+
+def append_raw(path: str | Path, *records: Json | str) -> None:
+    """Append as a program that knows nothing of locks."""
+    with open(path, "ab") as file:
+        for record in records:
+            file.write((record if isinstance(record, str) else dumps(record)).encode() + b"\n")
+
+
+def snapshot(root: Path | str) -> dict[str, tuple[int, int, bytes]]:
+    """Every file below a folder: inode, time of modification and content. The cache is nobody's truth."""
+    found = {}
+    for folder, folders, names in os.walk(root):
+        if folder == str(root):
+            folders[:] = [name for name in folders if name != "cache"]
+        for name in [*names, *(f for f in folders)]:
+            path = os.path.join(folder, name)
+            stat = os.lstat(path)
+            content = Path(path).read_bytes() if os.path.isfile(path) else b""
+            found[path] = (stat.st_ino, stat.st_mtime_ns, content)
+    return found

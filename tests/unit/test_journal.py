@@ -1,0 +1,796 @@
+"""The append protocol of the file journal: what it does, and what it refuses."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from journal_rig import INDEX, PATH, Always, add, always, content_of, count, journal_on, settled
+from sessile.errors import (
+    LeafMoved,
+    NotASession,
+    PermissionRefused,
+    SessileError,
+    SessionBusy,
+    SessionExists,
+    SessionNotFound,
+    StorageFailure,
+    StorageFull,
+    SyncFailed,
+    UnsafePath,
+)
+from sessile.storage import atomic
+from sessile.storage.base import News
+from sessile.storage.filesystem import PosixFilesystem
+from sessile.storage.journal import FileJournal
+from sessile.storage.memory import MemoryFilesystem
+from sessile.storage.reader import JournalReader
+from sessile.testing.crashes import CrashableFilesystem
+from sessile.testing.faults import DropUnsynced, Fail, FaultyFilesystem, Meddle, ShortWrite
+from sessile.testing.filesystem_contract import get, opened
+from sessile.testing.journal_reading import HEADER, chain, contents, found, ids, line, news_of, put, unexpected
+
+START = HEADER + b"\n"
+
+
+class TestOpening:
+    """What is a journal, and what is not."""
+
+    def test_a_file_without_a_header_is_not_touched(self) -> None:
+        """The error says so, and the bytes are the same."""
+        for content in (b"", b"\n", b"garbage\n", b'{"type":"message","id":"a"}\n' + START, b"\0" * 100):
+            fs = settled(MemoryFilesystem(), content)
+            with pytest.raises(NotASession) as caught:
+                journal_on(fs)
+            assert caught.value.path == PATH
+            assert content_of(fs) == content
+            assert fs._open == {}
+
+    def test_a_title_line_and_damage_may_come_before_the_header(self) -> None:
+        """Peers keep a slot for the title there; a byte order mark comes from editors."""
+        fs = settled(
+            MemoryFilesystem(), b'\xef\xbb\xbf{"type":"title","title":"x"}\n\0\0\n' + START + line("a") + b"\n"
+        )
+        journal = journal_on(fs)
+        assert journal.header() == HEADER
+        assert ids(journal.rows()) == ["a"]
+
+    def test_a_missing_file_is_named_and_not_created(self) -> None:
+        """Opening never makes a session."""
+        fs = MemoryFilesystem()
+        fs.mkdir("/s")
+        with pytest.raises(SessionNotFound):
+            journal_on(fs)
+        assert fs.names("/s") == []
+
+    @pytest.mark.promise("P32")
+    def test_a_symbolic_link_is_refused(self, tmp_path: Path) -> None:
+        """Whatever it points to, nothing is opened through it."""
+        (tmp_path / "real.jsonl").write_bytes(START)
+        (tmp_path / "link.jsonl").symlink_to(tmp_path / "real.jsonl")
+        with pytest.raises(UnsafePath):
+            FileJournal(PosixFilesystem(), str(tmp_path / "link.jsonl"))
+
+    def test_a_second_header_is_reported_and_ignored(self) -> None:
+        """The first one counts."""
+        fs = settled(MemoryFilesystem(), START + line("a") + b"\n" + HEADER.replace(b"the-", b"other-") + b"\n")
+        journal = journal_on(fs)
+        assert journal.session_id == "the-session"
+        assert [finding.code for finding in journal.findings()] == ["second_header"]
+
+
+class TestAppending:
+    """What others do to the file meanwhile."""
+
+    def test_an_empty_batch_writes_no_byte(self) -> None:
+        """Not even a newline."""
+        fs = settled(MemoryFilesystem())
+        journal_on(fs).append([], unexpected)
+        assert content_of(fs) == START
+
+    @pytest.mark.promise("P18")
+    def test_a_half_line_is_news_when_it_is_completed(self) -> None:
+        """A writer in chunks was met in the middle of its line, at opening and again at an append."""
+        fs = settled(MemoryFilesystem(), START + line("a") + b"\n" + line("b", "a")[:20])
+        journal = journal_on(fs)
+        add(fs, line("b", "a")[20:] + b"\n" + line("c", "b")[:9])
+        assert news_of(journal) == ["b"]
+        journal.append([line("d", "b")], always(line("d", "b")))
+        assert content_of(fs).endswith(line("c", "b")[:9] + b"\n" + line("d", "b") + b"\n")
+
+    def test_a_last_line_without_newline_is_no_news_when_it_gets_one(self) -> None:
+        """It was an entry before."""
+        fs = settled(MemoryFilesystem(), START + line("a"))
+        journal = journal_on(fs)
+        assert ids(journal.rows()) == ["a"]
+        add(fs, b"\n" + line("b", "a") + b"\n")
+        assert news_of(journal) == ["b"]
+
+    def test_a_file_cut_short_is_all_news(self) -> None:
+        """Another program has rewritten it in place; we go on behind what it left."""
+        fs = settled(MemoryFilesystem(), START + b"\n".join(chain("a", "b", "c")) + b"\n")
+        journal = journal_on(fs)
+        with opened(fs, PATH, os.O_RDWR) as fd:
+            fs.truncate(fd, len(START + line("a")) + 1)
+        assert news_of(journal) == ["a"]
+        put(journal, line("d", "a"))
+        assert contents(journal) == [line("a"), line("d", "a")]
+
+    @pytest.mark.promise("P14")
+    def test_an_emptied_file_is_no_session_any_more(self) -> None:
+        """A line is never written where there is no header."""
+        fs = settled(MemoryFilesystem(), START + line("a") + b"\n")
+        journal = journal_on(fs)
+        for size in (0, 10):
+            with opened(fs, PATH, os.O_RDWR) as fd:
+                fs.truncate(fd, size)
+            with pytest.raises(SessionNotFound):
+                put(journal, line("b", "a"))
+            assert len(content_of(fs)) == size
+
+    @pytest.mark.promise("P2")
+    def test_a_mark_is_synced_even_if_the_file_became_shorter(self) -> None:
+        """Sizes that were synced once say nothing about new bytes at a lower place."""
+        fs = FaultyFilesystem(settled(MemoryFilesystem(), START + line("a", text="x" * 500) + b"\n"))
+        journal = journal_on(fs)
+        put(journal, line("b", "a"))
+        with opened(fs.inner, PATH, os.O_RDWR) as fd:
+            fs.inner.truncate(fd, len(START))
+        put(journal, line("c"))
+        assert count(fs, "sync") == 2
+
+    def test_without_power_nothing_is_synced_until_flush(self) -> None:
+        """The caller has chosen that the end of the process is enough."""
+        fs = FaultyFilesystem(settled(MemoryFilesystem()))
+        journal = journal_on(fs, power=False)
+        put(journal, *chain("a", "b"))
+        assert count(fs, "sync") == 0
+        journal.flush()
+        assert count(fs, "sync") == 1
+
+    def test_an_append_costs_few_calls(self) -> None:
+        """Lock, look, look, write, look, unlock; no reading where nobody else wrote."""
+        fs = FaultyFilesystem(settled(MemoryFilesystem()))
+        journal = journal_on(fs)
+        put(journal, line("a"))
+        fs.calls.clear()
+        put(journal, line("b", "a"))
+        assert [call.method for call in fs.calls] == ["lock", "lstat", "fstat", "write", "fstat", "unlock", "sync"]
+
+
+@pytest.mark.promise("P14")
+class TestReplacedByOthers:
+    """Somebody has put another file in the place of ours."""
+
+    def test_the_same_session_is_continued_in_the_new_file(self) -> None:
+        """All of it is news; the old file gets nothing."""
+        fs = settled(MemoryFilesystem(), START + line("a") + b"\n")
+        journal = journal_on(fs)
+        fs.link(PATH, "/s/old")
+        settled(fs, START + line("x") + b"\n" + line("y", "x")[:-1])
+        assert news_of(journal) == ["x"]
+        put(journal, line("b", "x"))
+        assert content_of(fs) == START + line("x") + b"\n" + line("y", "x")[:-1] + b"\n" + line("b", "x") + b"\n"
+        assert get(fs, "/s/old") == START + line("a") + b"\n"
+
+    def test_another_session_is_left_alone(self) -> None:
+        """The error stays until the session is opened anew, and reopening does not slip into the other one."""
+        fs = settled(MemoryFilesystem())
+        journal = journal_on(fs)
+        other = HEADER.replace(b"the-", b"other-") + b"\n"
+        settled(fs, other)
+        for use in (lambda: put(journal, line("a")), lambda: put(journal, line("a")), journal.reopen):
+            with pytest.raises(SessionNotFound):
+                use()
+        assert content_of(fs) == other
+        assert fs._open == {}
+
+    def test_a_deleted_session_is_not_made_again(self) -> None:
+        """A file without a header would be the result."""
+        fs = settled(MemoryFilesystem())
+        journal = journal_on(fs)
+        fs.unlink(PATH)
+        with pytest.raises(SessionNotFound):
+            put(journal, line("a"))
+        assert fs.names("/s") == []
+        settled(fs)
+        with pytest.raises(SessionNotFound):
+            put(journal, line("a"))
+        journal.reopen()
+        put(journal, line("a"))
+        assert content_of(fs) == START + line("a") + b"\n"
+
+
+@pytest.mark.mission("X18")
+class TestLatching:
+    """The first error stays until the journal is reopened."""
+
+    def test_a_failed_write_is_raised_again_logged_once_and_cleared_by_reopening(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Every later append raises it; reading goes on; reopening begins anew."""
+        fs = FaultyFilesystem(settled(MemoryFilesystem()), plan=[Fail(errno.EDQUOT, on={"write"}, at=2)])
+        journal = journal_on(fs)
+        put(journal, line("a"))
+        with pytest.raises(StorageFull) as first:
+            put(journal, line("b", "a"))
+        assert journal.failed
+        uses: list[Callable[[], object]] = [
+            lambda: put(journal, line("b")),
+            journal.hold,
+            lambda: journal.replace(bytes),
+        ]
+        for use in uses:
+            with pytest.raises(StorageFull) as later:
+                use()
+            assert later.value is first.value
+        assert ids(journal.rows()) == ["a"]
+        assert len([record for record in caplog.records if PATH in record.message]) == 1
+        journal.reopen()
+        assert not journal.failed
+        put(journal, line("b", "a"))
+        journal.close()
+        assert content_of(fs) == START + line("a") + b"\n" + line("b", "a") + b"\n"
+
+    def test_closing_frees_everything_then_raises_the_first_error(self) -> None:
+        """The lock too; a second close is silent."""
+        inner = settled(MemoryFilesystem())
+        fs = FaultyFilesystem(inner, plan=[Fail(errno.EIO, on={"write"})])
+        journal = journal_on(fs)
+        journal.hold()
+        with pytest.raises(StorageFailure):
+            put(journal, line("a"))
+        with pytest.raises(StorageFailure):
+            journal.close()
+        assert inner._open == {}
+        assert inner._locks == {}
+        journal.close()
+
+    def test_a_busy_session_is_not_latched(self) -> None:
+        """The next try may find the lock free."""
+        fs = settled(MemoryFilesystem())
+        one, two = journal_on(fs), journal_on(fs)
+        one.hold()
+        with pytest.raises(SessionBusy):
+            put(two, line("a"))
+        assert not two.failed
+        one.release()
+        put(two, line("a"))
+
+
+@pytest.mark.promise("P7")
+class TestSyncing:
+    """Durable, or an error; never a second try."""
+
+    @pytest.mark.parametrize("forever", [False, True])
+    def test_a_failed_sync_is_never_retried(self, forever: bool) -> None:
+        """Neither by the same commit nor by another, by a flush, an append or closing."""
+        fs = FaultyFilesystem(settled(MemoryFilesystem()), plan=[Fail(errno.EIO, on={"sync"}, forever=forever)])
+        journal = journal_on(fs)
+        one = journal.append([line("a")], unexpected)
+        two = journal.append([line("b", "a")], unexpected)
+        uses: list[Callable[[], object]] = [
+            lambda: journal.commit(one.mark),
+            lambda: journal.commit(one.mark),
+            lambda: journal.commit(two.mark),
+            journal.flush,
+            lambda: put(journal, line("c")),
+            journal.close,
+        ]
+        for use in uses:
+            with pytest.raises(SyncFailed) as caught:
+                use()
+            assert caught.value.path == PATH
+        assert count(fs, "sync") == 1
+
+    def test_what_was_not_confirmed_stays_so_after_reopening(self) -> None:
+        """The kernel has dropped the pages: a sync that succeeds later must not confirm them."""
+        inner = settled(CrashableFilesystem())
+        fs = FaultyFilesystem(inner, plan=[DropUnsynced()])
+        journal = journal_on(fs)
+        lost = journal.append([line("lost")], unexpected)
+        with pytest.raises(SyncFailed):
+            journal.commit(lost.mark)
+        journal.reopen()
+        kept = journal.append([line("kept")], unexpected)
+        journal.commit(kept.mark)
+        with pytest.raises(SyncFailed):
+            journal.commit(lost.mark)
+
+    def test_what_was_confirmed_stays_confirmed_after_a_failure(self) -> None:
+        """A receipt is not taken back."""
+        fs = FaultyFilesystem(settled(MemoryFilesystem()), plan=[Fail(errno.EIO, on={"sync"}, at=2)])
+        journal = journal_on(fs)
+        first = journal.append([line("a")], unexpected)
+        journal.commit(first.mark)
+        with pytest.raises(SyncFailed):
+            put(journal, line("b"))
+        journal.commit(first.mark)
+
+    def test_an_append_written_while_a_sync_fails_is_not_confirmed_by_the_next_one(self) -> None:
+        """Its page may have been in the same batch."""
+        inner = settled(MemoryFilesystem())
+        fs = FaultyFilesystem(inner, plan=[Fail(errno.EIO, on={"sync"})])
+        journal = journal_on(fs)
+        marks: list[int] = []
+        sync = journal._sync
+
+        def sync_while_another_thread_appends() -> None:
+            thread = threading.Thread(target=lambda: marks.append(journal.append([line("late")], unexpected).mark))
+            thread.start()
+            thread.join()
+            sync()
+
+        journal._commits._sync = sync_while_another_thread_appends
+        first = journal.append([line("a")], unexpected)
+        with pytest.raises(SyncFailed):
+            journal.commit(first.mark)
+        with pytest.raises(SyncFailed):
+            journal.commit(marks[0])
+
+    @pytest.mark.mission("X17")
+    def test_eight_threads_share_their_syncs(self) -> None:
+        """The first who waits syncs for all who wait: there are far fewer syncs than commits, and no commit without one."""
+        slow = Always(lambda call: time.sleep(0.002), on={"sync"})
+        fs = FaultyFilesystem(settled(MemoryFilesystem()), plan=[slow])
+        journal = journal_on(fs)
+
+        def work(name: str) -> None:
+            for number in range(10):
+                put(journal, line(f"{name}{number}"))
+
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(work, "abcdefgh"))
+        assert len(ids(journal.rows())) == 80
+        assert 10 <= count(fs, "sync") < 60
+
+    def test_a_commit_covers_only_what_was_written_before_its_sync_began(self) -> None:
+        """A line that is written during a sync needs another one."""
+        fs = FaultyFilesystem(settled(MemoryFilesystem()))
+        journal = journal_on(fs)
+        first = journal.append([line("a")], unexpected)
+        during: list[int] = []
+        sync = journal._sync
+
+        def append_during_sync() -> None:
+            if not during:
+                during.append(journal.append([line("b")], unexpected).mark)
+            sync()
+
+        journal._commits._sync = append_during_sync
+        journal.commit(first.mark)
+        assert count(fs, "sync") == 1
+        journal.commit(during[0])
+        assert count(fs, "sync") == 2
+
+    def test_closing_waits_for_a_sync(self) -> None:
+        """The descriptor is not closed under it."""
+        started, finish = threading.Event(), threading.Event()
+
+        def wait(call: object) -> None:
+            started.set()
+            assert finish.wait(10)
+
+        fs = FaultyFilesystem(settled(MemoryFilesystem()), plan=[Always(wait, on={"sync"})])
+        journal = journal_on(fs)
+        appended = journal.append([line("a")], unexpected)
+        errors: list[BaseException] = []
+
+        def commit() -> None:
+            try:
+                journal.commit(appended.mark)
+            except BaseException as error:
+                errors.append(error)
+
+        committer, closer = threading.Thread(target=commit), threading.Thread(target=journal.close)
+        committer.start()
+        assert started.wait(10)
+        closer.start()
+        time.sleep(0.01)
+        assert count(fs, "close") == 0
+        finish.set()
+        committer.join(10)
+        closer.join(10)
+        assert errors == []
+        assert count(fs, "close") == 1
+        with pytest.raises(StorageFailure):
+            journal.commit(appended.mark + 1)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    """A journal on disk."""
+    file = tmp_path / "s.jsonl"
+    file.write_bytes(START)
+    return str(file)
+
+
+@pytest.fixture
+def child() -> Iterator[Callable[[Callable[[], object]], int]]:
+    """Runs something in a forked process and gives its id; the process is killed at the end if need be."""
+    children: list[int] = []
+
+    def run(work: Callable[[], object]) -> int:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons fear for threads; there are none here
+            pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                work()
+                code = 0
+            finally:
+                os._exit(code)
+        children.append(pid)
+        return pid
+
+    yield run
+    for pid in children:
+        try:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        except (ProcessLookupError, ChildProcessError):
+            pass
+
+
+def exit_code(pid: int) -> int:
+    """Waits for a child."""
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+@pytest.mark.promise("P4")
+class TestProcesses:
+    """Locks and forks, with real processes."""
+
+    def test_a_child_appends_with_the_journal_of_its_parent(
+        self, path: str, child: Callable[[Callable[[], object]], int]
+    ) -> None:
+        """Both write at the same time; every line of both is there, whole."""
+        journal = FileJournal(PosixFilesystem(), path, power=False)
+        put(journal, line("root"))
+
+        def work(name: str) -> None:
+            for number in range(100):
+                put(journal, line(f"{name}{number}", text="x" * (number * 91 % 3000)))
+
+        pid = child(lambda: work("child"))
+        work("parent")
+        assert exit_code(pid) == 0
+        expected = {"root", *(f"{name}{number}" for name in ("child", "parent") for number in range(100))}
+        rows = ids(journal.rows())
+        assert (len(rows), set(rows)) == (201, expected)
+        assert list(journal.findings()) == []
+
+    def test_a_child_does_not_share_the_lock_of_its_parent(
+        self, path: str, child: Callable[[Callable[[], object]], int]
+    ) -> None:
+        """While the parent holds the session, the child that inherited it waits, and its waiting frees nothing."""
+        journal = FileJournal(PosixFilesystem(), path, patience=0.05)
+        journal.hold()
+
+        def work() -> None:
+            with pytest.raises(SessionBusy):
+                put(journal, line("a"))
+            journal.close()
+
+        assert exit_code(child(work)) == 0
+        with pytest.raises(SessionBusy):
+            put(FileJournal(PosixFilesystem(), path, patience=0.0), line("b"))
+        put(journal, line("c"))
+        assert ids(journal.rows()) == ["c"]
+
+    @pytest.mark.promise("P23")
+    def test_a_killed_holder_frees_the_lock_at_once_and_a_live_one_is_named(
+        self, path: str, child: Callable[[Callable[[], object]], int]
+    ) -> None:
+        """Waiting ends with the process that is in the way; when that dies nothing is left to clean up."""
+        ready, tell = os.pipe()
+
+        def hold() -> None:
+            FileJournal(PosixFilesystem(), path).hold()
+            os.write(tell, b"!")
+            time.sleep(60)
+
+        pid = child(hold)
+        assert os.read(ready, 1) == b"!"
+        journal = FileJournal(PosixFilesystem(), path, patience=0.1)
+        began = time.monotonic()
+        with pytest.raises(SessionBusy) as caught:
+            put(journal, line("a"))
+        assert 0.1 <= time.monotonic() - began < 2
+        assert f"process {pid} " in caught.value.message
+        assert caught.value.hint
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        began = time.monotonic()
+        put(journal, line("a"))
+        assert time.monotonic() - began < 0.05
+        os.close(ready)
+        os.close(tell)
+
+    @pytest.mark.promise("P23")
+    def test_a_stopped_holder_is_not_robbed(self, path: str, child: Callable[[Callable[[], object]], int]) -> None:
+        """However long it sleeps, its lock is its own."""
+        ready, tell = os.pipe()
+
+        def hold() -> None:
+            FileJournal(PosixFilesystem(), path).hold()
+            os.write(tell, b"!")
+            time.sleep(60)
+
+        pid = child(hold)
+        assert os.read(ready, 1) == b"!"
+        os.kill(pid, signal.SIGSTOP)
+        with pytest.raises(SessionBusy):
+            put(FileJournal(PosixFilesystem(), path, patience=0.05), line("a"))
+        os.close(ready)
+        os.close(tell)
+
+    def test_a_system_that_cannot_name_the_holder_says_so(self) -> None:
+        """A sandbox without /proc is no reason for another error."""
+        inner = settled(MemoryFilesystem())
+        journal_on(inner).hold()
+        fs = FaultyFilesystem(inner, plan=[Fail(errno.ENOENT, on={"lock_holder"})])
+        with pytest.raises(SessionBusy, match="another process"):
+            put(journal_on(fs), line("a"))
+
+    def test_a_file_system_without_locks_is_a_typed_error(self) -> None:
+        """Appending without a lock would be worse."""
+        fs = FaultyFilesystem(settled(MemoryFilesystem()), plan=[Fail(errno.ENOLCK, on={"lock"})])
+        with pytest.raises(StorageFailure, match="lock"):
+            put(journal_on(fs), line("a"))
+
+    def test_the_patient_one_gets_the_lock_when_it_is_given_back(self) -> None:
+        """Waiting is not in vain."""
+        fs = settled(MemoryFilesystem())
+        holder, waiter = journal_on(fs), journal_on(fs, patience=10)
+        holder.hold()
+        timer = threading.Timer(0.02, holder.release)
+        timer.start()
+        put(waiter, line("a"))
+        timer.join()
+        assert ids(waiter.rows()) == ["a"]
+
+
+@pytest.mark.promise("P11")
+@pytest.mark.mission("X17")
+class TestReplacing:
+    """The file is rewritten as a whole, at once."""
+
+    CONTENT = (
+        START + b"\xef\xbb\xbf" + line("a") + b"\r\n\0\0\ngarbage\xff\n" + line("b", "a") + line("c", "b") + b"\n\n{to"
+    )
+
+    def test_unedited_lines_and_garbage_stay_byte_for_byte(self) -> None:
+        """Only the bytes of the edited line are other ones."""
+        fs = settled(MemoryFilesystem(), self.CONTENT)
+        journal = journal_on(fs)
+        new = line("b", "a", text="看" * 100)
+        journal.replace(lambda raw: new if raw == line("b", "a") else None)
+        assert content_of(fs) == self.CONTENT.replace(line("b", "a"), new)
+        assert fs.names("/s") == ["s.jsonl"]
+        assert [journal.read(found(journal, i)) for i in "abc"] == [line("a"), new, line("c", "b")]
+
+    def test_another_handle_follows_to_the_new_file(self) -> None:
+        """What it appends next lands there; nothing is lost in the old one."""
+        fs = settled(MemoryFilesystem(), self.CONTENT)
+        one, two = journal_on(fs), journal_on(fs)
+        put(two, line("d", "c"))
+        one.replace(lambda raw: line("a", None, edited=True) if raw == line("a") else None)
+        number = fs.lstat(PATH).st_ino
+        put(two, line("e", "d"))
+        put(one, line("f", "e"))
+        assert fs.lstat(PATH).st_ino == number
+        assert ids(one.rows()) == ids(two.rows()) == ["a", "b", "c", "d", "e", "f"]
+        assert contents(two)[0] == line("a", None, edited=True)
+
+    def test_the_original_is_kept_under_another_name(self) -> None:
+        """Byte for byte, in a folder that is made for it."""
+        fs = settled(MemoryFilesystem(), self.CONTENT)
+        journal_on(fs).replace(lambda raw: line("x") if raw == line("a") else None, keep="/o/deep/1.original")
+        assert get(fs, "/o/deep/1.original") == self.CONTENT
+        assert fs.lstat("/o/deep/1.original").st_nlink == 1
+        assert content_of(fs) == self.CONTENT.replace(line("a"), line("x"))
+
+    def test_an_original_is_never_overwritten(self) -> None:
+        """If the name is taken nothing happens at all."""
+        fs = settled(MemoryFilesystem(), self.CONTENT)
+        atomic.write_new(fs, "/s/taken", [b"older"])
+        journal = journal_on(fs)
+        with pytest.raises(StorageFailure):
+            journal.replace(lambda raw: b"x", keep="/s/taken")
+        assert get(fs, "/s/taken") == b"older"
+        assert content_of(fs) == self.CONTENT
+        assert fs.names("/s") == ["s.jsonl", "taken"]
+        journal.reopen()
+        put(journal, line("z"))
+
+    def test_a_writer_without_lock_in_between_stops_the_rewrite(self) -> None:
+        """Its line would be lost; nothing is changed, and the next try includes it."""
+        fs = settled(MemoryFilesystem(), self.CONTENT)
+        journal = journal_on(fs)
+        late = b"\n" + line("late") + b"\n"
+
+        def edit(raw: bytes) -> bytes | None:
+            if raw == line("a"):
+                add(fs, late)
+                return line("a", None, edited=True)
+            return None
+
+        with pytest.raises(LeafMoved):
+            journal.replace(edit)
+        assert content_of(fs) == self.CONTENT + late
+        assert fs.names("/s") == ["s.jsonl"]
+        journal.replace(lambda raw: line("z") if raw == line("a") else None)
+        assert ids(journal.rows()) == ["z", "b", "c", "late"]
+
+    def test_what_was_appended_before_is_durable_afterwards(self) -> None:
+        """The new file was synced as a whole: a mark from before needs no further sync."""
+        fs = FaultyFilesystem(settled(MemoryFilesystem()))
+        journal = journal_on(fs)
+        appended = journal.append([line("a")], unexpected)
+        journal.replace(lambda raw: None)
+        syncs = count(fs, "sync")
+        journal.commit(appended.mark)
+        assert count(fs, "sync") == syncs
+
+    def test_a_held_session_is_never_without_its_lock(self) -> None:
+        """Another process that tries at any moment of the rewrite does not get it, by the name or by the old file."""
+        at, struck = 0, True
+        while struck:
+            at += 1
+            inner = settled(MemoryFilesystem(), self.CONTENT)
+            robbed: list[bool] = []
+
+            def rob(inner: MemoryFilesystem = inner, robbed: list[bool] = robbed) -> None:
+                with opened(inner, PATH, os.O_RDWR) as fd:
+                    robbed.append(inner.lock(fd))
+
+            journal = journal_on(inner)
+            journal.hold()
+            fs = FaultyFilesystem(inner, plan=[Meddle(rob, at=at)])
+            journal._fs = fs
+            journal.replace(lambda raw: line("x") if raw == line("a") else None, keep="/s/kept")
+            rob()
+            struck = bool(fs.struck)
+            assert not any(robbed)
+        assert at > 10
+
+    def test_the_index_of_the_old_file_is_not_used_for_the_new_one(self) -> None:
+        """Every place behind the edited line has moved."""
+        lines = [line(f"id{n:06}", None, text="x" * 10) for n in range(100)]
+        fs = settled(MemoryFilesystem(), START + b"\n".join(lines) + b"\n")
+        journal = journal_on(fs, index_path=INDEX)
+        assert len(contents(journal)) == 100
+        journal.replace(lambda raw: line("id000003", None, text="y" * 500) if raw == lines[3] else None)
+        for each in (journal, journal_on(fs, index_path=INDEX), JournalReader(fs, PATH)):
+            assert [each.read(row) for row in each.rows()][4:] == lines[4:]
+
+
+class TestDrafts:
+    """Holding and renaming."""
+
+    def test_a_held_session_stays_held_across_appends_and_reopening(self) -> None:
+        """Only release and close give the lock back."""
+        fs = settled(MemoryFilesystem())
+        journal, other = journal_on(fs), journal_on(fs)
+        journal.hold()
+        put(journal, line("a"))
+        journal.reopen()
+        put(journal, line("b"))
+        with pytest.raises(SessionBusy):
+            other.hold()
+        journal.release()
+        other.hold()
+
+    def test_a_renamed_session_goes_on_under_its_new_name(self) -> None:
+        """Same file, same lock, new path in receipts and errors."""
+        fs = settled(MemoryFilesystem())
+        journal = journal_on(fs)
+        journal.hold()
+        journal.rename("/c/new.jsonl")
+        put(journal, line("a"))
+        assert journal.path == "/c/new.jsonl"
+        assert get(fs, "/c/new.jsonl") == START + line("a") + b"\n"
+        assert fs.names("/s") == []
+        with pytest.raises(SessionBusy):
+            FileJournal(fs, "/c/new.jsonl", patience=0).hold()
+
+    def test_a_name_that_is_taken_is_not_taken_away(self) -> None:
+        """Nothing is changed, and the journal stays usable."""
+        fs = settled(settled(MemoryFilesystem()), b"other", "/s/other.jsonl")
+        journal = journal_on(fs)
+        with pytest.raises(SessionExists):
+            journal.rename("/s/other.jsonl")
+        assert get(fs, "/s/other.jsonl") == b"other"
+        put(journal, line("a"))
+
+    def test_a_refused_name_is_a_typed_error(self) -> None:
+        """The session keeps the name that it has."""
+        fs = FaultyFilesystem(settled(MemoryFilesystem()), plan=[Fail(errno.EACCES, on={"rename"})])
+        journal = journal_on(fs)
+        with pytest.raises(PermissionRefused):
+            journal.rename("/c/new.jsonl")
+        assert journal.path == PATH
+        journal.reopen()
+        put(journal, line("a"))
+
+    def test_a_session_replaced_while_held_is_locked_anew(self) -> None:
+        """The lock goes with the name: the new file must not be written without it."""
+        fs = settled(MemoryFilesystem())
+        journal = journal_on(fs)
+        journal.hold()
+        settled(fs, START + line("x") + b"\n")
+        put(journal, line("a"))
+        with pytest.raises(SessionBusy):
+            put(journal_on(fs), line("b"))
+
+
+def once(limits: list[int], call: object) -> int | None:
+    """The next limit, as long as there is one."""
+    return limits.pop() if limits else None
+
+
+def test_a_short_write_that_goes_on_is_completed() -> None:
+    """A signal may cut a write in two; the line is whole all the same, and stands once."""
+    for cut in range(1, len(line("a")) + 1):
+        inner = settled(MemoryFilesystem())
+        cuts = [cut]
+        fs = FaultyFilesystem(inner, plan=[Always(partial(once, cuts), on={"write"})])
+        journal = journal_on(fs)
+        put(journal, line("a"))
+        assert content_of(inner) == START + line("a") + b"\n"
+
+
+@pytest.mark.promise("P3")
+def test_a_full_disk_leaves_no_fragment_at_any_length() -> None:
+    """Whatever part of the line still fitted is taken back, and after reopening there is room for all of it."""
+    for written in range(len(line("b", "a")) + 2):
+        inner = settled(MemoryFilesystem(), START + line("a"))
+        fs = FaultyFilesystem(inner, plan=[ShortWrite(written=written)])
+        journal = journal_on(fs)
+        with pytest.raises(StorageFull) as caught:
+            put(journal, line("b", "a"))
+        assert caught.value.hint
+        assert content_of(inner) == START + line("a")
+        fs.heal()
+        journal.reopen()
+        put(journal, line("b", "a"))
+        assert content_of(inner) == START + line("a") + b"\n" + line("b", "a") + b"\n"
+
+
+@pytest.mark.promise("P3")
+def test_a_fragment_is_left_alone_when_somebody_wrote_behind_it() -> None:
+    """Cutting it off would take the other line with it."""
+    inner = settled(MemoryFilesystem())
+    meddle = Meddle(lambda: add(inner, b"\nother\n"), on={"write"}, at=2)
+    fs = FaultyFilesystem(inner, plan=[meddle, ShortWrite(written=9)])
+    journal = journal_on(fs)
+    with pytest.raises(StorageFull):
+        put(journal, line("a"))
+    assert content_of(inner) == START + line("a")[:9] + b"\nother\n"
+
+
+def test_revising_with_an_error_of_the_storage_is_not_taken_for_one_of_the_journal() -> None:
+    """A full blob store, say: nothing was written here, so nothing is latched."""
+    fs = settled(MemoryFilesystem())
+    journal = journal_on(fs)
+    put(journal_on(fs), line("x"))
+
+    def revise(news: News) -> list[bytes]:
+        raise StorageFull(path="/elsewhere")
+
+    with pytest.raises(SessileError) as caught:
+        journal.append([line("a")], revise)
+    assert caught.value.path == "/elsewhere"
+    assert not journal.failed

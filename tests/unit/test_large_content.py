@@ -1,0 +1,237 @@
+"""Large texts and images in sessions: out of the file, and back."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from builders import user
+from sessile import Session, errors
+from sessions import begun, lines_of, records_of, say, store_at, told, write_file
+from sessions import header as header_of
+
+NOTICE = "\n\n[Session persistence truncated large content]"
+PNG = base64.b64encode(bytes(range(256)) * 4).decode()
+URL = f"data:image/png;base64,{PNG[:40]}"
+
+
+def image(data: str = PNG) -> dict[str, Any]:
+    return {"type": "image", "mimeType": "image/png", "data": data}
+
+
+def ref(data: bytes) -> str:
+    return f"blob:sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Session:
+    return begun(store_at(tmp_path))
+
+
+@pytest.mark.mission("X19")
+@pytest.mark.parametrize("text", ["x" * 500_001, "日" * 500_001, "😀" * 250_001, "a" + "😀" * 250_000], ids=len)
+def test_a_text_over_the_limit_is_cut_in_the_file_and_kept_in_full(session: Session, text: str) -> None:
+    """Counted in UTF-16 units, ended by the notice; the blob brings it back."""
+    entry_id = say(session, text)
+    stored = records_of(session.path)[1]
+    cut = stored["message"]["content"]
+    assert cut.endswith(NOTICE)
+    assert text.startswith(cut.removesuffix(NOTICE))
+    assert len(cut.encode("utf-16-le")) // 2 in (500_000, 499_999)
+    assert stored["sessile.full"] == {"/message/content": ref(text.encode())}
+    full = session.get_full_entry(entry_id)
+    assert full["message"] == user(text)
+    assert "sessile.full" not in full
+
+
+@pytest.mark.mission("X19")
+def test_a_text_at_the_limit_stays_whole(session: Session) -> None:
+    """Exactly 500,000 units are no reason to cut."""
+    say(session, "x" * 500_000)
+    assert records_of(session.path)[1]["message"]["content"] == "x" * 500_000
+
+
+@pytest.mark.mission("X19")
+def test_texts_are_cut_at_any_depth_and_working_members_are_removed(session: Session) -> None:
+    """Line counts are those of what is stored, and again those of the whole."""
+    long = "line\n" * 110_000
+    data = {"files": [{"content": long, "lineCount": 110_001}], "partialJson": "{", "deep": {"jsonlEvents": []}}
+    entry_id = session.append_custom_entry("x", data).id
+    stored = records_of(session.path)[1]["data"]
+    assert stored["files"][0]["lineCount"] == stored["files"][0]["content"].count("\n") + 1 < 110_001
+    assert (set(stored), stored["deep"]) == ({"files", "deep"}, {})
+    assert session.get_full_entry(entry_id)["data"]["files"][0] == {"content": long, "lineCount": 110_001}
+
+
+@pytest.mark.mission("X19")
+def test_a_session_shows_what_reopening_it_would_show(session: Session, tmp_path: Path) -> None:
+    """The cut text, in memory as on disk; the caller's own message is not touched."""
+    message = user("x" * 600_000)
+    session.append_message(message)
+    shown = told(session)
+    assert shown[0].endswith(NOTICE)
+    assert len(message["content"]) == 600_000
+    session.close()
+    with store_at(tmp_path).open(session.path, readonly=True) as again:
+        assert told(again) == shown
+
+
+@pytest.mark.mission("X19")
+def test_a_full_text_whose_blob_is_gone_stays_cut_and_is_reported(session: Session, tmp_path: Path) -> None:
+    """The rest of the entry is still there."""
+    entry_id = say(session, "x" * 600_000)
+    for blob in (tmp_path / "blobs").iterdir():
+        blob.unlink()
+    assert session.get_full_entry(entry_id)["message"]["content"].endswith(NOTICE)
+    assert [finding.code for finding in session.findings] == ["missing_blob"]
+
+
+@pytest.mark.mission("X19")
+def test_an_entry_that_is_too_large_even_then_is_refused(session: Session) -> None:
+    """One line is one write; nothing was written, and the next append works."""
+    with pytest.raises(errors.TooLarge):
+        session.append_custom_entry("x", ["y" * 499_999] * 20)
+    assert len(lines_of(session.path)) == 1
+    say(session, "on")
+
+
+@pytest.mark.mission("X20")
+def test_images_become_blobs_at_every_place_and_come_back_at_every_place(session: Session) -> None:
+    """In messages, custom messages, and where xcsh never resolves them: details, data, nested calls."""
+    session.append_message({"role": "user", "content": [image()]})
+    session.append_custom_message_entry("c", [image()], details={"content": [image()]})
+    nested = {"role": "toolResult", "content": [], "details": {"content": [image()], "image_url": URL}}
+    session.append_message(nested)
+    url = {"role": "user", "content": [{"type": "input_image", "image_url": URL}]}
+    session.append_message(url)
+    custom = session.append_custom_entry("x", {"content": [image()], "image_url": URL}).id
+    text = Path(session.path).read_text()
+    assert PNG not in text
+    assert "data:image/" not in text
+    assert ref(base64.b64decode(PNG)) in text
+    messages = session.context().messages
+    assert messages[0]["content"] == [image()]
+    assert (messages[1]["content"], messages[1]["details"]) == ([image()], {"content": [image()]})
+    assert messages[2] == nested
+    assert messages[3] == url
+    assert session.get_full_entry(custom)["data"] == {"content": [image()], "image_url": URL}
+    session.branch(session.get_entries()[0].id)
+    assert session.context().messages[0]["content"] == [image()]
+
+
+@pytest.mark.mission("X20")
+@pytest.mark.parametrize(("length", "stays"), [(1020, True), (1024, False)])
+def test_small_images_stay_in_the_line(session: Session, length: int, stays: bool) -> None:
+    """From 1024 characters on an image is a blob."""
+    data = PNG[:length]
+    session.append_message({"role": "user", "content": [image(data)]})
+    assert (records_of(session.path)[1]["message"]["content"][0]["data"] == data) == stays
+    assert session.context().messages[0]["content"][0]["data"] == data
+
+
+@pytest.mark.mission("X20")
+@pytest.mark.parametrize(
+    "spelling", [PNG[:100] + "\n" + PNG[100:], PNG.replace("+", "-").replace("/", "_"), PNG.rstrip("=")]
+)
+def test_another_spelling_of_base64_is_restored_as_it_was(session: Session, spelling: str) -> None:
+    """The model gets the image; the full entry gets the text that was appended."""
+    entry_id = session.append_message({"role": "user", "content": [image(spelling)]}).id
+    shown = session.context().messages[0]["content"][0]["data"]
+    plain = "".join(spelling.split()).replace("-", "+").replace("_", "/").rstrip("=")
+    assert shown.rstrip("=") == plain
+    assert session.get_full_entry(entry_id)["message"]["content"][0]["data"] == spelling
+
+
+@pytest.mark.mission("X20")
+@pytest.mark.parametrize("damage", ["missing", "damaged"])
+def test_a_blob_that_is_missing_or_damaged_is_reported_and_its_ref_stays(
+    session: Session, tmp_path: Path, damage: str
+) -> None:
+    """Damage is noticed by the hash, and storing the image again heals it."""
+    session.append_message({"role": "user", "content": [image()]})
+    session.close()
+    blob = tmp_path / "blobs" / hashlib.sha256(base64.b64decode(PNG)).hexdigest()
+    blob.unlink() if damage == "missing" else blob.write_bytes(b"other")
+    with store_at(tmp_path).open(session.path) as again:
+        assert again.context().messages[0]["content"][0]["data"] == ref(base64.b64decode(PNG))
+        finding = again.findings[-1]
+        assert (finding.code, blob.name in finding.detail) == ("missing_blob", True)
+        again.append_message({"role": "user", "content": [image()]})
+        assert again.context().messages[1]["content"] == [image()]
+    with store_at(tmp_path).open(session.path, readonly=True) as again:
+        assert again.context().messages[0]["content"] == [image()]
+
+
+@pytest.mark.mission("X20")
+@pytest.mark.parametrize(
+    "text", ["blob:sha256:../../etc/passwd", "blob:sha256:" + "g" * 64, "blob:sha256:" + "A" * 64, "blob:sha256:"]
+)
+def test_a_ref_that_is_not_64_hex_digits_is_plain_text(session: Session, text: str) -> None:
+    """No file is looked for, nothing is reported."""
+    session.append_message({"role": "user", "content": [image(text)]})
+    assert session.context().messages[0]["content"][0]["data"] == text
+    assert session.findings == []
+
+
+@pytest.mark.mission("X20")
+def test_a_literal_ref_in_a_text_is_only_text(session: Session, tmp_path: Path) -> None:
+    """Even if there is such a blob."""
+    secret = store_at(tmp_path).blobs.put(b"secret")
+    session.append_message(user(secret.ref))
+    session.append_message({"role": "user", "content": [{"type": "text", "text": secret.ref}]})
+    assert told(session) == [secret.ref, secret.ref]
+    assert session.get_full_entry(session.get_entries()[0].id)["message"]["content"] == secret.ref
+
+
+@pytest.mark.mission("X20")
+def test_a_file_of_xcsh_with_refs_is_resolved_from_its_own_root(tmp_path: Path) -> None:
+    """Written by another program, read in place."""
+    root = tmp_path / ".xcsh" / "agent"
+    data = base64.b64decode(PNG)
+    (root / "blobs").mkdir(parents=True)
+    (root / "blobs" / hashlib.sha256(data).hexdigest()).write_bytes(data)
+    message = {"role": "user", "content": [image(ref(data))]}
+    entry = {
+        "type": "message",
+        "id": "a",
+        "parentId": None,
+        "timestamp": "2026-02-16T10:20:30.000Z",
+        "message": message,
+    }
+    path = write_file(root / "sessions" / "-x" / "t_s1.jsonl", header_of(), entry)
+    with store_at(tmp_path / "ours").open(path, readonly=True) as session:
+        assert session.context().messages[0]["content"] == [image()]
+        assert session.findings == []
+
+
+@pytest.mark.mission("X20")
+def test_a_blob_is_durable_before_the_line_that_names_it(tmp_path: Path) -> None:
+    """Otherwise a crash could leave a line without its image."""
+    from sessile.storage.filesystem import PosixFilesystem
+    from sessile.testing.faults import FaultyFilesystem
+
+    path = begun(store_at(tmp_path)).path
+    filesystem = FaultyFilesystem(PosixFilesystem())
+    with store_at(tmp_path, fs=filesystem).open(path) as session:
+        filesystem.calls.clear()
+        session.append_message({"role": "user", "content": [image()]})
+        methods = [call.method for call in filesystem.calls]
+        last_write = len(methods) - 1 - methods[::-1].index("write")
+        assert (
+            methods.index("sync") < methods.index("rename") < methods.index("sync_directory", methods.index("rename"))
+        )
+        assert methods.index("sync_directory", methods.index("rename")) < last_write
+
+
+@pytest.mark.mission("X19")
+def test_lone_surrogates_in_a_cut_text_come_back(session: Session) -> None:
+    """JavaScript writes them, so they exist."""
+    text = "\ud83d" + "x" * 600_000
+    entry_id = say(session, text)
+    assert session.get_full_entry(entry_id)["message"]["content"] == text
+    assert json.loads(lines_of(session.path)[1])["message"]["content"].startswith("\ud83dx")

@@ -1,0 +1,354 @@
+"""Forks, branches as sessions of their own, and moves: nothing is cut off, nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from builders import entry, said, user
+from sessile import BlobStore, Session, Store, errors
+from sessile.storage.filesystem import PosixFilesystem
+from sessile.testing.faults import Fail, FaultyFilesystem
+from sessions import (
+    CWD,
+    FOLDER,
+    answer,
+    append_raw,
+    begun,
+    header,
+    lines_of,
+    other_store_at,
+    records_of,
+    say,
+    snapshot,
+    store_at,
+    told,
+    write_file,
+)
+
+pytestmark = pytest.mark.mission("X11")
+
+IMAGE = {"type": "image", "mimeType": "image/png", "data": "QUJD" * 400}
+
+
+def spill(session: Session) -> None:
+    """Artifacts as tools and sub-agents leave them."""
+    folder = Path(session.artifacts)
+    (folder / "deep").mkdir(parents=True)
+    (folder / "0.bash.log").write_bytes(b"output\n")
+    (folder / "deep" / "agent.jsonl").write_bytes(b'{"type":"session"}\n')
+
+
+def artifacts(folder: str) -> dict[str, bytes]:
+    base = Path(folder)
+    return {str(p.relative_to(base)): p.read_bytes() for p in base.rglob("*") if p.is_file()}
+
+
+def two_branches(store: Store) -> tuple[Session, list[str]]:
+    session = begun(store)
+    ids = [say(session, "one"), answer(session, "two")]
+    session.branch(ids[0])
+    ids.append(say(session, "three"))
+    session.set_session_name("named")
+    return session, ids
+
+
+@pytest.mark.mission("X14")
+def test_a_fork_holds_all_branches_byte_for_byte_under_a_new_id(tmp_path: Path) -> None:
+    """Its header names the source; the source is only read."""
+    session, _ = two_branches(store_at(tmp_path))
+    before = Path(session.path).read_bytes()
+    with session.fork() as fork:
+        head = records_of(fork.path)[0]
+        assert lines_of(fork.path)[1:] == lines_of(session.path)[1:]
+        assert (head["version"], head["cwd"], head["parentSession"]) == (3, CWD, session.path)
+        assert (head["title"], head["titleSource"]) == ("named", "user")
+        assert fork.id == head["id"] != session.id
+        assert os.path.dirname(fork.path) == os.path.dirname(session.path)
+        assert (fork.leaf_id, told(fork)) == (session.leaf_id, ["one", "three"])
+        say(fork, "only in the fork")
+    assert Path(session.path).read_bytes() == before
+    session.close()
+
+
+def test_a_fork_is_published_even_if_its_source_is_a_draft(tmp_path: Path) -> None:
+    """Who forks wants to keep it."""
+    store = store_at(tmp_path)
+    with store.create(CWD) as draft:
+        say(draft, "question")
+        with draft.fork() as fork:
+            assert told(fork) == ["question"]
+            assert [info.id for info in store.list(CWD)] == [fork.id]
+
+
+@pytest.mark.mission("X24")
+def test_a_fork_has_copies_of_the_artifacts(tmp_path: Path) -> None:
+    """Changing one does not change the other; links are not followed."""
+    with begun(store_at(tmp_path)) as session:
+        say(session, "one")
+        spill(session)
+        os.symlink("/etc/passwd", f"{session.artifacts}/link")
+        with session.fork() as fork:
+            assert artifacts(fork.artifacts) == {"0.bash.log": b"output\n", "deep/agent.jsonl": b'{"type":"session"}\n'}
+            Path(fork.artifacts, "0.bash.log").write_bytes(b"changed")
+            assert Path(session.artifacts, "0.bash.log").read_bytes() == b"output\n"
+
+
+def test_unknown_members_of_the_header_pass_into_a_fork(tmp_path: Path) -> None:
+    """But not the list of files that the source was in before: that is its own story."""
+    source = header(additionalDirectories=["/data"], previousSessionFiles=["/old.jsonl"], future={"a": 1})
+    path = write_file(tmp_path / "s.jsonl", source, said("a", None))
+    with store_at(tmp_path / "root").fork_from(path, CWD) as fork:
+        head = records_of(fork.path)[0]
+        assert (head["additionalDirectories"], head["future"]) == (["/data"], {"a": 1})
+        assert "previousSessionFiles" not in head
+
+
+def test_forking_from_another_root_brings_blobs_and_artifacts_along(tmp_path: Path) -> None:
+    """Into another project; the source stays as it was, in content and time."""
+    theirs = store_at(tmp_path / "theirs")
+    with begun(theirs) as source:
+        say(source, "one")
+        source.append_message({"role": "user", "content": [IMAGE]})
+        long = source.append_custom_entry("x", {"text": "ü" * 600_000}).id
+        spill(source)
+    before = snapshot(tmp_path / "theirs")
+    ours = other_store_at(tmp_path / "ours")
+    with ours.fork_from(source.path, "/our/project") as fork:
+        assert snapshot(tmp_path / "theirs") == before
+        assert (fork.cwd, fork.header["parentSession"]) == ("/our/project", source.path)
+        assert os.path.dirname(fork.path) == f"{tmp_path}/ours/sessions/--our-project--"
+        assert artifacts(fork.artifacts) == artifacts(source.artifacts)
+        assert lines_of(fork.path)[1:] == lines_of(source.path)[1:]
+    for blob in (tmp_path / "theirs" / "blobs").iterdir():
+        blob.unlink()
+    with ours.open(fork.path, readonly=True) as fork:
+        assert fork.context().messages[1]["content"][0] == IMAGE
+        assert fork.get_full_entry(long)["data"]["text"] == "ü" * 600_000
+        assert fork.findings == []
+
+
+def test_a_session_of_another_root_is_read_with_the_blobs_of_that_root(tmp_path: Path) -> None:
+    """Opened in place; and what is appended there is stored there, where its owner looks."""
+    theirs = store_at(tmp_path / "theirs")
+    with begun(theirs) as source:
+        source.append_message({"role": "user", "content": [IMAGE]})
+    with store_at(tmp_path / "ours").open(source.path) as session:
+        assert session.context().messages[0]["content"][0] == IMAGE
+        other = {**IMAGE, "data": "REVG" * 400}
+        session.append_message({"role": "user", "content": [other]})
+    assert len(list((tmp_path / "theirs" / "blobs").iterdir())) == 2
+    with theirs.open(source.path, readonly=True) as session:
+        assert session.context().messages[1]["content"][0] == other
+
+
+def test_forking_from_what_is_no_session_makes_none(tmp_path: Path) -> None:
+    """xcsh makes an empty session of a missing source; nobody wants that."""
+    store = store_at(tmp_path / "root")
+    with pytest.raises(errors.SessionNotFound):
+        store.fork_from(tmp_path / "missing.jsonl", CWD)
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text("no\n")
+    with pytest.raises(errors.NotASession):
+        store.fork_from(bad, CWD)
+    assert store.list_all() == []
+
+
+@pytest.mark.mission("X5")
+def test_forking_an_old_version_gives_a_new_one_and_leaves_the_source(tmp_path: Path) -> None:
+    """The copy is migrated, the file is not."""
+    old = header()
+    del old["version"]
+    path = write_file(tmp_path / "s.jsonl", old, {"type": "message", "message": user("one")})
+    before = snapshot(tmp_path)
+    with store_at(tmp_path / "root").fork_from(path, CWD) as fork:
+        assert records_of(fork.path)[0]["version"] == 3
+        assert told(fork) == ["one"]
+    assert {name: state for name, state in snapshot(tmp_path).items() if name == path} == {path: before[path]}
+
+
+# -- branches
+
+
+def test_a_branched_session_holds_the_path_and_nothing_else(tmp_path: Path) -> None:
+    """In a file of its own that is there at once."""
+    store = store_at(tmp_path)
+    session, (one, two, three) = two_branches(store)
+    with session.create_branched_session(two) as branched:
+        assert [e.id for e in branched.get_entries()] == [one, two]
+        assert lines_of(branched.path)[1:] == lines_of(session.path)[1:3]
+        head = records_of(branched.path)[0]
+        assert (head["parentSession"], head["cwd"], head["title"]) == (session.path, CWD, "named")
+        assert branched.leaf_id == two
+    assert session.leaf_id != two
+    assert three in [e.id for e in session.get_entries()]
+    with pytest.raises(errors.EntryNotFound):
+        session.create_branched_session("nobody")
+    session.close()
+
+
+def test_labels_on_the_path_do_not_cut_the_history(tmp_path: Path) -> None:
+    """A known bug of the family: what came before a label was lost."""
+    with begun(store_at(tmp_path)) as session:
+        one = say(session, "one")
+        session.append_label_change(one, "start")
+        two = say(session, "two")
+        session.append_label_change(two, "gone")
+        session.append_label_change(two, None)
+        three = say(session, "three")
+        session.branch(one)
+        aside = say(session, "aside")
+        session.append_label_change(aside, "off the path")
+        with session.create_branched_session(three) as branched:
+            assert told(branched) == ["one", "two", "three"]
+            assert [e.type for e in branched.get_entries()] == ["message"] * 3 + ["label"]
+            assert (branched.get_label(one), branched.get_label(two)) == ("start", None)
+            *_, last, label = branched.get_entries()
+            assert (last.id, label["targetId"], label["parentId"]) == (three, one, three)
+
+
+def test_a_compaction_that_keeps_from_a_label_keeps_from_the_next_entry(tmp_path: Path) -> None:
+    """The label is left out; the kept range must not be."""
+    with begun(store_at(tmp_path)) as session:
+        one = say(session, "one")
+        label = session.append_label_change(one, "x").id
+        two = say(session, "two")
+        compaction = session.append_compaction("sum", label, 5).id
+        assert told(session) == ["sum", "two"]
+        with session.create_branched_session(compaction) as branched:
+            assert told(branched) == ["sum", "two"]
+            entry = branched.get_entry(compaction)
+            assert entry is not None
+            assert entry["firstKeptEntryId"] == two
+
+
+def test_a_compaction_of_pi_that_keeps_from_a_leaf_marker_keeps_from_the_next_entry(tmp_path: Path) -> None:
+    """pi takes our marker for a custom entry, and may cut there."""
+    with begun(store_at(tmp_path)) as session:
+        one = say(session, "one")
+        say(session, "aside")
+        session.branch(one, durable=True)
+        marker = records_of(session.path)[-1]["id"]
+        cut = entry("compaction", "cut", "two", summary="sum", firstKeptEntryId=marker, tokensBefore=5)
+        append_raw(session.path, said("two", marker), cut)
+    with other_store_at(tmp_path).open(session.path) as session:
+        assert told(session) == ["sum", "two"]
+        with session.create_branched_session("cut") as branched:
+            assert told(branched) == ["sum", "two"]
+            assert [e.parent_id for e in branched.get_entries()] == [None, one, "two"]
+
+
+def test_unknown_members_survive_chaining_anew(tmp_path: Path) -> None:
+    """An entry that hung from a label is written again, with all that it held."""
+    odd = {**said("b", "l"), "future": {"x": [1, None]}}
+    path = write_file(
+        tmp_path / "s.jsonl", header(), said("a", None), entry("label", "l", "a", targetId="a", label="x"), odd
+    )
+    with (
+        store_at(tmp_path / "root").open(path, readonly=True) as session,
+        session.create_branched_session("b") as branched,
+    ):
+        assert records_of(branched.path)[2] == {**odd, "parentId": "a"}
+
+
+# -- moves
+
+
+@pytest.mark.mission("X24")
+def test_moving_takes_file_artifacts_and_breadcrumb_along(tmp_path: Path) -> None:
+    """The session goes on under its new path; other lines keep their bytes."""
+    store = store_at(tmp_path, terminal="pts-3")
+    with begun(store) as session:
+        leaf = say(session, "one")
+        spill(session)
+        old, kept = session.path, artifacts(session.artifacts)
+        before = lines_of(old)[1:]
+        session.move_to("/other/place")
+        assert session.path == f"{tmp_path}/sessions/--other-place--/{os.path.basename(old)}"
+        assert (os.path.exists(old), os.path.exists(old.removesuffix(".jsonl"))) == (False, False)
+        assert artifacts(session.artifacts) == kept
+        head = records_of(session.path)[0]
+        assert (head["cwd"], head["previousSessionFiles"], session.cwd) == ("/other/place", [old], "/other/place")
+        assert lines_of(session.path)[1:] == before
+        assert session.append_message(user("two")).parent_id == leaf
+        crumb = (tmp_path / "terminal-sessions" / "pts-3").read_text()
+        assert crumb == f"/other/place\n{session.path}\n"
+    assert [info.path for info in store.list("/other/place")] == [session.path]
+    assert store.list(CWD) == []
+    with store.continue_recent("/other/place") as again:
+        assert told(again) == ["one", "two"]
+
+
+def test_moving_to_the_same_place_changes_nothing(tmp_path: Path) -> None:
+    """Not even the time of the file."""
+    with begun(store_at(tmp_path)) as session:
+        before = snapshot(tmp_path)
+        session.move_to(CWD)
+        assert snapshot(tmp_path) == before
+
+
+def test_a_draft_moves_as_a_draft(tmp_path: Path) -> None:
+    """And is published where it went."""
+    store = store_at(tmp_path)
+    with store.create(CWD) as session:
+        say(session, "question")
+        session.move_to("/other")
+        assert store.list_all() == []
+        answer(session, "answer")
+        assert os.path.dirname(session.path).endswith("--other--")
+        assert "previousSessionFiles" not in session.header
+    assert list((tmp_path / "sessions" / FOLDER).iterdir()) == []
+
+
+@pytest.mark.parametrize("taken", ["file", "artifact"])
+def test_a_move_to_a_place_that_is_taken_changes_nothing(tmp_path: Path, taken: str) -> None:
+    """It can be tried again when the place is free."""
+    with begun(store_at(tmp_path)) as session:
+        say(session, "one")
+        spill(session)
+        target = tmp_path / "sessions" / "--other--" / os.path.basename(session.path)
+        target = target if taken == "file" else target.with_suffix("") / "0.bash.log"
+        target.parent.mkdir(parents=True)
+        target.write_text("taken")
+        before = snapshot(tmp_path)
+        with pytest.raises(errors.SessionExists):
+            session.move_to("/other")
+        assert snapshot(tmp_path) == before
+        assert (session.cwd, session.header["cwd"]) == (CWD, CWD)
+        target.unlink()
+        session.move_to("/other")
+        assert (session.cwd, len(artifacts(session.artifacts))) == ("/other", 2)
+
+
+def test_a_move_whose_artifacts_cannot_follow_does_not_happen(tmp_path: Path) -> None:
+    """File and artifacts are always together."""
+    with begun(store_at(tmp_path)) as session:
+        say(session, "one")
+        spill(session)
+    filesystem = FaultyFilesystem(PosixFilesystem(), plan=[Fail(5, at=2, on={"link"})])
+    with store_at(tmp_path, fs=filesystem).open(session.path) as again:
+        with pytest.raises(errors.StorageFailure):
+            again.move_to("/other")
+        assert (again.path, again.cwd) == (session.path, CWD)
+        assert len(artifacts(again.artifacts)) == 2
+        again.move_to("/other")
+        assert (again.cwd, len(artifacts(again.artifacts))) == ("/other", 2)
+
+
+def test_a_file_outside_the_store_stays_where_it_is_when_moved(tmp_path: Path) -> None:
+    """Only its header says the new project."""
+    path = write_file(tmp_path / "here" / "s.jsonl", header(), said("a", None))
+    with store_at(tmp_path / "root").open(path) as session:
+        session.move_to("/other")
+        assert (session.path, session.cwd) == (path, "/other")
+    assert records_of(path)[0] == header(cwd="/other")
+
+
+def test_blobs_are_named_by_the_root_of_a_session_file(tmp_path: Path) -> None:
+    """A file that lies in no root is served by ours."""
+    ours = BlobStore(f"{tmp_path}/blobs")
+    assert ours.of_session(f"{tmp_path}/sessions/--x--/a.jsonl") is ours
+    assert ours.of_session("/anywhere/a.jsonl") is ours
+    assert ours.of_session("/home/u/.xcsh/agent/sessions/-x/a.jsonl").folder == "/home/u/.xcsh/agent/blobs"
