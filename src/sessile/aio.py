@@ -29,9 +29,8 @@ class _Worker:
 
     async def run(self, call: Callable[[], R]) -> R:
         async with self._turn:
-            with anyio.CancelScope(shield=True):
-                result = await to_thread.run_sync(call)
-            return result
+            # A thread cannot be stopped, so anyio waits for it even when cancelled.
+            return await to_thread.run_sync(call)
 
 
 def _of_session(

@@ -7,13 +7,15 @@ then does as the caller wished: branch, follow, or fail.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
+import msgspec
+
 from sessile.core import large
-from sessile.core.codec import encode
+from sessile.core.codec import encode, encode_plain
 from sessile.core.entries import Payload, with_base
 from sessile.core.kinds import CHAIN
+from sessile.core.plain import Plain, plain
 from sessile.errors import LeafMoved, TooLarge
 from sessile.storage.base import News, Row
 
@@ -23,8 +25,7 @@ MAX_LINE = 8 * 1024 * 1024  # one line is one write; larger strings have gone to
 OnLeafMoved = Literal["branch", "follow", "fail"]
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
+class Receipt(msgspec.Struct, frozen=True):
     """Proof that an entry is durable, and where.
 
     `diverged` says that another writer has appended below the same parent; `repeated` that the entry was there already,
@@ -58,7 +59,8 @@ class Batch:
         diverged: bool = False,
         markers: Collection[str] = (),
     ) -> None:
-        self.payloads = payloads if key is None else [{**payload, KEY: key} for payload in payloads]
+        given = payloads if key is None else [{**payload, KEY: key} for payload in payloads]
+        self._copies = [plain(payload) for payload in given]
         self.ids = ids
         self.diverged = diverged
         self.others = False
@@ -72,19 +74,25 @@ class Batch:
     def _hang_from(self, parent: str | None) -> None:
         self.parent = parent
         parents = (parent, *self.ids)
-        self.lines = [self._encode(p, i, q) for p, i, q in zip(self.payloads, self.ids, parents, strict=False)]
+        self.entries = [
+            with_base(copy.value, entry_id, parent_id, self._timestamp)
+            for copy, entry_id, parent_id in zip(self._copies, self.ids, parents, strict=False)
+        ]
+        self.lines = [self._encode(*pair) for pair in zip(self.entries, self._copies, strict=True)]
 
-    def _encode(self, payload: Payload, entry_id: str, parent_id: str | None) -> bytes:
-        entry = with_base(payload, entry_id, parent_id, self._timestamp)
-        line = encode(entry)
-        if large.may_be_large(line):
-            line = encode(large.shrink(entry, self._put))
-            if len(line) > MAX_LINE:
-                raise TooLarge(
-                    f"an entry of {len(line)} bytes is over the limit of {MAX_LINE}",
-                    hint="store large data as an artifact, and append where it lies",
-                )
+    def _encode(self, entry: Payload, copy: Plain) -> bytes:
+        line = encode(large.shrink(entry, self._put)) if copy.large else encode_plain(entry)
+        if len(line) > MAX_LINE:
+            raise TooLarge(
+                f"an entry of {len(line)} bytes is over the limit of {MAX_LINE}",
+                hint="store large data as an artifact, and append where it lies",
+            )
         return line
+
+    def body(self, number: int) -> Payload | None:
+        """An entry as reading its line gives it; `None` if only reading it can tell."""
+        copy = self._copies[number]
+        return self.entries[number] if copy.exact and not copy.large else None
 
     def revise(self, news: News) -> Sequence[bytes]:
         """Others have appended: find out whether below our parent, and do as the caller wished."""

@@ -164,14 +164,13 @@ class Session(AppendVerbs):
         """Bring what is known in memory up to what was just written."""
         if batch.parent != self._leaf:
             self._live = None
-        for line, payload in zip(batch.lines, batch.payloads, strict=True):
-            kind = kind_of(payload["type"])
-            if payload["type"] == "label":
-                self._apply_label(payload)
-            if kind.flags & BOUNDARY:
+        for number, entry in enumerate(batch.entries):
+            if entry["type"] == "label":
+                self._apply_label(entry)
+            if kind_of(entry["type"]).flags & BOUNDARY:
                 self._live = None
             elif self._live is not None:
-                body = self._resolved(line)
+                body = batch.body(number) or self._resolved(batch.lines[number])
                 self._live.add(body)
                 self._state = fold(self._state, body)
         if batch.others:

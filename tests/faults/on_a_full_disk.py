@@ -82,8 +82,7 @@ def main(folder: str, step: int) -> int:
         session = store.open(session.path)
         if os.path.getsize(session.path) > MOST:
             session.close()
-            store.delete(session.id)
-            shutil.rmtree(f"{folder}/store/trash")
+            shutil.rmtree(f"{folder}/store")
             session = begin(store)
     return len(residues)
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from sessile.core.codec import MAX_DEPTH, decode, encode
+from sessile.core.codec import decode, encode
+from sessile.core.plain import MAX_DEPTH
 from sessile.errors import InvalidEntry, TooLarge
 
 
@@ -71,10 +72,10 @@ def test_what_json_does_not_have_is_refused_by_its_own_error(value: object, extr
 
 
 def test_values_that_contain_themselves_are_refused() -> None:
-    """A loop is an invalid entry, not a crash."""
+    """A loop is a value without end, not a crash."""
     loop: dict[str, Any] = {}
     loop["a"] = loop
-    with pytest.raises(InvalidEntry):
+    with pytest.raises(TooLarge):
         encode(loop)
 
 

@@ -76,7 +76,7 @@ def test_entry_ids_are_eight_letters_and_digits_that_use_the_whole_alphabet() ->
 @pytest.mark.mission("X5")
 def test_derived_ids_depend_on_nothing_but_their_parts() -> None:
     """The same parts give the same id in every process; other parts or another order give another one."""
-    assert derived_entry_id("s", 1) == derived_entry_id("s", 1) == "AZJE7SIc"
+    assert derived_entry_id("s", 1) == derived_entry_id("s", 1) == "pdu3Tx5M"
     assert (
         len({derived_entry_id("s", 1), derived_entry_id("s", 2), derived_entry_id("s1"), derived_entry_id(1, "s")}) == 4
     )

@@ -20,7 +20,8 @@ NOTICE = "\n\n[Session persistence truncated large content]"
 MIN_IMAGE = 1024  # base64 characters; a smaller image is cheaper in the line than as a file
 FULL = "sessile.full"
 
-_DROPPED = ("partialJson", "jsonlEvents")
+URL = "image_url"
+DROPPED = ("partialJson", "jsonlEvents")
 _SIGNATURES = ("thinkingSignature", "thoughtSignature", "textSignature")
 _URL_SAFE = str.maketrans("-_", "+/")
 _REF = re.compile(r"blob:sha256:([0-9a-f]{64})")
@@ -39,15 +40,6 @@ def parse_blob_ref(text: object) -> str | None:
     """The hash that a blob reference names; anything but 64 hex digits is plain text."""
     match = _REF.fullmatch(text) if isinstance(text, str) else None
     return match.group(1) if match else None
-
-
-def may_be_large(line: bytes) -> bool:
-    """Whether an encoded entry can hold anything that `shrink` would change. May err towards yes."""
-    if len(line) > MAX_STRING:
-        return True
-    if len(line) > MIN_IMAGE and b'"image"' in line:
-        return True
-    return b'"image_url"' in line or b'"partialJson"' in line or b'"jsonlEvents"' in line
 
 
 def shrink(entry: dict[str, Any], put: Put) -> dict[str, Any]:
@@ -77,7 +69,7 @@ def _shrink(value: Any, key: str, at: str, put: Put, full: dict[str, str]) -> An
 
 def _shrink_object(value: dict[str, Any], at: str, put: Put, full: dict[str, str]) -> dict[str, Any]:
     changed = {
-        key: _shrink(item, key, f"{at}/{_escape(key)}", put, full) for key, item in value.items() if key not in _DROPPED
+        key: _shrink(item, key, f"{at}/{_escape(key)}", put, full) for key, item in value.items() if key not in DROPPED
     }
     if len(changed) == len(value) and all(changed[key] is value[key] for key in changed):
         return value
@@ -92,7 +84,7 @@ def _count_lines(value: dict[str, Any]) -> None:
 
 
 def _shrink_string(text: str, key: str, at: str, put: Put, full: dict[str, str]) -> str:
-    if key == "image_url" and text.startswith("data:image/") and ";base64," in text:
+    if key == URL and text.startswith("data:image/") and ";base64," in text:
         return _put_text(text, put)
     if len(text) * 2 <= MAX_STRING or utf16_length(text) <= MAX_STRING:
         return text
@@ -140,7 +132,7 @@ def may_hold_refs(line: bytes) -> bool:
 def resolve(value: Any, get: Get, missing: Callable[[str], None], key: str = "") -> Any:
     """The value with images put back wherever `shrink` took them out; a missing blob is reported, its ref stays."""
     if isinstance(value, str):
-        return _resolve_url(value, get, missing) if key == "image_url" else value
+        return _resolve_url(value, get, missing) if key == URL else value
     if isinstance(value, dict):
         return {name: resolve(item, get, missing, name) for name, item in value.items()}
     if isinstance(value, list):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 _SPACES = re.compile(r" {2,}")
@@ -40,8 +41,12 @@ def without_surrogates(text: str) -> str:
 
 def iso_timestamp(milliseconds: int) -> str:
     """An instant as `Date.toISOString` writes it."""
-    moment = datetime.fromtimestamp(milliseconds // 1000, UTC)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{milliseconds % 1000:03d}Z"
+    return f"{_second(milliseconds // 1000)}.{milliseconds % 1000:03d}Z"
+
+
+@lru_cache(maxsize=8)  # entries come in bursts, and writing a date is slow
+def _second(seconds: int) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}"
 
 
 def parse_timestamp(value: object) -> int | None:

@@ -135,7 +135,9 @@ class FileJournal(JournalReader):
             # A forked child shares its parent's lock: it needs a descriptor of its own.
             self._commits = GroupCommit(self._sync)
             self._held = False
+            seen = self._seen
             self._open_again()
+            self._seen = seen  # what the parent appended meanwhile is news
 
     def _lock_file(self) -> None:
         """Take the lock of the file that has our name now."""

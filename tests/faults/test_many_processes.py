@@ -1,0 +1,339 @@
+"""Rig R6: many processes and threads on one session, some of which ignore every rule."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from itertools import count
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from faults.ledger import CWD, message
+from faults.processes import Child, Tell, fast_folder, killed_after
+from sessile import Entry, Receipt, Session, Store
+from sessile.errors import LeafMoved
+
+PROCESSES = 8
+
+
+def begun(root: str | Path) -> Session:
+    """A new session with one entry, for others to append to."""
+    session = Store(root, durability="process").create(CWD, publish=True)
+    session.append_message(message("root"))
+    return session
+
+
+def text_of(entry: Entry) -> str:
+    return str(entry["message"]["content"])
+
+
+def write_many(root: str, session_id: str, writer: int, number: int, policy: str, tell: Tell) -> None:
+    """Append some entries as one of many writers, and tell about each receipt."""
+    session = Store(root, durability="process").open(session_id)
+    for n in range(number):
+        payload = {"type": "message", "message": message(f"{writer} {n}")}
+        receipt = session.append_many([payload], on_leaf_moved=policy)[0]  # type: ignore[arg-type]
+        tell([receipt.id, receipt.parent_id, receipt.diverged])
+    session.close()
+
+
+def check_writers(number: int, policy: str = "branch") -> None:
+    """Let many processes append; raises if anything was lost, glued, doubled, or out of order."""
+    with fast_folder() as root:
+        session = begun(root)
+        children = [Child(partial(write_many, root, session.id, writer, number, policy)) for writer in range(PROCESSES)]
+        receipts = [child.finish() for child in children]
+        fresh = Store(root).open(session.id, readonly=True)
+        entries = fresh.get_entries()
+        ids = [entry.id for entry in entries]
+        assert not fresh.findings
+        assert len(ids) == len(set(ids)) == PROCESSES * number + 1
+        parents: dict[str, str | None] = {}
+        for entry in entries:
+            assert entry.parent_id is None or entry.parent_id in parents, "a parent that is not there, or comes later"
+            parents[entry.id] = entry.parent_id
+        texts = [text_of(entry) for entry in entries]
+        for writer in range(PROCESSES):
+            mine = [text for text in texts if text.startswith(f"{writer} ")]
+            assert mine == [f"{writer} {n}" for n in range(number)]
+            assert [entry_id for entry_id, _, _ in receipts[writer]] == [
+                entry.id for entry in entries if text_of(entry).startswith(f"{writer} ")
+            ]
+            assert all(parents[entry_id] == parent for entry_id, parent, _ in receipts[writer])
+        check_divergence(fresh, receipts, policy)
+        fresh.close()
+
+
+def check_divergence(session: Session, receipts: list[list[Any]], policy: str) -> None:
+    """Every second child of an entry was told to its writer, and all ends are listed."""
+    heads = {entry.id for entry in session.get_heads()}
+    diverged = {entry_id for mine in receipts for entry_id, _, told in mine if told}
+    if policy == "follow":
+        assert len(heads) == 1, "following makes one chain"
+        assert not diverged
+        return
+    seen: set[str | None] = set()
+    second = set()
+    for entry in session.get_entries():
+        if entry.parent_id in seen:
+            second.add(entry.id)
+        seen.add(entry.parent_id)
+    assert diverged == second
+    assert heads == {entry.id for entry in session.get_entries()} - seen
+
+
+@pytest.mark.promise("P4")
+@pytest.mark.parametrize("policy", ["branch", "follow"])
+def test_many_processes_lose_glue_and_double_nothing(policy: str) -> None:
+    """Eight processes append at once: all entries are there once, in each writer's order, with parents that exist."""
+    check_writers(200, policy)
+
+
+@pytest.mark.promise("P4")
+@pytest.mark.long
+@pytest.mark.parametrize("policy", ["branch", "follow"])
+@pytest.mark.parametrize("run", range(3))
+def test_many_processes_with_thousands_of_entries(run: int, policy: str) -> None:
+    """The long form: forty thousand entries."""
+    check_writers(5_000, policy)
+
+
+@pytest.mark.promise("P21")
+def test_divergence_is_told_and_both_heads_are_listed(tmp_path: Path) -> None:
+    """Two writers at one leaf: the second receipt says so, and both ends can be found."""
+    first = begun(tmp_path)
+    second = Store(tmp_path).open(first.id)
+    one = first.append_message(message("one"))
+    two = second.append_message(message("two"))
+    assert (one.diverged, two.diverged) == (False, True)
+    assert one.parent_id == two.parent_id
+    for session in (first, second, Store(tmp_path).open(first.id, readonly=True)):
+        assert {entry.id for entry in session.get_heads()} == {one.id, two.id}
+
+
+@pytest.mark.promise("P21")
+@pytest.mark.parametrize("look", ["get_entries", "context", "get_heads", "get_tree"])
+def test_divergence_is_told_also_to_those_who_have_looked(tmp_path: Path, look: str) -> None:
+    """Reading the other writer's entries does not move our leaf, so the next append still diverges and says so."""
+    first = begun(tmp_path)
+    second = Store(tmp_path).open(first.id)
+    first.append_message(message("one"))
+    getattr(second, look)()
+    assert second.append_message(message("two")).diverged
+
+
+@pytest.mark.promise("P21")
+def test_fail_raises_leaf_moved_and_writes_nothing(tmp_path: Path) -> None:
+    """With `on_leaf_moved="fail"` nothing is written when another was faster, and the session goes on working."""
+    first = begun(tmp_path)
+    second = Store(tmp_path).open(first.id)
+    third = Store(tmp_path).open(first.id)
+    first.append_message(message("one"))
+    before = Path(first.path).read_bytes()
+    payload = {"type": "message", "message": message("two")}
+    third.get_entries()
+    for late in (second, third):
+        with pytest.raises(LeafMoved):
+            late.append_many([payload], on_leaf_moved="fail")
+        with pytest.raises(LeafMoved):
+            late.append_many([payload], on_leaf_moved="fail")
+        assert Path(first.path).read_bytes() == before
+    assert second.append_many([payload], on_leaf_moved="follow")[0].parent_id == first.leaf_id
+
+
+def race_at_the_leaf(root: str, session_id: str, tell: Tell) -> None:
+    session = Store(root, durability="process").open(session_id)
+    receipt = session.append_message(message(str(os.getpid())))
+    tell([receipt.id, receipt.diverged])
+
+
+def check_races(runs: int) -> int:
+    """Two processes append below one leaf at once; says how often both came from it."""
+    races = 0
+    with fast_folder() as root:
+        for _ in range(runs):
+            session = begun(root)
+            pair = [Child(partial(race_at_the_leaf, root, session.id)) for _ in range(2)]
+            told = [child.finish()[0] for child in pair]
+            fresh = Store(root).open(session.id, readonly=True)
+            heads = {entry.id for entry in fresh.get_heads()}
+            diverged = [entry_id for entry_id, diverged in told if diverged]
+            reachable = {entry.id for head in heads for entry in fresh.get_branch(head)}
+            assert reachable == {entry.id for entry in fresh.get_entries()}
+            assert len(heads) == 1 + len(diverged)
+            assert set(diverged) <= heads
+            races += len(diverged)
+            fresh.close()
+    return races
+
+
+@pytest.mark.promise("P21")
+def test_races_at_one_leaf_leave_everything_reachable() -> None:
+    """However two processes race, there are as many heads as were told, and every entry hangs from one of them."""
+    check_races(40)
+
+
+@pytest.mark.promise("P21")
+@pytest.mark.long
+def test_a_thousand_races_at_one_leaf_leave_everything_reachable() -> None:
+    """The long form of the race."""
+    assert check_races(1_000) > 0
+
+
+@pytest.mark.promise("P4")
+@pytest.mark.parametrize("number", [100])
+def test_threads_share_one_session(tmp_path: Path, number: int) -> None:
+    """Eight threads on one Session object: one chain, nothing lost, every receipt true."""
+    session = begun(tmp_path)
+    receipts: list[list[Receipt]] = [[] for _ in range(PROCESSES)]
+    failures: list[BaseException] = []
+
+    def write(mine: list[Receipt]) -> None:
+        try:
+            for n in range(number):
+                mine.append(session.append_message(message(str(n))))
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=write, args=(mine,)) for mine in receipts]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    fresh = Store(tmp_path).open(session.id, readonly=True)
+    ids = {entry.id for entry in fresh.get_entries()}
+    assert {receipt.id for mine in receipts for receipt in mine} < ids
+    assert len(ids) == PROCESSES * number + 1
+    assert len(fresh.get_heads()) == 1
+    assert not any(receipt.diverged for mine in receipts for receipt in mine)
+    assert not fresh.findings
+
+
+@pytest.mark.promise("P4")
+def test_a_forked_child_may_use_its_parents_session(tmp_path: Path) -> None:
+    """Parent and child append through the same Session object: both keep their entries, the divergence is told."""
+    session = begun(tmp_path)
+
+    def write(tell: Tell) -> None:
+        for n in range(100):
+            receipt = session.append_message(message(f"child {n}"))
+            tell([receipt.id, receipt.parent_id, receipt.diverged])
+
+    child = Child(write)
+    mine = [session.append_message(message(f"parent {n}")) for n in range(100)]
+    theirs = child.finish()
+    fresh = Store(tmp_path).open(session.id, readonly=True)
+    assert not fresh.findings
+    assert len(fresh.get_entries()) == 201
+    entries = {entry.id: entry.parent_id for entry in fresh.get_entries()}
+    assert all(entries[receipt.id] == receipt.parent_id for receipt in mine)
+    assert all(entries[entry_id] == parent for entry_id, parent, _ in theirs)
+    assert len(fresh.get_heads()) == 2
+    assert sum(receipt.diverged for receipt in mine) + sum(told for _, _, told in theirs) == 1
+
+
+@pytest.mark.promise("P4")
+def test_a_key_makes_one_append_of_many_processes(tmp_path: Path) -> None:
+    """Processes that append the same entries under the same key append them once, and all get the same receipts."""
+    session = begun(tmp_path)
+    for turn in range(10):
+        payloads = [{"type": "message", "message": message(f"{turn} {n}")} for n in range(3)]
+
+        def write(tell: Tell, payloads: list[Any] = payloads, turn: int = turn) -> None:
+            mine = Store(tmp_path).open(session.id)
+            tell([[r.id, r.repeated] for r in mine.append_many(payloads, key=f"turn {turn}")])
+
+        told = [child.finish()[0] for child in [Child(write) for _ in range(4)]]
+        assert len({tuple(entry_id for entry_id, _ in receipts) for receipts in told}) == 1
+        assert sum(not repeated for receipts in told for _, repeated in receipts) == 3
+    fresh = Store(tmp_path).open(session.id, readonly=True)
+    assert [text_of(entry) for entry in fresh.get_entries()[1:]] == [f"{t} {n}" for t in range(10) for n in range(3)]
+
+
+@pytest.mark.promise("P1")
+def test_a_key_completes_what_a_kill_has_cut(tmp_path: Path) -> None:
+    """If a batch was torn behind any byte, repeating it under its key gives all its entries, each once."""
+    session = begun(tmp_path)
+    size = os.path.getsize(session.path)
+    payloads = [{"type": "message", "message": message(f"part {n}")} for n in range(3)]
+    ids = [receipt.id for receipt in session.append_many(payloads, key="turn")]
+    session.close()
+    whole = Path(session.path).read_bytes()
+    for end in range(size, len(whole) + 1, 5):
+        Path(session.path).write_bytes(whole[:end])
+        again = Store(tmp_path).open(session.id)
+        assert [receipt.id for receipt in again.append_many(payloads, key="turn")] == ids, f"cut at byte {end}"
+        assert [entry.id for entry in again.get_branch()[1:]] == ids
+        assert [text_of(entry) for entry in again.get_entries()[1:]] == ["part 0", "part 1", "part 2"]
+        again.close()
+
+
+def hostile(path: str, tell: Tell) -> None:
+    """Another program: knows no lock and writes long lines in chunks of 4 KiB."""
+    rng = Random(os.getpid())
+    tell("begin")
+    with open(path, "ab", buffering=0) as file:
+        for number in count():
+            entry = {"type": "custom", "id": f"peer-{os.getpid()}-{number}", "parentId": None}
+            data = json.dumps({**entry, "data": "x" * rng.randrange(12_000)}).encode() + b"\n"
+            for at in range(0, len(data), 4096):
+                file.write(data[at : at + 4096])
+                time.sleep(rng.choice((0, 0.0001, 0.0003)))
+
+
+def append_for_ever(root: str, session_id: str, tell: Tell) -> None:
+    session = Store(root, durability="process").open(session_id)
+    tell("begin")
+    for number in count():
+        tell(session.append_message(message(f"{os.getpid()} {number}")).id)
+
+
+def check_hostile(kills: int, seed: int, writer: Callable[[str, str, Tell], None] = append_for_ever) -> tuple[int, int]:
+    """Kill peers that ignore the lock in the middle of their lines, while writers append; gives acknowledged and lost."""
+    rng = Random(seed)
+    acknowledged: list[str] = []
+    lost: set[str] = set()
+    for _ in range(0, kills, 10):
+        with fast_folder() as root:
+            session = begun(root)
+            ids: list[str] = []
+            for _ in range(10):
+                peers = [Child(partial(hostile, session.path)) for _ in range(2)]
+                for peer in peers:
+                    peer.wait_for_word()
+                ids += killed_after(rng.uniform(0, 0.01), partial(writer, root, session.id))[1:]
+                for peer in peers:
+                    peer.kill()
+                    peer.finish()
+            fresh = Store(root).open(session.id, readonly=True)
+            present = {entry.id for entry in fresh.get_entries()}
+            lost |= set(ids) - present
+            acknowledged += ids
+            fresh.close()
+    return len(acknowledged), len(lost)
+
+
+@pytest.mark.promise("P5")
+def test_a_peer_without_lock_cannot_damage_what_is_acknowledged() -> None:
+    """Peers that write in chunks without the lock and die in mid-line cost us nothing that was acknowledged."""
+    acknowledged, lost = check_hostile(kills=40, seed=1)
+    assert acknowledged > 100
+    assert not lost
+
+
+@pytest.mark.promise("P5")
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(2, 8))
+def test_hundreds_of_peers_without_lock_cannot_damage_what_is_acknowledged(seed: int) -> None:
+    """The long form: 3,000 kills."""
+    acknowledged, lost = check_hostile(kills=500, seed=seed)
+    assert acknowledged > 5_000
+    assert not lost

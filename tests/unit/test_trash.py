@@ -1,0 +1,160 @@
+"""Deleting moves to the trash, and comes back byte for byte."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from sessile import Session, Store, errors
+from sessions import CWD, FOLDER, Clock, answer, begun, say, snapshot, store_at
+
+pytestmark = pytest.mark.mission("X24")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return store_at(tmp_path)
+
+
+@pytest.fixture
+def session(store: Store) -> Session:
+    """A closed session with artifacts."""
+    with begun(store) as session:
+        say(session, "one")
+        answer(session, "two")
+    folder = Path(session.artifacts)
+    (folder / "deep").mkdir(parents=True)
+    (folder / "0.bash.log").write_bytes(b"output")
+    (folder / "deep" / "agent.jsonl").write_bytes(b"{}")
+    return session
+
+
+def test_a_deleted_session_is_gone_with_its_artifacts_and_undo_brings_both_back(
+    store: Store, session: Session, tmp_path: Path
+) -> None:
+    """The same bytes, inodes and times."""
+    before = snapshot(tmp_path / "sessions")
+    deletion = store.delete(session.id)
+    assert deletion.paths == (session.path, session.artifacts)
+    assert (store.list_all(), store.find(session.id)) == ([], None)
+    assert os.listdir(tmp_path / "sessions" / FOLDER) == []
+    assert store.undo(deletion.token) == deletion
+    after = snapshot(tmp_path / "sessions")
+    folder = str(tmp_path / "sessions" / FOLDER)
+    assert {k: v for k, v in after.items() if k != folder} == {k: v for k, v in before.items() if k != folder}
+    assert store.deletions() == ()
+    assert os.listdir(tmp_path / "trash") == []
+
+
+def test_a_session_is_deleted_by_path_too_and_without_artifacts(store: Store) -> None:
+    """What is not there is not moved."""
+    with begun(store) as session:
+        pass
+    assert store.delete(session.path).paths == (session.path,)
+
+
+def test_nothing_in_the_trash_looks_like_a_session(store: Store, session: Session, tmp_path: Path) -> None:
+    """The family lists every name that ends in .jsonl."""
+    store.delete(session.id)
+    assert [p for p in (tmp_path / "trash").glob("*/*") if p.suffix == ".jsonl"] == []
+
+
+def test_deletions_are_listed_oldest_first(tmp_path: Path) -> None:
+    """Each can be undone on its own, in any order."""
+    clock = Clock()
+    store = store_at(tmp_path, clock=clock)
+    deletions = []
+    for _ in range(3):
+        with begun(store) as session:
+            say(session, "x")
+        deletions.append(store.delete(session.id))
+        clock.seconds += 1
+    assert store.deletions() == tuple(deletions)
+    store.undo(deletions[1].token)
+    assert store.deletions() == (deletions[0], deletions[2])
+
+
+def test_deleting_the_same_name_twice_keeps_both(store: Store) -> None:
+    """Even within one millisecond."""
+    deletions = []
+    for text in ("first", "second"):
+        with begun(store, session_id="same") as session:
+            say(session, text)
+        deletions.append(store.delete("same"))
+    for text, deletion in zip(("first", "second"), deletions, strict=True):
+        store.undo(deletion.token)
+        with store.open("same", readonly=True) as session:
+            assert session.context().messages[0]["content"] == text
+        store.delete("same")
+
+
+def test_undo_overwrites_nothing(store: Store, session: Session) -> None:
+    """If the name is taken it says so, and works once it is free."""
+    deletion = store.delete(session.id)
+    Path(session.path).write_text("new owner")
+    with pytest.raises(errors.Conflict):
+        store.undo(deletion.token)
+    assert Path(session.path).read_text() == "new owner"
+    os.unlink(session.path)
+    store.undo(deletion.token)
+    with store.open(session.id, readonly=True) as again:
+        assert len(again.get_entries()) == 2
+    assert os.path.isdir(session.artifacts)
+
+
+def test_undo_makes_the_projects_folder_again(store: Store, session: Session, tmp_path: Path) -> None:
+    """Somebody may have tidied up."""
+    deletion = store.delete(session.id)
+    (tmp_path / "sessions" / FOLDER).rmdir()
+    store.undo(deletion.token)
+    assert [info.id for info in store.list(CWD)] == [session.id]
+
+
+@pytest.mark.parametrize("token", ["nothing", "", ".", "..", "../sessions", "a/b"])
+def test_an_unknown_token_is_refused(store: Store, session: Session, token: str) -> None:
+    """No path can be made from one."""
+    with pytest.raises(errors.NotFound):
+        store.undo(token)
+    assert os.path.exists(session.path)
+
+
+def test_only_sessions_of_the_store_can_be_deleted(store: Store, tmp_path: Path) -> None:
+    """Other people's files are theirs to delete."""
+    other = tmp_path / "other.jsonl"
+    other.write_text("{}")
+    with pytest.raises(errors.Invalid):
+        store.delete(str(other))
+    with pytest.raises(errors.SessionNotFound):
+        store.delete(f"{tmp_path}/sessions/--x--/gone.jsonl")
+    with pytest.raises(errors.SessionNotFound):
+        store.delete("nobody")
+    assert other.exists()
+    assert not (tmp_path / "trash").exists()
+
+
+def test_a_damaged_note_is_named_and_the_files_stay(store: Store, session: Session, tmp_path: Path) -> None:
+    """Nothing in the trash is lost with its manifest."""
+    deletion = store.delete(session.id)
+    manifest = tmp_path / "trash" / deletion.token / "manifest.json"
+    manifest.write_text("{")
+    with pytest.raises(errors.Damaged) as damage:
+        store.undo(deletion.token)
+    assert damage.value.path == str(manifest)
+    assert (tmp_path / "trash" / deletion.token / "0").stat().st_size > 100
+
+
+def test_a_handle_on_a_deleted_session_says_so(store: Store, tmp_path: Path) -> None:
+    """It does not bring a file without header into the world."""
+    with begun(store) as session:
+        say(session, "one")
+        deletion = store.delete(session.id)
+        with pytest.raises(errors.SessionNotFound):
+            say(session, "two")
+        assert not os.path.exists(session.path)
+        store.undo(deletion.token)
+        session.reopen()
+        say(session, "two")
+    with store.open(session.id, readonly=True) as again:
+        assert len(again.get_entries()) == 2
