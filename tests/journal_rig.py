@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from sessile.core.codec import decode
 from sessile.core.context import fold_path, walk
-from sessile.core.kinds import LABEL, MESSAGE, TITLE, flags_of
+from sessile.core.kinds import MESSAGE, TITLE, flags_of
 from sessile.core.lines import Finding, Line, scan
 from sessile.core.tree import Node, Tree
 from sessile.storage import atomic
@@ -90,7 +90,7 @@ def ask(journal: JournalReader, ids: Sequence[str] = ()) -> Answers:
         "lines": [journal.read(row) for row in rows],
         "paths": [[tuple(step) for step in journal.up(row)] for row in rows],
         "states": [journal.state(row) for row in rows],
-        "labels": [tuple(row) for row in journal.labels()],
+        "labels": dict(journal.labels()),
         "title": None if title is None else tuple(title),
         "messages": journal.message_count(),
         "findings": list(journal.findings()),
@@ -123,6 +123,7 @@ def expect(data: bytes, ids: Sequence[str] = ()) -> Answers:
     paths = [walk(entry, by_id)[0] for entry in entries]
     latest = {row[0]: row for row in rows}
     titles = [row for row in rows if row[2] & TITLE]
+    labels = {entry["targetId"]: entry.get("label") for entry in entries if "targetId" in entry and entry["type"] == "label"}
     return {
         "rows": rows,
         "last": rows[-1] if rows else None,
@@ -130,7 +131,7 @@ def expect(data: bytes, ids: Sequence[str] = ()) -> Answers:
         "lines": lines,
         "paths": [[row_of[id(entry)] for entry in reversed(path)] for path in paths],
         "states": [fold_path(path) for path in paths],
-        "labels": [row for row in rows if row[2] & LABEL],
+        "labels": {target: text for target, text in labels.items() if text},
         "title": titles[-1] if titles else None,
         "messages": sum(1 for row in rows if row[2] & MESSAGE),
         "findings": findings + Tree(Node(*row[:3]) for row in rows).findings,

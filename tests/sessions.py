@@ -38,13 +38,14 @@ def numbered(seed: str = "") -> Callable[[int], bytes]:
 
 def store_at(root: Path | str, **options: Any) -> Store:
     """A store with a still clock and repeatable ids."""
-    options = {"clock": Clock(), "random": numbered(), "durability": "process", "patience": 0.2} | options
-    return Store(root, **options)
+    usual: Json = {"clock": Clock(), "random": numbered(), "durability": "process", "patience": 0.2}
+    return Store(root, **usual | options)
 
 
 def other_store_at(root: Path | str, **options: Any) -> Store:
     """A second store on the same root, as another process would have it: its ids are others."""
-    return store_at(root, **{"random": numbered("other")} | options)
+    usual: Json = {"random": numbered("other")}
+    return store_at(root, **usual | options)
 
 
 def begun(store: Store, cwd: str = CWD, **options: Any) -> Session:

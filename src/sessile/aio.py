@@ -6,7 +6,7 @@ by cancellation: either it was not made, or it ran to its end. Runs on asyncio a
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import anyio
@@ -35,7 +35,7 @@ class _Worker:
 
 def _of_session(
     method: Callable[Concatenate[Session, P], R],
-) -> Callable[Concatenate[AsyncSession, P], Awaitable[R]]:
+) -> Callable[Concatenate[AsyncSession, P], Coroutine[Any, Any, R]]:
     async def call(self: AsyncSession, /, *args: P.args, **kwargs: P.kwargs) -> R:
         return await self._worker.run(lambda: method(self.sync, *args, **kwargs))
 
@@ -44,14 +44,16 @@ def _of_session(
 
 def _session_of_session(
     method: Callable[Concatenate[Session, P], Session],
-) -> Callable[Concatenate[AsyncSession, P], Awaitable[AsyncSession]]:
+) -> Callable[Concatenate[AsyncSession, P], Coroutine[Any, Any, AsyncSession]]:
     async def call(self: AsyncSession, /, *args: P.args, **kwargs: P.kwargs) -> AsyncSession:
         return AsyncSession(await self._worker.run(lambda: method(self.sync, *args, **kwargs)))
 
     return _named(call, method)
 
 
-def _of_store(method: Callable[Concatenate[Store, P], R]) -> Callable[Concatenate[AsyncStore, P], Awaitable[R]]:
+def _of_store(
+    method: Callable[Concatenate[Store, P], R],
+) -> Callable[Concatenate[AsyncStore, P], Coroutine[Any, Any, R]]:
     async def call(self: AsyncStore, /, *args: P.args, **kwargs: P.kwargs) -> R:
         return await self._worker.run(lambda: method(self.sync, *args, **kwargs))
 
@@ -60,7 +62,7 @@ def _of_store(method: Callable[Concatenate[Store, P], R]) -> Callable[Concatenat
 
 def _session_of_store(
     method: Callable[Concatenate[Store, P], Session],
-) -> Callable[Concatenate[AsyncStore, P], Awaitable[AsyncSession]]:
+) -> Callable[Concatenate[AsyncStore, P], Coroutine[Any, Any, AsyncSession]]:
     async def call(self: AsyncStore, /, *args: P.args, **kwargs: P.kwargs) -> AsyncSession:
         return AsyncSession(await self._worker.run(lambda: method(self.sync, *args, **kwargs)))
 

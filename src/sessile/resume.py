@@ -6,7 +6,7 @@ further back is not read. The state of the whole path comes from the journal.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from sessile.core.context import Live, first_kept, fold_path, live_part, missing_parent
@@ -14,11 +14,11 @@ from sessile.core.kinds import BOUNDARY, CHAIN, MARKER, State
 from sessile.core.lines import Finding
 from sessile.storage.base import Journal, Row
 
-Body = Callable[[Row], dict[str, Any]]
-"""Gives the decoded entry of a row."""
+Bodies = Callable[[Sequence[Row]], Iterator[dict[str, Any]]]
+"""Gives the decoded entries of rows."""
 
 
-def live_at(journal: Journal, leaf: Row, body: Body) -> tuple[State, Live, list[Finding]]:
+def live_at(journal: Journal, leaf: Row, bodies: Bodies) -> tuple[State, Live, list[Finding]]:
     """The state and the live part of the path that ends at `leaf`."""
     steps = journal.up(leaf)
     after: list[Row] = []
@@ -28,13 +28,13 @@ def live_at(journal: Journal, leaf: Row, body: Body) -> tuple[State, Live, list[
             break
     findings = _end_of(after)
     boundary = after.pop() if after[-1].flags & BOUNDARY else None
-    compaction = None if boundary is None else body(boundary)
+    compaction = None if boundary is None else next(bodies((boundary,)))
     kept: list[Row] = []
     if compaction is not None and compaction.get("type") == "compaction":
         kept = _kept(journal, steps, first_kept(compaction))
     else:
         compaction = None
-    live = Live(compaction, map(body, reversed(kept)), map(body, reversed(after)))
+    live = Live(compaction, bodies(kept[::-1]), bodies(after[::-1]))
     return journal.state(leaf), live, findings
 
 
@@ -60,7 +60,7 @@ def _end_of(path: list[Row]) -> list[Finding]:
     return [missing_parent(last.id, last.parent_id)]
 
 
-def bridged_at(journal: Journal, leaf: Row, body: Body) -> tuple[State, Live, list[Finding]]:
+def bridged_at(journal: Journal, leaf: Row, bodies: Bodies) -> tuple[State, Live, list[Finding]]:
     """As `live_at`, but a missing parent is bridged to the nearest earlier entry of the chain."""
     rows = list(journal.rows())
     places = {row.id: number for number, row in enumerate(rows)}
@@ -80,5 +80,5 @@ def bridged_at(journal: Journal, leaf: Row, body: Body) -> tuple[State, Live, li
             earlier = (rows[number] for number in range(places[end.id] - 1, -1, -1))
             row = next((r for r in earlier if r.flags & CHAIN and not r.flags & MARKER), None)
             findings.append(missing_parent(end.id, end.parent_id))
-    bodies = [body(step) for step in reversed(path)]
-    return fold_path(bodies), live_part(bodies), findings
+    entries = list(bodies(path[::-1]))
+    return fold_path(entries), live_part(entries), findings

@@ -165,16 +165,12 @@ class Session(AppendVerbs):
         if batch.parent != self._leaf:
             self._live = None
         for number, entry in enumerate(batch.entries):
-            if entry["type"] == "label":
-                self._apply_label(entry)
             if kind_of(entry["type"]).flags & BOUNDARY:
                 self._live = None
             elif self._live is not None:
                 body = batch.body(number) or self._resolved(batch.lines[number])
                 self._live.add(body)
                 self._state = fold(self._state, body)
-        if batch.others:
-            self._labels = None
         self._leaf = self._resting = batch.ids[-1]
 
     # -- moving the leaf
@@ -204,15 +200,21 @@ class Session(AppendVerbs):
         """Move the leaf and append what was learned on the branch that is left."""
         with self._lock:
             self._check_writable()
+            before = self._leaf
             self._move_leaf(None if entry_id is None else self._row(entry_id).id, durable=False)
-            return self._append(make.branch_summary(entry_id or make.ROOT, summary, details, from_extension))
+            try:
+                return self._append(make.branch_summary(entry_id or make.ROOT, summary, details, from_extension))
+            except BaseException:
+                self._move_leaf(before, durable=False)
+                raise
 
     def _mark_leaf(self) -> None:
         """Store the leaf for the next one who opens, unless the journal gives it anyway or others went on."""
         if self._leaf == self._resting or not self._ours:
             return
         marker = make.with_base(make.leaf_marker(), self._ids(1, None)[0], self._leaf, self._now())
-        appended = self._journal.append([encode(marker)], lambda news: ())
+        line = encode(marker)
+        appended = self._journal.append([line], lambda news: () if news.rows() else (line,))
         if appended.positions:
             self._journal.commit(appended.mark)
             self._resting = self._leaf
@@ -252,7 +254,7 @@ class Session(AppendVerbs):
             self._check_writable()
             kept = self._store.original_path(self._journal.path)
             self._journal.replace(lambda raw: rewritten(raw, edit, self._put), keep=kept)
-            self._live = self._labels = None
+            self._live = None
             return kept
 
     def rewrite_tool_call(self, call_id: str, arguments: Mapping[str, Any]) -> str | None:

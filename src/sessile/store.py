@@ -23,6 +23,7 @@ from sessile.core.text import clean_name, iso_timestamp
 from sessile.discovery import SessionInfo, describe, find_session_files
 from sessile.errors import (
     Invalid,
+    InvalidId,
     NotASession,
     SessileError,
     SessionExists,
@@ -169,6 +170,8 @@ class Store:
         return session
 
     def _resolve(self, ref: str) -> str:
+        if "\0" in ref:
+            raise InvalidId(f"{ref[:80]!r} can name no file")
         if "/" in ref or ref.endswith(JOURNAL):
             return os.path.abspath(ref)
         path = self.find(ref)

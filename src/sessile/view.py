@@ -6,7 +6,7 @@ Everything here only reads. Bodies are decoded when looked at; whole-tree questi
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
@@ -50,7 +50,7 @@ class SessionView:
         self._journal = journal
         self._header: Payload = decode(journal.header())
         self._slot: Payload | None = None
-        self._labels: dict[str, str] | None = None
+        self._labelled = 0  # how many label entries they come from
         self._live: Live | None = None
         self._live_findings: list[Finding] = []
         self._state = State()
@@ -145,8 +145,8 @@ class SessionView:
     def _entry(self, row: Row) -> Entry:
         return Entry(row.id, row.parent_id, self._journal.read(row))
 
-    def _body(self, row: Row) -> Payload:
-        return self._resolved(self._journal.read(row))
+    def _bodies(self, rows: Sequence[Row]) -> Iterator[Payload]:
+        return map(self._resolved, self._journal.read_many(rows))
 
     def _resolved(self, raw: bytes) -> Payload:
         body: Payload = decode(raw)
@@ -224,7 +224,7 @@ class SessionView:
     def get_tree(self) -> list[TreeNode]:
         """All entries as trees: roots in file order, children by time."""
         rows, tree = self._tree()
-        labels = self._all_labels()
+        labels = self._journal.labels()
         nodes = {
             number: TreeNode(self._entry(row), [], labels.get(row.id))
             for number, row in enumerate(rows)
@@ -243,23 +243,8 @@ class SessionView:
 
     def get_label(self, entry_id: str) -> str | None:
         """The label that an entry was given last."""
-        return self._all_labels().get(entry_id)
-
-    def _all_labels(self) -> dict[str, str]:
-        with self._lock:
-            if self._labels is None:
-                self._labels = {}
-                for row in self._journal.labels():
-                    self._apply_label(self._entry(row))
-            return self._labels
-
-    def _apply_label(self, entry: Mapping[str, Any]) -> None:
-        if self._labels is not None:
-            target, text = entry.get("targetId"), entry.get("label")
-            if isinstance(target, str):
-                self._labels.pop(target, None)
-                if isinstance(text, str) and text:
-                    self._labels[target] = text
+        label: str | None = self._journal.labels().get(entry_id)
+        return label
 
     # -- the context
 
@@ -270,11 +255,11 @@ class SessionView:
             if at is None:
                 return SessionContext()
             if bridge:
-                return SessionContext.at(*resume.bridged_at(self._journal, self._row(at), self._body))
+                return SessionContext.at(*resume.bridged_at(self._journal, self._row(at), self._bodies))
             if at != self._leaf:
-                return SessionContext.at(*resume.live_at(self._journal, self._row(at), self._body))
+                return SessionContext.at(*resume.live_at(self._journal, self._row(at), self._bodies))
             if self._live is None:
-                found = resume.live_at(self._journal, self._row(at), self._body)
+                found = resume.live_at(self._journal, self._row(at), self._bodies)
                 self._state, self._live, self._live_findings = found
             return SessionContext.at(self._state, self._live, self._live_findings)
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from sessile.core.codec import decode
 from sessile.core.context import fold_path
-from sessile.core.kinds import LABEL, STATE, TITLE, State, flags_of
+from sessile.core.kinds import LABEL, STATE, TITLE, State, flags_of, fold_label
 from sessile.core.lines import Finding, read_head
 from sessile.core.tree import Node, Tree
 from sessile.errors import NotASession, StorageFailure
@@ -109,8 +109,14 @@ class SqliteJournal:
         path = [decode(self.read(step)) for step in self.up(row) if step.flags & STATE]
         return fold_path(reversed(path))
 
-    def labels(self) -> Iterator[Row]:
-        return iter(self._select(f"AND flags & {LABEL} ORDER BY seq"))
+    def labels(self) -> Mapping[str, str]:
+        labels: dict[str, str] = {}
+        for row in self._select(f"AND flags & {LABEL} ORDER BY seq"):
+            fold_label(labels, decode(self.read(row)))
+        return labels
+
+    def read_many(self, rows: Sequence[Row]) -> Iterator[bytes]:
+        return map(self.read, rows)
 
     def title(self) -> Row | None:
         return next(iter(self._select(f"AND flags & {TITLE} ORDER BY seq DESC LIMIT 1")), None)

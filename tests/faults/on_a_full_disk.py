@@ -1,6 +1,6 @@
 """What a store does on a small disk that is full: run by `test_full_disk` where nobody else sees the disk.
 
-    python -m faults.on_a_full_disk <mounted folder> <step>
+python -m faults.on_a_full_disk <mounted folder> <step>
 """
 
 from __future__ import annotations

@@ -73,10 +73,10 @@ def check_power_cuts(
     return states
 
 
-def check_successors(scenario: Scenario, successor: Scenario, *, seed: int = 0) -> int:
+def check_successors(scenario: Scenario, successor: Scenario, *, seed: int = 0, step: int = 1) -> int:
     """Kill at each call, let another process do something, then cut the power; says how many states there were."""
     states = 0
-    for point in kill_points(scenario):
+    for point in kill_points(scenario, step=step):
         survivor = point.filesystem.kill()
         ledger = copy.deepcopy(point.ledger)
         run = Run(store_on(survivor, ROOT, 4), ledger)
@@ -110,7 +110,9 @@ def check_errors(scenario: Scenario, code: int, *, forever: bool, step: int = 1)
             verify(store_on(inner.kill(), ROOT, 3), ledger)
         except Exception as error:
             how = "from then on" if forever else "once"
-            raise AssertionError(f"{scenario.name}: {errno.errorcode[code]} {how} at call {number}, {faulty.calls[number - 1]}") from error
+            call = faulty.calls[min(number, len(faulty.calls)) - 1]
+            complaint = f"{scenario.name}: {errno.errorcode[code]} {how} at call {number}, {call}"
+            raise AssertionError(complaint) from error
     raise AssertionError("not reached")
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
-from faults.rigs import check_kills, check_power_cuts, check_successors, kill_points
-from faults.scenarios import SCENARIOS, Scenario
+from faults.ledger import CWD, message, store_on, text_of
+from faults.rigs import check_kills, check_power_cuts, check_successors
+from faults.scenarios import ROOT, SCENARIOS, Scenario
+from sessile.testing.crashes import CrashableFilesystem, CrashModel
 
 BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
+STEPS = {"save_index": 6, "large": 2}  # the default share of the scenarios with much to verify
 every_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 
 
@@ -15,14 +20,22 @@ every_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scena
 @every_scenario
 def test_kill_before_any_call_loses_nothing_acknowledged(scenario: Scenario) -> None:
     """After kill -9 before every call in turn the store opens, lists everything and holds every acknowledged entry."""
-    assert check_kills(scenario) > 10
+    assert check_kills(scenario, step=STEPS.get(scenario.name, 1)) > 10
 
 
 @pytest.mark.promise("P2")
 @every_scenario
 def test_power_cut_before_any_call_loses_nothing_acknowledged(scenario: Scenario) -> None:
     """After a power cut before every call in turn, in each crash model, acknowledged entries and names are there."""
-    assert check_power_cuts(scenario, samples=1) > 30
+    assert check_power_cuts(scenario, samples=1, step=STEPS.get(scenario.name, 1)) > 30
+
+
+@pytest.mark.promise("P1")
+@pytest.mark.long
+@every_scenario
+def test_kill_before_every_call_loses_nothing_acknowledged(scenario: Scenario) -> None:
+    """The long form: no call is left out."""
+    assert check_kills(scenario) > 10
 
 
 @pytest.mark.promise("P2")
@@ -39,7 +52,7 @@ def test_power_cut_in_many_states_loses_nothing_acknowledged(scenario: Scenario,
 @pytest.mark.parametrize("scenario", ["create_published", "publish", "large", "fork", "resume_draft"])
 def test_power_cut_after_the_successor_of_a_killed_process_loses_nothing(scenario: str, successor: str) -> None:
     """What one process left unsynced when it was killed cannot take down what another acknowledges on top of it."""
-    check_successors(BY_NAME[scenario], BY_NAME[successor])
+    check_successors(BY_NAME[scenario], BY_NAME[successor], step=4)
 
 
 @pytest.mark.promise("P2")
@@ -53,3 +66,25 @@ def test_power_cut_after_any_successor_of_a_killed_process_loses_nothing(
     needs = {"migrate": ("migrate",), "undo": ("delete", "undo")}
     if scenario.name in needs.get(successor.name, (scenario.name,)):
         check_successors(scenario, successor)
+
+
+@pytest.mark.promise("P12")
+@pytest.mark.parametrize("model", [CrashModel.ORDERED, CrashModel.WEAK], ids=lambda model: str(model.value))
+def test_an_index_that_outlived_its_journal_is_not_believed(model: CrashModel) -> None:
+    """If a power cut takes a part of the journal but not of its index, what is left is read and nothing is invented."""
+    for seed in range(12):
+        inner = CrashableFilesystem()
+        store = store_on(inner, ROOT, 1, "process")
+        session = store.create(CWD, publish=True)
+        texts = {session.append_message(message(f"{n} " + "x" * 200)).id: f"{n} " + "x" * 200 for n in range(100)}
+        assert len(session.get_entries()) == 100
+        session.close()
+        inner = inner.crash(Random(seed), model)
+        for readonly in (True, False):
+            session = store_on(inner, ROOT, 2).open(session.path, readonly=readonly)
+            left = {entry.id: text_of(entry) for entry in session.get_entries()}
+            assert left.items() <= texts.items()
+            assert {entry_id for entry_id in texts if session.get_entry(entry_id)} == left.keys()
+            assert len(session.get_tree()) <= len(left)
+            session.context()
+            session.close()

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from faults.ledger import CWD, message
-from faults.processes import Child, Tell, fast_folder, killed_after
+from faults.processes import Child, Tell, fast_folder
 from sessile import Entry, Receipt, Session, Store
 from sessile.errors import LeafMoved
 
@@ -301,17 +301,19 @@ def check_hostile(kills: int, seed: int, writer: Callable[[str, str, Tell], None
     rng = Random(seed)
     acknowledged: list[str] = []
     lost: set[str] = set()
-    for _ in range(0, kills, 10):
+    for _ in range(0, kills, 5):
         with fast_folder() as root:
             session = begun(root)
             ids: list[str] = []
-            for _ in range(10):
+            for _ in range(5):
+                child = Child(partial(writer, root, session.id))
+                child.wait_for_word()
                 peers = [Child(partial(hostile, session.path)) for _ in range(2)]
+                time.sleep(rng.uniform(0, 0.04))
+                for process in rng.sample([child, *peers], 3):
+                    process.kill()
+                ids += child.finish()[1:]
                 for peer in peers:
-                    peer.wait_for_word()
-                ids += killed_after(rng.uniform(0, 0.01), partial(writer, root, session.id))[1:]
-                for peer in peers:
-                    peer.kill()
                     peer.finish()
             fresh = Store(root).open(session.id, readonly=True)
             present = {entry.id for entry in fresh.get_entries()}
@@ -324,8 +326,8 @@ def check_hostile(kills: int, seed: int, writer: Callable[[str, str, Tell], None
 @pytest.mark.promise("P5")
 def test_a_peer_without_lock_cannot_damage_what_is_acknowledged() -> None:
     """Peers that write in chunks without the lock and die in mid-line cost us nothing that was acknowledged."""
-    acknowledged, lost = check_hostile(kills=40, seed=1)
-    assert acknowledged > 100
+    acknowledged, lost = check_hostile(kills=30, seed=1)
+    assert acknowledged > 50
     assert not lost
 
 
@@ -335,5 +337,5 @@ def test_a_peer_without_lock_cannot_damage_what_is_acknowledged() -> None:
 def test_hundreds_of_peers_without_lock_cannot_damage_what_is_acknowledged(seed: int) -> None:
     """The long form: 3,000 kills."""
     acknowledged, lost = check_hostile(kills=500, seed=seed)
-    assert acknowledged > 5_000
+    assert acknowledged > 2_000
     assert not lost

@@ -124,12 +124,8 @@ def test_opening_the_corpus_for_writing_and_closing_changes_no_journal(corpus_st
     """Opened for writing and closed without an append, a session of the current version is as it was."""
     store = Store(corpus_store)
     for path in sorted((corpus_store / "sessions").glob("*/*.jsonl")):
-        try:
-            header = store.open(path, readonly=True).header
-        except SessileError:
-            continue
-        if header.get("version") != 3:
-            continue
+        if [record.get("version") for record in load_entries_from_file(path)[:1]] != [3]:
+            continue  # no session, or one that will be migrated
         with unchanged(corpus_store):
             session = store.open(path)
             read_everything(session)

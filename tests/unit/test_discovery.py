@@ -280,15 +280,8 @@ def test_a_session_is_found_by_its_whole_id_only(tmp_path: Path) -> None:
 
 def test_a_user_message_is_text_wherever_it_stands(tmp_path: Path) -> None:
     """Empty and odd contents are passed over."""
-    odd = [
-        entry("message", str(n), None, message={"role": "user", "content": c})
-        for n, c in enumerate(["", "  ", [], None, [5]])
-    ]
-    info = listed(
-        tmp_path,
-        header(),
-        *odd,
-        entry("message", "x", None, message=5),
-        entry("message", "y", None, message=user("hi")),
-    )
+    contents: list[Any] = ["", "  ", [], None, [5]]
+    messages: list[Any] = [{"role": "user", "content": content} for content in contents]
+    records = [entry("message", str(n), None, message=message) for n, message in enumerate([*messages, 5, user("hi")])]
+    info = listed(tmp_path, header(), *records)
     assert (info.first_message, info.message_count) == ("hi", 7)

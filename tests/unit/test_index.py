@@ -150,7 +150,7 @@ class TestSaving:
 
     def test_the_states_of_a_journal_may_be_too_many_to_keep(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Beyond the limit a state is folded from the path when asked for, with the same answer."""
-        monkeypatch.setattr(index_module, "_MAX_STATES", 300)
+        monkeypatch.setattr("sessile.storage.states._MAX_SIZE", 300)
         lines = [HEADER]
         for n in range(120):
             lines.append(line(str(n), str(n - 1) if n else None, "mode_change", mode=f"a mode of its own {n}"))
@@ -160,6 +160,19 @@ class TestSaving:
         add(fs, assistant("answer", "119", "m") + b"\n")
         journal = reader(fs)
         assert journal.state(found(journal, "answer")) == State(mode="a mode of its own 119", models={"default": "p/m"})
+
+    def test_an_id_that_looks_like_the_hash_of_another_is_told_from_it(self) -> None:
+        """Eight letters are their own key; a longer id whose hash happens to be those letters is another entry."""
+        longer = next(f"a longer id {n}" for n in range(10_000) if index_file.key_of(f"a longer id {n}")[0].isascii())
+        short = index_file.key_of(longer)[0].decode()
+        for first, second in ((longer, short), (short, longer)):
+            content = CONTENT + line(first) + b"\n" + line(second, first) + b"\n" + numbered(100, 180)
+            fs = indexed(content)
+            journal = reader(fs)
+            assert found(journal, first).parent_id is None
+            assert found(journal, second).parent_id == first
+            add(fs, line("child", second) + b"\n")
+            assert found(reader(fs), "child").parent_id == second
 
     def test_endless_findings_are_counted_not_kept(self) -> None:
         """A file of garbage does not fill the memory; how much was left out is said."""
@@ -194,6 +207,14 @@ class TestStale:
             with opened(fs, PATH, os.O_RDWR) as fd:
                 fs.truncate(fd, 0)
                 fs.write(fd, content)
+        assert ask(reader(fs)) == expect(content)
+
+    def test_a_replacement_that_ends_like_the_old_file_is_scanned_anew(self) -> None:
+        """Size and last bytes are the same; the file is another one."""
+        fs = indexed()
+        content = CONTENT.replace(b"id000003", b"id-three")
+        settled(fs, content)
+        assert content[-index_file.TAIL :] == CONTENT[-index_file.TAIL :]
         assert ask(reader(fs)) == expect(content)
 
     def test_an_open_handle_notices_that_the_file_became_shorter(self) -> None:
@@ -363,6 +384,20 @@ class TestRefused:
                 journal.close()
             assert base._open == {}
         assert at > 8
+
+    @pytest.mark.promise("P8")
+    def test_a_failure_while_catching_up_adds_no_entry_twice(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Some of the new lines were taken in when the disk failed; asking again begins anew."""
+        monkeypatch.setattr(session_file, "CHUNK", 300)
+        for at in range(1, 8):
+            fs = settled(MemoryFilesystem(), HEADER + b"\n" + numbered(0, 5))
+            journal = reader(fs, None)
+            assert journal.message_count() == 5
+            add(fs, numbered(5, 25))
+            journal._fs = FaultyFilesystem(fs, plan=[Fail(errno.EIO, on={"read"}, at=at)])
+            with pytest.raises(SessileError):
+                journal.message_count()
+            assert ask(journal) == expect(content_of(fs))
 
 
 @pytest.mark.promise("P13")

@@ -256,6 +256,19 @@ class TestLatching:
         assert inner._locks == {}
         journal.close()
 
+    def test_a_closed_session_says_so(self) -> None:
+        """Not that a descriptor is bad."""
+        journal = journal_on(settled(MemoryFilesystem()))
+        journal.close()
+        uses: list[Callable[[], object]] = [
+            lambda: put(journal, line("a")),
+            journal.last,
+            lambda: list(journal.items()),
+        ]
+        for use in uses:
+            with pytest.raises(StorageFailure, match="closed"):
+                use()
+
     def test_a_busy_session_is_not_latched(self) -> None:
         """The next try may find the lock free."""
         fs = settled(MemoryFilesystem())

@@ -380,6 +380,17 @@ def test_temporary_names_never_look_like_sessions() -> None:
     assert len({atomic.temp_beside(PATH) for _ in range(100)}) == 100
 
 
+def test_a_storage_that_takes_nothing_and_says_nothing_is_given_up() -> None:
+    """A write of zero bytes is no reason to try for ever."""
+    fs = FaultyFilesystem(settled(MemoryFilesystem(), START), plan=[Always(lambda call: 0, on={"write"})])
+    with pytest.raises(SessileError):
+        atomic.replace(fs, "/s/other", [b"x"])
+    journal = journal_on(fs)
+    with pytest.raises(SessileError):
+        put(journal, OURS[0])
+    assert content_of(fs.inner) == START
+
+
 def test_a_chain_of_many_lines_is_one_write() -> None:
     """A batch is never torn by another writer, because it goes out as a whole."""
     fs = FaultyFilesystem(settled(MemoryFilesystem(), START))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from builders import entry, said, user
-from sessile import Session, build_session_context, errors, load_entries_from_file
+from sessile import Entry, Session, build_session_context, errors, load_entries_from_file
 from sessions import (
     append_raw,
     begun,
@@ -146,7 +146,11 @@ def test_markers_are_not_given_to_edits(tmp_path: Path) -> None:
     session, one, *_ = three(tmp_path)
     session.branch(one, durable=True)
     seen = []
-    session.rewrite_entries(lambda entry: seen.append(entry.type))  # type: ignore[func-returns-value]
+
+    def look(entry: Entry) -> None:
+        seen.append(entry.type)
+
+    session.rewrite_entries(look)
     assert seen == ["message"] * 3
     session.close()
 
@@ -192,6 +196,18 @@ def test_no_marker_is_written_when_others_appended_since(tmp_path: Path, tries: 
     assert markers(session.path) == []
     with store_at(tmp_path).open(session.path) as again:
         assert again.leaf_id == theirs
+
+
+def test_garbage_of_others_is_no_entry_and_does_not_cost_the_leaf(tmp_path: Path) -> None:
+    """The marker stands on a line of its own behind it."""
+    session, one, *_ = three(tmp_path)
+    with open(session.path, "ab") as file:
+        file.write(b"garbage\n{torn")
+    session.branch(one)
+    session.close()
+    assert lines_of(session.path)[-2] == b"{torn"
+    with store_at(tmp_path).open(session.path) as again:
+        assert again.leaf_id == one
 
 
 def test_a_repeated_key_does_not_make_others_entries_ours(tmp_path: Path) -> None:

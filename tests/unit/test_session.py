@@ -20,8 +20,7 @@ from sessions import header as header_of
 def test_every_append_makes_one_entry_below_the_leaf_and_becomes_the_leaf(tmp_path: Path) -> None:
     """Each line hangs from the one before, and the receipt says so."""
     with begun(store_at(tmp_path)) as session:
-        assert session.leaf_id is None
-        parent = None
+        parent: str | None = None
         for number in range(4):
             receipt = session.append_message(user(str(number)))
             assert (receipt.parent_id, session.leaf_id) == (parent, receipt.id)
@@ -92,6 +91,16 @@ def test_a_branch_summary_of_an_unknown_entry_writes_nothing(tmp_path: Path) -> 
         with pytest.raises(errors.EntryNotFound):
             session.branch_with_summary("nobody", "learned")
         assert (session.leaf_id, len(lines_of(session.path))) == (leaf, 2)
+
+
+@pytest.mark.mission("X8")
+def test_a_branch_summary_that_cannot_be_written_does_not_move_the_leaf(tmp_path: Path) -> None:
+    """Branch and summary are one step."""
+    with begun(store_at(tmp_path)) as session:
+        first, leaf = say(session, "one"), say(session, "two")
+        with pytest.raises(errors.InvalidEntry):
+            session.branch_with_summary(first, "learned", details=float("inf"))
+        assert (session.leaf_id, told(session)) == (leaf, ["one", "two"])
 
 
 @pytest.mark.parametrize(

@@ -195,6 +195,15 @@ def flags_of(head: Head) -> int:
     return flags
 
 
+def fold_label(labels: dict[str, str], entry: Json) -> None:
+    """Give the entry that a label names its text, or take it away; the last label in the file counts."""
+    target, text = entry.get("targetId"), entry.get("label")
+    if isinstance(target, str):
+        labels.pop(target, None)
+        if isinstance(text, str) and text:
+            labels[target] = text
+
+
 def fold(state: State, entry: Json) -> State:
     """The state after an entry."""
     step = kind_of(entry.get("type")).fold

@@ -9,7 +9,7 @@ journal too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from sessile.core.kinds import State
@@ -157,6 +157,10 @@ class Journal(Protocol):
         """The exact bytes of an entry."""
         ...
 
+    def read_many(self, rows: Sequence[Row]) -> Iterator[bytes]:
+        """The exact bytes of several entries, in that order."""
+        ...
+
     def rows(self) -> Iterator[Row]:
         """Every entry in order."""
         ...
@@ -169,8 +173,8 @@ class Journal(Protocol):
         """What the path to an entry has set."""
         ...
 
-    def labels(self) -> Iterator[Row]:
-        """The label entries, in order."""
+    def labels(self) -> Mapping[str, str]:
+        """The label of each entry that has one."""
         ...
 
     def title(self) -> Row | None:

@@ -13,25 +13,19 @@ from array import array
 from collections.abc import Callable
 from typing import NamedTuple
 
-import msgspec
 from msgspec.structs import asdict
 
 from sessile.core.codec import decode
-from sessile.core.kinds import LABEL, MESSAGE, STATE, TITLE, State, flags_of, fold
+from sessile.core.kinds import LABEL, MESSAGE, STATE, TITLE, State, flags_of, fold, fold_label
 from sessile.core.lines import Finding, Line
 from sessile.storage.base import Filesystem, Stat
 from sessile.storage.index_file import HASHED, KIND_FLAGS, NO_CACHE, ORPHAN, ROW, Header, IndexFile, key_of, write
+from sessile.storage.states import BEGINNING, UNKNOWN, StateTable
 
 NOWHERE = -1
 MAX_FINDINGS = 1000  # kept in full; a file of garbage would otherwise fill the memory
 SAVE_AFTER_ROWS = 64  # fewer new rows, or bytes, are scanned again sooner than the index is written again
 SAVE_AFTER_BYTES = 1 << 20
-
-_MAX_STATES = 256 * 1024  # bytes of all states; paths beyond are folded when asked for
-_STATE_UNKNOWN = -1
-
-_encode_states = msgspec.json.Encoder().encode
-_decode_states = msgspec.json.Decoder(list[State]).decode
 
 
 class Place(NamedTuple):
@@ -54,7 +48,7 @@ class RowIndex:
         self.covered = 0
         self.irregular = False
         self.messages = 0
-        self.labels: list[int] = []
+        self.labels: dict[str, str] = {}
         self.title = NOWHERE
         self.findings: list[Finding] = []
         self.found = 0
@@ -65,9 +59,7 @@ class RowIndex:
         self._tail_states = array("i")
         self._numbers: dict[str, int] = {}
         self._missing: set[str] = set()
-        self._states = [State()]
-        self._states_size = 0
-        self._state_numbers: dict[bytes, int] = {_encode_states(State()): 0}
+        self._states = StateTable()
         self._answers: dict[tuple[int, str | None, str | None], int] = {}
 
     def __len__(self) -> int:
@@ -100,7 +92,7 @@ class RowIndex:
         flags = flags_of(head)
         parent_id = head.parentId
         parent = NOWHERE
-        state = marks = 0
+        state, marks = BEGINNING, 0
         if parent_id:
             found = numbers.get(parent_id)
             if found is None and saved is not None:
@@ -113,7 +105,7 @@ class RowIndex:
                 state = self._state_number(parent)
         if entry_id in numbers or entry_id in self._missing or (saved and saved.find(entry_id) is not None):
             self.irregular = True
-        if flags & STATE and state != _STATE_UNKNOWN:
+        if flags & STATE and state != UNKNOWN:
             state = self._state_after(state, flags, line)
         key, hashed = key_of(entry_id)
         if hashed:
@@ -124,7 +116,7 @@ class RowIndex:
         if flags & MESSAGE:
             self.messages += 1
         elif flags & LABEL:
-            self.labels.append(number)
+            fold_label(self.labels, decode(raw))
         elif flags & TITLE:
             self.title = number
 
@@ -134,30 +126,15 @@ class RowIndex:
 
     def _state_after(self, before: int, flags: int, line: Line) -> int:
         if not flags & MESSAGE:
-            return self._number_of(fold(self._states[before], decode(line.raw)))
+            return self._states.number_of(fold(self._states[before], decode(line.raw)))
         # Of a message the head says all that counts: its body is not decoded, and most answers repeat their model.
         message = line.head.message
         assert message is not None
         answer = (before, message.provider, message.model)
         number = self._answers.get(answer)
         if number is None:
-            number = self._number_of(fold(self._states[before], {"type": "message", "message": asdict(message)}))
+            number = self._states.number_of(fold(self._states[before], {"type": "message", "message": asdict(message)}))
             self._answers[answer] = number
-        return number
-
-    def _number_of(self, state: State) -> int:
-        try:
-            encoded = _encode_states(state)
-        except (ValueError, OverflowError):
-            return _STATE_UNKNOWN  # a lone surrogate, or a huge integer
-        number = self._state_numbers.get(encoded)
-        if number is None:
-            if self._states_size + len(encoded) > _MAX_STATES:
-                return _STATE_UNKNOWN
-            number = len(self._states)
-            self._states.append(state)
-            self._states_size += len(encoded)
-            self._state_numbers[encoded] = number
         return number
 
     def place(self, number: int) -> Place:
@@ -166,7 +143,7 @@ class RowIndex:
             row = ROW.unpack_from(self._tail, (number - self._saved) * ROW.size)
         else:
             assert self._file is not None
-            row = ROW.unpack(self._file.read(number * ROW.size, ROW.size))
+            row = self._file.row(number)
         key, packed, length, parent, state = row
         flags = packed & 0xFFFF
         return Place(
@@ -183,7 +160,7 @@ class RowIndex:
     def state(self, number: int) -> State | None:
         """The state after an entry; `None` if it has to be folded."""
         state = self._state_number(number)
-        return None if state == _STATE_UNKNOWN else self._states[state]
+        return None if state == UNKNOWN else self._states[state]
 
     def save(self, fs: Filesystem, path: str, journal: Stat, tail: bytes) -> None:
         """Write the whole index to the cache; the file that this one was loaded from stays as good as it was."""
@@ -199,7 +176,7 @@ class RowIndex:
             findings=self.findings,
             found=self.found,
         )
-        write(fs, path, header, tail, rows, _encode_states(self._states))
+        write(fs, path, header, tail, rows, self._states.encoded())
         self._kept = (len(self), self.covered)
 
     @classmethod
@@ -221,9 +198,7 @@ class RowIndex:
 
     def _adopt(self, file: IndexFile) -> None:
         header = file.header
-        self._states = _decode_states(file.states())
-        self._state_numbers = {_encode_states(state): number for number, state in enumerate(self._states)}
-        self._states_size = sum(map(len, self._state_numbers))
+        self._states = StateTable(file.states())
         self._file = file
         self._saved = header.rows
         self._kept = (header.rows, header.covered)

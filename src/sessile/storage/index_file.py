@@ -29,7 +29,7 @@ HASHED = 1 << 14  # the key is a hash of an id that is not eight bytes long
 ORPHAN = 1 << 15  # there is a parent id, but no such entry
 KIND_FLAGS = (1 << 14) - 1
 
-_MAGIC = b"sessile-index-1\n"
+_MAGIC = b"sessile-index-2\n"
 _PREFIX = struct.Struct("<16sII")
 _KEY_OF_ROW = struct.Struct("<Q20x")
 _SLOT = struct.Struct("<I")
@@ -44,7 +44,7 @@ class Header(msgspec.Struct):
     device: int
     covered: int
     messages: int
-    labels: list[int]
+    labels: dict[str, str]
     title: int
     missing: list[str]
     findings: list[Finding]
@@ -119,6 +119,13 @@ class IndexFile:
         """The encoded states."""
         return self.read(self._states_at, self.header.states)
 
+    def row(self, number: int) -> tuple[bytes, int, int, int, int]:
+        """The members of a row."""
+        block, at = divmod(number * ROW.size, _BLOCK)
+        if at + ROW.size > _BLOCK:
+            return ROW.unpack(self.read(number * ROW.size, ROW.size))
+        return ROW.unpack_from(self._block(block), at)
+
     def read(self, offset: int, size: int) -> bytes:
         """Bytes of the payload; raises IndexDamaged if they are not what was written."""
         number, at = divmod(offset, _BLOCK)
@@ -149,8 +156,8 @@ class IndexFile:
         key, hashed = key_of(entry_id)
         slot = _slot(int.from_bytes(key, "little"), slots)
         while row := _SLOT.unpack(self.read(self._slots_at + slot * _SLOT.size, _SLOT.size))[0]:
-            packed = self.read((row - 1) * ROW.size, ROW.size)
-            if packed.startswith(key) and bool(ROW.unpack(packed)[1] & HASHED) == hashed:
+            found, packed, *_ = self.row(row - 1)
+            if found == key and bool(packed & HASHED) == hashed:
                 return int(row) - 1
             slot = (slot + 1) % slots
         return None

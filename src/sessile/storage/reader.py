@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -23,10 +23,12 @@ from sessile.errors import LeafMoved, NotASession, SessileError, storage_failure
 from sessile.storage.base import Filesystem, Row
 from sessile.storage.index import NOWHERE, Place, RowIndex
 from sessile.storage.index_file import TAIL, IndexDamaged
-from sessile.storage.session_file import FileNews, SessionFile
+from sessile.storage.session_file import CHUNK, FileNews, SessionFile
 
 _HEADER_CHUNK = 8 * 1024
-_FIRST_BATCH, _LARGEST_BATCH = 16, 1024  # rows looked up at once for an iterator
+_BATCH = 1024  # rows looked up at once for an iterator
+_GAP = 16 * 1024  # bytes between two lines that are read for nothing sooner than by a call of their own
+_STEPS = 32  # most walks end at the last compaction
 
 _log = logging.getLogger("sessile")
 
@@ -200,17 +202,29 @@ class JournalReader(SessionFile):
         return self._ask(look)
 
     def _row(self, index: RowIndex, number: int) -> Row:
+        if index.irregular and number < len(index):
+            return self._read_whole().rows[number]
+        return self._steps(number, 1, index)[0][0]
+
+    def _steps(self, number: int, size: int, index: RowIndex) -> tuple[list[Row], int]:
+        """The rows of that many steps towards the root, and the number of the next one."""
         if number >= len(index):
             raise IndexDamaged("it has become shorter")
-        if index.irregular:
-            return self._read_whole().rows[number]
         place = index.place(number)
-        parent_id = None
-        if place.parent != NOWHERE:
-            parent_id = self._id(index.place(place.parent))
-        elif place.orphan:
-            parent_id = self._head(place).parentId
-        return Row(self._id(place), parent_id, place.flags, (place.offset, place.length))
+        entry_id = self._id(place)
+        steps: list[Row] = []
+        while len(steps) < size:
+            number = place.parent
+            position = (place.offset, place.length)
+            if number == NOWHERE:
+                parent_id = self._head(place).parentId if place.orphan else None
+                steps.append(Row(entry_id, parent_id, place.flags, position))
+                break
+            parent = index.place(number)
+            parent_id = self._id(parent)
+            steps.append(Row(entry_id, parent_id, place.flags, position))
+            place, entry_id = parent, parent_id
+        return steps, number
 
     def _id(self, place: Place) -> str:
         known = self._head(place).id if place.hashed else place.key.decode("ascii")
@@ -241,6 +255,17 @@ class JournalReader(SessionFile):
                 raise self._rewritten(f"entry {row.id} is no longer there")
             return self._read(*again.position)
 
+    def read_many(self, rows: Sequence[Row]) -> Iterator[bytes]:
+        """The exact bytes of several entries; those that lie together are read at once."""
+        for run in _runs(rows):
+            start = run[0].position[0]
+            with self._mutex:
+                data = self._read(start, sum(run[-1].position) - start)
+            for row in run:
+                offset, length = row.position
+                raw = data[offset - start : offset - start + length]
+                yield raw if self._is(raw, row.id) else self.read(row)
+
     @staticmethod
     def _is(raw: bytes, entry_id: str) -> bool:
         if raw.endswith(b"}") and raw.find(b'"id":"%b"' % entry_id.encode("utf-8", "surrogatepass"), 0, 256) > 0:
@@ -255,8 +280,8 @@ class JournalReader(SessionFile):
 
     def _numbered(self, numbers: Sequence[int]) -> Iterator[Row]:
         """The rows with these numbers. No lock is held between two batches of them."""
-        for start in range(0, len(numbers), _LARGEST_BATCH):
-            yield from self._ask(partial(self._batch, numbers[start : start + _LARGEST_BATCH]))
+        for start in range(0, len(numbers), _BATCH):
+            yield from self._ask(partial(self._batch, numbers[start : start + _BATCH]))
 
     def _batch(self, numbers: Sequence[int], index: RowIndex) -> list[Row]:
         return [self._row(index, number) for number in numbers]
@@ -268,19 +293,9 @@ class JournalReader(SessionFile):
         if whole is not None:
             yield from whole.up(row)
             return
-        size = _FIRST_BATCH
-        while number is not None:
-            steps, number = self._ask(partial(self._steps, number, size))
+        while number is not None and number != NOWHERE:
+            steps, number = self._ask(partial(self._steps, number, _STEPS))
             yield from steps
-            size = min(size * 2, _LARGEST_BATCH)
-
-    def _steps(self, number: int, size: int, index: RowIndex) -> tuple[list[Row], int | None]:
-        """The rows of that many steps towards the root, and the number of the next one."""
-        steps: list[Row] = []
-        while number != NOWHERE and len(steps) < size:
-            steps.append(self._row(index, number))
-            number = index.place(number).parent
-        return steps, None if number == NOWHERE else number
 
     def state(self, row: Row) -> State:
         def look(index: RowIndex) -> State | None:
@@ -294,9 +309,9 @@ class JournalReader(SessionFile):
         path.reverse()
         return fold_path(path)
 
-    def labels(self) -> Iterator[Row]:
-        """The label entries, in order."""
-        return self._numbered(self._ask(lambda index: tuple(index.labels)))
+    def labels(self) -> Mapping[str, str]:
+        """The label of each entry that has one."""
+        return self._ask(lambda index: dict(index.labels))
 
     def title(self) -> Row | None:
         """The last entry that names the session."""
@@ -316,6 +331,19 @@ class JournalReader(SessionFile):
             if index.irregular or index.has_orphans:
                 found += Tree(Node(row.id, row.parent_id, row.flags) for row in self.rows()).findings
             return found
+
+
+def _runs(rows: Sequence[Row]) -> Iterator[list[Row]]:
+    """Rows in groups that follow each other closely in the file."""
+    run: list[Row] = []
+    for row in rows:
+        offset, length = row.position
+        if run and not (0 <= offset - sum(run[-1].position) <= _GAP and offset + length - run[0].position[0] <= CHUNK):
+            yield run
+            run = []
+        run.append(row)
+    if run:
+        yield run
 
 
 class _Whole:

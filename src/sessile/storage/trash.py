@@ -61,6 +61,7 @@ class Trash:
         with storage_failures(folder, "empty the trash of it"):
             self._fs.unlink(f"{folder}/{_MANIFEST}")
             self._fs.rmdir(folder)
+            self._fs.sync_directory(self._folder)
         return deletion
 
     def list(self) -> tuple[Deletion, ...]:

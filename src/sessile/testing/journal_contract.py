@@ -105,6 +105,8 @@ class JournalContract(JournalReadingContract):
         parents = [json.dumps(entry_id, ensure_ascii=True)]
         if entry_id != "\ud800":
             parents.append(json.dumps(entry_id, ensure_ascii=False))
+        if max(entry_id) < "\U00010000":
+            parents.append('"' + "".join(f"\\u{ord(char):04x}" for char in entry_id) + '"')
         for parent in parents:
             for colon in (":", " : "):
                 raw = f'{{"type"{colon}"message","id"{colon}"c","parentId"{colon}{parent}}}'.encode()

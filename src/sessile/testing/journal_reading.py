@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import pytest
 
 from sessile.core.context import fold_path, walk
-from sessile.core.kinds import LABEL, LEAF_MARKER, MARKER, State, flags_of
+from sessile.core.kinds import LEAF_MARKER, MARKER, State, flags_of
 from sessile.core.lines import read_head
 from sessile.storage.base import Journal, News, Row
 
@@ -121,7 +121,8 @@ class JournalReadingContract:
         """Nothing is there, and nothing is wrong with that."""
         with opened(create) as journal:
             assert journal.last() is journal.title() is journal.find("a") is None
-            assert list(journal.rows()) == list(journal.labels()) == list(journal.findings()) == []
+            assert list(journal.rows()) == list(journal.findings()) == []
+            assert journal.labels() == {}
 
     def test_j03_lines_are_read_byte_for_byte(self, create: Create) -> None:
         """Spaces, escapes, unknown members and large numbers stay as they were written."""
@@ -248,20 +249,20 @@ class JournalReadingContract:
                 assert journal.state(row) == fold_path(walk(entry, by_id)[0])
 
     def test_j14_labels_and_title_are_listed_wherever_they_hang(self, create: Create) -> None:
-        """Labels in order; the title is the last one of any branch."""
+        """The last label of an entry counts; the title is the last one of any branch."""
         lines = [
             line("a"),
             line("l1", "a", "label", targetId="a", label="one"),
             line("n1", "l1", "session_info", name="first"),
-            line("l2", "a", "label", targetId="a", label=None),
+            line("l2", "a", "label", targetId="b", label="two"),
+            line("l3", "a", "label", targetId="a", label=None),
             line("n2", "a", "session_info", name="second"),
         ]
-        with opened(create, *lines[:4]) as journal:
-            assert ids(journal.labels()) == ["l1", "l2"]
+        with opened(create, *lines[:5]) as journal:
+            assert journal.labels() == {"b": "two"}
             assert journal.title().id == "n1"
-            put(journal, lines[4])
+            put(journal, lines[5])
             assert journal.title().id == "n2"
-            assert all(row.flags & LABEL for row in journal.labels())
 
     def test_j15_nothing_is_reported_about_a_sound_journal(self, create: Create) -> None:
         """Branches, markers, unknown kinds and several roots are as they should be."""

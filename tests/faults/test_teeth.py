@@ -1,0 +1,218 @@
+"""Teeth: every rig must report loss when the protection that it watches is taken away."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import count
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from faults.ledger import CWD, message
+from faults.processes import Child, Tell, fast_folder
+from faults.rigs import check_kills, check_power_cuts, check_successors
+from faults.scenarios import SCENARIOS
+from faults.test_full_disk import line_length
+from faults.test_many_processes import check_hostile
+from sessile import Store
+from sessile.storage import atomic
+from sessile.storage.base import Filesystem
+from sessile.storage.filesystem import PosixFilesystem
+from sessile.storage.journal import FileJournal
+from sessile.testing.crashes import CrashableFilesystem, CrashModel
+from sessile.testing.faults import FaultyFilesystem, Meddle, ShortWrite
+
+BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
+
+
+def reports_loss(rig: Callable[[], object]) -> bool:
+    """Whether a rig complains."""
+    try:
+        rig()
+    except AssertionError:
+        return True
+    return False
+
+
+@pytest.mark.promise("P2")
+@pytest.mark.parametrize("name", ["append", "create", "publish", "large"])
+def test_without_sync_the_power_cut_rig_reports_loss(name: str) -> None:
+    """If nothing is synced, acknowledged entries are lost in some sampled state, and the rig says so."""
+    assert reports_loss(lambda: check_power_cuts(BY_NAME[name], samples=2, without={"sync"}))
+
+
+@pytest.mark.promise("P2")
+@pytest.mark.parametrize("name", ["create", "create_published", "fork", "large"])
+def test_without_folder_sync_the_power_cut_rig_reports_loss(name: str) -> None:
+    """If names are not synced, whole sessions or blobs are lost in some sampled state, and the rig says so."""
+    assert reports_loss(lambda: check_power_cuts(BY_NAME[name], samples=2, without={"sync_directory"}))
+
+
+@pytest.mark.promise("P2")
+def test_without_settling_what_others_left_the_successor_rig_reports_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If what a killed process left unsynced is taken as durable, the rig that goes on after it says so."""
+    monkeypatch.setattr(atomic, "_settle", lambda fs, path: None)
+    assert reports_loss(lambda: check_successors(BY_NAME["create_published"], BY_NAME["create"]))
+
+
+def in_place(fs: Filesystem, path: str, chunks: Iterable[bytes], *, durable: bool = True) -> None:
+    """How not to replace a file."""
+    fd = fs.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
+    for chunk in chunks:
+        atomic.write_all(fs, fd, chunk)
+    if durable:
+        fs.sync(fd)
+    fs.close(fd)
+    if durable:
+        fs.sync_directory(os.path.dirname(path))
+
+
+@pytest.mark.promise("P11")
+@pytest.mark.parametrize("name", ["create_published", "fork"])
+def test_with_files_made_in_place_the_kill_rig_reports_half_files(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If files are written under their final names, a kill leaves empty or half ones, and the rig says so."""
+    monkeypatch.setattr(atomic, "replace", in_place)
+    assert reports_loss(lambda: check_kills(BY_NAME[name]))
+
+
+@pytest.mark.promise("P11")
+@pytest.mark.parametrize("name", ["name", "rewrite", "migrate", "move"])
+def test_with_sessions_rewritten_in_place_the_kill_rig_reports_loss(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If a session is rewritten in its own file, a kill in between loses entries, and the rig says so."""
+
+    def rewrite_in_place(journal: FileJournal, edit: Callable[[bytes], bytes | None], keep: str | None = None) -> None:
+        new = b"".join(journal._edited(edit, journal._stat().st_size))
+        journal._fs.truncate(journal._fd, 0)
+        atomic.write_all(journal._fs, journal._fd, new)
+        journal.reopen()
+
+    monkeypatch.setattr(FileJournal, "replace", rewrite_in_place)
+    assert reports_loss(lambda: check_kills(BY_NAME[name]))
+
+
+def write_without_lock(root: str, session_id: str, writer: int, number: int, tell: Tell) -> None:
+    """One of many writers whose locks do nothing, and who is slow between looking and writing."""
+    rng = Random(writer)
+    slow = Meddle(lambda: os.sched_yield() if rng.random() < 0.5 else None)
+    plan = [Meddle(slow.action, on={"write"}, at=n) for n in range(1, number + 1)]
+    faulty = FaultyFilesystem(PosixFilesystem(), plan=plan, without={"lock"})
+    session = Store(root, fs=faulty, durability="process").open(session_id)
+    for n in range(number):
+        payload = {"type": "message", "message": message(f"{writer} {n}")}
+        receipt = session.append_many([payload], on_leaf_moved="follow")[0]
+        tell([receipt.id, receipt.diverged])
+    session.close()
+
+
+@pytest.mark.promise("P4")
+def test_without_lock_the_many_processes_rig_reports_forks() -> None:
+    """If the lock does nothing, writers that follow each other do not make one chain, and heads show it."""
+
+    def rig() -> None:
+        with fast_folder() as root:
+            session = Store(root, durability="process").create(CWD, publish=True)
+            children = [Child(partial(write_without_lock, root, session.id, writer, 100)) for writer in range(8)]
+            told = [child.finish() for child in children]
+            fresh = Store(root).open(session.id, readonly=True)
+            assert len(fresh.get_entries()) == sum(map(len, told))
+            assert len(fresh.get_heads()) == 1
+
+    assert any(reports_loss(rig) for _ in range(10))
+
+
+def without_read_back(root: str, session_id: str, tell: Tell) -> None:
+    """A writer that takes for granted that its line stands on its own."""
+    FileJournal._settle = lambda self, data, size: self._stat().st_size  # type: ignore[method-assign]
+    session = Store(root, durability="process").open(session_id)
+    tell("begin")
+    for number in count():
+        tell(session.append_message(message(f"{os.getpid()} {number}")).id)
+
+
+@pytest.mark.promise("P5")
+def test_without_read_back_a_line_is_glued_to_a_fragment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If a peer writes a fragment between our look and our write, only the read-back saves our line."""
+
+    def last_line() -> bytes:
+        session = Store(tmp_path).create(CWD, publish=True)
+        session.close()
+
+        def fragment() -> None:
+            with open(session.path, "ab") as file:
+                file.write(b'{"type":"message","id":"half')
+
+        faulty = FaultyFilesystem(PosixFilesystem(), plan=[Meddle(fragment, on={"write"})])
+        Store(tmp_path, fs=faulty).open(session.path).append_message(message("mine"))
+        return Path(session.path).read_bytes().split(b"\n")[-2]
+
+    assert b"half" not in last_line()
+    monkeypatch.setattr(FileJournal, "_settle", lambda self, data, size: self._stat().st_size)
+    assert b"half" in last_line()
+
+
+@pytest.mark.promise("P5")
+@pytest.mark.long
+def test_without_read_back_the_hostile_rig_reports_loss() -> None:
+    """The rig with peers that ignore the lock loses entries of a writer that does not look back."""
+    assert any(check_hostile(kills=300, seed=seed, writer=without_read_back)[1] for seed in range(100, 110))
+
+
+@pytest.mark.promise("P6")
+def test_without_newline_guard_an_append_is_glued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If an append trusts the last byte, it joins its line to a torn one; with the guard it does not."""
+
+    def append_after_a_torn_line() -> list[str]:
+        session = Store(tmp_path).create(CWD, publish=True)
+        session.append_message(message("before"))
+        session.close()
+        with open(session.path, "ab") as file:
+            file.write(b'{"type":"message","id":"torn","parentId":null,"message":{"role":"user","content":"cut')
+        session = Store(tmp_path).open(session.path)
+        session.append_message(message("after"))
+        session.close()
+        return Path(session.path).read_text().split("\n")
+
+    assert len(append_after_a_torn_line()) == 5
+    read = FileJournal._read
+    monkeypatch.setattr(
+        FileJournal, "_read", lambda self, offset, length: b"\n" if length == 1 else read(self, offset, length)
+    )
+    assert len(append_after_a_torn_line()) == 4
+
+
+@pytest.mark.promise("P3")
+def test_without_taking_back_a_full_disk_leaves_a_fragment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If a short write is not taken back, the file that the full-disk rig compares has changed."""
+    length = line_length(str(tmp_path))
+
+    def changed() -> bool:
+        faulty = FaultyFilesystem(PosixFilesystem(), plan=[ShortWrite(written=length // 2)])
+        store = Store(tmp_path, fs=faulty, durability="process")
+        session = store.open(store.list_all()[0].path)
+        before = Path(session.path).read_bytes()
+        with pytest.raises(OSError, match="No space"):
+            session.append_message(message("too much"))
+        return Path(session.path).read_bytes() != before
+
+    assert not changed()
+    monkeypatch.setattr(FileJournal, "_take_back", lambda self, size, written: None)
+    assert changed()
+
+
+@pytest.mark.promise("P2")
+def test_process_durability_may_lose_a_suffix_but_never_a_middle() -> None:
+    """Without syncs a power cut takes entries, always the latest ones; with them it takes none."""
+    lost = 0
+    for seed in range(60):
+        inner = CrashableFilesystem()
+        store = Store("/store", fs=inner, durability="process")
+        session = store.create(CWD, publish=True)
+        ids = [session.append_message(message(f"{n} " + "x" * 300)).id for n in range(20)]
+        survivor = Store("/store", fs=inner.crash(Random(seed), CrashModel.ORDERED))
+        left = [entry.id for entry in survivor.open(session.path, readonly=True).get_entries()]
+        assert left == ids[: len(left)]
+        lost += len(ids) - len(left)
+    assert lost > 0
