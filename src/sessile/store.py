@@ -138,7 +138,7 @@ class Store:
         return FileJournal(
             self.fs,
             path,
-            index_path=self.layout.index(path),
+            index_path=self.layout.index(drafts.published_path(path)),
             power=self.durability == "power",
             patience=self._patience,
         )
@@ -212,7 +212,7 @@ class Store:
         draft = drafts.draft_path(path)
         if not atomic.exists(self.fs, path) and atomic.exists(self.fs, draft):
             path = draft
-        reader = JournalReader(self.fs, path, index_path=self.layout.index(path))
+        reader = JournalReader(self.fs, path, index_path=self.layout.index(drafts.published_path(path)))
         findings: Sequence[Finding] = ()
         if version_of(decode(reader.header())) < VERSION:
             items = list(reader.items())

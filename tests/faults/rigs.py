@@ -82,8 +82,8 @@ def check_successors(scenario: Scenario, successor: Scenario, *, seed: int = 0, 
         run = Run(store_on(survivor, ROOT, 4), ledger)
         try:
             successor.act(run)
-        except (StopIteration, SessionNotFound):
-            continue  # there is no session yet that the successor could work on
+        except (StopIteration, IndexError, SessionNotFound):
+            continue  # there is no session yet, or any more, that the successor could work on
         for model in CrashModel:
             name = f"{scenario.name} {successor.name} {seed} {point.number} {model.value}"
             try:

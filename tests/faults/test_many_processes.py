@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
-from faults.ledger import CWD, message
+from faults.ledger import CWD, Ledger, Run, message
 from faults.processes import Child, Tell, fast_folder
+from faults.scenarios import an_old_session
 from sessile import Entry, Receipt, Session, Store
 from sessile.errors import LeafMoved
 
@@ -339,3 +340,104 @@ def test_hundreds_of_peers_without_lock_cannot_damage_what_is_acknowledged(seed:
     acknowledged, lost = check_hostile(kills=500, seed=seed)
     assert acknowledged > 2_000
     assert not lost
+
+
+def do_everything(root: str, session_id: str, seed: str, tell: Tell) -> None:
+    """One of many processes that append, name, rewrite, fork, look and reopen as they please."""
+    rng = Random(seed)
+    session = Store(root, durability="process").open(session_id)
+    for number in range(40):
+        match rng.choices(["say", "name", "rewrite", "fork", "reopen", "look"], [80, 7, 5, 3, 3, 2])[0]:
+            case "say":
+                tell(session.append_message(message(f"{seed} {number}")).id)
+            case "name":
+                session.set_session_name(f"name {seed} {number}")
+            case "rewrite":
+                session.rewrite_entries(lambda entry: None)
+            case "fork":
+                session.fork().close()
+            case "reopen":
+                session.close()
+                session = Store(root, durability="process").open(session_id)
+            case "look":
+                session.get_entries()
+    session.close()
+
+
+def check_everything(runs: int) -> None:
+    """Let processes do all kinds of things to one session at once; raises if anything acknowledged is missing."""
+    for run in range(runs):
+        with fast_folder() as root:
+            session = begun(root)
+            children = [Child(partial(do_everything, root, session.id, f"{run} {n}")) for n in range(6)]
+            acknowledged = [entry_id for child in children for entry_id in child.finish()]
+            fresh = Store(root).open(session.id, readonly=True)
+            ids = [entry.id for entry in fresh.get_entries()]
+            assert not fresh.findings
+            assert len(ids) == len(set(ids))
+            assert set(acknowledged) <= set(ids)
+            assert {entry.parent_id for entry in fresh.get_entries()} - {None} <= set(ids)
+            assert (fresh.title or "").startswith("name ")
+            fresh.close()
+
+
+@pytest.mark.promise("P4")
+def test_rewrites_and_names_lose_nothing_of_those_who_append() -> None:
+    """A file that is replaced while others append to it loses none of their entries."""
+    check_everything(runs=2)
+
+
+@pytest.mark.promise("P4")
+@pytest.mark.long
+def test_many_rewrites_and_names_lose_nothing_of_those_who_append() -> None:
+    """The long form."""
+    check_everything(runs=60)
+
+
+@pytest.mark.promise("P4")
+def test_an_old_session_is_migrated_once_by_many_processes() -> None:
+    """Processes that open a file of version 1 at once all go on in the same migrated session."""
+    for _ in range(5):
+        with fast_folder() as root:
+            run = Run(Store(root, durability="process"), Ledger())
+            an_old_session(run)
+            session_id, old = next(iter(run.ledger.texts.items()))
+            children = [Child(partial(write_many, root, session_id, writer, 3, "branch")) for writer in range(4)]
+            ids = {entry_id for child in children for entry_id, _, _ in child.finish()}
+            fresh = Store(root).open(session_id, readonly=True)
+            assert {entry.id for entry in fresh.get_entries()} == ids | old.keys()
+            assert not fresh.findings
+            fresh.close()
+
+
+def begin_and_leave(root: str, seed: str, tell: Tell) -> None:
+    """One of many processes that begin sessions in one project, finish some and leave others."""
+    rng = Random(seed)
+    store = Store(root, durability="process")
+    for number in range(10):
+        session = store.create(CWD) if rng.random() < 0.6 else store.continue_recent(CWD)
+        for _ in range(rng.randrange(1, 4)):
+            tell([session.id, session.append_message(message(f"{seed} {number}")).id, "said"])
+        if rng.random() < 0.5:
+            tell([session.id, session.append_message(message("answer", "assistant")).id, "listed"])
+        if rng.random() < 0.9:
+            session.close()
+
+
+@pytest.mark.promise("P4")
+def test_drafts_of_many_processes_in_one_project_are_all_kept() -> None:
+    """Processes that recover each other's drafts take none from a living owner and lose none of a dead one."""
+    for run in range(3):
+        with fast_folder() as root:
+            children = [Child(partial(begin_and_leave, root, f"{run} {n}")) for n in range(5)]
+            told = [event for child in children for event in child.finish()]
+            store = Store(root)
+            listed = {info.id for info in store.list_all()}
+            assert {session_id for session_id, _, what in told if what == "listed"} <= listed
+            store.create(CWD).close()
+            for session_id in {session_id for session_id, _, _ in told}:
+                session = store.open(session_id, readonly=True)
+                assert {entry_id for its, entry_id, _ in told if its == session_id} <= {
+                    e.id for e in session.get_entries()
+                }
+                session.close()

@@ -55,6 +55,7 @@ members = st.fixed_dictionaries(
         "serviceTier": values,
         "selectedToolNames": st.lists(values, max_size=2),
         "targetId": ids,
+        "label": st.sampled_from(("x", "y", "", None)),
         "customType": st.sampled_from(("x", LEAF_MARKER)),
         "message": st.fixed_dictionaries(
             {}, optional={"role": st.sampled_from(("user", "assistant")), "provider": values, "model": values}

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from journal_rig import INDEX, PATH, Always, add, always, content_of, count, journal_on, settled
+from sessile import Store
 from sessile.errors import (
     LeafMoved,
     NotASession,
@@ -807,3 +808,32 @@ def test_revising_with_an_error_of_the_storage_is_not_taken_for_one_of_the_journ
         journal.append([line("a")], revise)
     assert caught.value.path == "/elsewhere"
     assert not journal.failed
+
+
+class TestNewsAcrossARewrite:
+    """What others have appended stays news when we rewrite the file."""
+
+    def test_divergence_is_seen_after_our_own_rewrite(self, tmp_path: Path) -> None:
+        """A second writer's entry below our leaf counts as divergence, although the header was rewritten since."""
+        store = Store(tmp_path)
+        ours = store.create("/work/app", publish=True)
+        ours.append_message({"role": "user", "content": "where both stand"})
+        with store.open(ours.path) as theirs:
+            theirs.append_message({"role": "user", "content": "theirs"})
+        ours.rewrite_entries(
+            lambda entry: {**entry, "longer": "by a few bytes"} if entry["type"] == "message" else None
+        )
+        assert ours.append_message({"role": "user", "content": "ours"}).diverged
+        ours.close()
+
+    def test_the_original_is_copied_where_no_link_can_reach(self) -> None:
+        """A file on another device than the store is kept as a copy."""
+        fs = FaultyFilesystem(MemoryFilesystem(), plan=[Fail(errno.EXDEV, on={"link"})])
+        store = Store("/root", fs=fs)
+        session = store.create("/work/app", publish=True)
+        session.append_message({"role": "user", "content": "old"})
+        before = atomic.read_all(fs, session.path)
+        kept = session.rewrite_entries(lambda entry: {**entry, "new": True})
+        assert kept is not None
+        assert atomic.read_all(fs, kept) == before != atomic.read_all(fs, session.path)
+        session.close()

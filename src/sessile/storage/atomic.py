@@ -19,6 +19,7 @@ from sessile.storage.lock import acquire
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
 _PATIENCE = 10.0
+_NO_LINK = (errno.EXDEV, errno.EMLINK, errno.EPERM, errno.ENOTSUP)  # another device, or one without links
 _OUR_DEPTH = 3  # <root>/sessions/<project>
 
 
@@ -116,6 +117,18 @@ def remove(fs: Filesystem, path: str) -> None:
         fs.unlink(path)
     except OSError:
         pass
+
+
+def keep(fs: Filesystem, path: str, name: str) -> None:
+    """Keep a file under a second name, durably: as a link, or as a copy where no link can reach."""
+    make_folders(fs, posixpath.dirname(name))
+    try:
+        fs.link(path, name)
+    except OSError as error:
+        if error.errno not in _NO_LINK:
+            raise
+        write_new(fs, name, (read_all(fs, path),))
+    fs.sync_directory(posixpath.dirname(name))
 
 
 def temp_beside(path: str) -> str:

@@ -286,11 +286,13 @@ class FileJournal(JournalReader):
             self._lock_file()
             try:
                 fd = self._rewrite(edit, keep)
+                seen = self._seen + self._shift
                 with self._commits.paused():
                     try:
                         self._close_descriptor()
                     finally:
                         self._begin(fd)
+                        self._seen = seen  # what others have appended is still news
                         self._commits.all_durable()  # the new file is, as a whole
             finally:
                 self._unlock()
@@ -313,10 +315,8 @@ class FileJournal(JournalReader):
                     hint="try again",
                 )
             if keep is not None:
-                atomic.make_folders(fs, posixpath.dirname(keep))
-                fs.link(self.path, keep)
+                atomic.keep(fs, self.path, keep)
                 temporary.append(keep)
-                fs.sync_directory(posixpath.dirname(keep))
             fs.rename(temp, self.path)
             temporary.clear()
             fs.sync_directory(posixpath.dirname(self.path))
@@ -332,8 +332,10 @@ class FileJournal(JournalReader):
 
     def _edited(self, edit: Callable[[bytes], bytes | None], size: int) -> Iterator[bytes]:
         copied = 0
+        self._shift = 0  # by how much the place moves before which nothing is news
         for item in self._scan(0, size):
             if isinstance(item, Line) and (new := edit(item.raw)) is not None:
+                self._shift += len(new) - len(item.raw) if item.offset < self._seen else 0
                 yield from self._chunks(copied, item.offset)
                 yield new
                 copied = item.offset + len(item.raw)
