@@ -34,18 +34,19 @@ def _page() -> Iterator[str]:
 
 
 def _members(cls: type) -> Iterator[str]:
-    members = {
-        name: member
-        for name, member in inspect.getmembers(cls)
-        if not name.startswith("_")
-        and (inspect.isfunction(member) or isinstance(member, property) or inspect.ismethod(member))
-    }
+    members = {name: member for name, member in inspect.getmembers(cls) if not name.startswith("_") and _ours(member)}
     for name, member in members.items():
         call = name if isinstance(member, property) else f"{name}{_signature(member)}"
         text = inspect.getdoc(member) or ""
         yield f"- `{call}`" + (f" — {' '.join(text.split())}" if text else "")
     if members:
         yield ""
+
+
+def _ours(member: object) -> bool:
+    """Whether a member is a method or property of our own, not of a class of Python."""
+    function = member.fget if isinstance(member, property) else member
+    return inspect.isroutine(function) and str(getattr(function, "__module__", "")).startswith("sessile")
 
 
 def _signature(function: object) -> str:

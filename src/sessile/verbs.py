@@ -6,6 +6,7 @@ appended there as they are.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -17,9 +18,10 @@ from sessile.errors import InvalidEntry
 from sessile.view import SessionView
 
 
-class AppendVerbs(SessionView):
+class AppendVerbs(SessionView, ABC):
     """A session that can be appended to, once somebody says how."""
 
+    @abstractmethod
     def append_many(
         self,
         entries: Iterable[Payload],
@@ -27,7 +29,7 @@ class AppendVerbs(SessionView):
         key: str | None = None,
         on_leaf_moved: OnLeafMoved = "branch",
     ) -> list[Receipt]:
-        raise NotImplementedError
+        """Append entries as a chain."""
 
     def append_message(self, message: Payload) -> Receipt:
         """Append a user, assistant, tool result or other message."""

@@ -50,7 +50,6 @@ class SessionView:
         self._journal = journal
         self._header: Payload = decode(journal.header())
         self._slot: Payload | None = None
-        self._labelled = 0  # how many label entries they come from
         self._live: Live | None = None
         self._live_findings: list[Finding] = []
         self._state = State()

@@ -212,6 +212,7 @@ def resumed(made: Corpus) -> tuple[int, int]:
     return read[made.path] - made.live_bytes, index
 
 
+@pytest.mark.mission("B2")
 def test_a_resume_with_a_warm_index_reads_the_live_part_only(scale: Scale) -> None:
     small, large = (resumed(corpus(scale, size)) for size in (scale.small_mb, 20))
     assert large[0] <= small[0] + 64 * 1024

@@ -106,6 +106,7 @@ def test_many_processes_with_thousands_of_entries(run: int, policy: str) -> None
     check_writers(5_000, policy)
 
 
+@pytest.mark.mission("B4")
 @pytest.mark.promise("P21")
 def test_divergence_is_told_and_both_heads_are_listed(tmp_path: Path) -> None:
     """Two writers at one leaf: the second receipt says so, and both ends can be found."""

@@ -34,6 +34,7 @@ def modes(root: Path) -> dict[str, int]:
     return found
 
 
+@pytest.mark.promise("P28")
 def test_files_are_0600_and_folders_0700_whatever_the_umask(tmp_path: Path, umask: int) -> None:
     """Journals, drafts, blobs, breadcrumbs, originals, trash and caches alike."""
     root = tmp_path / "root"

@@ -128,7 +128,11 @@ def keep(fs: Filesystem, path: str, name: str) -> None:
         if error.errno not in _NO_LINK:
             raise
         write_new(fs, name, (read_all(fs, path),))
-    fs.sync_directory(posixpath.dirname(name))
+    try:
+        fs.sync_directory(posixpath.dirname(name))
+    except OSError:
+        remove(fs, name)
+        raise
 
 
 def temp_beside(path: str) -> str:
