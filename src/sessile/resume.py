@@ -12,13 +12,13 @@ from typing import Any
 from sessile.core.context import Live, first_kept, fold_path, live_part, missing_parent
 from sessile.core.kinds import BOUNDARY, CHAIN, MARKER, State
 from sessile.core.lines import Finding
-from sessile.storage.base import Journal, Row
+from sessile.storage.base import ReadableJournal, Row
 
 Bodies = Callable[[Sequence[Row]], Iterator[dict[str, Any]]]
 """Gives the decoded entries of rows."""
 
 
-def live_at(journal: Journal, leaf: Row, bodies: Bodies) -> tuple[State, Live, list[Finding]]:
+def live_at(journal: ReadableJournal, leaf: Row, bodies: Bodies) -> tuple[State, Live, list[Finding]]:
     """The state and the live part of the path that ends at `leaf`."""
     steps = journal.up(leaf)
     after: list[Row] = []
@@ -38,7 +38,7 @@ def live_at(journal: Journal, leaf: Row, bodies: Bodies) -> tuple[State, Live, l
     return journal.state(leaf), live, findings
 
 
-def _kept(journal: Journal, steps: Iterator[Row], first: str | None) -> list[Row]:
+def _kept(journal: ReadableJournal, steps: Iterator[Row], first: str | None) -> list[Row]:
     """The rows behind a compaction down to the first kept one; none if that is not on the path."""
     if first is None or journal.find(first) is None:
         return []
@@ -60,7 +60,7 @@ def _end_of(path: list[Row]) -> list[Finding]:
     return [missing_parent(last.id, last.parent_id)]
 
 
-def bridged_at(journal: Journal, leaf: Row, bodies: Bodies) -> tuple[State, Live, list[Finding]]:
+def bridged_at(journal: ReadableJournal, leaf: Row, bodies: Bodies) -> tuple[State, Live, list[Finding]]:
     """As `live_at`, but a missing parent is bridged to the nearest earlier entry of the chain."""
     rows = list(journal.rows())
     places = {row.id: number for number, row in enumerate(rows)}

@@ -8,7 +8,6 @@ reopening it would show.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Literal
 
 from sessile import transfer
@@ -24,7 +23,8 @@ from sessile.core.text import clean_name, iso_timestamp
 from sessile.errors import EntryNotFound, InvalidEntry, ReadOnly, Unsupported
 from sessile.rewriting import ToolCallRewrite, rewritten
 from sessile.storage import drafts
-from sessile.storage.base import Row
+from sessile.storage.base import ReadableJournal
+from sessile.storage.journal import FileJournal
 from sessile.verbs import AppendVerbs
 
 if TYPE_CHECKING:
@@ -37,9 +37,9 @@ class Session(AppendVerbs):
     def __init__(
         self,
         store: Store,
-        journal: Any,
+        journal: ReadableJournal,
+        writer: FileJournal | None = None,
         *,
-        writable: bool,
         draft: bool = False,
         ours: bool = True,
         findings: Sequence[Finding] = (),
@@ -47,7 +47,7 @@ class Session(AppendVerbs):
         super().__init__(journal, store.blobs.of_session(journal.path), findings)
         self.notices: list[str] = []
         self._store = store
-        self._writable = writable
+        self._writer = writer  # the journal itself, if it may be written
         self._draft = draft
         self._ours = ours
         self._closed = False
@@ -74,7 +74,7 @@ class Session(AppendVerbs):
 
     @property
     def readonly(self) -> bool:
-        return not self._writable
+        return self._writer is None
 
     # -- appending
 
@@ -95,7 +95,7 @@ class Session(AppendVerbs):
         if not payloads:
             return []
         with self._lock:
-            self._check_writable()
+            writer = self._writing()
             ids = self._ids(len(payloads), key)
             present = [] if key is None else self._present(ids, key)
             if len(present) == len(ids):
@@ -106,11 +106,11 @@ class Session(AppendVerbs):
             missing, new_ids = payloads[len(present) :], ids[len(present) :]
             markers = [marker for marker, leaf in self._markers.items() if leaf == parent]
             batch = Batch(missing, new_ids, key, parent, self._now(), self._put, on_leaf_moved, moved, markers)
-            appended = self._journal.append(batch.lines, batch.revise)
+            appended = writer.append(batch.lines, batch.revise)
             if not appended.positions:  # another process was faster with the same key
                 return self.append_many(payloads, key=key)
             self._follow(batch)
-        self._journal.commit(appended.mark)
+        writer.commit(appended.mark)
         if self._draft and any(_is_answer(payload) for payload in payloads):
             self.publish()
         durability = self._store.durability
@@ -140,9 +140,11 @@ class Session(AppendVerbs):
             raise InvalidEntry(f"{LEAF_MARKER} is reserved", path=self.path, hint="use branch(…, durable=True)")
         return payload
 
-    def _check_writable(self) -> None:
-        if not self._writable:
+    def _writing(self) -> FileJournal:
+        """The journal, for those who want to write."""
+        if self._writer is None:
             raise ReadOnly(path=self.path, hint="open it for writing, or fork it")
+        return self._writer
 
     def _ids(self, count: int, key: str | None) -> list[str]:
         if key is not None:
@@ -151,7 +153,12 @@ class Session(AppendVerbs):
 
     def _present(self, ids: Sequence[str], key: str) -> list[Receipt]:
         """Receipts of the entries that an earlier call with the same key has appended, durable by now."""
-        rows: list[Row] = list(takewhile(lambda row: row is not None, map(self._journal.find, ids)))
+        rows = []
+        for entry_id in ids:
+            row = self._journal.find(entry_id)
+            if row is None:
+                break
+            rows.append(row)
         if not rows:
             return []
         if self._entry(rows[0]).get(KEY) != key:
@@ -186,7 +193,7 @@ class Session(AppendVerbs):
     def _move_leaf(self, leaf: str | None, durable: bool) -> None:
         with self._lock:
             if durable:
-                self._check_writable()
+                self._writing()
                 if not self._ours:
                     raise Unsupported("the leaf is not stored in other programs' files", path=self.path, hint="fork it")
             if leaf != self._leaf:
@@ -199,7 +206,7 @@ class Session(AppendVerbs):
     ) -> Receipt:
         """Move the leaf and append what was learned on the branch that is left."""
         with self._lock:
-            self._check_writable()
+            self._writing()
             before = self._leaf
             self._move_leaf(None if entry_id is None else self._row(entry_id).id, durable=False)
             try:
@@ -214,9 +221,10 @@ class Session(AppendVerbs):
             return
         marker = make.with_base(make.leaf_marker(), self._ids(1, None)[0], self._leaf, self._now())
         line = encode(marker)
-        appended = self._journal.append([line], lambda news: () if news.rows() else (line,))
+        writer = self._writing()
+        appended = writer.append([line], lambda news: () if news.rows() else (line,))
         if appended.positions:
-            self._journal.commit(appended.mark)
+            writer.commit(appended.mark)
             self._resting = self._leaf
             self._markers[marker["id"]] = self._leaf
 
@@ -242,7 +250,7 @@ class Session(AppendVerbs):
     def _rewrite_header(self, **members: Any) -> None:
         header = {**self._header, **members}
         old = self._journal.header()
-        self._journal.replace(lambda raw: encode(header) if raw == old else None)
+        self._writing().replace(lambda raw: encode(header) if raw == old else None)
         self._header = header
 
     def rewrite_entries(self, edit: Callable[[Entry], Mapping[str, Any] | None]) -> str | None:
@@ -251,9 +259,9 @@ class Session(AppendVerbs):
         The file as it was stays in the store's `originals`; its path is returned. Ids and parents cannot be changed.
         """
         with self._lock:
-            self._check_writable()
-            kept = self._store.original_path(self._journal.path)
-            self._journal.replace(lambda raw: rewritten(raw, edit, self._put), keep=kept)
+            writer = self._writing()
+            kept = self._store.original_path(writer.path)
+            writer.replace(lambda raw: rewritten(raw, edit, self._put), keep=kept)
             self._live = None
             return kept
 
@@ -268,10 +276,10 @@ class Session(AppendVerbs):
     def move_to(self, cwd: str) -> None:
         """Move the session, with its artifacts, to another project."""
         with self._lock:
-            self._check_writable()
+            writer = self._writing()
             if cwd != self.cwd:
                 before = self.path
-                transfer.relocate(self._store, self._journal, cwd)
+                transfer.relocate(self._store, writer, cwd)
                 members: Payload = {"cwd": cwd}
                 if self.path != before and not self._draft:
                     members["previousSessionFiles"] = [*self._header.get("previousSessionFiles", ()), before]
@@ -303,7 +311,7 @@ class Session(AppendVerbs):
                 self._blobs = other._blobs
                 self._look_at(other._journal)
                 self.notices += other.notices
-                self._writable, self._draft, self._ours, self._closed = True, other._draft, other._ours, False
+                self._writer, self._draft, self._ours, self._closed = other._writer, other._draft, other._ours, False
 
     # -- durability
 
@@ -311,24 +319,24 @@ class Session(AppendVerbs):
         """Show a draft in listings before an assistant has answered."""
         with self._lock:
             if self._draft:
-                drafts.publish(self._journal)
+                drafts.publish(self._writing())
                 self._draft = False
 
     def flush(self) -> None:
         """Make everything durable that was appended."""
-        if self._writable:
-            self._journal.flush()
+        if self._writer is not None:
+            self._writer.flush()
 
     def reopen(self) -> None:
         """Begin anew from the file after a failure."""
         with self._lock:
-            self._check_writable()
-            self._journal.reopen()
+            writer = self._writing()
+            writer.reopen()
             self._closed = False
-            if self._draft and not drafts.is_draft(self._journal.path):  # publishing failed behind the renaming
-                self._journal.release()
+            if self._draft and not drafts.is_draft(writer.path):  # publishing failed behind the renaming
+                writer.release()
                 self._draft = False
-            self._look_at(self._journal)
+            self._look_at(writer)
 
     def close(self) -> None:
         """Store the leaf if need be, free the file, then raise the first error that appending met."""
@@ -337,10 +345,10 @@ class Session(AppendVerbs):
                 return
             self._closed = True
             try:
-                if self._writable and not self._journal.failed:
+                if self._writer is not None and not self._writer.failed:
                     self._mark_leaf()
                     if self._draft and self._journal.last() is None:
-                        drafts.discard(self._store.fs, self._journal)
+                        drafts.discard(self._store.fs, self._writer)
             finally:
                 self._journal.close()
 

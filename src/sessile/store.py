@@ -132,7 +132,7 @@ class Store:
         journal = self._journal(path)
         if draft:
             journal.hold()
-        return Session(self, journal, writable=True, draft=draft, ours=True)
+        return Session(self, journal, journal, draft=draft)
 
     def _journal(self, path: str) -> FileJournal:
         return FileJournal(
@@ -164,7 +164,7 @@ class Store:
             notices.append(self._start_over(path, cwd))
             journal = self._journal(path)
         notices += self._migrate(journal)
-        session = Session(self, journal, writable=True, ours=self.layout.owns(path))
+        session = Session(self, journal, journal, ours=self.layout.owns(path))
         session.notices += notices
         self.leave_breadcrumb(session)
         return session
@@ -222,7 +222,7 @@ class Store:
             atomic.make_folders(copy, posixpath.dirname(path))
             atomic.write_new(copy, path, (line + b"\n" for line in _migrate_lines(items)))
             reader = JournalReader(copy, path)
-        return Session(self, reader, writable=False, ours=self.layout.owns(path), findings=findings)
+        return Session(self, reader, ours=self.layout.owns(path), findings=findings)
 
     def _migrate(self, journal: FileJournal) -> Sequence[str]:
         """Bring the file of an older version up to date; says where the file is as it was."""

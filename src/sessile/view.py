@@ -9,7 +9,6 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import Any
 
 from sessile import resume
 from sessile.core import large
@@ -17,11 +16,11 @@ from sessile.core.codec import decode
 from sessile.core.context import LAST_ENTRY, LeafId, Live, SessionContext
 from sessile.core.entries import Entry, Payload
 from sessile.core.kinds import MARKER, State
-from sessile.core.lines import Finding, Line
+from sessile.core.lines import Finding
 from sessile.core.text import parse_timestamp
 from sessile.core.tree import NOWHERE, Node, Tree
 from sessile.errors import EntryNotFound
-from sessile.storage.base import Row
+from sessile.storage.base import ReadableJournal, Row
 from sessile.storage.blobs import BlobStore
 from sessile.storage.drafts import published_path
 from sessile.storage.layout import artifacts_of
@@ -39,17 +38,16 @@ class TreeNode:
 class SessionView:
     """The reading half of a session: a journal, and the leaf that somebody stands on."""
 
-    def __init__(self, journal: Any, blobs: BlobStore, findings: Sequence[Finding] = ()) -> None:
+    def __init__(self, journal: ReadableJournal, blobs: BlobStore, findings: Sequence[Finding] = ()) -> None:
         self._lock = threading.RLock()
         self._blobs = blobs
         self._found_before = findings  # by whoever made the journal from a file of an older version
         self._look_at(journal)
 
-    def _look_at(self, journal: Any) -> None:
+    def _look_at(self, journal: ReadableJournal) -> None:
         """Show a journal from its beginning."""
         self._journal = journal
         self._header: Payload = decode(journal.header())
-        self._slot: Payload | None = None
         self._live: Live | None = None
         self._live_findings: list[Finding] = []
         self._state = State()
@@ -59,7 +57,7 @@ class SessionView:
 
     def _reopened_leaf(self) -> str | None:
         """The leaf that opening the journal gives: its last entry, or where a marker at its end points."""
-        row: Row | None = self._journal.last()
+        row = self._journal.last()
         if row is None or not row.flags & MARKER:
             return None if row is None else row.id
         trail = list(takewhile(lambda step: step.flags & MARKER, self._journal.up(row)))
@@ -96,12 +94,8 @@ class SessionView:
 
     def _title_slot(self) -> Payload:
         """The line before the header in which oh-my-pi keeps the title; empty if there is none."""
-        if self._slot is None:
-            self._slot = {}
-            first = next(self._journal.items(), None)
-            if isinstance(first, Line) and first.head.type == "title" and first.head.id is None:
-                self._slot = decode(first.raw)
-        return self._slot
+        line = self._journal.slot()
+        return {} if line is None else decode(line)
 
     @property
     def leaf_id(self) -> str | None:
@@ -157,7 +151,7 @@ class SessionView:
         self._missing_blobs[digest] = Finding("missing_blob", -1, 0, f"blob {digest} is missing or damaged")
 
     def _row(self, entry_id: str) -> Row:
-        row: Row | None = self._journal.find(entry_id)
+        row = self._journal.find(entry_id)
         if row is None or row.flags & MARKER:
             raise EntryNotFound(f"Entry {entry_id} not found", path=self.path, hint="list the entries of the session")
         return row
@@ -242,8 +236,7 @@ class SessionView:
 
     def get_label(self, entry_id: str) -> str | None:
         """The label that an entry was given last."""
-        label: str | None = self._journal.labels().get(entry_id)
-        return label
+        return self._journal.labels().get(entry_id)
 
     # -- the context
 

@@ -83,6 +83,9 @@ class SqliteJournal:
             raise NotASession(path=self.path)
         return found[0][1]
 
+    def slot(self) -> bytes | None:
+        return None
+
     def last(self) -> Row | None:
         return next(iter(self._select("ORDER BY seq DESC LIMIT 1")), None)
 
@@ -136,8 +139,21 @@ class SqliteJournal:
     def commit(self, mark: object) -> None:
         """Nothing to wait for: the transaction was durable when `append` returned."""
 
-    def replace(self, edit: Callable[[bytes], bytes | None]) -> None:
+    def flush(self) -> None:
+        """Nothing to wait for either."""
+
+    @property
+    def failed(self) -> bool:
+        return False
+
+    def reopen(self) -> None:
+        """A failed transaction leaves nothing behind."""
+
+    def replace(self, edit: Callable[[bytes], bytes | None], keep: str | None = None) -> None:
         with self._lock, self._transaction():
+            if keep is not None:
+                self._db.execute("CREATE TABLE IF NOT EXISTS kept (name TEXT, seq INT, line BLOB)")
+                self._db.execute("INSERT INTO kept SELECT ?, seq, line FROM lines", (keep,))
             for number, line in self._execute("SELECT seq, line FROM lines"):
                 assert isinstance(line, bytes)
                 new = edit(line)

@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 
 from contract.sqlite_journal import SqliteJournal
+from sessile import BlobStore, Store
 from sessile.storage import atomic
 from sessile.storage.base import Filesystem, Journal
 from sessile.storage.filesystem import PosixFilesystem
 from sessile.storage.journal import FileJournal
 from sessile.storage.memory import MemoryFilesystem
 from sessile.testing.journal_contract import Create, JournalContract, Open
+from sessile.view import SessionView
 
 pytestmark = pytest.mark.mission("X21")
 
@@ -72,3 +74,25 @@ class TestSqliteJournal(JournalContract):
             return open_
 
         return create
+
+
+def test_a_session_shows_the_same_from_a_database_as_from_a_file(tmp_path: Path) -> None:
+    """Entries, tree, labels and contexts come through the seam, whatever is behind it."""
+    session = Store(tmp_path / "store").create("/work/app", publish=True)
+    asked = session.append_message({"role": "user", "content": "why?"})
+    session.append_model_change("echo/demo")
+    kept = session.append_message({"role": "assistant", "content": []})
+    session.append_label_change(asked.id, "here")
+    session.append_compaction("because", kept.id, 100)
+    session.branch(asked.id)
+    session.append_message({"role": "user", "content": "why not?"})
+    path = str(tmp_path / "session.db")
+    SqliteJournal.create(path, Path(session.path).read_bytes().splitlines())
+    view = SessionView(SqliteJournal(path), BlobStore(str(tmp_path / "blobs")))
+    assert view.get_entries() == session.get_entries()
+    assert view.leaf_id == session.leaf_id
+    assert view.get_label(asked.id) == "here"
+    assert [head.id for head in view.get_heads()] == [head.id for head in session.get_heads()]
+    for entry in session.get_entries():
+        assert view.context(entry.id) == session.context(entry.id)
+    session.close()

@@ -133,8 +133,8 @@ class Appended(NamedTuple):
     mark: Any
 
 
-class Journal(Protocol):
-    """The lines of one session, append-only, shared by many writers."""
+class ReadableJournal(Protocol):
+    """The lines of one session."""
 
     @property
     def path(self) -> str:
@@ -143,6 +143,10 @@ class Journal(Protocol):
 
     def header(self) -> bytes:
         """The header line."""
+        ...
+
+    def slot(self) -> bytes | None:
+        """The line before the header in which oh-my-pi keeps the title, if there is one."""
         ...
 
     def last(self) -> Row | None:
@@ -185,6 +189,17 @@ class Journal(Protocol):
         """What is not as it should be."""
         ...
 
+    def close(self) -> None: ...
+
+
+class Journal(ReadableJournal, Protocol):
+    """The lines of one session, append-only, shared by many writers."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether an error is latched: every append raises it until `reopen`."""
+        ...
+
     def append(self, lines: Sequence[bytes], revise: Revise) -> Appended:
         """Write lines at the end, all or none of them acknowledged."""
         ...
@@ -193,8 +208,17 @@ class Journal(Protocol):
         """Return when everything up to the mark is durable."""
         ...
 
-    def replace(self, edit: Callable[[bytes], bytes | None]) -> None:
-        """Put the result of `edit` in place of each line, at once; `None` keeps a line as it is."""
+    def flush(self) -> None:
+        """Make everything durable that was appended."""
         ...
 
-    def close(self) -> None: ...
+    def replace(self, edit: Callable[[bytes], bytes | None], keep: str | None = None) -> None:
+        """Put the result of `edit` in place of each line, at once; `None` keeps a line as it is.
+
+        With `keep` the journal as it was stays reachable under that name.
+        """
+        ...
+
+    def reopen(self) -> None:
+        """Begin anew after a failure."""
+        ...

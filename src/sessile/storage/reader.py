@@ -69,8 +69,12 @@ class JournalReader(SessionFile):
             raise
 
     def _find_header(self, size: int) -> Line:
+        self._slot: bytes | None = None
         for item in self._scan(0, size, _HEADER_CHUNK):
-            if isinstance(item, Finding) or (item.head.type == "title" and item.head.id is None):
+            if isinstance(item, Finding):
+                continue
+            if item.head.type == "title" and item.head.id is None:
+                self._slot = item.raw
                 continue
             if item.head.type == "session" and item.head.id is not None:
                 return item
@@ -90,6 +94,9 @@ class JournalReader(SessionFile):
 
     def header(self) -> bytes:
         return self._header.raw
+
+    def slot(self) -> bytes | None:
+        return self._slot
 
     def items(self) -> Iterator[Item]:
         """Every line and finding of the file, in order; the header is one of the lines."""
