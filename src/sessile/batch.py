@@ -7,7 +7,7 @@ then does as the caller wished: branch, follow, or fail.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -23,6 +23,7 @@ KEY = "sessile.key"
 MAX_LINE = 8 * 1024 * 1024  # one line is one write; larger strings have gone to blobs before
 
 OnLeafMoved = Literal["branch", "follow", "fail"]
+ON_LEAF_MOVED = get_args(OnLeafMoved)
 
 
 class Receipt(msgspec.Struct, frozen=True):

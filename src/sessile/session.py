@@ -11,16 +11,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from sessile import transfer
-from sessile.batch import KEY, Batch, OnLeafMoved, Receipt, last_below, leaf_moved
+from sessile.batch import KEY, ON_LEAF_MOVED, Batch, OnLeafMoved, Receipt, last_below, leaf_moved
 from sessile.core import entries as make
 from sessile.core.codec import encode
-from sessile.core.context import LAST_ENTRY, LeafId
 from sessile.core.entries import Entry, Payload
 from sessile.core.ids import derived_entry_id, new_entry_id
 from sessile.core.kinds import BOUNDARY, LEAF_MARKER, fold, kind_of
 from sessile.core.lines import Finding
 from sessile.core.text import clean_name, iso_timestamp
-from sessile.errors import EntryNotFound, InvalidEntry, ReadOnly, Unsupported
+from sessile.errors import EntryNotFound, Invalid, InvalidEntry, ReadOnly, Unsupported
 from sessile.rewriting import ToolCallRewrite, rewritten
 from sessile.storage import drafts
 from sessile.storage.base import ReadableJournal
@@ -81,15 +80,15 @@ class Session(AppendVerbs):
     def append_many(
         self,
         entries: Iterable[Payload],
-        expected_leaf: LeafId = LAST_ENTRY,
+        expected_leaf: str | None = None,
         key: str | None = None,
         on_leaf_moved: OnLeafMoved = "branch",
     ) -> list[Receipt]:
         """Append entries (each a dict with `type` and its members) as a chain, with one sync.
 
-        They hang from `expected_leaf`, if given, else from the leaf. If another writer has appended there meanwhile,
-        `on_leaf_moved` decides: a branch of their own, below the other writer's entries, or not at all. With a `key` the
-        call can be repeated: entries that were appended under that key are not appended again.
+        They hang from `expected_leaf`, if given ("root" is before the first entry), else from the leaf. If another writer
+        has appended there meanwhile, `on_leaf_moved` decides: "branch" off, "follow" the other's entries, or "fail". With a
+        `key` the call can be repeated: entries that were appended under that key are not appended again.
         """
         payloads = [self._checked(payload) for payload in entries]
         if not payloads:
@@ -120,11 +119,13 @@ class Session(AppendVerbs):
             for i, entry_id in enumerate(new_ids)
         ]
 
-    def _parent(self, expected: LeafId, on_leaf_moved: OnLeafMoved) -> tuple[str | None, bool]:
+    def _parent(self, expected: str | None, on_leaf_moved: OnLeafMoved) -> tuple[str | None, bool]:
         """Where to hang entries, and whether something else hangs there already."""
-        if not isinstance(expected, str | None) or expected == self._leaf:
+        if on_leaf_moved not in ON_LEAF_MOVED:
+            raise Invalid(f"{on_leaf_moved!r} says nothing about a moved leaf", hint=f"use one of {ON_LEAF_MOVED}")
+        if expected is None or expected == (self._leaf or make.ROOT):
             return self._leaf, False
-        parent = None if expected is None else self._row(expected).id
+        parent = None if expected == make.ROOT else self._row(expected).id
         tip = last_below((parent,), self._journal.rows())
         if tip is None:
             return parent, False

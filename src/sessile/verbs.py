@@ -12,7 +12,6 @@ from typing import Any
 
 from sessile.batch import OnLeafMoved, Receipt
 from sessile.core import entries as make
-from sessile.core.context import LAST_ENTRY, LeafId
 from sessile.core.entries import Content, Payload
 from sessile.errors import InvalidEntry
 from sessile.view import SessionView
@@ -25,7 +24,7 @@ class AppendVerbs(SessionView, ABC):
     def append_many(
         self,
         entries: Iterable[Payload],
-        expected_leaf: LeafId = LAST_ENTRY,
+        expected_leaf: str | None = None,
         key: str | None = None,
         on_leaf_moved: OnLeafMoved = "branch",
     ) -> list[Receipt]:

@@ -65,14 +65,28 @@ def test_a_moved_leaf_is_noticed_within_one_handle(tmp_path: Path, whole_history
     """Who expects an entry that has a child by now branches, follows or fails."""
     with begun(store_at(tmp_path)) as session:
         first = say(session, "one")
-        expected = None if whole_history else first
+        expected = "root" if whole_history else first
         tip = say(session, "two")
         with pytest.raises(errors.LeafMoved):
             session.append_many([ONE], expected_leaf=expected, on_leaf_moved="fail")
         followed = session.append_many([ONE], expected_leaf=expected, on_leaf_moved="follow")[0]
         assert (followed.parent_id, followed.diverged) == (tip, False)
         branched = session.append_many([ONE], expected_leaf=expected)[0]
-        assert (branched.parent_id, branched.diverged) == (expected, True)
+        assert (branched.parent_id, branched.diverged) == (None if whole_history else first, True)
+
+
+def test_no_expectation_means_the_leaf_and_root_means_before_the_first_entry(tmp_path: Path) -> None:
+    """`None` is no expectation; an empty session is where "root" is expected."""
+    with begun(store_at(tmp_path)) as session:
+        first = session.append_many([ONE], expected_leaf="root", on_leaf_moved="fail")[0]
+        second = session.append_many([ONE], expected_leaf=None, on_leaf_moved="fail")[0]
+        assert (first.parent_id, second.parent_id) == (None, first.id)
+
+
+def test_an_unknown_wish_about_a_moved_leaf_is_refused(tmp_path: Path) -> None:
+    """A typing error does not quietly become a branch."""
+    with begun(store_at(tmp_path)) as session, pytest.raises(errors.Invalid):
+        session.append_many([ONE], on_leaf_moved="folow")  # type: ignore[arg-type]
 
 
 def test_a_writer_who_was_faster_makes_us_branch_and_both_heads_are_shown(pair: tuple[Session, Session]) -> None:
