@@ -74,7 +74,7 @@ def header(session_id: str, timestamp: str, cwd: str, **members: Any) -> Payload
 def with_base(payload: Payload, entry_id: str, parent_id: str | None, timestamp: str) -> Payload:
     """The payload as an entry: base members first, then the rest in its order."""
     base = {"type": payload["type"], "id": entry_id, "parentId": parent_id, "timestamp": timestamp}
-    return base | {name: value for name, value in payload.items() if name not in BASE}
+    return base | payload | base
 
 
 def message(value: Payload) -> Payload:

@@ -10,8 +10,6 @@ import fcntl
 import os
 import sys
 
-from sessile.storage.base import Stat
-
 _ALWAYS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 if sys.platform == "darwin":
@@ -30,6 +28,8 @@ class PosixFilesystem:
     truncate = staticmethod(os.ftruncate)
     read = staticmethod(os.pread)
     sync = staticmethod(_sync)
+    fstat = staticmethod(os.fstat)
+    lstat = staticmethod(os.lstat)
     rename = staticmethod(os.replace)
     unlink = staticmethod(os.unlink)
     rmdir = staticmethod(os.rmdir)
@@ -57,12 +57,6 @@ class PosixFilesystem:
                 if "->" not in fields and "FLOCK" in fields and fields[5].endswith(inode):
                     return int(fields[4])
         return None
-
-    def fstat(self, fd: int) -> Stat:
-        return os.fstat(fd)
-
-    def lstat(self, path: str) -> Stat:
-        return os.lstat(path)
 
     def names(self, path: str) -> list[str]:
         return sorted(os.listdir(path))

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
-from typing import NamedTuple
 
 from msgspec.structs import asdict
 
@@ -19,26 +18,13 @@ from sessile.core.codec import decode
 from sessile.core.kinds import LABEL, MESSAGE, STATE, TITLE, State, flags_of, fold, fold_label
 from sessile.core.lines import Finding, Line
 from sessile.storage.base import Filesystem, Stat
-from sessile.storage.index_file import HASHED, KIND_FLAGS, NO_CACHE, ORPHAN, ROW, Header, IndexFile, key_of, write
+from sessile.storage.index_file import HASHED, NO_CACHE, ORPHAN, ROW, Header, IndexFile, Place, key_of, write
 from sessile.storage.states import BEGINNING, UNKNOWN, StateTable
 
 NOWHERE = -1
 MAX_FINDINGS = 1000  # kept in full; a file of garbage would otherwise fill the memory
 SAVE_AFTER_ROWS = 64  # fewer new rows, or bytes, are scanned again sooner than the index is written again
 SAVE_AFTER_BYTES = 1 << 20
-
-
-class Place(NamedTuple):
-    """One row of the index."""
-
-    key: bytes
-    hashed: bool
-    orphan: bool
-    offset: int
-    length: int
-    flags: int
-    parent: int
-    state: int
 
 
 class RowIndex:
@@ -140,15 +126,9 @@ class RowIndex:
     def place(self, number: int) -> Place:
         """The row of an entry."""
         if number >= self._saved:
-            row = ROW.unpack_from(self._tail, (number - self._saved) * ROW.size)
-        else:
-            assert self._file is not None
-            row = self._file.row(number)
-        key, packed, length, parent, state = row
-        flags = packed & 0xFFFF
-        return Place(
-            key, flags & HASHED != 0, flags & ORPHAN != 0, packed >> 16, length, flags & KIND_FLAGS, parent, state
-        )
+            return Place._make(ROW.unpack_from(self._tail, (number - self._saved) * ROW.size))
+        assert self._file is not None
+        return self._file.place(number)
 
     def find(self, entry_id: str) -> int | None:
         """The number of an entry."""

@@ -14,6 +14,7 @@ import posixpath
 import struct
 import zlib
 from collections.abc import Callable
+from typing import NamedTuple
 
 import msgspec
 
@@ -35,6 +36,32 @@ _KEY_OF_ROW = struct.Struct("<Q20x")
 _SLOT = struct.Struct("<I")
 _SLOTS_PER_ROW = 2
 _BLOCK = 32 * 1024
+
+
+class Place(NamedTuple):
+    """One row."""
+
+    key: bytes
+    packed: int
+    length: int
+    parent: int
+    state: int
+
+    @property
+    def offset(self) -> int:
+        return self.packed >> 16
+
+    @property
+    def flags(self) -> int:
+        return self.packed & KIND_FLAGS
+
+    @property
+    def hashed(self) -> bool:
+        return self.packed & HASHED != 0
+
+    @property
+    def orphan(self) -> bool:
+        return self.packed & ORPHAN != 0
 
 
 class Header(msgspec.Struct):
@@ -119,12 +146,12 @@ class IndexFile:
         """The encoded states."""
         return self.read(self._states_at, self.header.states)
 
-    def row(self, number: int) -> tuple[bytes, int, int, int, int]:
-        """The members of a row."""
+    def place(self, number: int) -> Place:
+        """One row."""
         block, at = divmod(number * ROW.size, _BLOCK)
         if at + ROW.size > _BLOCK:
-            return ROW.unpack(self.read(number * ROW.size, ROW.size))
-        return ROW.unpack_from(self._block(block), at)
+            return Place._make(ROW.unpack(self.read(number * ROW.size, ROW.size)))
+        return Place._make(ROW.unpack_from(self._block(block), at))
 
     def read(self, offset: int, size: int) -> bytes:
         """Bytes of the payload; raises IndexDamaged if they are not what was written."""
@@ -156,8 +183,8 @@ class IndexFile:
         key, hashed = key_of(entry_id)
         slot = _slot(int.from_bytes(key, "little"), slots)
         while row := _SLOT.unpack(self.read(self._slots_at + slot * _SLOT.size, _SLOT.size))[0]:
-            found, packed, *_ = self.row(row - 1)
-            if found == key and bool(packed & HASHED) == hashed:
+            place = self.place(row - 1)
+            if place.key == key and place.hashed == hashed:
                 return int(row) - 1
             slot = (slot + 1) % slots
         return None

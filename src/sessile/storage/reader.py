@@ -21,8 +21,8 @@ from sessile.core.lines import Finding, Head, Item, Line, Scanner, read_head
 from sessile.core.tree import Node, Tree
 from sessile.errors import LeafMoved, NotASession, SessileError, storage_failure
 from sessile.storage.base import Filesystem, Row
-from sessile.storage.index import NOWHERE, Place, RowIndex
-from sessile.storage.index_file import TAIL, IndexDamaged
+from sessile.storage.index import NOWHERE, RowIndex
+from sessile.storage.index_file import TAIL, IndexDamaged, Place
 from sessile.storage.session_file import CHUNK, FileNews, SessionFile
 
 _HEADER_CHUNK = 8 * 1024
