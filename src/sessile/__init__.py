@@ -12,14 +12,20 @@ if TYPE_CHECKING:
     from sessile.core.lines import Finding
     from sessile.core.llm import convert_to_llm, to_anthropic, to_openai
     from sessile.core.migrate import migrate_session_entries
-    from sessile.discovery import RecentSession, SessionInfo, find_most_recent_session, get_recent_sessions
+    from sessile.discovery import (
+        RecentSession,
+        SessionInfo,
+        find_most_recent_session,
+        get_recent_sessions,
+        load_entries_from_file,
+    )
     from sessile.session import Session
     from sessile.storage.blobs import Blob, BlobStore
     from sessile.storage.history import HistoryEntry, HistoryStorage
     from sessile.storage.layout import family_homes, terminal_id
     from sessile.storage.session_storage import FileSessionStorage, MemorySessionStorage
     from sessile.storage.trash import Deletion
-    from sessile.store import Store, load_entries_from_file
+    from sessile.store import Store
     from sessile.view import TreeNode
 
 __version__ = "0.1.0"
@@ -48,7 +54,7 @@ _HOMES = {
     "family_homes": "sessile.storage.layout",
     "find_most_recent_session": "sessile.discovery",
     "get_recent_sessions": "sessile.discovery",
-    "load_entries_from_file": "sessile.store",
+    "load_entries_from_file": "sessile.discovery",
     "migrate_session_entries": "sessile.core.migrate",
     "terminal_id": "sessile.storage.layout",
     "to_anthropic": "sessile.core.llm",

@@ -9,18 +9,21 @@ from __future__ import annotations
 import os
 import posixpath
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from sessile.core.codec import decode
-from sessile.core.lines import Line, Scanner
+from sessile.core.lines import Line, Scanner, scan
 from sessile.core.text import clean_name, parse_timestamp
 from sessile.errors import storage_failures
+from sessile.storage import atomic
 from sessile.storage.base import Filesystem
 from sessile.storage.filesystem import PosixFilesystem
 from sessile.storage.layout import session_files
+
+Record = dict[str, Any]
 
 PREFIX = 4096
 MAX_HEADER = 1 << 20  # a header may hold a long title or many folders; pi reads as far
@@ -78,10 +81,10 @@ def describe(fs: Filesystem, path: str, *, full: bool = False) -> SessionInfo | 
             fs.close(fd)
     except OSError:
         return None
-    slot = records.pop(0) if records and records[0]["type"] == "title" and "id" not in records[0] else {}
-    if not records or records[0]["type"] != "session" or not isinstance(records[0].get("id"), str):
+    parts = _parts(records)
+    if parts is None:
         return None
-    header, entries = records[0], records[1:]
+    slot, header, entries = parts
     complete = full or stat.st_size <= PREFIX
     texts = [text for entry in entries if (text := _spoken(entry))]
     first = next((text for entry in entries if _role(entry) == "user" and (text := _spoken(entry))), None)
@@ -100,10 +103,10 @@ def describe(fs: Filesystem, path: str, *, full: bool = False) -> SessionInfo | 
     )
 
 
-def _records(fs: Filesystem, fd: int, size: int, full: bool) -> list[dict[str, Any]]:
+def _records(fs: Filesystem, fd: int, size: int, full: bool) -> list[Record]:
     """The decoded lines of the prefix that holds the header, or of the whole file."""
     scanner = Scanner()
-    records: list[dict[str, Any]] = []
+    records: list[Record] = []
     while scanner.offset < size:
         chunk = fs.read(fd, MAX_HEADER if full else PREFIX, scanner.offset)
         if not chunk:
@@ -117,9 +120,33 @@ def _records(fs: Filesystem, fd: int, size: int, full: bool) -> list[dict[str, A
     return records
 
 
-def _title(
-    header: dict[str, Any], slot: dict[str, Any], entries: Iterable[dict[str, Any]], complete: bool
-) -> str | None:
+def _parts(records: Sequence[Record]) -> tuple[Record, Record, Sequence[Record]] | None:
+    """The title slot (empty if there is none), the header and the rest; `None` if it is no session."""
+    has_slot = bool(records) and records[0]["type"] == "title" and "id" not in records[0]
+    slot, rest = (records[0], records[1:]) if has_slot else ({}, records)
+    if not rest or rest[0]["type"] != "session" or not isinstance(rest[0].get("id"), str):
+        return None
+    return slot, rest[0], rest[1:]
+
+
+def load_entries_from_file(path: str | os.PathLike[str]) -> list[Record]:
+    """The records of a session file as plain dicts, header first; empty if it is missing or no session."""
+    with storage_failures(os.fspath(path), "read the session"):
+        try:
+            data = atomic.read_all(PosixFilesystem(), os.path.abspath(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+    parts = _parts([decode(item.raw) for item in scan(data) if isinstance(item, Line)])
+    if parts is None:
+        return []
+    slot, header, entries = parts
+    if slot:
+        header = {name: value for name, value in header.items() if name != "title"}
+        header |= {"title": slot["title"]} if slot.get("title") else {}
+    return [header, *entries]
+
+
+def _title(header: Record, slot: Record, entries: Iterable[Record], complete: bool) -> str | None:
     """The name given last. Where only the first bytes are known, slot and header are newer than what follows them."""
     title = _string(slot.get("title")) if slot else _string(header.get("title"))
     if title and not complete:
@@ -135,12 +162,12 @@ def _title(
     return title or summary or None
 
 
-def _role(entry: dict[str, Any]) -> str | None:
+def _role(entry: Record) -> str | None:
     message = entry.get("message")
     return _string(message.get("role")) if isinstance(message, dict) else None
 
 
-def _spoken(entry: dict[str, Any]) -> str:
+def _spoken(entry: Record) -> str:
     """The text of a user's or assistant's message."""
     if _role(entry) not in ("user", "assistant"):
         return ""

@@ -17,7 +17,7 @@ from sessile import transfer
 from sessile.core import entries as make
 from sessile.core.codec import decode, encode
 from sessile.core.ids import check_session_id, new_session_id
-from sessile.core.lines import Finding, Line, scan
+from sessile.core.lines import Finding, Line
 from sessile.core.migrate import VERSION, migrate_session_entries, version_of
 from sessile.core.text import clean_name, iso_timestamp
 from sessile.discovery import SessionInfo, describe, find_session_files
@@ -354,22 +354,3 @@ def _migrate_lines(items: Iterable[Any]) -> list[bytes]:
 def _is_of(info: SessionInfo, cwd: str) -> bool:
     """Whether a session in a project's folder is that project's: `a-b/c` and `a/b-c` share one."""
     return info.cwd in ("", cwd) or "\0" in info.cwd or encode_cwd(info.cwd) != encode_cwd(cwd)
-
-
-def load_entries_from_file(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
-    """The records of a session file as plain dicts, header first; empty if it is missing or no session."""
-    try:
-        data = atomic.read_all(PosixFilesystem(), os.path.abspath(path))
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    except OSError as error:
-        raise storage_failure(error, os.fspath(path), "read the session") from error
-    records = [decode(item.raw) for item in scan(data) if isinstance(item, Line)]
-    slot = records.pop(0) if records and records[0]["type"] == "title" and "id" not in records[0] else None
-    if not records or records[0]["type"] != "session" or not isinstance(records[0].get("id"), str):
-        return []
-    if slot is not None:
-        records[0].pop("title", None)
-        if slot.get("title"):
-            records[0]["title"] = slot["title"]
-    return records
