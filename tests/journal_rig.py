@@ -123,7 +123,9 @@ def expect(data: bytes, ids: Sequence[str] = ()) -> Answers:
     paths = [walk(entry, by_id)[0] for entry in entries]
     latest = {row[0]: row for row in rows}
     titles = [row for row in rows if row[2] & TITLE]
-    labels = {entry["targetId"]: entry.get("label") for entry in entries if "targetId" in entry and entry["type"] == "label"}
+    labels = {
+        entry["targetId"]: entry.get("label") for entry in entries if "targetId" in entry and entry["type"] == "label"
+    }
     return {
         "rows": rows,
         "last": rows[-1] if rows else None,

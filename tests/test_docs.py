@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from reference import PAGE, render
 
 ROOT = Path(__file__).parents[1]

@@ -29,7 +29,7 @@ class SessileError(Exception):
     exit_code: ClassVar[int] = 1
 
     def __init__(self, message: str | None = None, *, path: str | None = None, hint: str | None = None) -> None:
-        self.message = message or (type(self).__doc__ or "").split("\n")[0]
+        self.message = message or (type(self).__doc__ or "").split("\n")[0].rstrip(".")
         self.path = path
         self.hint = hint
         super().__init__(self.message)

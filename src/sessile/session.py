@@ -104,7 +104,11 @@ class Session(AppendVerbs):
             parent, moved = self._parent(expected_leaf, on_leaf_moved)
             missing, new_ids = payloads[len(present) :], ids[len(present) :]
             markers = [marker for marker, leaf in self._markers.items() if leaf == parent]
-            batch = Batch(missing, new_ids, key, parent, self._now(), self._put, on_leaf_moved, moved, markers)
+            try:
+                batch = Batch(missing, new_ids, key, parent, self._now(), self._put, on_leaf_moved, moved, markers)
+            except Invalid as error:
+                error.path = self.path
+                raise
             appended = writer.append(batch.lines, batch.revise)
             if not appended.positions:  # another process was faster with the same key
                 return self.append_many(payloads, key=key)

@@ -79,7 +79,7 @@ class JournalReader(SessionFile):
             if item.head.type == "session" and item.head.id is not None:
                 return item
             break
-        raise NotASession(path=self.path, hint="it was not changed; look at it with `sessile check`")
+        raise NotASession(path=self.path, hint="it was not changed; perhaps another agent wrote it")
 
     def close(self) -> None:
         """Free the descriptor."""
