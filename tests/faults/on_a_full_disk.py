@@ -57,7 +57,9 @@ def check(store: Store, session: Session, disk: Disk, residue: int) -> None:
     else:
         raise AssertionError("the disk never was full")
     shown = texts(session)
-    assert texts(store.open(session.path, readonly=True)) == shown
+    reader = store.open(session.path, readonly=True)
+    assert texts(reader) == shown
+    reader.close()
     assert [info.id for info in store.list_all()] == [session.id]
     with open(session.path, "rb") as file:
         data = file.read()

@@ -168,14 +168,11 @@ def move(run: Run) -> None:
 
 def rewrite(run: Run) -> None:
     session = run.open(session_id(run))
-    for entry_id, text in run.ledger.texts[session.id].items():
-        run.note("rewriting", session.id, entry_id, text.upper())
+    new = {entry_id: text.upper() for entry_id, text in run.ledger.texts[session.id].items()}
+    for entry_id, text in new.items():
+        run.note("rewriting", session.id, entry_id, text)
     session.rewrite_entries(
-        lambda entry: (
-            {**entry.body, "message": {"role": "user", "content": text_of(entry).upper()}}
-            if entry.type == "message"
-            else None
-        )
+        lambda entry: {**entry.body, "message": {"role": "user", "content": new[entry.id]}} if entry.id in new else None
     )
     run.note("rewritten", session.id)
     session.close()

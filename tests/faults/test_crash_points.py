@@ -13,6 +13,7 @@ from sessile.testing.crashes import CrashableFilesystem, CrashModel
 
 BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
 STEPS = {"save_index": 6, "large": 2}  # the default share of the scenarios with much to verify
+ONLY_AFTER = {"migrate": {"migrate"}, "undo": {"delete", "undo"}}
 every_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 
 
@@ -63,9 +64,11 @@ def test_power_cut_after_any_successor_of_a_killed_process_loses_nothing(
     scenario: Scenario, successor: Scenario
 ) -> None:
     """The same for all pairs of scenarios that can follow each other."""
-    needs = {"migrate": ("migrate",), "undo": ("delete", "undo")}
-    if scenario.name in needs.get(successor.name, (scenario.name,)):
-        check_successors(scenario, successor)
+    if successor.name in ONLY_AFTER and scenario.name not in ONLY_AFTER[successor.name]:
+        pytest.skip("there is nothing for the successor to work on")
+    if scenario.name == successor.name == "branch":
+        pytest.skip("who moves the leaf to where a dead process has moved it writes nothing, so nothing is promised")
+    check_successors(scenario, successor)
 
 
 @pytest.mark.promise("P12")
