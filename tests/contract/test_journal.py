@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -88,11 +89,12 @@ def test_a_session_shows_the_same_from_a_database_as_from_a_file(tmp_path: Path)
     session.append_message({"role": "user", "content": "why not?"})
     path = str(tmp_path / "session.db")
     SqliteJournal.create(path, Path(session.path).read_bytes().splitlines())
-    view = SessionView(SqliteJournal(path), BlobStore(str(tmp_path / "blobs")))
-    assert view.get_entries() == session.get_entries()
-    assert view.leaf_id == session.leaf_id
-    assert view.get_label(asked.id) == "here"
-    assert [head.id for head in view.get_heads()] == [head.id for head in session.get_heads()]
-    for entry in session.get_entries():
-        assert view.context(entry.id) == session.context(entry.id)
+    with closing(SqliteJournal(path)) as journal:
+        view = SessionView(journal, BlobStore(str(tmp_path / "blobs")))
+        assert view.get_entries() == session.get_entries()
+        assert view.leaf_id == session.leaf_id
+        assert view.get_label(asked.id) == "here"
+        assert [head.id for head in view.get_heads()] == [head.id for head in session.get_heads()]
+        for entry in session.get_entries():
+            assert view.context(entry.id) == session.context(entry.id)
     session.close()
