@@ -23,7 +23,7 @@ from sessile.storage.journal import FileJournal
 from sessile.testing.faults import FaultyFilesystem
 
 MESSAGE = {"role": "user", "content": "a question " * 50}
-APPEND = ["lock", "lstat", "fstat", "write", "fstat", "unlock"]
+APPEND = ["lock", "lstat", "write", "fstat", "unlock"]
 
 
 @pytest.fixture(scope="module")

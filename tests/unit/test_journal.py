@@ -166,7 +166,7 @@ class TestAppending:
         put(journal, line("a"))
         fs.calls.clear()
         put(journal, line("b", "a"))
-        assert [call.method for call in fs.calls] == ["lock", "lstat", "fstat", "write", "fstat", "unlock", "sync"]
+        assert [call.method for call in fs.calls] == ["lock", "lstat", "write", "fstat", "unlock", "sync"]
 
 
 @pytest.mark.promise("P14")

@@ -65,6 +65,10 @@ class _Walk:
             if kind is str:
                 if len(item) > _SURELY_SHORT or (key == "data" and len(item) >= MIN_IMAGE):
                     self.large = True
+            elif kind is dict:
+                item = self._object(item, depth + 1)
+            elif kind is list:
+                item = self._array(item, depth + 1)
             elif kind is not int and kind is not bool and item is not None:
                 item = self.copy(item, depth + 1)
             copy[key] = item
@@ -75,7 +79,10 @@ class _Walk:
             raise TooLarge(f"the entry is nested deeper than {MAX_DEPTH} levels")
         copy = []
         for item in value:
-            if type(item) is str:
+            kind = type(item)
+            if kind is dict:
+                item = self._object(item, depth + 1)
+            elif kind is str:
                 self.large = self.large or len(item) > _SURELY_SHORT
             else:
                 item = self.copy(item, depth + 1)

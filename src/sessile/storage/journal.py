@@ -118,9 +118,9 @@ class FileJournal(JournalReader):
         with self._mutex:
             self._check_usable()
             while True:
-                self._lock_file()
+                size = self._lock_file()
                 try:
-                    appended = self._append_locked(lines, revise)
+                    appended = self._append_locked(lines, revise, size)
                 finally:
                     self._unlock()
                 if appended is not None:
@@ -139,15 +139,16 @@ class FileJournal(JournalReader):
             self._open_again()
             self._seen = seen  # what the parent appended meanwhile is news
 
-    def _lock_file(self) -> None:
-        """Take the lock of the file that has our name now."""
+    def _lock_file(self) -> int:
+        """Take the lock of the file that has our name now; gives its size."""
         locked = self._held
         while True:
             if not locked:
                 acquire(self._fs, self._fd, self.path, self._patience)
             try:
-                if self._fs.lstat(self.path).st_ino == self._identity:
-                    return
+                stat = self._fs.lstat(self.path)
+                if stat.st_ino == self._identity:
+                    return stat.st_size
             except OSError as error:
                 self._unlock()
                 raise self._latch(storage_failure(error, self.path, "append to the session")) from error
@@ -165,9 +166,8 @@ class FileJournal(JournalReader):
             except OSError as error:
                 raise self._latch(storage_failure(error, self.path, "unlock the session")) from error
 
-    def _append_locked(self, lines: Sequence[bytes], revise: Revise) -> Appended | None:
-        """Write the lines; `None` if the file lost its name meanwhile."""
-        size = self._stat().st_size
+    def _append_locked(self, lines: Sequence[bytes], revise: Revise, size: int) -> Appended | None:
+        """Write the lines behind the first `size` bytes; `None` if the file lost its name meanwhile."""
         if size != self._seen:
             if size < self._seen:
                 self._check_header()
