@@ -40,6 +40,7 @@ class Modelled:
     lines: int = 0  # how often somebody has appended
     rewritten: int = 0
     unsynced: set[str] = field(default_factory=set)
+    cut: bool = False  # the power failed while it was in the trash
     draft: bool = False
     talked: bool = False
     deleted: str | None = None
@@ -412,6 +413,8 @@ class StoreMachine(RuleBasedStateMachine):
         model = deleted[number % len(deleted)]
         assert self.store.undo(model.deleted or "").token == model.deleted
         model.deleted = None
+        if model.cut:
+            self.forget_unsynced(model)
 
     # -- the end of processes
 
@@ -423,7 +426,9 @@ class StoreMachine(RuleBasedStateMachine):
         for model in list(self.models.values()):
             if model.draft and not model.talked:
                 del self.models[model.id]
-            elif model.unsynced and not model.draft and model.deleted is None:
+            elif model.unsynced and model.deleted:
+                model.cut = True  # what is left of it is seen when it comes back
+            elif model.unsynced:
                 self.forget_unsynced(model)
             elif model.id in held:
                 model.lines += 1
@@ -435,6 +440,7 @@ class StoreMachine(RuleBasedStateMachine):
         for entry_id in model.unsynced - present:
             del model.parents[entry_id], model.texts[entry_id]
         model.unsynced &= present
+        model.cut = False
         model.resting = session.leaf_id
         session.close()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from functools import partial
-from itertools import count
 from pathlib import Path
 from random import Random
 
@@ -16,7 +15,8 @@ from faults.processes import Child, Tell, fast_folder
 from faults.rigs import check_kills, check_power_cuts, check_successors
 from faults.scenarios import SCENARIOS
 from faults.test_full_disk import line_length
-from faults.test_many_processes import check_hostile
+from faults.test_kills import append_for_ever, check_appends
+from faults.test_many_processes import append_slowly, check_hostile
 from sessile import Store
 from sessile.storage import atomic
 from sessile.storage.base import Filesystem
@@ -126,10 +126,7 @@ def test_without_lock_the_many_processes_rig_reports_forks() -> None:
 def without_read_back(root: str, session_id: str, tell: Tell) -> None:
     """A writer that takes for granted that its line stands on its own."""
     FileJournal._settle = lambda self, data, size: self._stat().st_size  # type: ignore[method-assign]
-    session = Store(root, durability="process").open(session_id)
-    tell("begin")
-    for number in count():
-        tell(session.append_message(message(f"{os.getpid()} {number}")).id)
+    append_slowly(root, session_id, tell)
 
 
 @pytest.mark.promise("P5")
@@ -154,10 +151,24 @@ def test_without_read_back_a_line_is_glued_to_a_fragment(tmp_path: Path, monkeyp
 
 
 @pytest.mark.promise("P5")
-@pytest.mark.long
 def test_without_read_back_the_hostile_rig_reports_loss() -> None:
     """The rig with peers that ignore the lock loses entries of a writer that does not look back."""
-    assert any(check_hostile(kills=300, seed=seed, writer=without_read_back)[1] for seed in range(100, 110))
+    assert any(check_hostile(kills=30, seed=seed, writer=without_read_back)[1] for seed in range(10))
+
+
+def without_newline_guard(root: str, session_id: str, tell: Tell) -> None:
+    """A writer that takes for granted that the last line is whole."""
+    read = FileJournal._read
+    FileJournal._read = lambda self, offset, length: (  # type: ignore[method-assign]
+        b"\n" if length == 1 else read(self, offset, length)
+    )
+    append_for_ever(root, session_id, tell)
+
+
+@pytest.mark.promise("P1")
+def test_without_newline_guard_the_kill_rig_reports_loss() -> None:
+    """Kills tear lines; a writer that does not look at the last byte loses its own, and the rig says so."""
+    assert any(reports_loss(partial(check_appends, seed, 100, without_newline_guard)) for seed in range(10))
 
 
 @pytest.mark.promise("P6")

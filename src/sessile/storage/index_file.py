@@ -52,10 +52,6 @@ class Place(NamedTuple):
         return self.packed >> 16
 
     @property
-    def flags(self) -> int:
-        return self.packed & KIND_FLAGS
-
-    @property
     def hashed(self) -> bool:
         return self.packed & HASHED != 0
 

@@ -22,7 +22,7 @@ from sessile.core.tree import Node, Tree
 from sessile.errors import LeafMoved, NotASession, SessileError, storage_failure
 from sessile.storage.base import Filesystem, Row
 from sessile.storage.index import NOWHERE, RowIndex
-from sessile.storage.index_file import TAIL, IndexDamaged, Place
+from sessile.storage.index_file import HASHED, KIND_FLAGS, TAIL, IndexDamaged, Place
 from sessile.storage.session_file import CHUNK, FileNews, SessionFile
 
 _HEADER_CHUNK = 8 * 1024
@@ -221,20 +221,22 @@ class JournalReader(SessionFile):
         entry_id = self._id(place)
         steps: list[Row] = []
         while len(steps) < size:
-            number = place.parent
-            position = (place.offset, place.length)
+            _, packed, length, number, _ = place
+            position = (packed >> 16, length)
             if number == NOWHERE:
                 parent_id = self._head(place).parentId if place.orphan else None
-                steps.append(Row(entry_id, parent_id, place.flags, position))
+                steps.append(Row(entry_id, parent_id, packed & KIND_FLAGS, position))
                 break
-            parent = index.place(number)
-            parent_id = self._id(parent)
-            steps.append(Row(entry_id, parent_id, place.flags, position))
-            place, entry_id = parent, parent_id
+            place = index.place(number)
+            parent_id = self._id(place)
+            steps.append(Row(entry_id, parent_id, packed & KIND_FLAGS, position))
+            entry_id = parent_id
         return steps, number
 
     def _id(self, place: Place) -> str:
-        known = self._head(place).id if place.hashed else place.key.decode("ascii")
+        if not place.packed & HASHED:
+            return place.key.decode("ascii")
+        known = self._head(place).id
         if known is None:
             raise IndexDamaged("an entry has lost its id")
         return known
@@ -264,10 +266,9 @@ class JournalReader(SessionFile):
 
     def read_many(self, rows: Sequence[Row]) -> Iterator[bytes]:
         """The exact bytes of several entries; those that lie together are read at once."""
-        for run in _runs(rows):
-            start = run[0].position[0]
+        for start, end, run in _runs(rows):
             with self._mutex:
-                data = self._read(start, sum(run[-1].position) - start)
+                data = self._read(start, end - start)
             for row in run:
                 offset, length = row.position
                 raw = data[offset - start : offset - start + length]
@@ -340,17 +341,21 @@ class JournalReader(SessionFile):
             return found
 
 
-def _runs(rows: Sequence[Row]) -> Iterator[list[Row]]:
-    """Rows in groups that follow each other closely in the file."""
+def _runs(rows: Sequence[Row]) -> Iterator[tuple[int, int, list[Row]]]:
+    """Rows in groups that follow each other closely in the file, each with its first and last byte."""
     run: list[Row] = []
+    start = end = 0
     for row in rows:
         offset, length = row.position
-        if run and not (0 <= offset - sum(run[-1].position) <= _GAP and offset + length - run[0].position[0] <= CHUNK):
-            yield run
+        if run and not (0 <= offset - end <= _GAP and offset + length - start <= CHUNK):
+            yield start, end, run
             run = []
+        if not run:
+            start = offset
         run.append(row)
+        end = offset + length
     if run:
-        yield run
+        yield start, end, run
 
 
 class _Whole:
