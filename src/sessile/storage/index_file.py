@@ -13,8 +13,9 @@ import os
 import posixpath
 import struct
 import zlib
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -30,10 +31,11 @@ HASHED = 1 << 14  # the key is a hash of an id that is not eight bytes long
 ORPHAN = 1 << 15  # there is a parent id, but no such entry
 KIND_FLAGS = (1 << 14) - 1
 
-_MAGIC = b"sessile-index-2\n"
+_MAGIC = b"sessile-index-3\n"
 _PREFIX = struct.Struct("<16sII")
 _KEY_OF_ROW = struct.Struct("<Q20x")
 _SLOT = struct.Struct("<I")
+_ENDS = struct.Struct("<II")
 _SLOTS_PER_ROW = 2
 _BLOCK = 32 * 1024
 
@@ -79,10 +81,11 @@ class Header(msgspec.Struct):
     checksums: list[int] = []
 
 
-def write(fs: Filesystem, path: str, header: Header, tail: bytes, rows: bytes, states: bytes) -> None:
+def write(fs: Filesystem, path: str, header: Header, tail: bytes, rows: bytes, states: Sequence[bytes]) -> None:
     """Save an index in place of what is there. `tail` are the last bytes of the journal that it covers."""
     slots = _hash_table(rows)
-    payload = b"".join((rows, slots, states))
+    ends = struct.pack(f"<{len(states) + 1}I", *accumulate(map(len, states), initial=0))
+    payload = b"".join((rows, slots, ends, *states))
     header.tail = _tail_hash(tail)
     header.rows, header.slots, header.states = len(rows) // ROW.size, len(slots) // _SLOT.size, len(states)
     header.checksums = [zlib.crc32(payload[at : at + _BLOCK]) for at in range(0, len(payload), _BLOCK)]
@@ -138,9 +141,9 @@ class IndexFile:
             and header.tail == _tail_hash(read_tail(header.covered))
         )
 
-    def states(self) -> bytes:
-        """The encoded states."""
-        return self.read(self._states_at, self.header.states)
+    def states(self) -> Sequence[bytes]:
+        """The encoded states, each read when it is asked for."""
+        return _SavedStates(self, self._states_at, self.header.states)
 
     def place(self, number: int) -> Place:
         """One row."""
@@ -184,6 +187,24 @@ class IndexFile:
                 return int(row) - 1
             slot = (slot + 1) % slots
         return None
+
+
+class _SavedStates(Sequence[bytes]):
+    """The states of a saved index: where each ends, then one after the other."""
+
+    def __init__(self, file: IndexFile, at: int, count: int) -> None:
+        self._file = file
+        self._at = at
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, number: Any) -> Any:
+        if number >= self._count:
+            raise IndexError(number)
+        start, end = _ENDS.unpack(self._file.read(self._at + number * _SLOT.size, _ENDS.size))
+        return self._file.read(self._at + (self._count + 1) * _SLOT.size + start, end - start)
 
 
 def key_of(entry_id: str) -> tuple[bytes, bool]:
