@@ -6,6 +6,7 @@ zero. Whole files are read only when asked for.
 
 from __future__ import annotations
 
+import errno
 import os
 import posixpath
 import time
@@ -17,7 +18,7 @@ from typing import Any
 from sessile.core.codec import decode
 from sessile.core.lines import Line, Scanner, scan
 from sessile.core.text import clean_name, parse_timestamp
-from sessile.errors import storage_failures
+from sessile.errors import storage_failure, storage_failures
 from sessile.storage import atomic
 from sessile.storage.base import Filesystem
 from sessile.storage.filesystem import PosixFilesystem
@@ -27,6 +28,7 @@ Record = dict[str, Any]
 
 PREFIX = 4096
 MAX_HEADER = 1 << 20  # a header may hold a long title or many folders; pi reads as far
+_NOT_FOR_US = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENXIO)
 NO_MESSAGES = "(no messages)"
 
 
@@ -68,19 +70,18 @@ def find_session_files(fs: Filesystem, folder: str) -> list[str]:
 
 
 def describe(fs: Filesystem, path: str, *, full: bool = False) -> SessionInfo | None:
-    """What a session file says of itself; `None` if it is no session or cannot be read."""
+    """What a session file says of itself; `None` if it is no session, or not for us. A failing disk raises."""
     try:
         fd = fs.open(path, os.O_RDONLY)
-    except OSError:
-        return None
-    try:
         try:
             stat = fs.fstat(fd)
             records = _records(fs, fd, stat.st_size, full)
         finally:
             fs.close(fd)
-    except OSError:
-        return None
+    except OSError as error:
+        if error.errno in _NOT_FOR_US:
+            return None
+        raise storage_failure(error, path, "look at a session") from error
     parts = _parts(records)
     if parts is None:
         return None

@@ -28,6 +28,7 @@ from sessile.errors import (
     SessileError,
     SessionExists,
     SessionNotFound,
+    StorageFailure,
     UnsafePath,
     UnsupportedVersion,
     storage_failure,
@@ -246,8 +247,15 @@ class Store:
         """The session to go on with in a project: the terminal's last one, else the newest, else a new one."""
         folder = self.layout.folder(cwd)
         drafts.recover(self.fs, folder)
-        path = self._read_breadcrumb(cwd) or next((info.path for info in self.list(cwd)), None)
+        path = self._read_breadcrumb(cwd) or self._newest(cwd)
         return self.create(cwd) if path is None else self.open(path)
+
+    def _newest(self, cwd: str) -> str | None:
+        """The session of a project that was changed last. A failing disk raises: nobody wants a new session then."""
+        infos = (describe(self.fs, path) for path in find_session_files(self.fs, self.layout.folder(cwd)))
+        ours = (info for info in infos if info is not None and _is_of(info, cwd))
+        newest = max(ours, key=lambda info: info.modified, default=None)
+        return None if newest is None else newest.path
 
     # -- finding
 
@@ -279,8 +287,17 @@ class Store:
         return self._described(self._files(), full)
 
     def _described(self, paths: Iterable[str], full: bool) -> Sequence[SessionInfo]:
-        infos = (describe(self.fs, path, full=full) for path in paths)
-        return sorted((info for info in infos if info is not None), key=lambda info: info.modified, reverse=True)
+        """What is known of each session; one that the disk does not give is left out with a warning, not the others."""
+        found = []
+        for path in paths:
+            try:
+                info = describe(self.fs, path, full=full)
+            except StorageFailure as error:
+                _log.warning("%s is missing from the list: %s", path, error.message)
+                continue
+            if info is not None:
+                found.append(info)
+        return sorted(found, key=lambda info: info.modified, reverse=True)
 
     def fork_from(self, path: str | os.PathLike[str], cwd: str) -> Session:
         """A copy of a session, from any project or store, as a session of this project."""

@@ -315,7 +315,7 @@ class StoreMachine(RuleBasedStateMachine):
         if session.leaf_id != model.resting:
             model.resting = session.leaf_id
             model.lines += 1
-        handle.wrote()
+            handle.wrote()
         session.close()
 
     @precondition(lambda self: self.handles)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 
 from builders import answered, entry, said, user
 from sessile import Session, Store, errors
+from sessile.storage.memory import MemoryFilesystem
+from sessile.testing.faults import Fail, FaultyFilesystem
 from sessions import (
     CWD,
     answer,
@@ -197,3 +200,43 @@ def test_a_failed_open_leaves_no_descriptor_open(tmp_path: Path) -> None:
                 except errors.SessileError:
                     pass
     assert before == (len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0)
+
+
+def test_a_handle_goes_on_in_the_file_that_another_handle_has_rewritten(tmp_path: Path) -> None:
+    """Readers, writers and forks see what was appended behind a rewrite, also those who opened before it."""
+    store = Store(tmp_path)
+    with store.create("/work/app", publish=True) as ours:
+        ours.append_message({"role": "user", "content": "one"})
+        with store.open(ours.path) as theirs, store.open(ours.path, readonly=True) as reader:
+            ours.set_session_name("a name")
+            ours.append_message({"role": "user", "content": "two"})
+            expected = [entry.id for entry in ours.get_entries()]
+            assert [entry.id for entry in theirs.get_entries()] == expected
+            assert [entry.id for entry in reader.get_entries()] == expected
+            with theirs.fork() as fork:
+                assert [entry.id for entry in fork.get_entries()] == expected
+
+
+def test_a_handle_keeps_what_it_has_when_its_file_becomes_something_else(tmp_path: Path) -> None:
+    """A file that is no session, or another one, is not taken for ours."""
+    store = Store(tmp_path)
+    with store.create("/work/app", publish=True) as session:
+        session.append_message({"role": "user", "content": "kept"})
+        with store.open(session.path, readonly=True) as reader:
+            for content in (b"something else\n", b'{"type":"session","version":3,"id":"other"}\n'):
+                beside = tmp_path / "beside"
+                beside.write_bytes(content)
+                beside.replace(session.path)
+                assert [entry["message"]["content"] for entry in reader.get_entries()] == ["kept"]
+
+
+def test_a_failing_disk_never_becomes_a_new_session() -> None:
+    """Who cannot read the newest session is told so; a listing goes on without it and warns."""
+    fs = FaultyFilesystem(MemoryFilesystem())
+    store = Store("/root", fs=fs)
+    store.create("/work/app", publish=True).close()
+    failing = FaultyFilesystem(fs.inner, plan=[Fail(errno.EIO, on={"read"}, forever=True)])
+    with pytest.raises(errors.StorageFailure):
+        Store("/root", fs=failing).continue_recent("/work/app")
+    assert Store("/root", fs=failing).list("/work/app") == []
+    assert len(store.list("/work/app")) == 1

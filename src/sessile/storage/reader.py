@@ -128,6 +128,10 @@ class JournalReader(SessionFile):
     def _rows(self) -> RowIndex:
         """The index, caught up with the file."""
         size = self._stat().st_size
+        if self._is_replaced():
+            self._open_again()
+            self._seen = 0  # all of it is news
+            size = self._stat().st_size
         if size != self._indexed:
             if self._indexed < 0 or self._loose or size < self._indexed:
                 self._forget_index()
@@ -138,6 +142,22 @@ class JournalReader(SessionFile):
                 self._forget_index()  # some rows were added, and would be added again
                 raise
         return self._index
+
+    def _is_replaced(self) -> bool:
+        """Whether another handle has put a new file of the same session in the place of ours."""
+        try:
+            if self._fs.lstat(self.path).st_ino == self._identity:
+                return False
+            other = JournalReader(self._fs, self.path)
+        except (OSError, SessileError):
+            return False  # nothing to go on in: what is open stays readable
+        other.close()
+        return other.session_id == self.session_id
+
+    def _open_again(self) -> None:
+        """Go on in the file that has our name now."""
+        self._close_descriptor()
+        self._open()
 
     def _catch_up(self, index: RowIndex, size: int) -> None:
         scanner = Scanner(index.covered)
