@@ -11,7 +11,7 @@ import time
 from sessile.errors import SessionBusy, storage_failure
 from sessile.storage.base import Filesystem
 
-_FIRST_PAUSE = 0.00005  # an append holds the lock for about ten microseconds
+_FIRST_PAUSE = 0.0003  # seconds; those who wait less disturb the holder more than they gain
 _LONGEST_PAUSE = 0.005
 
 
