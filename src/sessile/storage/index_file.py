@@ -31,13 +31,14 @@ HASHED = 1 << 14  # the key is a hash of an id that is not eight bytes long
 ORPHAN = 1 << 15  # there is a parent id, but no such entry
 KIND_FLAGS = (1 << 14) - 1
 
-_MAGIC = b"sessile-index-3\n"
+_MAGIC = b"sessile-index-4\n"
 _PREFIX = struct.Struct("<16sII")
 _KEY_OF_ROW = struct.Struct("<Q20x")
 _SLOT = struct.Struct("<I")
 _ENDS = struct.Struct("<II")
 _SLOTS_PER_ROW = 2
-_BLOCK = 32 * 1024
+_BLOCK = 8 * 1024  # checked as a whole: a larger one costs more than the rows that are wanted
+_FIRST_READ = 64 * 1024
 
 
 class Place(NamedTuple):
@@ -111,7 +112,7 @@ class IndexFile:
         self._fd = fs.open(path, os.O_RDONLY)
         self._blocks: dict[int, bytes] = {}
         try:
-            start = fs.read(self._fd, 2 * _BLOCK, 0)
+            start = fs.read(self._fd, _FIRST_READ, 0)
             magic, size, checksum = _PREFIX.unpack_from(start)
             encoded = start[_PREFIX.size : _PREFIX.size + size]
             if len(encoded) < size <= fs.fstat(self._fd).st_size:
