@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from . import appending, instructions, peers, reading
+from . import appending, instructions, listing, peers, reading
 from .measure import Row, peak_memory_mb
 from .scale import Scale
 
@@ -31,7 +31,9 @@ SUBJECTS: dict[str, Subject] = {
     "S4": Subject(appending.appending, appending.append_a_million, 48),
     "S5": Subject(appending.syncing),
     "S6": Subject(appending.sharing),
+    "S7": Subject(listing.listing, listing.list_once, 64),
     "S8": Subject(appending.going_on),
+    "S9": Subject(listing.searching, listing.search_once, 96),
     "S14": Subject(instructions.counting),
     "peers": Subject(peers.racing),
 }

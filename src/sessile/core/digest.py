@@ -1,0 +1,231 @@
+"""What a catalog says of the entries of a session: counted line by line, and taken up again where it was left.
+
+Rules: what nobody told is unknown, never zero: tokens without a `usage`, the price of a model that has none. Counts are over
+all branches. The digest holds tips, fork points, labels and markers, not all ids, so that it stays small for a session of any
+size; in a journal with duplicate ids or forward parents its number of branches is therefore an estimate.
+
+It does not know where lines come from, nor the header: title, id and folder are told by the first line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from sessile.core.kinds import LABEL, LEAF_MARKER, MESSAGE, TITLE, fold_label, kind_of
+from sessile.core.text import clean_name, without_surrogates
+
+Json = Mapping[str, Any]
+
+_MOST = 2**53  # what JavaScript can count
+FIRST_TEXT = 240  # characters: more than any listing shows
+_TOKENS = {
+    "input": "input_tokens",
+    "output": "output_tokens",
+    "cacheRead": "cache_read_tokens",
+    "cacheWrite": "cache_write_tokens",
+    "totalTokens": "total_tokens",
+}
+
+
+class Counts(msgspec.Struct, frozen=True):
+    """What is known of a session whose every line was looked at; `None` is unknown."""
+
+    entries: int
+    messages: int
+    user_messages: int
+    roles: dict[str, int]  # messages by role
+    branches: int  # entries without children
+    labels: int
+    compactions: int
+    models: dict[str, int]  # answers by "provider/model"
+    input_tokens: int | None
+    output_tokens: int | None
+    cache_read_tokens: int | None
+    cache_write_tokens: int | None
+    total_tokens: int | None
+    cost: float | None
+    unpriced: int  # answers of which nobody said what they cost
+    tool_calls: int
+    tool_failures: int
+    errors: int  # answers that failed
+    images: int
+    findings: int  # lines, or parts of them, that are not as they should be
+
+
+class Digest(msgspec.Struct, omit_defaults=True):
+    """The counts so far, and what is needed to go on counting."""
+
+    entries: int = 0
+    roles: dict[str, int] = {}
+    heads: dict[str, None] = {}
+    rootless: int = 0  # entries of version 1, which have no ids and form one chain
+    labels: dict[str, str] = {}
+    markers: dict[str, str | None] = {}
+    compactions: int = 0
+    models: dict[str, int] = {}
+    tokens: dict[str, int] = {}
+    cost: float | None = None
+    unpriced: int = 0
+    tool_calls: int = 0
+    tool_failures: int = 0
+    errors: int = 0
+    images: int = 0
+    findings: int = 0
+    named: bool = False  # an entry has given the session a name, or taken it away
+    name: str | None = None
+    first_text: str | None = None
+    last_role: str | None = None
+    last_status: str | None = None
+
+    def add(self, entry: Json) -> None:
+        """Count the next entry."""
+        kind = entry.get("type")
+        if kind == "custom" and entry.get("customType") == LEAF_MARKER:
+            self._mark(entry)
+            return
+        self.entries += 1
+        self._place(entry)
+        flags = kind_of(kind).flags
+        if flags & MESSAGE:
+            self._add_message(entry.get("message"))
+        elif flags & LABEL:
+            fold_label(self.labels, entry)
+        elif flags & TITLE:
+            self.named, self.name = True, name_in(entry)
+        elif kind == "compaction":
+            self.compactions += 1
+        elif kind == "custom_message":
+            self.images += _images(entry.get("content"))
+
+    def _mark(self, entry: Json) -> None:
+        """A leaf marker is no entry; what hangs from it hangs from what it marks."""
+        marker, parent = _string(entry.get("id")), _string(entry.get("parentId"))
+        if marker is not None:
+            self.markers[marker] = self._meant(parent)
+
+    def _meant(self, parent: str | None) -> str | None:
+        return self.markers.get(parent, parent) if parent is not None else None
+
+    def _place(self, entry: Json) -> None:
+        entry_id = _string(entry.get("id"))
+        if entry_id is None:
+            self.rootless = 1
+            return
+        parent = self._meant(_string(entry.get("parentId")))
+        if parent is not None and parent != entry_id:
+            self.heads.pop(parent, None)
+        self.heads[entry_id] = None
+
+    def _add_message(self, message: object) -> None:
+        if not isinstance(message, dict):
+            return
+        role = _string(message.get("role")) or "unknown"
+        self.roles[role] = self.roles.get(role, 0) + 1
+        self.last_role, self.last_status = standing_of(message)
+        content = message.get("content")
+        self.images += _images(content)
+        if role == "assistant":
+            self._add_answer(message, content)
+        elif role == "toolResult":
+            self.tool_failures += message.get("isError") is True
+        elif role == "user" and self.first_text is None:
+            self.first_text = spoken(content) or None
+
+    def _add_answer(self, message: Json, content: object) -> None:
+        self.tool_calls += sum(_kind(block) == "toolCall" for block in _blocks(content))
+        self.errors += message.get("stopReason") == "error"
+        provider, model = _string(message.get("provider")), _string(message.get("model"))
+        if model is not None:
+            name = f"{provider}/{model}" if provider else model
+            self.models[name] = self.models.get(name, 0) + 1
+        usage = message.get("usage")
+        usage = usage if isinstance(usage, dict) else {}
+        for name in _TOKENS:
+            used = _amount(usage.get(name))
+            if used is not None:
+                self.tokens[name] = self.tokens.get(name, 0) + int(used)
+        price = usage.get("cost")
+        total = _amount(price.get("total")) if isinstance(price, dict) else None
+        # The family writes 0 for a model without a price: that is no price, unless nothing was used.
+        if total is not None and (total or not any(usage.get(name) for name in _TOKENS)):
+            self.cost = (self.cost or 0.0) + total
+        else:
+            self.unpriced += 1
+
+    def counts(self) -> Counts:
+        """The counts as they are now."""
+        return Counts(
+            entries=self.entries,
+            messages=sum(self.roles.values()),
+            user_messages=self.roles.get("user", 0),
+            roles=dict(self.roles),
+            branches=len(self.heads) + self.rootless,
+            labels=len(self.labels),
+            compactions=self.compactions,
+            models=dict(self.models),
+            **{column: self.tokens.get(name) for name, column in _TOKENS.items()},
+            cost=None if self.cost is None else round(self.cost, 9),
+            unpriced=self.unpriced,
+            tool_calls=self.tool_calls,
+            tool_failures=self.tool_failures,
+            errors=self.errors,
+            images=self.images,
+            findings=self.findings,
+        )
+
+
+def standing_of(message: Json) -> tuple[str | None, str | None]:
+    """Who spoke, and how it ended: the reason why an answer stopped, or whether a tool failed."""
+    role = _string(message.get("role"))
+    if role == "toolResult":
+        return role, "error" if message.get("isError") is True else "ok"
+    return role, _string(message.get("stopReason"))
+
+
+def name_in(entry: Json) -> str | None:
+    """The name that an entry gives the session, on one line."""
+    name = entry.get("name") if entry.get("type") == "session_info" else entry.get("title")
+    return shown(name)
+
+
+def shown(value: object) -> str | None:
+    """A text as listings show it: on one line, without lone surrogates; `None` if nothing is left."""
+    if not isinstance(value, str):
+        return None
+    if value.isprintable() and "  " not in value:  # as most are; neither controls nor surrogates are printable
+        return value.strip() or None
+    return clean_name(without_surrogates(value)) or None
+
+
+def spoken(content: object) -> str:
+    """The beginning of what is said in the content of a message, on one line."""
+    texts = [content] if isinstance(content, str) else []
+    texts += [block.get("text") for block in _blocks(content) if _kind(block) == "text"]
+    said = " ".join(text[: 2 * FIRST_TEXT] for text in texts if isinstance(text, str))
+    return (shown(said) or "")[:FIRST_TEXT]
+
+
+def _images(content: object) -> int:
+    return sum(_kind(block) == "image" for block in _blocks(content))
+
+
+def _blocks(content: object) -> list[Any]:
+    return content if isinstance(content, list) else []
+
+
+def _kind(block: object) -> object:
+    return block.get("type") if isinstance(block, dict) else None
+
+
+def _string(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _amount(value: object) -> float | None:
+    """A number of tokens or dollars; `None` for anything that cannot be one."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return value if 0 <= value < _MOST else None

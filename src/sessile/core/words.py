@@ -1,0 +1,184 @@
+"""Words: how text is cut for a full-text index, what a query asks for, and where a text answers it.
+
+Rules:
+
+- Case and diacritics do not count, unless a word of the query has a capital: then its case does.
+- Words must all be there, in any order; "…" is a phrase; a trailing * stands for the rest of a word.
+- Scripts without spaces (Chinese, Japanese, Korean, Thai, …) and symbols are found as parts of their runs. Their runs are
+  indexed as pairs of characters and a last single one, so that any part is a phrase of pairs, and one character a prefix.
+- An index may only promise too much, never too little: `Query.find` decides, on the text itself.
+
+`indexed` writes text in such a way that SQLite's unicode61 tokenizer sees the same words as `Query`, whatever its tables
+know: it leaves ASCII as it is, and puts private characters in place of those that it may not take for letters. Nothing
+here knows of SQLite otherwise, nor of entries.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from sessile.core.passages import Span
+
+_MARKS = "\u0300-\u036f"
+_JOINT = "\u0640"  # a letter that only lengthens a word in Arabic; stands for a combining mark, so that texts keep their length
+
+# Scripts that are written without spaces, and symbols: every character may be looked for by itself.
+_UNSPACED = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u1100-\u11ff\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3040-\u30ff"
+    "\u3105-\u312f\u3131-\u318e\u31a0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7ff\uf900-\ufaff\uff66-\uffdc"
+    "\U0001b000-\U0001b16f\U00020000-\U0003ffff"
+    "\u00a2-\u00a9\u00ac\u00ae-\u00b1\u00d7\u00f7\u20a0-\u20cf\u2100-\u214f\u2190-\u2bff\U0001f000-\U0001faff"
+)
+_LETTER = re.compile(f"[^\\W_{_UNSPACED}]")
+_RUN = re.compile(f"([{_UNSPACED}]+)|{_LETTER.pattern}+")
+# Starts at the beginning of a word and never gives back: a megabyte of base64 must not be walked once for each letter.
+_STRETCH = re.compile("(?<![0-9a-z])[0-9a-z]*+[^\x00-\x7f][0-9a-z\x80-\U0010ffff]*+")
+# What SQLite 3.40 surely takes for a letter and does not fold to nothing.
+_FOREIGN = re.compile(
+    "[^\x00-\x7f\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f\u0391-\u03c9\u0410-\u044f\u3041-\u3096\u30a1-\u30fa\u4e00-\u9fa5\uac00-\ud7a3]"
+)
+_PRIVATE, _PRIVATES = 0xE000, 6400
+_ASKED = re.compile(r'"([^"]*)"?|(\S+)')
+_LONGEST_TERM = 1000  # characters
+
+
+class _Folding(dict[int, int]):
+    """One character for each character, computed when first met."""
+
+    def __init__(self, lower: bool) -> None:
+        self._lower = lower
+
+    def __missing__(self, code: int) -> int:
+        char = chr(code)
+        if re.match(f"[{_MARKS}]", char):
+            folded = _JOINT
+        else:
+            base = re.sub(f"[{_MARKS}]", "", unicodedata.normalize("NFKD", char))
+            char = base if len(base) == 1 else char
+            lowered = char.lower() if self._lower else char
+            folded = lowered if len(lowered) == 1 else char
+            folded = "σ" if folded == "ς" else folded  # which of the two it is depends on what follows
+        self[code] = ord(folded)
+        return self[code]
+
+
+_FOLD_ALL, _FOLD_MARKS = _Folding(lower=True), _Folding(lower=False)
+
+
+def fold(text: str, *, keep_case: bool = False) -> str:
+    """The text without case and diacritics, character by character: places in both are the same."""
+    if text.isascii():
+        return text if keep_case else text.lower()
+    return text.translate(_FOLD_MARKS if keep_case else _FOLD_ALL)
+
+
+def indexed(text: str) -> str:
+    """The text as the index takes it."""
+    return text if text.isascii() else _STRETCH.sub(lambda stretch: _spread(stretch.group()), text.lower())
+
+
+@lru_cache(maxsize=8192)  # words come again and again
+def _spread(stretch: str) -> str:
+    return " ".join(token for run, unspaced in _runs(fold(stretch)) for token in _tokens(run, unspaced))
+
+
+def _runs(folded: str) -> Iterator[tuple[str, bool]]:
+    """The words and unspaced runs of a folded text, and which they are."""
+    for match in _RUN.finditer(folded):
+        text = match.group().replace(_JOINT, "")
+        if text:
+            yield text, match.group(1) is not None
+
+
+def _tokens(run: str, unspaced: bool) -> Iterator[str]:
+    """A run as the index holds it."""
+    run = _FOREIGN.sub(_stand_in, run)
+    if unspaced:
+        yield from (run[i : i + 2] for i in range(len(run) - 1))
+        yield run[-1]
+    else:
+        yield run
+
+
+def _stand_in(foreign: re.Match[str]) -> str:
+    return chr(_PRIVATE + ord(foreign.group()) % _PRIVATES)
+
+
+class Term(NamedTuple):
+    """One word or phrase of a query: its runs, folded."""
+
+    text: str
+    runs: tuple[tuple[str, bool], ...]
+    keep_case: bool
+    open_end: bool
+
+    def phrase(self) -> str:
+        """The term as FTS5 takes it; tokens hold no character that means anything there."""
+        folded = [(fold(run), unspaced) for run, unspaced in self.runs]
+        tokens = [token for run, unspaced in folded for token in _tokens(run, unspaced)]
+        last, unspaced = folded[-1]
+        if unspaced and len(last) > 1:
+            tokens.pop()  # the text may go on behind the last pair
+        star = "*" if self.open_end or (unspaced and len(last) == 1) else ""
+        return f'"{" ".join(tokens)}"{star}'
+
+    def pattern(self) -> re.Pattern[str]:
+        """What the term may match in a folded text; `is_at` decides. Exact classes of characters are slow to compile."""
+        start = "" if self.runs[0][1] else "(?<![0-9A-Za-z])"
+        joint = f"{_JOINT}*"
+        return re.compile(start + r"[\W_]*".join(joint.join(map(re.escape, run)) + joint for run, _ in self.runs))
+
+    def is_at(self, folded: str, start: int, end: int) -> bool:
+        """Whether a match of the pattern is one of whole words."""
+        if tuple(_runs(folded[start:end])) != self.runs:
+            return False
+        if start and not self.runs[0][1] and _LETTER.match(folded[start - 1]):
+            return False
+        return self.open_end or self.runs[-1][1] or not _LETTER.match(folded[end : end + 1])
+
+
+class Query:
+    """What somebody looks for. Any text is one; `ignored` are its parts that no index can find, such as `=>`."""
+
+    def __init__(self, text: str) -> None:
+        self.terms: list[Term] = []
+        self.ignored: list[str] = []
+        for phrase, word in _ASKED.findall(text):
+            self._ask((phrase or word)[:_LONGEST_TERM], open_end=bool(word) and word.endswith("*"))
+        self._patterns = [term.pattern() for term in self.terms]
+
+    def _ask(self, text: str, *, open_end: bool) -> None:
+        keep_case = any(map(str.isupper, text))
+        runs = tuple(_runs(fold(text, keep_case=keep_case)))
+        if runs:
+            self.terms.append(Term(text, runs, keep_case, open_end and not runs[-1][1]))
+        elif text.strip():
+            self.ignored.append(text)
+
+    def match(self, fields: Sequence[str]) -> str:
+        """The query for FTS5: all terms in these columns, together or apart."""
+        return f"{{{' '.join(fields)}}} : ({' AND '.join(term.phrase() for term in self.terms)})"
+
+    def find(self, text: str) -> list[Span]:
+        """Where the terms are in a text, in order; empty unless all of them are there."""
+        spans: list[Span] = []
+        for term, pattern in zip(self.terms, self._patterns, strict=True):
+            found = list(_found(term, pattern, fold(text, keep_case=term.keep_case)))
+            if not found:
+                return []
+            spans += found
+        return sorted(spans)
+
+
+def _found(term: Term, pattern: re.Pattern[str], folded: str) -> Iterator[Span]:
+    match = pattern.search(folded)
+    while match is not None:
+        start, end = match.span()
+        is_match = term.is_at(folded, start, end)
+        if is_match:
+            yield start, end
+        match = pattern.search(folded, end if is_match else start + 1)

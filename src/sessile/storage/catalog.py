@@ -1,0 +1,219 @@
+"""The catalog: what is known of every session below some folders, without opening them.
+
+    with Catalog(fs, cache) as catalog:
+        catalog.catch_up([sessions], depth="look")     every row can be shown
+        catalog.catch_up([sessions], depth="index")    … is counted, and its words can be searched
+        catalog.list(Filter(project="/work/app", limit=50))
+        catalog.search("webhook retry")
+
+It is a cache, pulled and never pushed: nothing is written while appending. It is compared with the files at every catch-up,
+made anew when it is damaged, and done without when it cannot be written; `notices` says so. Journals are only read.
+
+One thread at a time may use it. It knows files of the native format; which folders there are is an argument.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple, Self, TypeVar
+
+from sessile.core.passages import INDEXED, Field
+from sessile.core.words import Query
+from sessile.errors import SessileError, StorageFailure
+from sessile.storage import fulltext
+from sessile.storage.base import Filesystem
+from sessile.storage.catalog_file import CatalogFile
+from sessile.storage.catalog_rows import EVERYTHING, SESSIONS, Filter, Listing, listing, within
+from sessile.storage.fulltext import Results, Searcher
+from sessile.storage.reconcile import Depth, Enough, Known, Progress, Reconciler, differences, known_files
+from sessile.storage.walk import Found, walk
+
+VERSION = 1  # of the tables: another number makes the catalog anew
+_TRIES = 4  # as it is, anew, over a copy, in memory
+
+Answer = TypeVar("Answer")
+
+
+class CaughtUp(NamedTuple):
+    """What a catch-up found, and what it had no time for."""
+
+    files: int
+    changed: int
+    removed: int
+    unseen: int
+    uncounted: int
+    unindexed: int
+
+    @property
+    def done(self) -> bool:
+        """Whether every file was at least looked at."""
+        return not self.unseen
+
+
+class Catalog:
+    """All sessions below some folders. `cache` is the cache folder, or `None` for a catalog in memory."""
+
+    def __init__(self, fs: Filesystem, cache: str | None) -> None:
+        self._fs = fs
+        self._file = CatalogFile(cache, (*SESSIONS, *fulltext.TEXTS), "sessions", VERSION)
+        self._places: tuple[str, ...] = ()
+        self._depth: Depth = "look"
+        self._unread_folders: list[str] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._file.close()
+
+    @property
+    def notices(self) -> Sequence[str]:
+        """What did not work as it should, though answers are complete."""
+        return [*self._file.notices, *self._unread_folders]
+
+    # -- catching up
+
+    def catch_up(
+        self,
+        places: Sequence[str],
+        *,
+        depth: Depth = "look",
+        progress: Callable[[Progress], None] | None = None,
+        deadline: float | None = None,
+    ) -> CaughtUp:
+        """Compare the rows below these folders with the files, and read what changed as deep as is wished.
+
+        It may be interrupted at any time and goes on there the next time; `deadline` is a moment of `time.monotonic`.
+        """
+        self._places, self._depth = tuple(places), depth
+        self._file.attach()
+        self._unread_folders.clear()
+        found = walk(self._fs, places, self._unread_folders)
+        return self._stubbornly(lambda: self._catch_up(found, depth, progress, deadline))
+
+    def _catch_up(
+        self,
+        found: Found,
+        depth: Depth,
+        progress: Callable[[Progress], None] | None,
+        deadline: float | None,
+    ) -> CaughtUp:
+        database = self._file.database()
+        known = known_files(database)
+        changed, gone = self._news(found, known)
+        unseen = 0
+        if changed or gone or any(self._waiting(database, depth)):
+            with self._file.writing() as ours:
+                if ours is not database:  # another process has been here before we were alone
+                    known = known_files(ours)
+                work = Reconciler(self._fs, ours, self._file.keeps, progress, deadline)
+                try:
+                    self._reconcile(work, ours, found, known, depth)
+                except Enough:
+                    unseen = len(self._news(found, known_files(ours))[0])
+                database = ours
+        return CaughtUp(len(found.marks), len(changed), len(gone), unseen, *self._waiting(database, "index"))
+
+    def _reconcile(
+        self,
+        work: Reconciler,
+        database: sqlite3.Connection,
+        found: Found,
+        known: dict[str, Known],
+        depth: Depth,
+    ) -> None:
+        work.look(found, known, *self._news(found, known))
+        if depth == "index" and not self._file.keeps:
+            depth = "count"  # words of a whole store are too much for the memory
+        if depth == "index":
+            fulltext.renew_if_stale(database)
+        if depth != "look":
+            work.read(depth, self._places)
+
+    def _news(self, found: Found, known: dict[str, Known]) -> tuple[Sequence[str], Sequence[str]]:
+        """The files that are to be looked at, and those that are gone."""
+        changed = [
+            path
+            for path in differences(found.marks, known)
+            if not self._failed_before(known.get(path)) or self._opens(path)
+        ]
+        return changed, [path for path in known if path not in found.marks and self._is_ours(path)]
+
+    @staticmethod
+    def _failed_before(row: Known | None) -> bool:
+        return row is not None and row[2] is None
+
+    def _opens(self, path: str) -> bool:
+        try:
+            self._fs.close(self._fs.open(path, os.O_RDONLY))
+        except OSError:
+            return False
+        return True
+
+    def _waiting(self, database: sqlite3.Connection, depth: Depth) -> tuple[int, int]:
+        """How many sessions are not counted, and not indexed, as far as the depth asks for it."""
+        if depth == "look":
+            return 0, 0
+        where, values = within(self._places)
+        sums = "coalesce(sum(NOT counted), 0), coalesce(sum(NOT searchable), 0)"
+        select = f"SELECT {sums} FROM sessions WHERE format IS NOT NULL AND {where}"
+        uncounted, unindexed = database.execute(select, values).fetchone()
+        return uncounted, unindexed if depth == "index" else 0
+
+    def _is_ours(self, path: str) -> bool:
+        return any(path.startswith(f"{place.rstrip('/')}/") for place in self._places)
+
+    def _stubbornly(self, work: Callable[[], Answer]) -> Answer:
+        """Do something with the database; if that fails, with a new one, a copy, or one in memory."""
+        for _ in range(_TRIES):
+            try:
+                return work()
+            except (sqlite3.Error, SessileError, OSError) as error:
+                self._file.distrust(error)
+                trouble = error
+        raise StorageFailure(f"the catalog cannot be used: {trouble}", path=self._file.path) from trouble
+
+    def _ask(self, question: Callable[[sqlite3.Connection], Answer]) -> Answer:
+        """What the database says; one that turns out to be damaged is made anew and asked again."""
+        try:
+            return question(self._file.database())
+        except sqlite3.Error as error:
+            self._file.distrust(error)
+        self.catch_up(self._places, depth=self._depth)
+        return question(self._file.database())
+
+    # -- asking
+
+    def list(self, wanted: Filter = EVERYTHING) -> Listing:
+        """The sessions below the places of the last catch-up, newest first."""
+        return self._ask(lambda database: listing(database, self._places, wanted))
+
+    def search(
+        self,
+        text: str,
+        *,
+        fields: Sequence[Field] = INDEXED,
+        sessions: Collection[int] | None = None,
+        limit: int = 20,
+        directly: bool = False,
+        count: bool = True,
+    ) -> Results:
+        """The entries that hold all words of a text, best first; `sessions` are numbers of rows to search in.
+
+        With `directly`, sessions that are not indexed yet are read from end to end instead of being reported as pending.
+        Without `count`, matches by field are not counted: for a first screen while somebody is typing.
+        """
+        query = Query(text)
+        directly = directly or not self._file.keeps
+
+        def work(database: sqlite3.Connection) -> Results:
+            searcher = Searcher(self._fs, database, self._places, sessions, directly, self._file.keeps)
+            return searcher.search(query, fields, limit, count)
+
+        return self._ask(work)

@@ -1,0 +1,381 @@
+"""Bringing the rows of a catalog up to date with the files that a walk has found: only what changed is read.
+
+Rules:
+
+- A file is as it was if size, time of modification and inode are. One that grew is read on from where it was left, if the
+  bytes before that place are still the same; any other change is read anew, under a new number.
+- Head and tail come first, so that every row can be shown; counting and indexing follow, newest sessions first.
+- Everything is done in short transactions and can stop between two of them; the next one goes on there. A line that has no
+  newline yet is counted for show, and read again next time.
+- Only rows below the given places are touched. Nothing here writes anywhere but into the database.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from sessile.core.codec import decode, encode_plain
+from sessile.core.digest import Digest
+from sessile.core.lines import Item, Line, Scanner
+from sessile.storage import fulltext
+from sessile.storage.base import Filesystem, Stat
+from sessile.storage.catalog_rows import COUNTS, counts_as_columns, storable, within
+from sessile.storage.glance import HEAD, Glance, decoded, glance
+from sessile.storage.session_file import CHUNK
+from sessile.storage.walk import Found, Mark, inode_of
+
+Depth = Literal["look", "count", "index"]
+
+_NEAR = 64 * 1024  # bytes behind the place where counting stopped that cost no more than a look
+_FIT = 4096  # bytes before that place that must not have changed
+_BATCH = 0.25  # seconds of one transaction
+_GROUP = 16 << 20  # bytes of journals whose words are written at once
+
+_LOOKED = (
+    "number, path, size, mtime_ns, inode, sub_agent, format, problem, id, cwd, title, created, parent, first_text,"
+    " last_role, last_status, header_title, header_at, version"
+)
+_INSERT = f"INSERT INTO sessions ({_LOOKED}) VALUES ({', '.join('?' * (_LOOKED.count(',') + 1))})"
+_CHANGE = (
+    f"UPDATE sessions SET ({_LOOKED}) = ({', '.join('?' * (_LOOKED.count(',') + 1))}), counted = 0, searchable = 0,"
+    f" {', '.join(f'{name} = NULL' for name in COUNTS)} WHERE number = ?"
+)
+_KNOWN = "SELECT path, number, size, mtime_ns, inode FROM sessions"
+# Numbers of sessions that are gone are not used again as long as the index holds their words.
+_LAST_NUMBER = (
+    "SELECT max(coalesce((SELECT max(number) FROM sessions), 0), coalesce((SELECT max(number) FROM gone), 0))"
+)
+_PLACE = (
+    "SELECT number, path, size, covered, fit, state, indexed, passages, header_at, version, header_title FROM sessions"
+)
+_PLACED = "covered = ?, fit = ?, state = ?, indexed = ?, passages = ?"
+_SAVE = f"UPDATE sessions SET {_PLACED} WHERE number = ?"
+_TELL = (
+    f"UPDATE sessions SET {_PLACED}, counted = 1, searchable = ?, title = ?, first_text = ?, last_role = ?,"
+    f" last_status = ?, {', '.join(f'{name} = ?' for name in COUNTS)} WHERE number = ?"
+)
+
+
+Known = tuple[bytes, int, int | None, int, int]
+"""What the catalog has of a file: path, number of its row, mark."""
+
+
+class Progress(NamedTuple):
+    """How far a catch-up is: files that were looked at, or bytes that were read."""
+
+    doing: Depth
+    done: int
+    total: int
+
+
+class _Reading(msgspec.Struct):
+    """How far the lines of one session were read."""
+
+    number: int
+    path: bytes
+    size: int
+    covered: int
+    fit: bytes | None
+    state: bytes | None
+    indexed: int
+    passages: int
+    header_at: int
+    version: int
+    header_title: str | None
+
+
+def known_files(database: sqlite3.Connection) -> dict[str, Known]:
+    """What the catalog has of every file."""
+    return {row[0].decode("utf-8", "surrogateescape"): row for row in database.execute(_KNOWN)}
+
+
+def differences(marks: Mapping[str, Mark], known: Mapping[str, Known]) -> list[str]:
+    """The files that are new or not as they were, those changed longest ago first: a newer session has a higher number."""
+    changed = [path for path, mark in marks.items() if (row := known.get(path)) is None or row[2:] != mark]
+    changed.sort(key=lambda path: marks[path][1])
+    return changed
+
+
+class Enough(Exception):
+    """The deadline has come; what is done is done."""
+
+
+class Reconciler:
+    """One catch-up with a database that is ours for the moment."""
+
+    def __init__(
+        self,
+        fs: Filesystem,
+        database: sqlite3.Connection,
+        keeps: bool,
+        progress: Callable[[Progress], None] | None,
+        deadline: float | None,
+    ) -> None:
+        self._fs = fs
+        self._db = database
+        self._keeps = keeps  # else the words belong to another process
+        self._progress = progress
+        self._deadline = deadline
+        self._done = self._total = 0
+        self._doing: Depth = "look"
+        self._batch_began = 0.0
+        self._last_number = 0
+        self._new: list[tuple[Any, ...]] = []
+
+    # -- transactions
+
+    def _begin(self, doing: Depth, total: int) -> None:
+        self._doing, self._done, self._total = doing, 0, total
+        self._db.execute("BEGIN IMMEDIATE")
+        self._batch_began = time.monotonic()
+
+    def _is_long(self) -> bool:
+        """Whether this batch has lasted long enough."""
+        now = time.monotonic()
+        return now - self._batch_began > _BATCH or (self._deadline is not None and now >= self._deadline)
+
+    def _next_batch(self) -> None:
+        """Keep what is done, and go on unless time is up. Callers must have saved where they are."""
+        self._db.execute("COMMIT")
+        if self._progress is not None:
+            self._progress(Progress(self._doing, self._done, self._total))
+        if self._deadline is not None and time.monotonic() >= self._deadline:
+            raise Enough
+        self._db.execute("BEGIN IMMEDIATE")
+        self._batch_began = time.monotonic()
+
+    def _end(self) -> None:
+        self._db.execute("COMMIT")
+        if self._progress is not None:
+            self._progress(Progress(self._doing, self._total, self._total))
+
+    # -- looking
+
+    def look(self, found: Found, known: Mapping[str, Known], changed: Sequence[str], gone: Sequence[str]) -> None:
+        """Drop the rows of files that are gone, and look at the ends of those that changed."""
+        if not changed and not gone:
+            return
+        self._begin("look", len(changed))
+        (self._last_number,) = self._db.execute(_LAST_NUMBER).fetchone()
+        for path in gone:
+            self._forget(known[path][1])
+        for path in changed:
+            self._look_at(path, found.marks[path], path in found.sub_agents, known.get(path))
+            self._done += 1
+            if self._is_long():
+                self._insert()
+                self._next_batch()
+        self._insert()
+        self._end()
+
+    def _look_at(self, path: str, mark: Mark, sub_agent: bool, old: Known | None) -> None:
+        try:
+            fd = self._fs.open(path, os.O_RDONLY)
+        except OSError as error:
+            self._put(_unread(path, mark, sub_agent, error), old)
+            return
+        try:
+            stat = self._fs.fstat(fd)
+            seen = glance(self._fs, fd, stat.st_size)
+            before = self._resumable(fd, stat, old)
+        except OSError as error:
+            self._put(_unread(path, mark, sub_agent, error), old)
+        else:
+            row = _told(path, stat, sub_agent, seen)
+            if before is None or seen is None:
+                number = self._put(row, old)
+            else:
+                number = before.number
+                self._db.execute(_CHANGE, (number, *row, number))
+            if seen is not None:
+                self._read_near(fd, number, stat.st_size, before, seen)
+        finally:
+            self._fs.close(fd)
+
+    def _put(self, row: Sequence[Any], old: Known | None) -> int:
+        """A new row in place of the old one; it is written with others of its kind."""
+        if old is not None:
+            self._forget(old[1])
+        self._last_number += 1
+        self._new.append((self._last_number, *row))
+        return self._last_number
+
+    def _insert(self) -> None:
+        self._db.executemany(_INSERT, self._new)
+        self._new.clear()
+
+    def _forget(self, number: int) -> None:
+        if self._keeps:
+            fulltext.forget(self._db, number)
+        self._db.execute("DELETE FROM sessions WHERE number = ?", (number,))
+
+    def _read_near(self, fd: int, number: int, size: int, before: _Reading | None, seen: Glance) -> None:
+        """Count at once what costs no more than the look."""
+        covered = 0 if before is None else before.covered
+        if size - covered > (_NEAR if covered else HEAD):
+            return
+        self._insert()
+        row = before or _Reading(number, b"", size, 0, None, None, 0, 0, 0, 0, None)
+        row.size, row.header_at, row.version, row.header_title = size, seen.header_at, seen.version, seen.title
+        try:
+            self._read_on(fd, row, index=False)
+        except OSError:
+            pass  # then it is counted later, or the next walk says why not
+
+    def _resumable(self, fd: int, stat: Stat, old: Known | None) -> _Reading | None:
+        """Where to read on, if the file has only grown since; a change without growth is a rewrite."""
+        if old is None:
+            return None
+        _, number, size, _, inode = old
+        if size is None or stat.st_size <= size or inode != inode_of(stat):
+            return None
+        place = self._db.execute(f"{_PLACE} WHERE number = ?", (number,)).fetchone()
+        if place is None:
+            return None
+        reading = _Reading(*place)
+        return reading if reading.covered and reading.fit == self._fit(fd, reading.covered) else None
+
+    def _fit(self, fd: int, end: int) -> bytes:
+        start = max(0, end - _FIT)
+        return hashlib.blake2b(self._fs.read(fd, end - start, start), digest_size=16).digest()
+
+    # -- counting and indexing
+
+    def read(self, depth: Depth, places: Sequence[str]) -> None:
+        """Read the lines of rows below these places, newest first, in groups whose words are written in rising order."""
+        index = depth == "index"
+        where, values = within(places)
+        missing = f"format IS NOT NULL AND NOT {'searchable' if index else 'counted'} AND {where}"
+        waiting = f"{_PLACE} WHERE number IN (SELECT number FROM sessions WHERE {missing}) ORDER BY number DESC"
+        rows = [_Reading(*row) for row in self._db.execute(waiting, values)]
+        self._begin(depth, sum(row.size - _start(row, index) for row in rows))
+        for group in _groups(rows, index):
+            for row in group:
+                try:
+                    fd = self._fs.open(os.fsdecode(row.path), os.O_RDONLY)
+                    try:
+                        self._read_on(fd, row, index=index)
+                    finally:
+                        self._fs.close(fd)
+                except OSError:
+                    pass  # it stays as far as it is read; the next walk will say what became of it
+                if self._is_long():
+                    self._next_batch()
+            self._next_batch()
+        self._end()
+
+    def _read_on(self, fd: int, row: _Reading, *, index: bool) -> None:
+        """Read the lines that are not counted yet, or not indexed."""
+        digest = Digest() if row.state is None else msgspec.convert(decode(row.state), Digest)
+        counted, written = row.covered, row.indexed
+        at = _start(row, index)
+        scanner = Scanner(at)
+        words: list[fulltext.Words] = []
+        while at < row.size:
+            chunk = self._fs.read(fd, min(CHUNK, row.size - at), at)
+            if not chunk:
+                return  # it has been cut off meanwhile; the next walk will see that
+            at += len(chunk)
+            for offset, entry in _entries(scanner.feed(chunk), row):
+                if offset >= counted:
+                    _count(digest, entry)
+                if index and entry is not None and offset >= written:
+                    words += fulltext.words_of(row.number, offset, entry)
+            if self._doing != "look":
+                self._done += len(chunk)
+            if at < row.size:
+                self._db.execute(_SAVE, (*self._place(fd, row, digest, scanner, words, index), row.number))
+                words = []
+                if self._is_long():
+                    self._next_batch()
+        place = self._place(fd, row, digest, scanner, words, index)
+        for _, entry in _entries(scanner.finish(), row):
+            _count(digest, entry)
+        self._tell(row, place, digest, index)
+
+    def _place(
+        self, fd: int, row: _Reading, digest: Digest, scanner: Scanner, words: Sequence[fulltext.Words], index: bool
+    ) -> tuple[Any, ...]:
+        """How far the lines are read; their words are written with that."""
+        row.covered = max(row.covered, scanner.line_start)
+        row.fit = self._fit(fd, row.covered)  # the last thing that may fail because of the file
+        if index:
+            fulltext.add(self._db, words)
+            row.indexed, row.passages = scanner.line_start, row.passages + len(words)
+        return row.covered, row.fit, encode_plain(msgspec.to_builtins(digest)), row.indexed, row.passages
+
+    def _tell(self, row: _Reading, place: tuple[Any, ...], digest: Digest, index: bool) -> None:
+        """Show what was counted."""
+        title = digest.name if digest.named else row.header_title
+        told = (title, digest.first_text, digest.last_role, digest.last_status, *counts_as_columns(digest.counts()))
+        self._db.execute(_TELL, (*place, index, *map(storable, told), row.number))
+        if index:
+            fulltext.retitle(self._db, row.number, title)
+
+
+def _told(path: str, stat: Stat, sub_agent: bool, seen: Glance | None) -> tuple[Any, ...]:
+    """The columns that a look gives, but for the number."""
+    file = (_stored(path), stat.st_size, stat.st_mtime_ns, inode_of(stat), sub_agent)
+    if seen is None:
+        return (*file, None, "it does not begin with a session header", *[None] * 11)
+    title = seen.name if seen.renamed else seen.title
+    said = (seen.id, seen.cwd, title, seen.created, seen.parent, seen.first_text)
+    end = (storable(seen.last_role), storable(seen.last_status), seen.title, seen.header_at, seen.version)
+    return (*file, "native", None, *said, *end)
+
+
+def _unread(path: str, mark: Mark, sub_agent: bool, error: OSError) -> tuple[Any, ...]:
+    """The columns of a file that cannot be read; without a size, so that it is tried again."""
+    reason = error.strerror or str(error)
+    return (_stored(path), None, *mark[1:], sub_agent, None, reason, *[None] * 11)
+
+
+def _stored(path: str) -> bytes:
+    """Names of files are bytes."""
+    return path.encode("utf-8", "surrogateescape")
+
+
+def _start(row: _Reading, index: bool) -> int:
+    return min(row.covered, row.indexed) if index else row.covered
+
+
+def _groups(rows: Sequence[_Reading], index: bool) -> Iterator[list[_Reading]]:
+    group: list[_Reading] = []
+    size = 0
+    for row in rows:
+        group.append(row)
+        size += row.size - _start(row, index)
+        if size > _GROUP:
+            yield group[::-1]
+            group, size = [], 0
+    if group:
+        yield group[::-1]
+
+
+def _entries(items: Iterable[Item], row: _Reading) -> Iterator[tuple[int, dict[str, Any] | None]]:
+    """Each entry with its place, and `None` for what is not as it should be; header and title slot are left out."""
+    for item in items:
+        if isinstance(item, Line):
+            head = item.head
+            if head.type == "session" and item.offset == row.header_at:
+                continue
+            if head.type == "title" and head.id is None:
+                continue
+            if head.type != "session" and (head.id is not None or row.version < 2):
+                yield item.offset, decoded(item)
+                continue
+        yield item.offset, None
+
+
+def _count(digest: Digest, entry: dict[str, Any] | None) -> None:
+    if entry is None:
+        digest.findings += 1
+    else:
+        digest.add(entry)

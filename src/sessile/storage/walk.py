@@ -1,0 +1,70 @@
+"""Finding session files below folders: names and what `lstat` says of them, nothing is opened.
+
+A place holds session files, or project folders with such files. Beside a session file, without `.jsonl`, may be its artifacts
+folder; session files in there are those of sub-agents. Links to folders are followed, because people put their sessions on
+other disks; no deeper than that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from sessile.storage.base import Filesystem, Stat
+from sessile.storage.layout import JOURNAL, session_files
+
+_DEEPEST = 8  # folders of sub-agents of sub-agents
+_INODES = 2**63 - 1  # SQLite has no larger numbers
+
+
+Mark = tuple[int | None, int, int]
+"""Size, time of modification and inode: what changes when somebody writes a file."""
+
+
+class Found(NamedTuple):
+    """The session files that a walk met, and which of them are sub-agents'."""
+
+    marks: dict[str, Mark]
+    sub_agents: set[str]
+
+
+def inode_of(status: Stat) -> int:
+    """The inode as the catalog stores it."""
+    return status.st_ino & _INODES
+
+
+def walk(fs: Filesystem, places: Iterable[str], notices: list[str]) -> Found:
+    """Every session file below some folders; a folder that cannot be read is noted."""
+    found = Found({}, set())
+    for place in places:
+        _visit(fs, place.rstrip("/"), 0, False, found, notices)
+    return found
+
+
+def _visit(fs: Filesystem, folder: str, level: int, sub_agents: bool, found: Found, notices: list[str]) -> None:
+    try:
+        names = fs.names(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as error:
+        notices.append(f"the folder {folder} cannot be read: {error.strerror or error}")
+        return
+    journals = session_files(names)
+    lstat, marks = fs.lstat, found.marks
+    for name in journals:
+        path = f"{folder}/{name}"
+        try:
+            status = lstat(path)
+        except OSError:
+            continue  # gone since
+        marks[path] = (status.st_size, status.st_mtime_ns, status.st_ino & _INODES)
+        if sub_agents:
+            found.sub_agents.add(path)
+    if level == _DEEPEST or len(names) == len(journals):
+        return
+    stems = {name.removesuffix(JOURNAL) for name in journals}
+    for name in names:
+        if name in stems:
+            _visit(fs, f"{folder}/{name}", level + 1, True, found, notices)
+        elif level == 0 and not name.startswith(".") and not name.endswith(JOURNAL):
+            _visit(fs, f"{folder}/{name}", 1, sub_agents, found, notices)

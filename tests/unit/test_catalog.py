@@ -1,0 +1,623 @@
+"""The catalog: what rows say, how they follow the files, and that nothing is lost with it."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from builders import Json, answered, assistant, entry, said, user
+from sessile.core.digest import Digest
+from sessile.core.kinds import LEAF_MARKER
+from sessile.errors import InvalidQuery
+from sessile.storage import catalog_file, reconcile
+from sessile.storage.catalog import Catalog
+from sessile.storage.catalog_rows import Filter, SessionRow
+from sessile.storage.filesystem import PosixFilesystem
+from sessile.storage.memory import MemoryFilesystem
+from sessions import CWD, FOLDER, answer, append_raw, begun, header, say, snapshot, store_at, write_file
+
+EVERYTHING = Filter(hide=())
+USAGE = {"input": 10, "output": 5, "cacheRead": 2, "cacheWrite": 1, "totalTokens": 18, "cost": {"total": 0.25}}
+
+
+def place(root: Path) -> str:
+    return str(root / "sessions")
+
+
+def session_at(root: Path, name: str, *records: Json | str, folder: str = FOLDER, **members: Any) -> str:
+    return write_file(root / "sessions" / folder / f"{name}.jsonl", header(name, **members), *records)
+
+
+def rows_of(root: Path, wanted: Filter = EVERYTHING, depth: reconcile.Depth = "count") -> list[SessionRow]:
+    with Catalog(PosixFilesystem(), str(root / "cache")) as catalog:
+        catalog.catch_up([place(root)], depth=depth)
+        assert not catalog.notices
+        return catalog.list(wanted).rows
+
+
+def facts(catalog: Catalog, *queries: str) -> tuple[list[Any], list[Any]]:
+    """Everything that a catalog says, but for the numbers of its rows."""
+    rows = [row._replace(number=0) for row in catalog.list(EVERYTHING).rows]
+    found: list[Any] = []
+    for query in queries:
+        results = catalog.search(query, limit=10_000)
+        found += sorted((hit.path, hit.entry_id or "", hit.offset, hit.field, hit.excerpt) for hit in results.hits)
+        found += [results.titles, results.pending]
+    return sorted(rows, key=lambda row: row.path), found
+
+
+def fresh_facts(root: Path, *queries: str) -> tuple[list[Any], list[Any]]:
+    """The same from a catalog that was made this moment."""
+    with Catalog(PosixFilesystem(), None) as catalog:
+        catalog.catch_up([place(root)], depth="index")
+        return facts(catalog, *queries)
+
+
+def some_sessions(root: Path) -> None:
+    session_at(root, "a", said("u1", None, "alpha beta"), answered("a1", "u1"), title="First things")
+    session_at(root, "b", said("u1", None, "beta 会话树"), answered("a1", "u1"), folder="--other--", cwd="/other")
+    session_at(root, "c", *(said(f"e{n}", f"e{n - 1}" if n else None, f"alpha {n} " + "x" * 300) for n in range(60)))
+
+
+QUERIES = ("alpha", "beta", "话树", "First")
+
+
+# -- what a row says
+
+
+def test_a_row_tells_what_a_session_is_about(tmp_path: Path) -> None:
+    """Id, folder, title, first prompt, parent and the end of the talk come from the file."""
+    path = session_at(
+        tmp_path,
+        "s1",
+        said("u1", None, "What\nis  this?"),
+        answered("a1", "u1"),
+        title="Named",
+        parentSession="/p.jsonl",
+    )
+    (row,) = rows_of(tmp_path, depth="look")
+    assert (row.path, row.id, row.cwd, row.title, row.parent) == (path, "s1", CWD, "Named", "/p.jsonl")
+    assert (row.first_text, row.last_role, row.last_status, row.format) == (
+        "What is this?",
+        "assistant",
+        None,
+        "native",
+    )
+    assert row.created == 1_771_237_230_000
+    assert row.modified == os.stat(path).st_mtime_ns
+
+
+def test_counts_are_over_all_branches(tmp_path: Path) -> None:
+    """Messages by role, branches, labels, compactions, models, tokens, cost, tools and images are counted."""
+    call = {"type": "toolCall", "id": "c", "name": "read", "arguments": {}}
+    image = {"type": "image", "data": "…", "mimeType": "image/png"}
+    reply = assistant("hm", "anthropic", "opus") | {"usage": USAGE, "stopReason": "toolUse"}
+    reply["content"].append(call)
+    failed = {"role": "toolResult", "toolCallId": "c", "content": [image], "isError": True}
+    session_at(
+        tmp_path,
+        "s1",
+        said("u1", None),
+        entry("message", "a1", "u1", message=reply),
+        entry("message", "r1", "a1", message=failed),
+        said("u2", "u1"),
+        entry("label", "l1", "u2", targetId="u1", label="here"),
+        entry("compaction", "k1", "l1", summary="so far", firstKeptEntryId="u1", tokensBefore=1),
+        entry("custom", "m1", "a1", customType=LEAF_MARKER),
+        entry("message", "a2", "k1", message=assistant("oh") | {"stopReason": "error"}),
+    )
+    (row,) = rows_of(tmp_path)
+    counts = row.counts
+    assert counts is not None
+    assert (counts.entries, counts.messages, counts.user_messages) == (7, 5, 2)
+    assert counts.roles == {"user": 2, "assistant": 2, "toolResult": 1}
+    assert (counts.branches, counts.labels, counts.compactions, counts.images) == (2, 1, 1, 1)
+    assert counts.models == {"anthropic/opus": 1, "p/m": 1}
+    assert (counts.input_tokens, counts.total_tokens, counts.cost, counts.unpriced) == (10, 18, 0.25, 1)
+    assert (counts.tool_calls, counts.tool_failures, counts.errors, counts.findings) == (1, 1, 1, 0)
+    assert (row.last_role, row.last_status) == ("assistant", "error")
+
+
+def test_what_nobody_told_is_unknown(tmp_path: Path) -> None:
+    """Without usage there are no tokens and no cost, not zero; nor is a price of zero for used tokens a price."""
+    session_at(tmp_path, "s1", said("u1", None), answered("a1", "u1"))
+    free = assistant("hm") | {"usage": USAGE | {"cost": {"total": 0}}}
+    session_at(tmp_path, "s2", said("u1", None), entry("message", "a1", "u1", message=free))
+    counts = {row.id: row.counts for row in rows_of(tmp_path)}
+    assert counts["s1"] and counts["s2"]
+    assert (counts["s1"].total_tokens, counts["s1"].cost, counts["s1"].unpriced) == (None, None, 1)
+    assert (counts["s2"].total_tokens, counts["s2"].cost, counts["s2"].unpriced) == (18, None, 1)
+
+
+def test_a_large_session_is_shown_before_it_is_counted(tmp_path: Path) -> None:
+    """A look reads both ends only; counts are unknown until somebody asks for them."""
+    session_at(tmp_path, "s1", said("u1", None, "begin"), *(said(f"e{n}", "u1", "x" * 900) for n in range(500)))
+    (row,) = rows_of(tmp_path, depth="look")
+    assert (row.first_text, row.last_role, row.counts) == ("begin", "user", None)
+    (row,) = rows_of(tmp_path, depth="count")
+    assert row.counts and row.counts.entries == 501
+
+
+def test_the_last_name_in_the_file_counts(tmp_path: Path) -> None:
+    """A name that an entry gave replaces the header's, wherever it stands."""
+    long = [said(f"e{n}", None, "x" * 900) for n in range(50)]
+    session_at(tmp_path, "near", said("u1", None), *long, entry("session_info", "i1", "u1", name="New"), title="Old")
+    session_at(tmp_path, "far", said("u1", None), entry("session_info", "i1", "u1", name="New"), *long, title="Old")
+    assert {row.id: row.title for row in rows_of(tmp_path, depth="look")} == {"near": "New", "far": "Old"}
+    assert {row.id: row.title for row in rows_of(tmp_path, depth="count")} == {"near": "New", "far": "New"}
+
+
+def test_a_title_slot_is_the_title(tmp_path: Path) -> None:
+    """oh-my-pi keeps the title in a line before the header."""
+    path = tmp_path / "sessions" / FOLDER / "s1.jsonl"
+    write_file(path, {"type": "title", "title": "In the slot"}, header("s1", title="Old"), said("u1", None))
+    (row,) = rows_of(tmp_path, depth="look")
+    assert row.title == "In the slot"
+
+
+def test_damage_is_counted(tmp_path: Path) -> None:
+    """Lines that cannot be read are findings, and the rest is counted."""
+    session_at(tmp_path, "s1", said("u1", None), "not json", said("u2", "u1"), '{"type":"message"}')
+    (row,) = rows_of(tmp_path)
+    assert row.counts and (row.counts.entries, row.counts.findings) == (2, 2)
+
+
+def test_version_1_is_one_chain(tmp_path: Path) -> None:
+    """Entries of version 1 have no ids; that is no finding."""
+    lines = [{"type": "message", "message": user("a")}, {"type": "message", "message": user("b")}]
+    session_at(tmp_path, "s1", *lines, version=1)
+    (row,) = rows_of(tmp_path)
+    assert row.counts and (row.counts.entries, row.counts.branches, row.counts.findings) == (2, 1, 0)
+
+
+def test_any_text_can_be_stored(tmp_path: Path) -> None:
+    """Lone surrogates, NUL and names of files that are not UTF-8 are no obstacle."""
+    line = '{"type":"message","id":"u1","parentId":null,"message":{"role":"user","content":"a\\ud800\\u0000b"}}'
+    folder = tmp_path / "sessions" / FOLDER
+    write_file(
+        folder / "s1.jsonl", '{"type":"session","version":3,"id":"s\\udfff","cwd":"/\\ud83d","title":"\\ud800"}', line
+    )
+    os.rename(folder / "s1.jsonl", os.fsencode(folder) + b"/s\xff.jsonl")
+    (row,) = rows_of(tmp_path, depth="index")
+    assert row.path.encode("utf-8", "surrogateescape").endswith(b"/s\xff.jsonl")
+    assert row.counts and row.counts.entries == 1
+
+
+# -- listing
+
+
+def test_a_listing_says_what_it_hides(tmp_path: Path) -> None:
+    """Empty sessions, those of sub-agents and files that are no sessions are hidden and counted."""
+    path = session_at(tmp_path, "s1", said("u1", None), answered("a1", "u1"))
+    session_at(tmp_path, "s2")
+    write_file(Path(path).with_suffix("") / "sub.jsonl", header("sub"), said("u1", None))
+    write_file(tmp_path / "sessions" / FOLDER / "other.jsonl", {"hello": "world"})
+    with Catalog(PosixFilesystem(), str(tmp_path / "cache")) as catalog:
+        caught = catalog.catch_up([place(tmp_path)])
+        listing = catalog.list()
+        assert caught.files == 4
+        assert [row.id for row in listing.rows] == ["s1"]
+        assert listing.hidden == {"empty": 1, "sub_agent": 1, "unreadable": 1}
+        assert listing.total == 1
+        one_shot = catalog.list(Filter(hide=("one_shot", "empty", "sub_agent", "unreadable")))
+        assert not one_shot.rows and one_shot.hidden["one_shot"] == 1
+
+
+def test_filters_choose_rows(tmp_path: Path) -> None:
+    """Project, time, words, names, ids, models and what a session has."""
+    some_sessions(tmp_path)
+    session_at(tmp_path, "d", said("u1", None), said("u2", None), said("u3", "u1"), title="Écrire")
+    os.utime(session_at(tmp_path, "old", said("u1", None)), (1000, 1000))
+
+    def ids(**filters: Any) -> set[str | None]:
+        return {row.id for row in rows_of(tmp_path, Filter(**filters))}
+
+    assert ids(project="/other") == {"b"}
+    assert ids(project="/") == {"a", "b", "c", "d", "old"}
+    assert ids(until=2_000_000_000_000) == {"old"}
+    assert "old" not in ids(since=2_000_000_000_000)
+    assert ids(named=True) == {"a", "d"}
+    assert ids(words=["ecrire"]) == {"d"}
+    assert ids(words=["会话"]) == {"b"}
+    assert ids(words=["ALPHA", "beta"]) == {"a"}
+    assert ids(model="P/m") == {"a", "b"}
+    assert ids(has=["branch"]) == {"d"}
+    assert ids(id_prefix="ol") == {"old"}
+    with pytest.raises(InvalidQuery):
+        ids(has=["legs"])
+
+
+def test_newest_come_first_and_a_limit_says_how_many_there_are(tmp_path: Path) -> None:
+    """The order is that of the last change."""
+    for number in range(5):
+        os.utime(session_at(tmp_path, f"s{number}", said("u1", None)), (1000 + number, 1000 + number))
+    with Catalog(PosixFilesystem(), None) as catalog:
+        catalog.catch_up([place(tmp_path)])
+        listing = catalog.list(Filter(limit=2))
+        assert [row.id for row in listing.rows] == ["s4", "s3"]
+        assert listing.total == 5
+
+
+def test_rows_that_cannot_be_judged_are_counted(tmp_path: Path) -> None:
+    """A filter that needs counts says how many sessions have none yet."""
+    some_sessions(tmp_path)
+    with Catalog(PosixFilesystem(), None) as catalog:
+        catalog.catch_up([place(tmp_path)])
+        listing = catalog.list(Filter(has=["branch"]))
+        assert (listing.rows, listing.unjudged) == ([], 1)
+
+
+# -- catching up
+
+
+class Watched(PosixFilesystem):
+    """Notes which files are opened, and how many bytes are read of them."""
+
+    def __init__(self) -> None:
+        self.opened: list[str] = []
+        self.bytes = 0
+
+    def open(self, path: str, flags: int) -> int:
+        self.opened.append(os.path.basename(path))
+        assert flags & os.O_ACCMODE == os.O_RDONLY
+        return super().open(path, flags)
+
+    def read(self, fd: int, size: int, offset: int) -> bytes:
+        data = os.pread(fd, size, offset)
+        self.bytes += len(data)
+        return data
+
+
+def test_unchanged_files_are_not_opened(tmp_path: Path) -> None:
+    """Size, time and inode are all that a second catch-up looks at."""
+    some_sessions(tmp_path)
+    rows_of(tmp_path, depth="index")
+    fs = Watched()
+    with Catalog(fs, str(tmp_path / "cache")) as catalog:
+        caught = catalog.catch_up([place(tmp_path)], depth="index")
+        assert (caught.changed, caught.removed, fs.opened) == (0, 0, [])
+        append_raw(tmp_path / "sessions" / FOLDER / "a.jsonl", said("u9", "a1", "gamma"))
+        assert catalog.catch_up([place(tmp_path)]).changed == 1
+        assert fs.opened == ["a.jsonl"]
+
+
+def test_a_session_that_grew_is_read_from_where_it_was_left(tmp_path: Path) -> None:
+    """Counting and indexing go on behind the bytes that were read before."""
+    path = session_at(tmp_path, "s1", *(said(f"e{n}", None, "word " * 1000) for n in range(200)))
+    fs = Watched()
+    with Catalog(fs, str(tmp_path / "cache")) as catalog:
+        catalog.catch_up([place(tmp_path)], depth="index")
+        assert fs.bytes > os.stat(path).st_size
+        fs.bytes = 0
+        append_raw(path, said("new", "e1", "sesame"))
+        catalog.catch_up([place(tmp_path)], depth="index")
+        assert fs.bytes < os.stat(path).st_size / 5
+        assert [hit.entry_id for hit in catalog.search("sesame").hits] == ["new"]
+        assert facts(catalog, "sesame", "word") == fresh_facts(tmp_path, "sesame", "word")
+
+
+def test_a_rewritten_session_is_read_anew(tmp_path: Path) -> None:
+    """Other bytes of the same length, a shorter file, another file of that name: nothing of the old one is believed."""
+    path = session_at(
+        tmp_path, "s1", said("u1", None, "alpha"), said("u2", "u1", "omega"), said("u3", "u2", "x" * 9000)
+    )
+    with Catalog(PosixFilesystem(), str(tmp_path / "cache")) as catalog:
+        for old, new in (("alpha", "gamma"), ("omega", "end"), ("end", "end of it")):
+            catalog.catch_up([place(tmp_path)], depth="index")
+            Path(path).write_text(Path(path).read_text().replace(old, new))
+            os.utime(path, ns=(time.time_ns(), time.time_ns()))
+            catalog.catch_up([place(tmp_path)], depth="index")
+            assert facts(catalog, "alpha", "gamma", "end", "omega") == fresh_facts(
+                tmp_path, "alpha", "gamma", "end", "omega"
+            )
+
+
+def test_rows_of_other_places_stay(tmp_path: Path) -> None:
+    """One catalog serves many roots; a catch-up of one does not touch the others."""
+    some_sessions(tmp_path / "one")
+    some_sessions(tmp_path / "two")
+    with Catalog(PosixFilesystem(), str(tmp_path / "cache")) as catalog:
+        catalog.catch_up([place(tmp_path / "one"), place(tmp_path / "two")])
+        assert len(catalog.list().rows) == 6
+        assert catalog.catch_up([place(tmp_path / "one")]).removed == 0
+        assert len(catalog.list().rows) == 3
+        assert catalog.catch_up([place(tmp_path / "two")]).changed == 0
+
+
+def test_a_line_without_its_newline_is_shown_and_read_again(tmp_path: Path) -> None:
+    """What a writer has not finished is counted, found, and not counted twice when it goes on."""
+    path = session_at(tmp_path, "s1", said("u1", None))
+    whole = Path(path).read_bytes()
+    Path(path).write_bytes(
+        whole + b'{"type":"message","id":"u2","parentId":"u1","message":{"role":"user","content":"loose"}}'
+    )
+    with Catalog(PosixFilesystem(), str(tmp_path / "cache")) as catalog:
+        catalog.catch_up([place(tmp_path)], depth="index")
+        assert [hit.entry_id for hit in catalog.search("loose").hits] == ["u2"]
+        append_raw(path, "", said("u3", "u2", "loose too"))
+        catalog.catch_up([place(tmp_path)], depth="index")
+        assert [row.counts.entries for row in catalog.list(EVERYTHING).rows if row.counts] == [3]
+        assert {hit.entry_id for hit in catalog.search("loose").hits} == {"u2", "u3"}
+
+
+def test_a_file_that_becomes_readable_is_read(tmp_path: Path) -> None:
+    """A file that could not be opened is tried again, though neither its size nor its time changed."""
+    path = session_at(tmp_path, "s1", said("u1", None))
+    target = tmp_path / "elsewhere.jsonl"
+    os.rename(path, target)
+    os.symlink(target, path)
+    with Catalog(PosixFilesystem(), str(tmp_path / "cache")) as catalog:
+        catalog.catch_up([place(tmp_path)])
+        (row,) = catalog.list(EVERYTHING).rows
+        assert row.format is None and row.problem and catalog.list().hidden == {"unreadable": 1}
+        os.unlink(path)
+        os.rename(target, path)
+        catalog.catch_up([place(tmp_path)])
+        assert [row.id for row in catalog.list().rows] == ["s1"]
+
+
+def test_it_can_be_interrupted_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A deadline or Ctrl-C stops between two batches; what was done is kept."""
+    for number in range(20):
+        session_at(tmp_path, f"s{number}", *(said(f"e{n}", None, "word " * 100) for n in range(40)))
+    monkeypatch.setattr(reconcile, "_BATCH", 0.0)
+    with Catalog(PosixFilesystem(), str(tmp_path / "cache")) as catalog:
+        caught = catalog.catch_up([place(tmp_path)], deadline=time.monotonic())
+        assert caught.unseen == 19 and not caught.done
+
+        def interrupt(progress: reconcile.Progress) -> None:
+            if progress.doing == "index" and progress.done > progress.total / 2:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            catalog.catch_up([place(tmp_path)], depth="index", progress=interrupt)
+        assert 0 < catalog.search("word").pending < 20
+        progress: list[reconcile.Progress] = []
+        assert not catalog.catch_up([place(tmp_path)], depth="index", progress=progress.append).unindexed
+        assert progress[-1].done == progress[-1].total
+        assert facts(catalog, "word") == fresh_facts(tmp_path, "word")
+
+
+def test_a_memory_store_has_a_catalog_in_memory() -> None:
+    """The catalog reads sessions through the filesystem seam, wherever they are."""
+    fs = MemoryFilesystem()
+    store = store_at("/memory", fs=fs)
+    session = begun(store)
+    say(session, "hello sesame")
+    answer(session, "yes")
+    with Catalog(fs, None) as catalog:
+        catalog.catch_up([store.layout.sessions], depth="index")
+        assert [row.id for row in catalog.list().rows] == [session.id]
+        assert len(catalog.search("sesame").hits) == 1
+
+
+@pytest.mark.promise("P13")
+def test_reading_changes_no_journal(tmp_path: Path) -> None:
+    """Bytes, inode and time of every session file stay, whatever is asked."""
+    some_sessions(tmp_path)
+    before = snapshot(tmp_path)
+    rows_of(tmp_path, depth="index")
+    assert snapshot(tmp_path) == before
+
+
+def test_the_cache_is_private(tmp_path: Path) -> None:
+    """Files are 0600 in a folder that is 0700."""
+    some_sessions(tmp_path)
+    rows_of(tmp_path, depth="index")
+    assert stat.S_IMODE(os.stat(tmp_path / "cache").st_mode) == 0o700
+    names = sorted(os.listdir(tmp_path / "cache"))
+    assert names == ["catalog.db", "catalog.lock", "catalog.seal"]
+    assert {stat.S_IMODE(os.stat(tmp_path / "cache" / name).st_mode) for name in names} == {0o600}
+
+
+# -- damage
+
+
+def caught_up(root: Path) -> tuple[list[Any], list[Any]]:
+    with Catalog(PosixFilesystem(), str(root / "cache")) as catalog:
+        catalog.catch_up([place(root)], depth="index")
+        assert not catalog.notices
+        return facts(catalog, *QUERIES)
+
+
+@pytest.mark.promise("P12")
+def test_a_truncated_or_deleted_catalog_is_made_anew(tmp_path: Path) -> None:
+    """At a hundred sizes, and without the file or its seal."""
+    some_sessions(tmp_path)
+    fresh = fresh_facts(tmp_path, *QUERIES)
+    database, seal = tmp_path / "cache" / "catalog.db", tmp_path / "cache" / "catalog.seal"
+    assert caught_up(tmp_path) == fresh
+    for step in range(100):
+        os.truncate(database, os.stat(database).st_size * step // 100)
+        assert caught_up(tmp_path) == fresh
+    for file in (database, seal):
+        file.unlink()
+        assert caught_up(tmp_path) == fresh
+    seal.write_bytes(b"{}")
+    database.write_bytes(b"this is no database" * 1000)
+    assert caught_up(tmp_path) == fresh
+
+
+@pytest.mark.promise("P12")
+def test_flipped_bytes_are_never_believed(tmp_path: Path) -> None:
+    """Five hundred times some byte of the database or its seal is another one."""
+    some_sessions(tmp_path)
+    fresh = fresh_facts(tmp_path, *QUERIES)
+    random = Random(12)
+    for step in range(500):
+        if step % 25 == 0:
+            assert caught_up(tmp_path) == fresh
+            database, seal = (tmp_path / "cache" / name for name in ("catalog.db", "catalog.seal"))
+            good = {file: file.read_bytes() for file in (database, seal)}
+        for file in (database, seal):
+            file.write_bytes(good[file])
+        file = seal if step % 10 == 0 else database
+        data = bytearray(good[file])
+        data[random.randrange(len(data))] ^= 1 << random.randrange(8)
+        file.write_bytes(data)
+        assert caught_up(tmp_path) == fresh
+
+
+@pytest.mark.promise("P12")
+def test_damage_that_leaves_no_trace_in_the_folder_is_noticed_when_it_is_met(tmp_path: Path) -> None:
+    """A catalog that was open when its pages were overwritten is made anew in the middle of a question."""
+    some_sessions(tmp_path)
+    fresh = fresh_facts(tmp_path, *QUERIES)
+    caught_up(tmp_path)
+    with Catalog(PosixFilesystem(), str(tmp_path / "cache")) as catalog:
+        catalog.catch_up([place(tmp_path)], depth="index")
+        database = catalog._file._db
+        assert database is not None
+        database.execute("DROP TABLE titles")
+        catalog._file._mark = catalog._file._look()
+        assert facts(catalog, *QUERIES) == fresh
+
+
+@pytest.mark.promise("P12")
+def test_a_lying_catalog_is_not_believed(tmp_path: Path) -> None:
+    """Rows that somebody else wrote into the database are thrown away."""
+    some_sessions(tmp_path)
+    fresh = fresh_facts(tmp_path, *QUERIES)
+    caught_up(tmp_path)
+    with sqlite3.connect(tmp_path / "cache" / "catalog.db") as database:
+        database.execute("UPDATE sessions SET title = 'a lie', first_text = 'alpha'")
+    database.close()
+    assert caught_up(tmp_path) == fresh
+
+
+KILLED = """
+import os, sys
+from sessile.storage import reconcile
+from sessile.storage.catalog import Catalog
+from sessile.storage.filesystem import PosixFilesystem
+steps = int(sys.argv[3])
+reconcile._BATCH = 0.0 if steps % 2 else 0.25
+class Dying(PosixFilesystem):
+    left = steps
+    def read(self, fd, size, offset):
+        Dying.left -= 1
+        if not Dying.left:
+            os._exit(9)
+        return os.pread(fd, size, offset)
+with Catalog(Dying(), sys.argv[2]) as catalog:
+    catalog.catch_up([sys.argv[1]], depth="index")
+"""
+
+
+@pytest.mark.promise("P12")
+@pytest.mark.parametrize("steps", [1, 2, 4, 7, 9, 12, 14, 17])
+def test_a_killed_catch_up_loses_nothing(tmp_path: Path, steps: int) -> None:
+    """Whoever comes next goes on, and finds what a fresh catalog finds."""
+    some_sessions(tmp_path)
+    fresh = fresh_facts(tmp_path, *QUERIES)
+    command = [sys.executable, "-c", KILLED, place(tmp_path), str(tmp_path / "cache"), str(steps)]
+    assert subprocess.run(command).returncode in (9, 0)
+    assert caught_up(tmp_path) == fresh
+
+
+def test_a_killed_catch_up_is_continued(tmp_path: Path) -> None:
+    """What the dead writer had committed is not done again."""
+    for number in range(10):
+        session_at(tmp_path, f"s{number}", said("u1", None))
+    command = [sys.executable, "-c", KILLED, place(tmp_path), str(tmp_path / "cache"), "15"]
+    assert subprocess.run(command).returncode == 9
+    with Catalog(PosixFilesystem(), str(tmp_path / "cache")) as catalog:
+        assert 0 < catalog.catch_up([place(tmp_path)]).changed < 10
+
+
+# -- a cache that cannot be used
+
+
+def fallback(root: Path) -> None:
+    """Listing and searching give the fresh result, and say that the catalog was not used."""
+    with Catalog(PosixFilesystem(), str(root / "cache")) as catalog:
+        catalog.catch_up([place(root)], depth="index")
+        rows, found = facts(catalog, *QUERIES)
+        assert catalog.notices
+        fresh_rows, fresh_found = fresh_facts(root, *QUERIES)
+        assert [row._replace(searchable=True) for row in rows] == fresh_rows
+        assert found == fresh_found
+
+
+def test_a_locked_catalog_is_done_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process is at work: what it has is used, what changed is read directly."""
+    monkeypatch.setattr(catalog_file, "PATIENCE", 0.05)
+    some_sessions(tmp_path)
+    caught_up(tmp_path)
+    append_raw(tmp_path / "sessions" / FOLDER / "a.jsonl", said("u9", "a1", "alpha again"))
+    os.unlink(tmp_path / "sessions" / "--other--" / "b.jsonl")
+    other = CatalogHolder(tmp_path)
+    with other:
+        fallback(tmp_path)
+    assert caught_up(tmp_path) == fresh_facts(tmp_path, *QUERIES)
+
+
+class CatalogHolder:
+    """Somebody who holds the writer's lock."""
+
+    def __init__(self, root: Path) -> None:
+        self._fs = PosixFilesystem()
+        self._fd = self._fs.open(str(root / "cache" / "catalog.lock"), os.O_RDWR | os.O_CREAT)
+
+    def __enter__(self) -> None:
+        assert self._fs.lock(self._fd)
+
+    def __exit__(self, *exception: object) -> None:
+        self._fs.close(self._fd)
+
+
+def test_a_cache_folder_that_is_none_is_done_without(tmp_path: Path) -> None:
+    """A file in its place, or a link where the database should be, is left alone."""
+    some_sessions(tmp_path)
+    (tmp_path / "cache").write_text("mine")
+    fallback(tmp_path)
+    assert (tmp_path / "cache").read_text() == "mine"
+    (tmp_path / "cache").unlink()
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "target").write_text("mine")
+    (tmp_path / "cache" / "catalog.db").symlink_to(tmp_path / "target")
+    fallback(tmp_path)
+    assert (tmp_path / "target").read_text() == "mine"
+
+
+def test_a_full_disk_is_done_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A database that may not grow does not fail a listing."""
+    some_sessions(tmp_path)
+    connect = catalog_file.CatalogFile._connect
+
+    def tight(self: catalog_file.CatalogFile) -> sqlite3.Connection:
+        database = connect(self)
+        database.execute("PRAGMA max_page_count = 30")
+        return database
+
+    monkeypatch.setattr(catalog_file.CatalogFile, "_connect", tight)
+    for number in range(40):
+        session_at(tmp_path, f"more{number}", said("u1", None, "alpha " * 50), answered("a1", "u1"))
+    fallback(tmp_path)
+
+
+# -- the digest
+
+
+def test_what_hangs_from_a_marker_hangs_from_what_it_marks() -> None:
+    """A leaf marker is no tip, and makes none."""
+    digest = Digest()
+    for record in (
+        said("u1", None),
+        said("u2", "u1"),
+        entry("custom", "m1", "u1", customType=LEAF_MARKER),
+        entry("custom", "m2", "m1", customType=LEAF_MARKER),
+        said("u3", "m2"),
+    ):
+        digest.add(record)
+    assert list(digest.heads) == ["u2", "u3"]
+    assert digest.counts().entries == 3
