@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from sessile.core.codec import decode
 from sessile.core.context import fold_path, walk
-from sessile.core.kinds import MESSAGE, TITLE, flags_of
+from sessile.core.kinds import MARKER, TITLE, flags_of
 from sessile.core.lines import Finding, Line, scan
 from sessile.core.tree import Node, Tree
 from sessile.storage import atomic
@@ -92,7 +92,7 @@ def ask(journal: JournalReader, ids: Sequence[str] = ()) -> Answers:
         "states": [journal.state(row) for row in rows],
         "labels": dict(journal.labels()),
         "title": None if title is None else tuple(title),
-        "messages": journal.message_count(),
+        "count": journal.count(),
         "findings": list(journal.findings()),
     }
 
@@ -135,7 +135,7 @@ def expect(data: bytes, ids: Sequence[str] = ()) -> Answers:
         "states": [fold_path(path) for path in paths],
         "labels": {target: text for target, text in labels.items() if text},
         "title": titles[-1] if titles else None,
-        "messages": sum(1 for row in rows if row[2] & MESSAGE),
+        "count": sum(1 for row in rows if not row[2] & MARKER),
         "findings": findings + Tree(Node(*row[:3]) for row in rows).findings,
     }
 

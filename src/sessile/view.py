@@ -6,7 +6,7 @@ Everything here only reads. Bodies are decoded when looked at; whole-tree questi
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
@@ -237,6 +237,14 @@ class SessionView:
     def get_label(self, entry_id: str) -> str | None:
         """The label that an entry was given last."""
         return self._journal.labels().get(entry_id)
+
+    def get_labels(self) -> Mapping[str, str]:
+        """The labels of all entries that have one, the latest last."""
+        return self._journal.labels()
+
+    def count_entries(self) -> int:
+        """How many entries the session holds on all branches."""
+        return self._journal.count()
 
     # -- the context
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from sessile.core.codec import decode
 from sessile.core.context import fold_path
-from sessile.core.kinds import LABEL, STATE, TITLE, State, flags_of, fold_label
+from sessile.core.kinds import LABEL, MARKER, STATE, TITLE, State, flags_of, fold_label
 from sessile.core.lines import Finding, read_head
 from sessile.core.tree import Node, Tree
 from sessile.errors import NotASession, StorageFailure
@@ -99,6 +99,9 @@ class SqliteJournal:
 
     def rows(self) -> Iterator[Row]:
         return iter(self._select("ORDER BY seq"))
+
+    def count(self) -> int:
+        return sum(not row.flags & MARKER for row in self.rows())
 
     def up(self, row: Row) -> Iterator[Row]:
         seen: set[str] = set()

@@ -208,7 +208,7 @@ def test_a_damaged_index_never_gives_a_wrong_answer(seed: int) -> None:
     rng = Random(seed)
     content = sample_journal()
     fs = settled(MemoryFilesystem(), content)
-    JournalReader(fs, PATH, index_path=INDEX).message_count()
+    JournalReader(fs, PATH, index_path=INDEX).count()
     good = get(fs, INDEX)
     known = expect(content)
     wanted = [row[0] for row in known["rows"]]
@@ -233,5 +233,5 @@ def test_a_damaged_index_never_gives_a_wrong_answer(seed: int) -> None:
                 assert journal.findings() == known["findings"]
             else:
                 assert [tuple(row) for row in journal.rows()] == known["rows"]
-        assert journal.message_count() == known["messages"]
+        assert journal.count() == known["count"]
         journal.close()

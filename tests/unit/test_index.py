@@ -123,7 +123,7 @@ class TestSaving:
         assert found(journal, "loose").parent_id == f"id{N - 1:06}"
         journal.close()
         again = reader(fs)
-        again.message_count()
+        again.count()
         assert again._index._saved == N
         add(fs, b"\n" + line("next", "loose") + b"\n")
         for each in (journal_on(fs, index_path=INDEX), again):
@@ -346,7 +346,7 @@ class TestRefused:
                     fs.rmdir("/c")
 
             faulty = FaultyFilesystem(fs, plan=[Meddle(clear, at=at)])
-            assert reader(faulty).message_count() == N
+            assert reader(faulty).count() == N
             struck = bool(faulty.struck)
         assert at > 10
 
@@ -371,7 +371,7 @@ class TestRefused:
             journal: JournalReader | None = None
             try:
                 journal = reader(faulty)
-                assert journal.message_count() == 26
+                assert journal.count() == 26
                 assert [f.code for f in journal.findings()] == ["not_json", "missing_parent"]
                 assert len(list(journal.up(found(journal, "id000024")))) == 25
                 assert journal.state(found(journal, "id000024")) == State()
@@ -392,11 +392,11 @@ class TestRefused:
         for at in range(1, 8):
             fs = settled(MemoryFilesystem(), HEADER + b"\n" + numbered(0, 5))
             journal = reader(fs, None)
-            assert journal.message_count() == 5
+            assert journal.count() == 5
             add(fs, numbered(5, 25))
             journal._fs = FaultyFilesystem(fs, plan=[Fail(errno.EIO, on={"read"}, at=at)])
             with pytest.raises(SessileError):
-                journal.message_count()
+                journal.count()
             assert ask(journal) == expect(content_of(fs))
 
 

@@ -70,6 +70,10 @@ class Filesystem(Protocol):
 
     def fstat(self, fd: int) -> Stat: ...
 
+    def set_modified(self, fd: int, nanoseconds: int) -> None:
+        """Give a file the time of modification of the one that it takes the place of."""
+        ...
+
     def lstat(self, path: str) -> Stat:
         """What `path` itself is; a symbolic link is not followed."""
         ...
@@ -167,6 +171,10 @@ class ReadableJournal(Protocol):
 
     def rows(self) -> Iterator[Row]:
         """Every entry in order."""
+        ...
+
+    def count(self) -> int:
+        """How many entries there are, leaf markers left out."""
         ...
 
     def up(self, row: Row) -> Iterator[Row]:

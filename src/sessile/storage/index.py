@@ -15,7 +15,7 @@ from collections.abc import Callable
 from msgspec.structs import asdict
 
 from sessile.core.codec import decode
-from sessile.core.kinds import LABEL, MESSAGE, STATE, TITLE, State, flags_of, fold, fold_label
+from sessile.core.kinds import LABEL, MARKER, MESSAGE, STATE, TITLE, State, flags_of, fold, fold_label
 from sessile.core.lines import Finding, Line
 from sessile.storage.base import Filesystem, Stat
 from sessile.storage.index_file import HASHED, NO_CACHE, ORPHAN, ROW, Header, IndexFile, Place, key_of, write
@@ -33,7 +33,7 @@ class RowIndex:
     def __init__(self) -> None:
         self.covered = 0
         self.irregular = False
-        self.messages = 0
+        self.entries = 0
         self.labels: dict[str, str] = {}
         self.title = NOWHERE
         self.findings: list[Finding] = []
@@ -99,9 +99,9 @@ class RowIndex:
         self._tail += ROW.pack(key, offset << 16 | flags | marks, len(raw), parent, state)
         self._tail_states.append(state)
         numbers[entry_id] = number
-        if flags & MESSAGE:
-            self.messages += 1
-        elif flags & LABEL:
+        if not flags & MARKER:
+            self.entries += 1
+        if flags & LABEL:
             fold_label(self.labels, decode(raw))
         elif flags & TITLE:
             self.title = number
@@ -149,7 +149,7 @@ class RowIndex:
             inode=journal.st_ino,
             device=journal.st_dev,
             covered=self.covered,
-            messages=self.messages,
+            entries=self.entries,
             labels=self.labels,
             title=self.title,
             missing=sorted(self._missing),
@@ -183,7 +183,7 @@ class RowIndex:
         self._saved = header.rows
         self._kept = (header.rows, header.covered)
         self.covered = header.covered
-        self.messages = header.messages
+        self.entries = header.entries
         self.labels = header.labels
         self.title = header.title
         self._missing = set(header.missing)

@@ -345,9 +345,8 @@ class JournalReader(SessionFile):
         """The last entry that names the session."""
         return self._ask(lambda index: None if index.title == NOWHERE else self._row(index, index.title))
 
-    def message_count(self) -> int:
-        """How many messages the session holds on all branches."""
-        return self._ask(lambda index: index.messages)
+    def count(self) -> int:
+        return self._ask(lambda index: index.entries)
 
     def findings(self) -> Sequence[Finding]:
         with self._mutex:

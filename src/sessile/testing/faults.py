@@ -189,6 +189,10 @@ class FaultyFilesystem:
         self._before("fstat", fd)
         return self.inner.fstat(fd)
 
+    def set_modified(self, fd: int, nanoseconds: int) -> None:
+        self._before("set_modified", fd)
+        self.inner.set_modified(fd, nanoseconds)
+
     def lstat(self, path: str) -> Stat:
         self._before("lstat", path)
         return self.inner.lstat(path)

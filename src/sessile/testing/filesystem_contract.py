@@ -30,7 +30,7 @@ _APPEND = os.O_CREAT | os.O_RDWR | os.O_APPEND
 
 
 class FilesystemContract:
-    """The behaviours F01 to F32. Subclasses provide the fixtures `filesystem` and `root`."""
+    """The behaviours F01 to F33. Subclasses provide the fixtures `filesystem` and `root`."""
 
     def test_f01_creating_makes_an_empty_private_file(self, filesystem: Filesystem, root: str) -> None:
         """A created file is a regular one of ours, empty, mode 0600, with one name."""
@@ -356,6 +356,17 @@ class FilesystemContract:
         content = get(filesystem, f"{root}/a")
         assert len(content) == sum(map(len, lines))
         assert all(content.count(b"\n" + line) or content.startswith(line) for line in lines)
+
+    def test_f33_the_time_of_modification_can_be_set(self, filesystem: Filesystem, root: str) -> None:
+        """Both ways to look at the file show it, the content stays, and the next write sets it anew."""
+        with opened(filesystem, f"{root}/a", _APPEND) as fd:
+            filesystem.write(fd, b"kept")
+            filesystem.set_modified(fd, 1_500_000_000_123_456_000)
+            assert filesystem.fstat(fd).st_mtime_ns == filesystem.lstat(f"{root}/a").st_mtime_ns
+            assert filesystem.fstat(fd).st_mtime_ns == 1_500_000_000_123_456_000
+            filesystem.write(fd, b"!")
+            assert filesystem.fstat(fd).st_mtime_ns != 1_500_000_000_123_456_000
+        assert get(filesystem, f"{root}/a") == b"kept!"
 
 
 @contextmanager

@@ -147,6 +147,7 @@ class JournalReadingContract:
             for row, raw in zip(journal.rows(), lines, strict=True):
                 head = read_head(raw)
                 assert (row.id, row.parent_id, row.flags) == (head.id, head.parentId, flags_of(head))
+            assert journal.count() == len(lines) - 1  # a marker is no entry
 
     def test_j05_last_is_the_last_entry_of_any_kind(self, create: Create) -> None:
         """A leaf marker counts, because opening has to see it."""
