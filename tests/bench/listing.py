@@ -175,7 +175,19 @@ def listing(scale: Scale) -> list[Row]:
             ratio=ratio(times["cold"], times["read"]),
             limit=2.5,
         ),
+        _finding(warm, sessions, scale),
     ]
+
+
+def _finding(cache: str, sessions: str, scale: Scale) -> Row:
+    """Open the session that somebody names, once the catalog has caught up."""
+    count = _sessions(scale)
+    wanted = f"0199aaaa-0000-7000-8000-{count // 2:012d}"
+    with Catalog(PosixFilesystem(), cache) as catalog:
+        catalog.catch_up([sessions])
+        assert [row.id for row in catalog.find(wanted)] == [wanted]
+        found = median([timed(partial(catalog.find, wanted)) for _ in range(scale.rounds)])
+    return Row("S7", f"find one of {count} sessions by its id, ms", found, ratio=found * 1000, limit=2)
 
 
 def list_once(scale: Scale) -> None:

@@ -36,10 +36,29 @@ queries = st.text(ALPHABET, min_size=1, max_size=6)
 # -- what happens to files
 
 
+def used(number: int, text: str) -> Json:
+    """An answer of some model at some time, with a call and sometimes a price."""
+    turn = number // 6
+    usage: Json = {"input": 3, "totalTokens": number} | ({"cost": {"total": number / 7}} if turn % 3 else {})
+    message = assistant(text, model=f"m{turn % 2}") | {"usage": usage}
+    message["content"].append({"type": "toolCall", "id": "c", "name": f"t{turn % 3}", "arguments": {}})
+    reply = entry("message", f"e{number}", f"e{number // 2}", message=message)
+    return reply | {"timestamp": f"2026-02-16T10:{turn * 7 % 60:02d}:00.000Z" if turn % 5 else None}
+
+
+def ran(number: int) -> Json:
+    """A tool that failed, or what a user ran."""
+    turn = number // 6
+    failed = {"role": "toolResult", "toolName": f"t{turn % 3}", "isError": True, "content": []}
+    run = {"role": "bashExecution", "command": "true", "output": "", "exitCode": turn % 3}
+    return entry("message", f"e{number}", f"e{number - 1}", message=failed if turn % 2 else run)
+
+
 def entry_line(number: int, text: str) -> bytes:
     kinds: list[Json] = [
         said(f"e{number}", f"e{number - 1}", text),
-        entry("message", f"e{number}", f"e{number // 2}", message=assistant(text) | {"usage": {"input": 3}}),
+        used(number, text),
+        ran(number),
         entry("session_info", f"e{number}", None, name=text),
         entry("label", f"e{number}", None, targetId="e1", label=text),
         entry("compaction", f"e{number}", f"e{number - 1}", summary=text),
@@ -109,7 +128,7 @@ def facts(catalog: Catalog) -> Any:
         results = catalog.search(query, limit=100_000)
         found.append(sorted((hit.path, hit.offset, hit.entry_id or "", hit.field) for hit in results.hits))
         found.append([results.titles, results.matches, results.pending])
-    return rows, found
+    return rows, found, sorted(catalog.usage().sessions, key=repr)
 
 
 @settings(max_examples=40)

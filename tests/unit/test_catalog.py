@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import time
+from datetime import datetime
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -15,12 +16,12 @@ from typing import Any
 import pytest
 
 from builders import Json, answered, assistant, entry, said, user
-from sessile.core.digest import Digest
 from sessile.core.kinds import LEAF_MARKER
+from sessile.core.statistics import by_model, by_project
 from sessile.errors import InvalidQuery
 from sessile.storage import catalog_file, reconcile
-from sessile.storage.catalog import Catalog
-from sessile.storage.catalog_rows import Filter, SessionRow
+from sessile.storage.catalog import VERSION, Catalog
+from sessile.storage.catalog_rows import SORTS, Filter, SessionRow
 from sessile.storage.filesystem import PosixFilesystem
 from sessile.storage.memory import MemoryFilesystem
 from sessions import CWD, FOLDER, answer, append_raw, begun, header, say, snapshot, store_at, write_file
@@ -52,6 +53,7 @@ def facts(catalog: Catalog, *queries: str) -> tuple[list[Any], list[Any]]:
         results = catalog.search(query, limit=10_000)
         found += sorted((hit.path, hit.entry_id or "", hit.offset, hit.field, hit.excerpt) for hit in results.hits)
         found += [results.titles, results.pending]
+    found.append(sorted(catalog.usage().sessions, key=repr))
     return sorted(rows, key=lambda row: row.path), found
 
 
@@ -212,6 +214,20 @@ def test_a_listing_says_what_it_hides(tmp_path: Path) -> None:
         assert not one_shot.rows and one_shot.hidden["one_shot"] == 1
 
 
+def test_each_reason_hides_what_it_is_a_reason_for(tmp_path: Path) -> None:
+    """A row for which there are two is hidden by either, and told once; with any filter."""
+    path = session_at(tmp_path, "s1", said("u1", None))
+    write_file(Path(path).with_suffix("") / "sub.jsonl", header("sub"))
+    with Catalog(PosixFilesystem(), None) as catalog:
+        catalog.catch_up([place(tmp_path)])
+        assert catalog.list().hidden == {"sub_agent": 1}
+        assert catalog.list(Filter(hide=("empty",))).hidden == {"empty": 1}
+        assert catalog.list(Filter(hide=())).hidden == {}
+        assert catalog.list(Filter(pinned=["sub"], sort="cost", offset=5)).hidden == {"sub_agent": 1}
+        with pytest.raises(InvalidQuery):
+            catalog.list(Filter(hide=("boring",)))
+
+
 def test_filters_choose_rows(tmp_path: Path) -> None:
     """Project, time, words, names, ids, models and what a session has."""
     some_sessions(tmp_path)
@@ -223,6 +239,10 @@ def test_filters_choose_rows(tmp_path: Path) -> None:
 
     assert ids(project="/other") == {"b"}
     assert ids(project="/") == {"a", "b", "c", "d", "old"}
+    assert ids(project="app") == ids(project="work") == {"a", "c", "d", "old"}
+    assert ids(project="ap") == ids(project="/app") == set()
+    assert ids(below=[f"{place(tmp_path)}/--other--/"]) == {"b"}
+    assert ids(below=[f"{place(tmp_path)}/--oth", "/elsewhere"]) == ids(below=[]) == set()
     assert ids(until=2_000_000_000_000) == {"old"}
     assert "old" not in ids(since=2_000_000_000_000)
     assert ids(named=True) == {"a", "d"}
@@ -232,6 +252,10 @@ def test_filters_choose_rows(tmp_path: Path) -> None:
     assert ids(model="P/m") == {"a", "b"}
     assert ids(has=["branch"]) == {"d"}
     assert ids(id_prefix="ol") == {"old"}
+    assert ids(id_prefix="old") == {"old"}
+    assert ids(id_prefix="older") == set()
+    assert ids(pinned=["a", "old", "nobody"]) == {"a", "old"}
+    assert ids(pinned=[]) == set()
     with pytest.raises(InvalidQuery):
         ids(has=["legs"])
 
@@ -247,6 +271,83 @@ def test_newest_come_first_and_a_limit_says_how_many_there_are(tmp_path: Path) -
         assert listing.total == 5
 
 
+def priced(root: Path, name: str, cost: float | None, words: int = 1) -> str:
+    """A session with one answer that cost that much, or nobody knows what."""
+    usage = None if cost is None else {"totalTokens": int(cost * 100), "cost": {"total": cost}}
+    reply = entry("message", "a1", "u1", message=assistant("x" * 100 * words) | {"usage": usage})
+    return session_at(root, name, said("u1", None), reply, timestamp=f"2026-01-0{words}T00:00:00.000Z")
+
+
+def test_rows_can_be_sorted_and_what_is_unknown_comes_last(tmp_path: Path) -> None:
+    """Most first; of equals the newest first."""
+    sessions = {"free": (None, 2), "cheap": (0.5, 1), "dear": (2.0, 3), "twin": (0.5, 4)}
+    for age, (name, (cost, words)) in enumerate(sessions.items()):
+        os.utime(priced(tmp_path, name, cost, words), (1000 + age, 1000 + age))
+    os.utime(session_at(tmp_path, "mute", said("u1", None), timestamp="long ago"), (2000, 2000))
+
+    def ids(sort: str) -> list[str | None]:
+        return [row.id for row in rows_of(tmp_path, Filter(sort=sort))]
+
+    assert ids("recent") == ["mute", "twin", "dear", "cheap", "free"]
+    assert ids("started") == ["twin", "dear", "free", "cheap", "mute"]
+    assert ids("cost") == ["dear", "twin", "cheap", "mute", "free"]
+    assert ids("tokens") == ["dear", "twin", "cheap", "mute", "free"]
+    assert ids("messages") == ["twin", "dear", "cheap", "free", "mute"]
+    assert ids("size") == ["twin", "dear", "free", "cheap", "mute"]
+    with pytest.raises(InvalidQuery):
+        ids("beauty")
+
+
+def test_of_equals_the_one_that_changed_last_comes_first(tmp_path: Path) -> None:
+    """Also if it is known for longer than the others."""
+    older = priced(tmp_path, "older", 1.0)
+    os.utime(older, (1000, 1000))
+    priced(tmp_path, "newer", 1.0)
+    with Catalog(PosixFilesystem(), None) as catalog:
+        catalog.catch_up([place(tmp_path)], depth="count")
+        assert [row.id for row in catalog.list(Filter(sort="cost")).rows] == ["newer", "older"]
+        append_raw(older, said("u9", None))
+        os.utime(older, (time.time() + 60,) * 2)
+        catalog.catch_up([place(tmp_path)], depth="count")
+        assert [row.id for row in catalog.list(Filter(sort="cost")).rows] == ["older", "newer"]
+
+
+@pytest.mark.parametrize("sort", SORTS)
+def test_pages_show_everything_once(tmp_path: Path, sort: str) -> None:
+    """In the order of the whole, with equal and unknown values, and each page knows how many rows there are."""
+    for number in range(11):
+        os.utime(priced(tmp_path, f"s{number}", [None, 1.0, 2.0][number % 3]), (1000 + number // 4, 1000))
+    with Catalog(PosixFilesystem(), None) as catalog:
+        catalog.catch_up([place(tmp_path)], depth="count")
+        whole = catalog.list(Filter(sort=sort)).rows
+        pages = [catalog.list(Filter(sort=sort, limit=3, offset=offset)) for offset in range(0, 15, 3)]
+        assert [row for page in pages for row in page.rows] == whole and len(whole) == 11
+        assert {page.total for page in pages} == {11}
+        assert catalog.list(Filter(sort=sort, offset=9)).rows == whole[9:]
+
+
+def test_sessions_are_found_by_id_and_by_words(tmp_path: Path) -> None:
+    """A whole id means one session, four characters of it may mean some; anything else is words."""
+    session_at(tmp_path, "0199aaaa", said("u1", None, "retry the webhook"))
+    session_at(tmp_path, "0199aaaa-2", said("u1", None, "something else"), title="Webhook queue")
+    session_at(tmp_path, "xyz", said("u1", None, "0199 in the text"))
+    write_file(tmp_path / "sessions" / FOLDER / "other.jsonl", {"hello": "world"})
+
+    with Catalog(PosixFilesystem(), None) as catalog:
+        catalog.catch_up([place(tmp_path)])
+
+        def ids(text: str, limit: int = 20) -> set[str | None]:
+            return {row.id for row in catalog.find(text, limit=limit)}
+
+        assert ids("0199aaaa") == {"0199aaaa"}
+        assert ids("0199aaa") == {"0199aaaa", "0199aaaa-2"}
+        assert len(ids("0199", limit=1)) == 1
+        assert ids("019") == ids("text") == ids("xyz") == {"xyz"}
+        assert ids("WEBHOOK") == {"0199aaaa", "0199aaaa-2"}
+        assert ids("queue webhook else") == {"0199aaaa-2"}
+        assert ids("hello") == ids(" ") == ids("") == set()
+
+
 def test_rows_that_cannot_be_judged_are_counted(tmp_path: Path) -> None:
     """A filter that needs counts says how many sessions have none yet."""
     some_sessions(tmp_path)
@@ -254,6 +355,65 @@ def test_rows_that_cannot_be_judged_are_counted(tmp_path: Path) -> None:
         catalog.catch_up([place(tmp_path)])
         listing = catalog.list(Filter(has=["branch"]))
         assert (listing.rows, listing.unjudged) == ([], 1)
+
+
+# -- what was used
+
+
+def test_usage_is_that_of_the_sessions_that_a_filter_lets_through(tmp_path: Path) -> None:
+    """With what is hidden and what is not counted yet; sub-agents use something too."""
+    path = priced(tmp_path, "s1", 1.0)
+    sub = entry("message", "a1", None, message=assistant("x") | {"usage": USAGE})
+    write_file(Path(path).with_suffix("") / "sub.jsonl", header("sub", cwd="/other"), sub)
+    session_at(tmp_path, "silent", said("u1", None))
+    session_at(tmp_path, "large", *(answered(f"a{n}", None) for n in range(2000)))
+    with Catalog(PosixFilesystem(), None) as catalog:
+        catalog.catch_up([place(tmp_path)])
+        usage = catalog.usage()
+        assert {session.id for session in usage.sessions} == {"s1", "sub"}
+        assert (usage.hidden, usage.uncounted) == ({}, 1)
+        assert by_project(usage).total.cost == 1.25
+        assert [session.id for session in catalog.usage(Filter(project="/other", hide=())).sessions] == ["sub"]
+        assert catalog.usage(Filter()).hidden["sub_agent"] == 1
+        catalog.catch_up([place(tmp_path)], depth="count")
+        assert (len(catalog.usage().sessions), catalog.usage().uncounted) == (3, 0)
+
+
+def test_usage_that_is_out_of_date_is_not_told(tmp_path: Path) -> None:
+    """A session that grew much is uncounted until its new lines were read."""
+    path = priced(tmp_path, "s1", 1.0)
+    with Catalog(PosixFilesystem(), None) as catalog:
+        catalog.catch_up([place(tmp_path)])
+        assert (len(catalog.usage().sessions), catalog.usage().uncounted) == (1, 0)
+        append_raw(path, *(answered(f"b{n}", None) for n in range(2000)))
+        catalog.catch_up([place(tmp_path)])
+        assert (len(catalog.usage().sessions), catalog.usage().uncounted) == (0, 1)
+        catalog.catch_up([place(tmp_path)], depth="count")
+        assert by_model(catalog.usage()).total.answers == 2001
+
+
+def test_a_range_of_time_is_about_what_was_used_and_not_about_files(tmp_path: Path) -> None:
+    """From the quarter-hour that holds `since` to the one that holds the moment before `until`."""
+    moments = ["10:14:59", "10:15:00", "10:29:59", "10:30:00"]
+    replies = [
+        entry("message", f"a{n}", None, message=assistant("x")) | {"timestamp": f"2026-02-16T{moment}.000Z"}
+        for n, moment in enumerate(moments)
+    ]
+    os.utime(session_at(tmp_path, "s1", *replies), (1000, 1000))
+    with Catalog(PosixFilesystem(), None) as catalog:
+        catalog.catch_up([place(tmp_path)], depth="count")
+
+        def answers(since: str | None, until: str | None) -> int | None:
+            times = [
+                t and int(datetime.fromisoformat(f"2026-02-16T{t}+00:00").timestamp()) * 10**9 for t in (since, until)
+            ]
+            return by_model(catalog.usage(Filter(since=times[0] or None, until=times[1] or None))).total.answers
+
+        assert answers(None, None) == 4
+        assert answers("10:15:00", None) == answers("10:20:00", None) == 3
+        assert answers("10:15:00", "10:30:00") == answers("10:29:59", "10:15:01") == 2
+        assert answers(None, "10:15:00") == 1
+        assert answers("10:45:00", None) == 0
 
 
 # -- catching up
@@ -358,7 +518,7 @@ def test_a_file_that_becomes_readable_is_read(tmp_path: Path) -> None:
     with Catalog(PosixFilesystem(), str(tmp_path / "cache")) as catalog:
         catalog.catch_up([place(tmp_path)])
         (row,) = catalog.list(EVERYTHING).rows
-        assert row.format is None and row.problem and catalog.list().hidden == {"unreadable": 1}
+        assert row.format is None and row.problem and catalog.list().hidden["unreadable"] == 1
         os.unlink(path)
         os.rename(target, path)
         catalog.catch_up([place(tmp_path)])
@@ -371,8 +531,8 @@ def test_it_can_be_interrupted_and_goes_on(tmp_path: Path, monkeypatch: pytest.M
         session_at(tmp_path, f"s{number}", *(said(f"e{n}", None, "word " * 100) for n in range(40)))
     monkeypatch.setattr(reconcile, "_BATCH", 0.0)
     with Catalog(PosixFilesystem(), str(tmp_path / "cache")) as catalog:
-        caught = catalog.catch_up([place(tmp_path)], deadline=time.monotonic())
-        assert caught.unseen == 19 and not caught.done
+        caught = catalog.catch_up([place(tmp_path)], depth="count", deadline=time.monotonic())
+        assert caught.uncounted == 19 and len(catalog.list().rows) == 20
 
         def interrupt(progress: reconcile.Progress) -> None:
             if progress.doing == "index" and progress.done > progress.total / 2:
@@ -480,6 +640,17 @@ def test_damage_that_leaves_no_trace_in_the_folder_is_noticed_when_it_is_met(tmp
         database.execute("DROP TABLE titles")
         catalog._file._mark = catalog._file._look()
         assert facts(catalog, *QUERIES) == fresh
+
+
+def test_a_catalog_of_another_version_is_made_anew(tmp_path: Path) -> None:
+    """Whatever its tables look like."""
+    some_sessions(tmp_path)
+    old = ("CREATE TABLE sessions (number INTEGER PRIMARY KEY, path BLOB, title TEXT)",)
+    previous = catalog_file.CatalogFile(str(tmp_path / "cache"), old, "sessions", VERSION - 1)
+    with previous.writing() as database:
+        database.execute("INSERT INTO sessions VALUES (1, 'x', 'an old row')")
+    previous.close()
+    assert caught_up(tmp_path) == fresh_facts(tmp_path, *QUERIES)
 
 
 @pytest.mark.promise("P12")
@@ -603,21 +774,3 @@ def test_a_full_disk_is_done_without(tmp_path: Path, monkeypatch: pytest.MonkeyP
     for number in range(40):
         session_at(tmp_path, f"more{number}", said("u1", None, "alpha " * 50), answered("a1", "u1"))
     fallback(tmp_path)
-
-
-# -- the digest
-
-
-def test_what_hangs_from_a_marker_hangs_from_what_it_marks() -> None:
-    """A leaf marker is no tip, and makes none."""
-    digest = Digest()
-    for record in (
-        said("u1", None),
-        said("u2", "u1"),
-        entry("custom", "m1", "u1", customType=LEAF_MARKER),
-        entry("custom", "m2", "m1", customType=LEAF_MARKER),
-        said("u3", "m2"),
-    ):
-        digest.add(record)
-    assert list(digest.heads) == ["u2", "u3"]
-    assert digest.counts().entries == 3

@@ -2,7 +2,8 @@
 
 Rules: what nobody told is unknown, never zero: tokens without a `usage`, the price of a model that has none. Counts are over
 all branches. The digest holds tips, fork points, labels and markers, not all ids, so that it stays small for a session of any
-size; in a journal with duplicate ids or forward parents its number of branches is therefore an estimate.
+size; in a journal with duplicate ids or forward parents its number of branches is therefore an estimate. What was used is
+in its `spending`, by quarter-hour.
 
 It does not know where lines come from, nor the header: title, id and folder are told by the first line.
 """
@@ -15,19 +16,13 @@ from typing import Any
 import msgspec
 
 from sessile.core.kinds import LABEL, LEAF_MARKER, MESSAGE, TITLE, fold_label, kind_of
+from sessile.core.spending import Spending, quarter_of
 from sessile.core.text import clean_name, without_surrogates
 
 Json = Mapping[str, Any]
 
-_MOST = 2**53  # what JavaScript can count
 FIRST_TEXT = 240  # characters: more than any listing shows
-_TOKENS = {
-    "input": "input_tokens",
-    "output": "output_tokens",
-    "cacheRead": "cache_read_tokens",
-    "cacheWrite": "cache_write_tokens",
-    "totalTokens": "total_tokens",
-}
+_SHELLS = {"bashExecution": "bash", "pythonExecution": "python"}  # what a user runs, by role
 
 
 class Counts(msgspec.Struct, frozen=True):
@@ -65,12 +60,7 @@ class Digest(msgspec.Struct, omit_defaults=True):
     labels: dict[str, str] = {}
     markers: dict[str, str | None] = {}
     compactions: int = 0
-    models: dict[str, int] = {}
-    tokens: dict[str, int] = {}
-    cost: float | None = None
-    unpriced: int = 0
-    tool_calls: int = 0
-    tool_failures: int = 0
+    spending: Spending = msgspec.field(default_factory=Spending)
     errors: int = 0
     images: int = 0
     findings: int = 0
@@ -90,7 +80,7 @@ class Digest(msgspec.Struct, omit_defaults=True):
         self._place(entry)
         flags = kind_of(kind).flags
         if flags & MESSAGE:
-            self._add_message(entry.get("message"))
+            self._add_message(entry, entry.get("message"))
         elif flags & LABEL:
             fold_label(self.labels, entry)
         elif flags & TITLE:
@@ -119,44 +109,42 @@ class Digest(msgspec.Struct, omit_defaults=True):
             self.heads.pop(parent, None)
         self.heads[entry_id] = None
 
-    def _add_message(self, message: object) -> None:
+    def _add_message(self, entry: Json, message: object) -> None:
         if not isinstance(message, dict):
             return
         role = _string(message.get("role")) or "unknown"
         self.roles[role] = self.roles.get(role, 0) + 1
         self.last_role, self.last_status = standing_of(message)
         content = message.get("content")
-        self.images += _images(content)
         if role == "assistant":
-            self._add_answer(message, content)
-        elif role == "toolResult":
-            self.tool_failures += message.get("isError") is True
-        elif role == "user" and self.first_text is None:
-            self.first_text = spoken(content) or None
+            self._add_answer(entry, message, content)
+            return
+        self.images += _images(content)
+        if role == "toolResult":
+            if message.get("isError") is True:
+                self.spending.add_failure(_string(message.get("toolName")) or "", quarter_of(entry, message))
+        elif role == "user":
+            if self.first_text is None:
+                self.first_text = spoken(content) or None
+        elif role in _SHELLS:
+            self.spending.add_run(_SHELLS[role], quarter_of(entry, message), _failed(message.get("exitCode")))
 
-    def _add_answer(self, message: Json, content: object) -> None:
-        self.tool_calls += sum(_kind(block) == "toolCall" for block in _blocks(content))
+    def _add_answer(self, entry: Json, message: Json, content: object) -> None:
+        tools = []
+        for block in _blocks(content):
+            kind = _kind(block)
+            if kind == "toolCall":
+                tools.append(_string(block.get("name")) or "")
+            elif kind == "image":
+                self.images += 1
         self.errors += message.get("stopReason") == "error"
         provider, model = _string(message.get("provider")), _string(message.get("model"))
-        if model is not None:
-            name = f"{provider}/{model}" if provider else model
-            self.models[name] = self.models.get(name, 0) + 1
-        usage = message.get("usage")
-        usage = usage if isinstance(usage, dict) else {}
-        for name in _TOKENS:
-            used = _amount(usage.get(name))
-            if used is not None:
-                self.tokens[name] = self.tokens.get(name, 0) + int(used)
-        price = usage.get("cost")
-        total = _amount(price.get("total")) if isinstance(price, dict) else None
-        # The family writes 0 for a model without a price: that is no price, unless nothing was used.
-        if total is not None and (total or not any(usage.get(name) for name in _TOKENS)):
-            self.cost = (self.cost or 0.0) + total
-        else:
-            self.unpriced += 1
+        name = f"{provider}/{model}" if provider and model else model or ""
+        self.spending.add_answer(name, quarter_of(entry, message), message.get("usage"), tools)
 
     def counts(self) -> Counts:
         """The counts as they are now."""
+        spent = self.spending.total()
         return Counts(
             entries=self.entries,
             messages=sum(self.roles.values()),
@@ -165,12 +153,16 @@ class Digest(msgspec.Struct, omit_defaults=True):
             branches=len(self.heads) + self.rootless,
             labels=len(self.labels),
             compactions=self.compactions,
-            models=dict(self.models),
-            **{column: self.tokens.get(name) for name, column in _TOKENS.items()},
-            cost=None if self.cost is None else round(self.cost, 9),
-            unpriced=self.unpriced,
-            tool_calls=self.tool_calls,
-            tool_failures=self.tool_failures,
+            models=self.spending.models(),
+            input_tokens=spent.input,
+            output_tokens=spent.output,
+            cache_read_tokens=spent.cache_read,
+            cache_write_tokens=spent.cache_write,
+            total_tokens=spent.total,
+            cost=None if spent.cost is None else round(spent.cost, 9),
+            unpriced=spent.unpriced,
+            tool_calls=spent.calls,
+            tool_failures=self.spending.failures(),
             errors=self.errors,
             images=self.images,
             findings=self.findings,
@@ -209,7 +201,7 @@ def spoken(content: object) -> str:
 
 
 def _images(content: object) -> int:
-    return sum(_kind(block) == "image" for block in _blocks(content))
+    return len([block for block in _blocks(content) if _kind(block) == "image"])  # faster than a sum
 
 
 def _blocks(content: object) -> list[Any]:
@@ -224,8 +216,6 @@ def _string(value: object) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def _amount(value: object) -> float | None:
-    """A number of tokens or dollars; `None` for anything that cannot be one."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return value if 0 <= value < _MOST else None
+def _failed(exit_code: object) -> bool:
+    """Whether a run failed; one that was cancelled has no exit code."""
+    return isinstance(exit_code, int | float) and exit_code != 0

@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 from sessile.core.passages import Span
@@ -33,17 +33,34 @@ _UNSPACED = (
     "\U0001b000-\U0001b16f\U00020000-\U0003ffff"
     "\u00a2-\u00a9\u00ac\u00ae-\u00b1\u00d7\u00f7\u20a0-\u20cf\u2100-\u214f\u2190-\u2bff\U0001f000-\U0001faff"
 )
-_LETTER = re.compile(f"[^\\W_{_UNSPACED}]")
-_RUN = re.compile(f"([{_UNSPACED}]+)|{_LETTER.pattern}+")
-# Starts at the beginning of a word and never gives back: a megabyte of base64 must not be walked once for each letter.
-_STRETCH = re.compile("(?<![0-9a-z])[0-9a-z]*+[^\x00-\x7f][0-9a-z\x80-\U0010ffff]*+")
-# What SQLite 3.40 surely takes for a letter and does not fold to nothing.
-_FOREIGN = re.compile(
-    "[^\x00-\x7f\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f\u0391-\u03c9\u0410-\u044f\u3041-\u3096\u30a1-\u30fa\u4e00-\u9fa5\uac00-\ud7a3]"
-)
 _PRIVATE, _PRIVATES = 0xE000, 6400
 _ASKED = re.compile(r'"([^"]*)"?|(\S+)')
 _LONGEST_TERM = 1000  # characters
+
+
+class _Patterns(NamedTuple):
+    """Patterns over all of Unicode: slow to make, so made when first needed; a plain listing never does."""
+
+    letter: re.Pattern[str]
+    run: re.Pattern[str]
+    stretch: re.Pattern[str]
+    foreign: re.Pattern[str]
+
+
+@cache
+def _patterns() -> _Patterns:
+    letter = f"[^\\W_{_UNSPACED}]"
+    return _Patterns(
+        letter=re.compile(letter),
+        run=re.compile(f"([{_UNSPACED}]+)|{letter}+"),
+        # Starts at the beginning of a word and never gives back: a megabyte of base64 must not be walked once a letter.
+        stretch=re.compile("(?<![0-9a-z])[0-9a-z]*+[^\x00-\x7f][0-9a-z\x80-\U0010ffff]*+"),
+        # What SQLite 3.40 surely takes for a letter and does not fold to nothing.
+        foreign=re.compile(
+            "[^\x00-\x7f\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f\u0391-\u03c9\u0410-\u044f\u3041-\u3096"
+            "\u30a1-\u30fa\u4e00-\u9fa5\uac00-\ud7a3]"
+        ),
+    )
 
 
 class _Folding(dict[int, int]):
@@ -78,7 +95,7 @@ def fold(text: str, *, keep_case: bool = False) -> str:
 
 def indexed(text: str) -> str:
     """The text as the index takes it."""
-    return text if text.isascii() else _STRETCH.sub(lambda stretch: _spread(stretch.group()), text.lower())
+    return text if text.isascii() else _patterns().stretch.sub(lambda stretch: _spread(stretch.group()), text.lower())
 
 
 @lru_cache(maxsize=8192)  # words come again and again
@@ -88,7 +105,7 @@ def _spread(stretch: str) -> str:
 
 def _runs(folded: str) -> Iterator[tuple[str, bool]]:
     """The words and unspaced runs of a folded text, and which they are."""
-    for match in _RUN.finditer(folded):
+    for match in _patterns().run.finditer(folded):
         text = match.group().replace(_JOINT, "")
         if text:
             yield text, match.group(1) is not None
@@ -96,7 +113,7 @@ def _runs(folded: str) -> Iterator[tuple[str, bool]]:
 
 def _tokens(run: str, unspaced: bool) -> Iterator[str]:
     """A run as the index holds it."""
-    run = _FOREIGN.sub(_stand_in, run)
+    run = _patterns().foreign.sub(_stand_in, run)
     if unspaced:
         yield from (run[i : i + 2] for i in range(len(run) - 1))
         yield run[-1]
@@ -136,9 +153,9 @@ class Term(NamedTuple):
         """Whether a match of the pattern is one of whole words."""
         if tuple(_runs(folded[start:end])) != self.runs:
             return False
-        if start and not self.runs[0][1] and _LETTER.match(folded[start - 1]):
+        if start and not self.runs[0][1] and _patterns().letter.match(folded[start - 1]):
             return False
-        return self.open_end or self.runs[-1][1] or not _LETTER.match(folded[end : end + 1])
+        return self.open_end or self.runs[-1][1] or not _patterns().letter.match(folded[end : end + 1])
 
 
 class Query:

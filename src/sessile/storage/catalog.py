@@ -5,6 +5,7 @@
         catalog.catch_up([sessions], depth="index")    … is counted, and its words can be searched
         catalog.list(Filter(project="/work/app", limit=50))
         catalog.search("webhook retry")
+        catalog.usage(Filter(since=…))                 for `core.statistics`
 
 It is a cache, pulled and never pushed: nothing is written while appending. It is compared with the files at every catch-up,
 made anew when it is damaged, and done without when it cannot be written; `notices` says so. Journals are only read.
@@ -20,17 +21,19 @@ from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple, Self, TypeVar
 
 from sessile.core.passages import INDEXED, Field
+from sessile.core.statistics import Usage
 from sessile.core.words import Query
 from sessile.errors import SessileError, StorageFailure
 from sessile.storage import fulltext
 from sessile.storage.base import Filesystem
 from sessile.storage.catalog_file import CatalogFile
-from sessile.storage.catalog_rows import EVERYTHING, SESSIONS, Filter, Listing, listing, within
+from sessile.storage.catalog_rows import EVERYTHING, SESSIONS, Filter, Listing, SessionRow, find, listing, within
+from sessile.storage.catalog_usage import USED, usage
 from sessile.storage.fulltext import Results, Searcher
 from sessile.storage.reconcile import Depth, Enough, Known, Progress, Reconciler, differences, known_files
 from sessile.storage.walk import Found, walk
 
-VERSION = 1  # of the tables: another number makes the catalog anew
+VERSION = 2  # of the tables: another number makes the catalog anew
 _TRIES = 4  # as it is, anew, over a copy, in memory
 
 Answer = TypeVar("Answer")
@@ -42,14 +45,8 @@ class CaughtUp(NamedTuple):
     files: int
     changed: int
     removed: int
-    unseen: int
     uncounted: int
     unindexed: int
-
-    @property
-    def done(self) -> bool:
-        """Whether every file was at least looked at."""
-        return not self.unseen
 
 
 class Catalog:
@@ -89,7 +86,8 @@ class Catalog:
     ) -> CaughtUp:
         """Compare the rows below these folders with the files, and read what changed as deep as is wished.
 
-        It may be interrupted at any time and goes on there the next time; `deadline` is a moment of `time.monotonic`.
+        It may be interrupted at any time and goes on there the next time. `deadline`, a moment of `time.monotonic`, ends
+        counting and indexing; every file is looked at.
         """
         self._places, self._depth = tuple(places), depth
         self._file.attach()
@@ -107,7 +105,6 @@ class Catalog:
         database = self._file.database()
         known = known_files(database)
         changed, gone = self._news(found, known)
-        unseen = 0
         if changed or gone or any(self._waiting(database, depth)):
             with self._file.writing() as ours:
                 if ours is not database:  # another process has been here before we were alone
@@ -116,9 +113,9 @@ class Catalog:
                 try:
                     self._reconcile(work, ours, found, known, depth)
                 except Enough:
-                    unseen = len(self._news(found, known_files(ours))[0])
+                    pass  # the rest is counted below
                 database = ours
-        return CaughtUp(len(found.marks), len(changed), len(gone), unseen, *self._waiting(database, "index"))
+        return CaughtUp(len(found.marks), len(changed), len(gone), *self._waiting(database, "index"))
 
     def _reconcile(
         self,
@@ -191,8 +188,16 @@ class Catalog:
     # -- asking
 
     def list(self, wanted: Filter = EVERYTHING) -> Listing:
-        """The sessions below the places of the last catch-up, newest first."""
+        """The sessions below the places of the last catch-up, newest first unless the filter says otherwise."""
         return self._ask(lambda database: listing(database, self._places, wanted))
+
+    def find(self, text: str, *, limit: int = 20) -> Sequence[SessionRow]:
+        """The sessions that somebody may mean: by the beginning of their id, else by words of title and first text."""
+        return self._ask(lambda database: find(database, self._places, text, limit))
+
+    def usage(self, wanted: Filter = USED) -> Usage:
+        """What the sessions that a filter lets through have used; sessions must be counted for that."""
+        return self._ask(lambda database: usage(database, self._places, wanted))
 
     def search(
         self,

@@ -21,7 +21,6 @@ from __future__ import annotations
 import os
 import sqlite3
 import stat
-import urllib.parse
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
@@ -210,7 +209,12 @@ class CatalogFile:
     # -- files
 
     def _connect(self) -> sqlite3.Connection:
-        address = f"file:{urllib.parse.quote(os.fsencode(self.path))}?mode=rw"
+        # Only what means something in an address must not stand for itself; names of files are bytes.
+        name = "".join(
+            chr(byte) if (chr(byte).isalnum() and byte < 128) or byte in b"/._-" else f"%{byte:02x}"
+            for byte in os.fsencode(self.path)
+        )
+        address = f"file:{name}?mode=rw"
         database = sqlite3.connect(
             address, uri=True, timeout=PATIENCE, isolation_level=None, check_same_thread=False, cached_statements=64
         )

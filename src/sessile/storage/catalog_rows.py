@@ -2,10 +2,13 @@
 
 A row is known in three steps: from the ends of the file (`look`), from every line (`count`), and by its words (`index`). What
 a step has not told yet is `None`. A listing says how many rows it hides, and why, and how many it could not judge.
+
+What a listing does not show stands behind what it does: SQLite reads a row no further than it must.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 from collections.abc import Collection, Sequence
@@ -19,6 +22,7 @@ from sessile.core.text import parse_timestamp
 from sessile.core.words import fold
 from sessile.errors import InvalidQuery
 
+SHORTEST_PREFIX = 4  # characters of an id that say which session is meant
 COUNTS = Counts.__struct_fields__
 _OBJECTS = ("roles", "models")  # stored as JSON
 
@@ -29,24 +33,27 @@ SESSIONS = (
     # What its ends say.
     " format TEXT, problem TEXT, id TEXT, cwd TEXT, title TEXT, created TEXT, parent TEXT, first_text TEXT,"
     " last_role TEXT, last_status TEXT, header_title TEXT, header_at INTEGER, version INTEGER,"
-    # How far its lines were counted and indexed, and what is needed to go on.
-    " covered INTEGER NOT NULL DEFAULT 0, fit BLOB, state BLOB, counted INTEGER NOT NULL DEFAULT 0,"
-    " indexed INTEGER NOT NULL DEFAULT 0, searchable INTEGER NOT NULL DEFAULT 0, passages INTEGER NOT NULL DEFAULT 0,"
-    f" {', '.join(COUNTS)})",
+    # How far its lines were counted and indexed, and what they say.
+    " covered INTEGER NOT NULL DEFAULT 0, counted INTEGER NOT NULL DEFAULT 0, indexed INTEGER NOT NULL DEFAULT 0,"
+    " searchable INTEGER NOT NULL DEFAULT 0, passages INTEGER NOT NULL DEFAULT 0,"
+    f" {', '.join(COUNTS)},"
+    # What was used when, and what is needed to go on counting.
+    " spending BLOB, fit BLOB, state BLOB)",
     # A listing that is up to date, and a search, are answered from these alone, but for the rows that they show.
     "CREATE INDEX files ON sessions"
     " (path, number, size, mtime_ns, inode, format, sub_agent, counted, messages, indexed, searchable)",
     "CREATE INDEX newest ON sessions (mtime_ns)",
+    "CREATE INDEX ids ON sessions (id)",
     "CREATE INDEX titled ON sessions (mtime_ns) WHERE title IS NOT NULL",
 )
 
+_HIDDEN = {  # why a row is not shown; the first of the reasons that are asked for counts
+    "unreadable": "format IS NULL",
+    "sub_agent": "sub_agent",
+    "empty": "counted AND messages = 0",
+    "one_shot": "counted AND user_messages = 1 AND title IS NULL AND labels = 0",
+}
 HIDE = ("unreadable", "empty", "sub_agent")
-_REASON = (
-    "CASE WHEN format IS NULL THEN 'unreadable' WHEN sub_agent THEN 'sub_agent'"
-    " WHEN counted AND messages = 0 THEN 'empty'"
-    "{one_shot} END"
-)
-_ONE_SHOT = " WHEN counted AND user_messages = 1 AND title IS NULL AND labels = 0 THEN 'one_shot'"
 HAS = {
     "branch": "branches > 1",
     "error": "(errors > 0 OR tool_failures > 0)",
@@ -54,6 +61,14 @@ HAS = {
     "compaction": "compactions > 0",
     "label": "labels > 0",
     "finding": "findings > 0",
+}
+SORTS = {
+    "recent": "mtime_ns",
+    "started": "moment(created)",  # as the header has it, which may be any text
+    "cost": "cost",
+    "tokens": "total_tokens",
+    "messages": "messages",
+    "size": "size",
 }
 _SHOWN = (
     "number, path, size, mtime_ns, sub_agent, format, problem, id, cwd, title, created, parent, first_text,"
@@ -84,16 +99,21 @@ class SessionRow(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """Rows, newest first, and what is not among them."""
+    """Rows in the order that was asked for, and what is not among them."""
 
     rows: list[SessionRow]
-    total: int  # rows that match, shown or cut off by the limit
-    hidden: dict[str, int]  # rows that match, by the reason why they are not shown
+    total: int  # rows that match, shown or on another page
+    hidden: dict[str, int]  # rows that match, by the reason why they are not shown; without those that hide nothing
     unjudged: int  # rows of which a filter needs counts that nobody has made yet
 
 
 class Filter(NamedTuple):
-    """What to list. Times are nanoseconds since 1970; `words` are sought in title and first text."""
+    """What to list. Times are nanoseconds since 1970; `words` are sought in title and first text.
+
+    `project` is the path of a folder, or without any slash the name of one; `below` are folders in which the files lie, and
+    `pinned` ids of sessions: no others are listed. `sort` is one of `SORTS`, most first; what is unknown comes last, and of
+    equals the newest first.
+    """
 
     project: str | None = None
     since: int | None = None
@@ -105,43 +125,101 @@ class Filter(NamedTuple):
     id_prefix: str | None = None
     hide: Collection[str] = HIDE
     limit: int | None = None
+    offset: int = 0
+    sort: str = "recent"
+    below: Sequence[str] | None = None
+    pinned: Collection[str] | None = None
 
 
 EVERYTHING = Filter()
 
 
+class Question:
+    """A filter as SQL: which rows match, and which of them are shown."""
+
+    def __init__(self, database: sqlite3.Connection, places: Sequence[str], wanted: Filter) -> None:
+        database.create_function("fold", 1, fold, deterministic=True)
+        database.create_function("moment", 1, parse_timestamp, deterministic=True)
+        self._db = database
+        self._wanted = wanted
+        self._cheap, self._values = _cheap(places, wanted)
+        self._dear, more = _dear(wanted)
+        self._values |= more
+        self._where = " AND ".join([*self._cheap, *self._dear])
+        for reason in wanted.hide:
+            _check("a listing cannot hide what is", reason, _HIDDEN)
+        reasons = [f"WHEN {when} THEN '{name}'" for name, when in _HIDDEN.items() if name in wanted.hide]
+        self._reason = f"CASE {' '.join(reasons)} END" if reasons else "NULL"
+        self._is_shown = f"{self._where} AND {self._reason} IS NULL"
+
+    def shown(self, columns: str) -> sqlite3.Cursor:
+        """Columns of all rows that are shown, newest first."""
+        select = f"SELECT {columns} FROM sessions WHERE {self._is_shown} {_order('recent')}"
+        return self._db.execute(select, self._values)
+
+    def page(self, columns: str) -> sqlite3.Cursor:
+        """Columns of the rows of one page; they are chosen by number first, since sorting whole rows is slow."""
+        order = _order(self._wanted.sort)
+        limit = -1 if self._wanted.limit is None else self._wanted.limit
+        chosen = f"SELECT number FROM sessions WHERE {self._is_shown} {order} LIMIT :limit OFFSET :offset"
+        select = f"SELECT {columns} FROM sessions WHERE number IN ({chosen}) {order}"
+        return self._db.execute(select, self._values | {"limit": limit, "offset": self._wanted.offset})
+
+    def hidden(self) -> tuple[int, dict[str, int]]:
+        """How many rows are shown, and how many are hidden for what reason."""
+        count = f"SELECT {self._reason} AS reason, count(*) FROM sessions WHERE {self._where} GROUP BY reason"
+        found = dict(self._db.execute(count, self._values).fetchall())
+        return found.get(None, 0), {reason: found[reason] for reason in sorted(self._wanted.hide) if reason in found}
+
+    def uncounted(self) -> int:
+        """How many rows may match once they are counted."""
+        where = " AND ".join([*self._cheap, "NOT counted", "format IS NOT NULL"])
+        (found,) = self._db.execute(f"SELECT count(*) FROM sessions WHERE {where}", self._values).fetchone()
+        return int(found)
+
+    def unjudged(self) -> int:
+        """How many rows the filter cannot judge because they are not counted yet."""
+        return self.uncounted() if self._dear else 0
+
+
 def listing(database: sqlite3.Connection, places: Sequence[str], wanted: Filter) -> Listing:
     """The rows below these places that a filter lets through."""
-    database.create_function("fold", 1, fold, deterministic=True)
-    cheap, values = _cheap(places, wanted)
-    dear, more = _dear(wanted)
-    where = " AND ".join([*cheap, *dear]) or "1"
-    hide = [_quoted(reason) for reason in wanted.hide]
-    reason = _REASON.format(one_shot=_ONE_SHOT if "one_shot" in wanted.hide else "")  # needs more columns than the rest
-    is_shown = f"coalesce({reason}, '') NOT IN ({', '.join(hide)})"
-    values |= more
-    select = (
-        f"SELECT {_SHOWN} FROM sessions WHERE {where} AND {is_shown} ORDER BY mtime_ns DESC, number DESC LIMIT :limit"
-    )
-    rows = [
-        _row(row) for row in database.execute(select, values | {"limit": -1 if wanted.limit is None else wanted.limit})
-    ]
-    count = f"SELECT {reason} AS reason, count(*) FROM sessions WHERE {where} GROUP BY reason"
-    reasons = dict(database.execute(count, values).fetchall())
-    hidden = {reason: reasons[reason] for reason in sorted(wanted.hide) if reasons.get(reason)}
-    unjudged = 0
-    if dear:
-        unknown = f"SELECT count(*) FROM sessions WHERE {' AND '.join([*cheap, 'NOT counted', 'format IS NOT NULL'])}"
-        (unjudged,) = database.execute(unknown, values).fetchone()
-    return Listing(rows, sum(reasons.values()) - sum(hidden.values()), hidden, unjudged)
+    question = Question(database, places, wanted)
+    return Listing([_row(row) for row in question.page(_SHOWN)], *question.hidden(), question.unjudged())
+
+
+def find(database: sqlite3.Connection, places: Sequence[str], text: str, limit: int) -> list[SessionRow]:
+    """The session with that id; else those whose id begins so; else those with all the words in title or first text."""
+    readable = Filter(hide=("unreadable",), limit=limit)
+    meanings = [readable._replace(pinned=[text])]
+    if len(text) >= SHORTEST_PREFIX:
+        meanings.append(readable._replace(id_prefix=text))
+    if words := text.split():
+        meanings.append(readable._replace(words=words))
+    for wanted in meanings:
+        rows = [_row(row) for row in Question(database, places, wanted).page(_SHOWN)]
+        if rows:
+            return rows
+    return []
+
+
+def _order(sort: str) -> str:
+    _check("sessions cannot be sorted by", sort, SORTS)
+    return f"ORDER BY {SORTS[sort]} DESC, mtime_ns DESC, number DESC"  # what is unknown is least
 
 
 def _cheap(places: Sequence[str], wanted: Filter) -> tuple[list[str], dict[str, Any]]:
     """Conditions that the ends of a file can answer."""
     condition, values = within(places)
     conditions = [condition]
+    if wanted.below is not None:
+        condition, more = within(wanted.below, "below")
+        conditions.append(condition)
+        values |= more
     if wanted.project is not None:
-        conditions.append("(cwd = :project OR substr(cwd, 1, length(:project) + 1) = :project || '/')")
+        is_path = "/" in wanted.project
+        at_path = "(cwd = :project OR substr(cwd, 1, length(:project) + 1) = :project || '/')"
+        conditions.append(at_path if is_path else "instr(cwd || '/', '/' || :project || '/')")
         values["project"] = wanted.project.rstrip("/")
     if wanted.since is not None:
         conditions.append("mtime_ns >= :since")
@@ -150,8 +228,11 @@ def _cheap(places: Sequence[str], wanted: Filter) -> tuple[list[str], dict[str, 
         conditions.append("mtime_ns < :until")
         values["until"] = wanted.until
     if wanted.id_prefix is not None:
-        conditions.append("substr(id, 1, length(:prefix)) = :prefix")
+        conditions.append("id BETWEEN :prefix AND :prefix || char(0x10FFFF)")
         values["prefix"] = wanted.id_prefix
+    if wanted.pinned is not None:
+        conditions.append("id IN (SELECT value FROM json_each(:pinned))")
+        values["pinned"] = json.dumps([storable(session_id) for session_id in wanted.pinned])
     if wanted.named:
         conditions.append("title IS NOT NULL")
     for number, word in enumerate(wanted.words):
@@ -162,11 +243,8 @@ def _cheap(places: Sequence[str], wanted: Filter) -> tuple[list[str], dict[str, 
 
 def _dear(wanted: Filter) -> tuple[list[str], dict[str, Any]]:
     """Conditions that need every line."""
-    unknown = [name for name in wanted.has if name not in HAS]
-    if unknown:
-        raise InvalidQuery(
-            f"a session cannot be asked whether it has {unknown[0]!r}", hint=f"use one of {', '.join(HAS)}"
-        )
+    for name in wanted.has:
+        _check("a session cannot be asked whether it has", name, HAS)
     conditions = [HAS[name] for name in wanted.has]
     values = {}
     if wanted.model is not None:
@@ -175,14 +253,14 @@ def _dear(wanted: Filter) -> tuple[list[str], dict[str, Any]]:
     return conditions, values
 
 
-def within(places: Sequence[str]) -> tuple[str, dict[str, Any]]:
-    """The condition that a row lies below one of these folders."""
+def within(places: Sequence[str], name: str = "place") -> tuple[str, dict[str, Any]]:
+    """The condition that a row lies below one of these folders; `name` keeps its values apart from others."""
     conditions = ["0"]
     values: dict[str, Any] = {}
     for number, place in enumerate(places):
         folder = os.fsencode(place.rstrip("/"))
-        conditions.append(f"path BETWEEN :from{number} AND :to{number}")
-        values |= {f"from{number}": folder + b"/", f"to{number}": folder + b"/\xff"}
+        conditions.append(f"path BETWEEN :{name}{number} AND :{name}{number}_end")
+        values |= {f"{name}{number}": folder + b"/", f"{name}{number}_end": folder + b"/\xff"}
     return f"({' OR '.join(conditions)})", values
 
 
@@ -206,5 +284,6 @@ def _row(columns: Sequence[Any]) -> SessionRow:
     return row._replace(path=os.fsdecode(about[1]), sub_agent=bool(row.sub_agent), created=parse_timestamp(row.created))
 
 
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
+def _check(trouble: str, name: str, known: Collection[str]) -> None:
+    if name not in known:
+        raise InvalidQuery(f"{trouble} {name!r}", hint=f"use one of {', '.join(known)}")

@@ -11,11 +11,12 @@ not indexed: `scan` finds them. When more words belong to sessions that are gone
 
 from __future__ import annotations
 
-import json
 import os
 import sqlite3
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
+
+import msgspec
 
 from sessile.core.lines import Line, Scanner, scan
 from sessile.core.passages import INDEXED, Excerpt, Field, excerpt, passages
@@ -249,7 +250,9 @@ class Searcher:
         everywhere, here, gone = self._db.execute(f"SELECT {counts}, (SELECT count(*) FROM gone)", values).fetchone()
         session = f" AND rowid >> {_OFFSET_BITS} IN"
         if self._wanted is not None:
-            return f"{session} (SELECT value FROM json_each(:wanted))", {"wanted": json.dumps(list(self._wanted))}
+            return f"{session} (SELECT value FROM json_each(:wanted))", {
+                "wanted": msgspec.json.encode(list(self._wanted)).decode()
+            }
         if not self._keeps or everywhere > here or gone:
             return f"{session} (SELECT number FROM sessions WHERE format IS NOT NULL AND {where})", values
         return "", {}

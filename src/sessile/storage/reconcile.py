@@ -45,7 +45,7 @@ _LOOKED = (
 _INSERT = f"INSERT INTO sessions ({_LOOKED}) VALUES ({', '.join('?' * (_LOOKED.count(',') + 1))})"
 _CHANGE = (
     f"UPDATE sessions SET ({_LOOKED}) = ({', '.join('?' * (_LOOKED.count(',') + 1))}), counted = 0, searchable = 0,"
-    f" {', '.join(f'{name} = NULL' for name in COUNTS)} WHERE number = ?"
+    f" {', '.join(f'{name} = NULL' for name in COUNTS)}, spending = NULL WHERE number = ?"
 )
 _KNOWN = "SELECT path, number, size, mtime_ns, inode FROM sessions"
 # Numbers of sessions that are gone are not used again as long as the index holds their words.
@@ -59,7 +59,7 @@ _PLACED = "covered = ?, fit = ?, state = ?, indexed = ?, passages = ?"
 _SAVE = f"UPDATE sessions SET {_PLACED} WHERE number = ?"
 _TELL = (
     f"UPDATE sessions SET {_PLACED}, counted = 1, searchable = ?, title = ?, first_text = ?, last_role = ?,"
-    f" last_status = ?, {', '.join(f'{name} = ?' for name in COUNTS)} WHERE number = ?"
+    f" last_status = ?, {', '.join(f'{name} = ?' for name in COUNTS)}, spending = ? WHERE number = ?"
 )
 
 
@@ -139,14 +139,18 @@ class Reconciler:
     def _is_long(self) -> bool:
         """Whether this batch has lasted long enough."""
         now = time.monotonic()
-        return now - self._batch_began > _BATCH or (self._deadline is not None and now >= self._deadline)
+        return now - self._batch_began > _BATCH or self._is_over(now)
+
+    def _is_over(self, now: float) -> bool:
+        """Whether time is up. Looking is never cut short: a listing shows all sessions, or it misleads."""
+        return self._deadline is not None and self._doing != "look" and now >= self._deadline
 
     def _next_batch(self) -> None:
         """Keep what is done, and go on unless time is up. Callers must have saved where they are."""
         self._db.execute("COMMIT")
         if self._progress is not None:
             self._progress(Progress(self._doing, self._done, self._total))
-        if self._deadline is not None and time.monotonic() >= self._deadline:
+        if self._is_over(time.monotonic()):
             raise Enough
         self._db.execute("BEGIN IMMEDIATE")
         self._batch_began = time.monotonic()
@@ -315,7 +319,7 @@ class Reconciler:
         """Show what was counted."""
         title = digest.name if digest.named else row.header_title
         told = (title, digest.first_text, digest.last_role, digest.last_status, *counts_as_columns(digest.counts()))
-        self._db.execute(_TELL, (*place, index, *map(storable, told), row.number))
+        self._db.execute(_TELL, (*place, index, *map(storable, told), digest.spending.encode(), row.number))
         if index:
             fulltext.retitle(self._db, row.number, title)
 

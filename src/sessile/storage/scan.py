@@ -22,6 +22,7 @@ from typing import NamedTuple
 from sessile.core.codec import encode_plain
 from sessile.core.lines import MAX_LINE, Finding, Line, scan
 from sessile.core.passages import FIELDS, Excerpt, Field, Span, excerpt, pieces
+from sessile.core.words import Query
 from sessile.errors import InvalidQuery, storage_failures
 from sessile.storage.base import Filesystem
 from sessile.storage.glance import decoded
@@ -94,6 +95,22 @@ class Needle:
         if len(finders) == 1:
             return finders[0]
         return _Merged(finders)
+
+
+class WordNeedle(Needle):
+    """All words of a query, in texts that no index holds. Only lines with the longest of them are decoded."""
+
+    def __init__(self, query: Query) -> None:
+        if not query.terms:
+            raise InvalidQuery("there is no word to look for", hint="look for a substring with -F")
+        # A word with diacritics may stand there without them: one that cannot have any is the better guide.
+        runs = [run for term in query.terms for run, _ in term.runs]
+        super().__init__(max(runs, key=lambda run: (run.isascii(), len(run))), case=False)
+        self._query = query
+
+    def spans(self, text: str) -> list[Span]:
+        """Where the words are, if all of them are there."""
+        return self._query.find(text)[:_MOST_SPANS]
 
 
 class _Merged:

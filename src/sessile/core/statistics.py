@@ -1,0 +1,238 @@
+"""Tables of what sessions have used: by day, week, model, project, session and tool.
+
+    usage = catalog.usage(Filter(since=…))
+    for row in daily(usage, ZoneInfo("Europe/Berlin")).rows: …
+
+Rules: what is unknown is `None`, never zero: a cost is that of the answers that have a price, and `unpriced` says how many
+have none; a table that cannot tell something by its names (tokens by tool, failures by model) says `None` too. A session counts
+once in a row, and once in the total, which is the same in every table. A quarter-hour belongs to the day in which it begins.
+
+Answers that a fork copied are in both sessions, and are counted in both. It does not know where the rows come from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime, tzinfo
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from sessile.core.spending import QUARTER, UNDATED, Spent, Used, decode_spending
+
+UNKNOWN = "unknown"
+TOTAL = "total"
+
+_Key = TypeVar("_Key", bound=str | int)
+
+
+class SessionUsage(NamedTuple):
+    """What one session has used, as it is stored."""
+
+    id: str
+    project: str | None
+    title: str | None
+    spending: bytes  # what `Spending.encode` wrote
+
+
+class Usage(NamedTuple):
+    """What some sessions have used, newest first, in quarter-hours since 1970 from `since` to before `until`."""
+
+    sessions: Sequence[SessionUsage]
+    since: int | None = None
+    until: int | None = None
+    hidden: Mapping[str, int] = {}  # sessions that a filter leaves out, by the reason
+    uncounted: int = 0  # sessions of which nobody has counted yet what they used
+
+
+class StatRow(NamedTuple):
+    """One row of a table; `None` is unknown."""
+
+    name: str
+    sessions: int
+    answers: int | None = None
+    input: int | None = None
+    output: int | None = None
+    cache_read: int | None = None
+    cache_write: int | None = None
+    total: int | None = None
+    cost: float | None = None
+    unpriced: int | None = None  # answers of which nobody said what they cost
+    calls: int | None = None
+    failures: int | None = None
+    title: str | None = None  # of the session that the row is about
+
+
+class Table(NamedTuple):
+    """Rows and their total. `shell` is what users ran themselves, which is in neither."""
+
+    rows: list[StatRow]
+    total: StatRow
+    shell: list[StatRow]
+    undated: int  # answers that a range of time leaves out because nobody knows when they were given
+
+
+def daily(usage: Usage, zone: tzinfo) -> Table:
+    """By day, as a calendar in that zone has it, the earliest first."""
+    return _by_time(usage, zone, lambda moment: f"{moment.date()}")
+
+
+def weekly(usage: Usage, zone: tzinfo) -> Table:
+    """By week from Monday to Sunday, the earliest first; named as ISO 8601 does."""
+    return _by_time(usage, zone, lambda moment: "{:04d}-W{:02d}".format(*moment.isocalendar()[:2]))
+
+
+def by_model(usage: Usage) -> Table:
+    """By model, the most expensive first."""
+
+    def name_of(number: int, cell: _Cell) -> str | None:
+        return cell.name or UNKNOWN if isinstance(cell.amount, Spent) else None
+
+    return _table(usage, name_of, _model_row, _dearest)
+
+
+def by_project(usage: Usage) -> Table:
+    """By the folder in which sessions ran, the most expensive first."""
+    return _table(usage, lambda number, cell: usage.sessions[number].project or UNKNOWN, _row, _dearest)
+
+
+def by_session(usage: Usage) -> Table:
+    """By session, the most expensive first; the name of a row is the session's id."""
+
+    def row(number: int, of: _Sum) -> StatRow:
+        session = usage.sessions[number]
+        return _row(session.id, of)._replace(title=session.title)
+
+    return _table(usage, lambda number, cell: number, row, _dearest)  # a copy of a session has the same id
+
+
+def by_tool(usage: Usage) -> Table:
+    """By tool, the one that was called most first."""
+
+    def name_of(number: int, cell: _Cell) -> str | None:
+        return cell.name or UNKNOWN if isinstance(cell.amount, Used) else None
+
+    return _table(usage, name_of, _tool_row, _busiest)
+
+
+def _by_time(usage: Usage, zone: tzinfo, name: Callable[[datetime], str]) -> Table:
+    names = {UNDATED: UNDATED}
+
+    def name_of(number: int, cell: _Cell) -> str:
+        if cell.quarter not in names:
+            names[cell.quarter] = name(datetime.fromtimestamp(int(cell.quarter) * (QUARTER // 1000), zone))
+        return names[cell.quarter]
+
+    return _table(usage, name_of, _row, lambda row: (row.name == UNDATED, row.name))
+
+
+# -- adding up
+
+
+class _Cell(NamedTuple):
+    """What was used of a model or a tool in a quarter-hour."""
+
+    name: str
+    quarter: str
+    amount: Spent | Used
+
+
+class _Sum(msgspec.Struct):
+    """A row that is being added up."""
+
+    sessions: int = 0
+    last: int | None = None  # session that was counted; one comes after the other
+    spent: Spent = msgspec.field(default_factory=Spent)
+    used: Used = msgspec.field(default_factory=Used)
+
+    def add(self, number: int, amount: Spent | Used) -> None:
+        self.sessions += self.last != number
+        self.last = number
+        if isinstance(amount, Spent):
+            self.spent.merge(amount)
+        else:
+            self.used.calls += amount.calls
+            self.used.failures += amount.failures
+
+
+def _table(
+    usage: Usage,
+    key_of: Callable[[int, _Cell], _Key | None],
+    row_of: Callable[[_Key, _Sum], StatRow],
+    order: Callable[[StatRow], Any],
+) -> Table:
+    """Add up by a key of each cell; a cell without one is in the total only."""
+    sums: dict[_Key, _Sum] = {}
+    shell: dict[str, _Sum] = {}
+    total = _Sum()
+    undated = 0
+    for number, session in enumerate(usage.sessions):
+        spending = decode_spending(session.spending)
+        for cell in (*_cells(spending.answers), *_cells(spending.tools)):
+            if _is_in(usage, cell.quarter):
+                total.add(number, cell.amount)
+                key = key_of(number, cell)
+                if key is not None:
+                    sums.setdefault(key, _Sum()).add(number, cell.amount)
+            elif cell.quarter == UNDATED and isinstance(cell.amount, Spent):
+                undated += cell.amount.answers
+        for cell in _cells(spending.shell):
+            if _is_in(usage, cell.quarter):
+                shell.setdefault(cell.name, _Sum()).add(number, cell.amount)
+    rows = sorted((row_of(key, of) for key, of in sums.items()), key=order)
+    runs = sorted((_tool_row(name, of) for name, of in shell.items()), key=_busiest)
+    return Table(rows, _row(TOTAL, total), runs, undated)
+
+
+def _cells(table: Mapping[str, Mapping[str, Spent]] | Mapping[str, Mapping[str, Used]]) -> Iterator[_Cell]:
+    for name, quarters in table.items():
+        for quarter, amount in quarters.items():
+            yield _Cell(name, quarter, amount)
+
+
+def _is_in(usage: Usage, quarter: str) -> bool:
+    if usage.since is None and usage.until is None:
+        return True
+    if quarter == UNDATED:
+        return False
+    number = int(quarter)
+    return (usage.since is None or number >= usage.since) and (usage.until is None or number < usage.until)
+
+
+# -- rows
+
+
+def _row(name: str, of: _Sum) -> StatRow:
+    spent = of.spent
+    return StatRow(
+        name=name,
+        sessions=of.sessions,
+        answers=spent.answers,
+        input=spent.input,
+        output=spent.output,
+        cache_read=spent.cache_read,
+        cache_write=spent.cache_write,
+        total=spent.total,
+        cost=None if spent.cost is None else round(spent.cost, 9),
+        unpriced=spent.unpriced,
+        calls=of.used.calls,
+        failures=of.used.failures,
+    )
+
+
+def _model_row(name: str, of: _Sum) -> StatRow:
+    """Results do not say which model asked for them."""
+    return _row(name, of)._replace(calls=of.spent.calls, failures=None)
+
+
+def _tool_row(name: str, of: _Sum) -> StatRow:
+    """Answers are not made by tools."""
+    return StatRow(name, of.sessions, calls=of.used.calls, failures=of.used.failures)
+
+
+def _dearest(row: StatRow) -> tuple[bool, float, int, str]:
+    return (row.cost is None, -(row.cost or 0), -(row.total or 0), row.name)
+
+
+def _busiest(row: StatRow) -> tuple[int, int, str]:
+    return (-(row.calls or 0), -(row.failures or 0), row.name)

@@ -1,0 +1,199 @@
+"""The digest: counts of a session line by line, and what was used when."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from builders import AT, AT_MS, Json, assistant, entry, said
+from sessile.core.codec import decode, encode_plain
+from sessile.core.digest import Digest
+from sessile.core.kinds import LEAF_MARKER
+from sessile.core.spending import QUARTER, UNDATED, Spending, Spent, Used, decode_spending
+from strategies import json_objects, json_values
+
+NOW = str(AT_MS // QUARTER)
+USAGE = {"input": 10, "output": 5, "cacheRead": 2, "cacheWrite": 1, "totalTokens": 18, "cost": {"total": 0.25}}
+
+
+def digest_of(*records: Json) -> Digest:
+    digest = Digest()
+    for record in records:
+        digest.add(record)
+    return digest
+
+
+def answer(usage: Any = None, *tools: str, at: Any = AT, **members: Any) -> Json:
+    """An answer that calls some tools."""
+    message = assistant("hm", "anthropic", "opus") | {"usage": usage} | members
+    message["content"] += [{"type": "toolCall", "id": "c", "name": tool, "arguments": {}} for tool in tools]
+    return entry("message", "a1", None, message=message) | {"timestamp": at}
+
+
+def result(**members: Any) -> Json:
+    return entry("message", "r1", None, message={"role": "toolResult", "content": [], **members})
+
+
+def spending_of(*records: Json) -> Spending:
+    return digest_of(*records).spending
+
+
+# -- what was used
+
+
+def test_what_answers_used_is_counted_by_model_and_quarter_hour() -> None:
+    """Each in its own cell, with the number of calls."""
+    later = "2026-02-16T10:30:00.000Z"
+    spent = spending_of(answer(USAGE), answer(USAGE, "read"), answer(USAGE, at=later), answer(USAGE, model="haiku"))
+    assert spent.answers == {
+        "anthropic/opus": {
+            NOW: Spent(2, 1, 20, 10, 4, 2, 36, 0.5, 0),
+            str(int(NOW) + 1): Spent(1, 0, 10, 5, 2, 1, 18, 0.25, 0),
+        },
+        "anthropic/haiku": {NOW: Spent(1, 0, 10, 5, 2, 1, 18, 0.25, 0)},
+    }
+
+
+def test_what_an_answer_does_not_tell_is_unknown() -> None:
+    """Neither zero tokens nor a price of zero; one answer that tells makes it known."""
+    assert spending_of(answer()).total() == Spent(answers=1, unpriced=1)
+    assert spending_of(answer({"input": 3})).total() == Spent(answers=1, input=3, unpriced=1)
+    assert spending_of(answer(), answer(USAGE)).total() == Spent(2, 0, 10, 5, 2, 1, 18, 0.25, 1)
+    nothing_used = {"input": 0, "cost": {"total": 0}}
+    assert spending_of(answer(nothing_used)).total() == Spent(answers=1, input=0, cost=0)
+    assert spending_of(answer(USAGE | {"cost": {"total": 0}})).total().cost is None
+
+
+@pytest.mark.parametrize("number", [True, -1, "7", None, [], 2**60, 1e300, {"total": 1}])
+def test_what_is_no_amount_is_unknown(number: Any) -> None:
+    """Tokens and prices that cannot be are not believed."""
+    assert spending_of(answer({"input": number, "cost": {"total": number}})).total() == Spent(answers=1, unpriced=1)
+
+
+def test_an_answer_without_a_model_is_counted() -> None:
+    """It has no name among the models, but what it used is in the total."""
+    nameless = entry("message", "a1", None, message={"role": "assistant", "content": [], "usage": USAGE})
+    counts = digest_of(nameless, answer()).counts()
+    assert (counts.models, counts.total_tokens, counts.unpriced) == ({"anthropic/opus": 1}, 18, 1)
+    assert list(spending_of(nameless).answers) == [""]
+
+
+@pytest.mark.parametrize(
+    ("of_entry", "of_message", "quarter"),
+    [
+        (AT, 0, NOW),
+        ("2026-02-16T11:20:30+01:00", None, NOW),
+        ("2026-02-16T10:29:59.999Z", None, NOW),
+        ("2026-02-16T10:30:00.000Z", None, str(int(NOW) + 1)),
+        (None, AT_MS, NOW),
+        ("some day", AT_MS + 0.5, NOW),
+        ("2026-99-99T10:20:30.000Z", AT_MS, NOW),
+        (7, "2026-02-16T10:20:30.000Z", UNDATED),
+        (None, None, UNDATED),
+        (None, True, UNDATED),
+        (None, -1, UNDATED),
+        (None, 1e300, UNDATED),
+        (None, float("nan"), UNDATED),
+        ("1969-12-31T23:59:59.000Z", None, UNDATED),
+        ("9999-12-31T23:59:59.000Z", None, UNDATED),
+        ("1970-01-01T00:00:00.000Z", AT_MS, "0"),
+    ],
+)
+def test_the_time_is_that_of_the_entry_else_that_of_the_message(of_entry: Any, of_message: Any, quarter: str) -> None:
+    """What cannot be a time is passed over, and without any the answer is undated."""
+    assert list(spending_of(answer(at=of_entry, timestamp=of_message)).answers["anthropic/opus"]) == [quarter]
+
+
+def test_tools_are_counted_by_name() -> None:
+    """Calls when they are asked for, failures when the result comes; what has no name is counted too."""
+    nameless = answer()
+    nameless["message"]["content"] += [{"type": "toolCall"}, "no block", {"type": "text", "name": "read"}]
+    digest = digest_of(
+        answer(None, "read", "read", "bash", at="2026-02-16T10:14:00.000Z"),
+        nameless,
+        result(toolName="read", isError=True),
+        result(toolName="bash", isError=False),
+        result(toolName="bash", isError="yes"),
+        result(isError=True),
+    )
+    before = str(int(NOW) - 1)
+    assert digest.spending.tools == {
+        "read": {before: Used(2, 0), NOW: Used(0, 1)},
+        "bash": {before: Used(1, 0)},
+        "": {NOW: Used(1, 1)},
+    }
+    assert (digest.counts().tool_calls, digest.counts().tool_failures) == (4, 2)
+
+
+def test_what_a_user_runs_is_counted_apart() -> None:
+    """It fails with an exit code; one that was cancelled has none."""
+    codes: list[Json] = [{"exitCode": 0}, {"exitCode": 2}, {"cancelled": True}, {"exitCode": None}]
+    runs = [entry("message", "x", None, message={"role": "bashExecution", "command": "ls", **code}) for code in codes]
+    python = entry("message", "x", None, message={"role": "pythonExecution", "code": "1", "exitCode": -9})
+    digest = digest_of(*runs, python)
+    assert digest.spending.shell == {"bash": {NOW: Used(4, 1)}, "python": {NOW: Used(1, 1)}}
+    assert (digest.counts().tool_calls, digest.counts().tool_failures) == (0, 0)
+
+
+# -- going on
+
+
+messages = st.fixed_dictionaries(
+    {"role": st.sampled_from(["assistant", "toolResult", "bashExecution", "user", "x"])},
+    optional={
+        "content": json_values | st.lists(json_objects | st.just({"type": "toolCall", "name": "\ud800"}), max_size=3),
+        "provider": json_values,
+        "model": st.sampled_from(["a", "b", "\udfff", ""]) | json_values,
+        "usage": json_values | st.just(USAGE) | st.fixed_dictionaries({"input": st.floats(), "cost": json_objects}),
+        "timestamp": json_values | st.floats(),
+        "toolName": json_values,
+        "isError": json_values,
+        "exitCode": json_values,
+    },
+)
+records = st.builds(
+    lambda message, at: entry("message", "e", None, message=message) | {"timestamp": at},
+    messages | json_values,
+    st.just(AT) | json_values,
+)
+
+
+@given(st.lists(records, max_size=8), st.integers(0, 8))
+def test_counting_goes_on_where_it_was_left(entries: list[Json], cut: int) -> None:
+    """Whatever is in the entries, a digest that was stored and taken up again says the same."""
+    whole = digest_of(*entries)
+    state = encode_plain(msgspec.to_builtins(digest_of(*entries[:cut])))
+    digest = msgspec.convert(decode(state), Digest)
+    for record in entries[cut:]:
+        digest.add(record)
+    assert digest.counts() == whole.counts()
+    assert digest.spending == whole.spending
+    raw = whole.spending.encode()
+    assert (Spending() if raw is None else decode_spending(raw)) == whole.spending
+
+
+def test_nothing_used_is_nothing_to_store() -> None:
+    """A session without answers has no spending."""
+    assert digest_of(said("u1", None)).spending.encode() is None
+
+
+# -- branches
+
+
+def test_what_hangs_from_a_marker_hangs_from_what_it_marks() -> None:
+    """A leaf marker is no tip, and makes none."""
+    digest = Digest()
+    for record in (
+        said("u1", None),
+        said("u2", "u1"),
+        entry("custom", "m1", "u1", customType=LEAF_MARKER),
+        entry("custom", "m2", "m1", customType=LEAF_MARKER),
+        said("u3", "m2"),
+    ):
+        digest.add(record)
+    assert list(digest.heads) == ["u2", "u3"]
+    assert digest.counts().entries == 3
