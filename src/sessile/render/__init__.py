@@ -1,0 +1,1 @@
+"""Sessions for people to read: HTML fragments and pages, Markdown, and text."""
