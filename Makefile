@@ -5,10 +5,13 @@ WORKERS ?= 2
 
 .PHONY: run test lint bench faults peers clean
 
+# The first screen, on made-up sessions: nothing outside of the cache folder is touched.
 run: .venv/run.stamp
-	@$(BIN)/python -m sessile
+	@$(BIN)/sessile demo
+	@$(BIN)/sessile --demo --no-pager tree "webhook retries"
+	@echo "Next: .venv/bin/sessile --help" >&2
 
-test: .venv/dev.stamp lint
+test: .venv/dev.stamp .venv/browser.stamp lint
 	@$(BIN)/python -m pytest -q -n $(WORKERS) -m "not long and not peers"
 
 lint: .venv/dev.stamp
@@ -38,6 +41,14 @@ bench: .venv/dev.stamp
 	@echo "Installing Sessile and its test tools into .venv …" >&2
 	@$(BIN)/python -m pip install -q -e '.[dev]'
 	@touch $@ .venv/run.stamp
+
+# Tests in a browser use the system's chromium; where it cannot be installed they are skipped, and say so.
+.venv/browser.stamp: | .venv/bin/python
+	@command -v chromium >/dev/null || { command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && \
+	  { echo "Installing chromium …" >&2; apt-get install -qq -y chromium fonts-noto-cjk poppler-utils >/dev/null 2>&1 || \
+	  { apt-get update -qq >/dev/null 2>&1 && apt-get install -qq -y chromium fonts-noto-cjk poppler-utils >/dev/null 2>&1; }; } || \
+	  echo "No chromium: tests in a browser are skipped." >&2; }
+	@touch $@
 
 clean:
 	@rm -rf .venv .cache

@@ -1,4 +1,4 @@
-"""Writes docs/reference/api.md from the public names: `python tests/reference.py`."""
+"""Writes docs/reference/api.md from the public names and cli.md from the verbs: `python tests/reference.py`."""
 
 from __future__ import annotations
 
@@ -7,18 +7,47 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
+
 import sessile
 import sessile.aio
+from sessile.cli import app, places
+from sessile.cli.main import ALIASES, VERBS
+from sessile.core import address
 
-PAGE = Path(__file__).parents[1] / "docs" / "reference" / "api.md"
-
-
-def render() -> str:
-    """The page as it should be."""
-    return "\n".join(_page()) + "\n"
+REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
 
 
-def _page() -> Iterator[str]:
+def pages() -> dict[Path, str]:
+    """The pages as they should be."""
+    made = {"api.md": _api(), "cli.md": _cli()}
+    return {REFERENCE / name: "\n".join(lines) + "\n" for name, lines in made.items()}
+
+
+def _cli() -> Iterator[str]:
+    yield "# The command\n"
+    yield "Made from the code by `tests/reference.py`; a test compares.\n"
+    about = (inspect.getdoc(app) or "").partition("\n\n")[2].rstrip()
+    yield "Exit codes:\n\n```text\n" + inspect.cleandoc(about) + "\n```\n"
+    yield "Environment:\n\n```text\n" + inspect.cleandoc((inspect.getdoc(places) or "").split("\n\n")[1]) + "\n```\n"
+    yield (
+        "How sessions are named:\n\n```text\n"
+        + inspect.cleandoc((inspect.getdoc(address) or "").split("\n\n")[1])
+        + "\n```\n"
+    )
+    yield "Aliases: " + ", ".join(f"`{alias}` = `{verb}`" for alias, verb in ALIASES.items()) + ".\n"
+    context = click.Context(app.sessile, info_name="sessile")
+    for group, verbs in VERBS.items():
+        yield f"## {group}\n"
+        for name in verbs:
+            command = app.sessile.get_command(context, name)
+            assert command is not None
+            with command.make_context(name, ["--help"], context, resilient_parsing=True, terminal_width=100) as inner:
+                text = command.get_help(inner)
+            yield f"### {name}\n\n```text\n{text}\n```\n"
+
+
+def _api() -> Iterator[str]:
     yield "# Public names\n"
     yield "Made from the code by `tests/reference.py`; a test compares. Everything else may change at any time.\n"
     for name in sessile.__all__:
@@ -56,4 +85,5 @@ def _signature(function: object) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(render())
+    for path, text in pages().items():
+        path.write_text(text)

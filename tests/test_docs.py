@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import ast
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from reference import PAGE, render
+from reference import pages
+from sessile.cli.app import run
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 EXAMPLES = [page for page in PAGES if "```python" in page.read_text()]
+COMMANDS = [page for page in PAGES if "```console" in page.read_text()]
 PROMISE = re.compile(r"^\| (P\d+) \|.*\| ([^|]*) \|$", re.M)
 MISSION = re.compile(r"^\| ([XCMYB]\d+) \| ([^|]*) \| ([^|]*) \|", re.M)
 
@@ -48,6 +51,33 @@ def test_the_examples_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pyt
         exec(compile(block, str(page), "exec"), names)
 
 
+@pytest.mark.parametrize("page", COMMANDS, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_commands_of_a_page_run_on_the_demo(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each prints the lines that the page shows, where … stands for anything, and ends with the code that it says, or 0."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("SESSILE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.chdir(tmp_path)
+    for command, lines, code in commands(page):
+        capsys.readouterr()
+        assert run(shlex.split(command)[1:]) == code, command
+        printed = capsys.readouterr()
+        for line in lines:
+            pattern = ".*".join(map(re.escape, line.split("…")))
+            assert re.search(f"^{pattern}$", printed.out + printed.err, re.M), (command, line, printed)
+
+
+def commands(page: Path) -> Iterator[tuple[str, list[str], int]]:
+    """The commands of a page, what each prints, and its exit code."""
+    for block in re.findall(r"```console\n(.*?)```", page.read_text(), re.S):
+        for part in block.split("$ ")[1:]:
+            command, *lines = part.rstrip("\n").split("\n")
+            codes = [int(line.removeprefix("# exit ")) for line in lines if line.startswith("# exit ")]
+            yield command, [line for line in lines if not line.startswith("# exit ")], codes[0] if codes else 0
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
     """Every relative link names a file or folder of the repository."""
@@ -57,7 +87,8 @@ def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
 
 def test_the_reference_is_up_to_date() -> None:
     """`python tests/reference.py` would change nothing."""
-    assert PAGE.read_text() == render()
+    for path, text in pages().items():
+        assert path.read_text() == text, path.name
 
 
 def test_every_promise_has_a_test_and_every_marked_test_a_promise() -> None:

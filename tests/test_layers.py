@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+import sessile
+
 SOURCE = Path(__file__).parents[1] / "src" / "sessile"
 MODULES = sorted(SOURCE.rglob("*.py"))
 
 # Each layer may import the ones before it, and itself.
-LAYERS = ["errors", "core", "storage", "package", "surface"]
-SURFACE = {"aio", "testing", "__main__", "__init__"}
+LAYERS = ["errors", "core", "render", "storage", "package", "surface"]
+SURFACE = {"aio", "cli", "testing", "__main__", "__init__"}
 
 # What a layer may use of the world outside. `os` in the package is for paths and its own defaults only.
 MACHINE = {"fcntl", "mmap", "os", "pathlib", "shutil", "signal", "socket", "sqlite3", "subprocess", "tempfile"}
@@ -23,7 +25,7 @@ ALLOWED = {"store.py": {"os", "time"}, "discovery.py": {"os", "time"}}
 
 def layer_of(name: str) -> str:
     first = name.removeprefix("sessile").lstrip(".").split(".")[0]
-    if first in ("errors", "core", "storage"):
+    if first in ("errors", "core", "render", "storage"):
         return first
     return "surface" if first in SURFACE or not first else "package"
 
@@ -52,7 +54,7 @@ def name_of(path: Path) -> str:
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
 def test_a_module_imports_only_its_own_layer_and_those_below(path: Path) -> None:
-    """errors ← core ← storage ← the package ← aio, testing and the public names."""
+    """errors ← core ← render, storage ← the package ← aio, testing, the command and the public names."""
     here = LAYERS.index(layer_of(name_of(path)))
     above = [name for name in imports(path) if name.startswith("sessile.") and LAYERS.index(layer_of(name)) > here]
     # `Session.in_memory` makes a store of its own; it imports it when called.
@@ -63,9 +65,30 @@ def test_a_module_imports_only_its_own_layer_and_those_below(path: Path) -> None
 def test_only_storage_touches_the_machine(path: Path) -> None:
     """core/ is pure; the package reaches files through the storage layer."""
     layer = layer_of(name_of(path))
-    forbidden = {"core": IMPURE, "errors": IMPURE, "package": MACHINE - ALLOWED.get(path.name, set())}.get(layer, set())
+    forbidden = {
+        "core": IMPURE,
+        "errors": IMPURE,
+        "render": IMPURE,
+        "package": MACHINE - ALLOWED.get(path.name, set()),
+    }.get(layer, set())
     used = {name.split(".")[0] for name in imports(path)} & forbidden
     assert not used, f"{path.relative_to(SOURCE)} may not import {sorted(used)}"
+
+
+@pytest.mark.parametrize("path", sorted(SOURCE.glob("cli/*.py")), ids=lambda path: path.name)
+def test_the_command_reaches_sessions_through_the_public_names_only(path: Path) -> None:
+    """What the command can do, a program can; pure helpers and renderers are not a door to anything."""
+    allowed = ("sessile.cli.", "sessile.core.", "sessile.render.", "sessile.errors")
+    inner = [
+        name
+        for name in imports(path)
+        if name.startswith("sessile.") and not name.startswith(allowed) and name.count(".") > 1
+    ]
+    public = [
+        name.removeprefix("sessile.") for name in imports(path) if name.count(".") == 1 and name.startswith("sessile.")
+    ]
+    assert not inner, f"cli/{path.name} may not import {inner}"
+    assert set(public) <= {*sessile.__all__, "__version__"}, path.name
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))

@@ -7,11 +7,17 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from sessile import errors
     from sessile.batch import Receipt
+    from sessile.blob_sweep import SweepPlan, Swept, apply_blob_sweep, plan_blob_sweep
+    from sessile.checking import Repaired, RepairPlan, Report, check, plan_repair, repair
     from sessile.core.context import LAST_ENTRY, SessionContext, build_session_context
+    from sessile.core.digest import Counts
     from sessile.core.entries import Entry
     from sessile.core.lines import Finding
     from sessile.core.llm import convert_to_llm, to_anthropic, to_openai
     from sessile.core.migrate import migrate_session_entries
+    from sessile.core.redact import Redaction, Redactor, find_secrets
+    from sessile.core.troubles import Problem
+    from sessile.demo import make_demo
     from sessile.discovery import (
         RecentSession,
         SessionInfo,
@@ -19,10 +25,25 @@ if TYPE_CHECKING:
         get_recent_sessions,
         load_entries_from_file,
     )
+    from sessile.exporting import FORMS, Export
+    from sessile.library import Found, Library, added_sources, find_entry, find_leaf
+    from sessile.maintenance import (
+        Trashed,
+        TrashPlan,
+        disk_usage,
+        empty_trash,
+        plan_empty_trash,
+        trash_contents,
+        undo_last,
+    )
+    from sessile.prune import Pruned, PrunePlan, PruneRule, apply_prune, plan_prune
     from sessile.session import Session
     from sessile.storage.blobs import Blob, BlobStore
+    from sessile.storage.catalog_rows import HIDE, Filter, Listing, SessionRow
+    from sessile.storage.fulltext import Hit, Results
     from sessile.storage.history import HistoryEntry, HistoryStorage
-    from sessile.storage.layout import family_homes, terminal_id
+    from sessile.storage.layout import Source, family_homes, terminal_id
+    from sessile.storage.scan import Needle, WordNeedle
     from sessile.storage.session_storage import FileSessionStorage, MemorySessionStorage
     from sessile.storage.trash import Deletion
     from sessile.store import Store
@@ -33,63 +54,151 @@ __version__ = "0.1.0"
 _HOMES = {
     "Blob": "sessile.storage.blobs",
     "BlobStore": "sessile.storage.blobs",
+    "Counts": "sessile.core.digest",
     "Deletion": "sessile.storage.trash",
     "Entry": "sessile.core.entries",
+    "Export": "sessile.exporting",
+    "FORMS": "sessile.exporting",
     "FileSessionStorage": "sessile.storage.session_storage",
+    "Filter": "sessile.storage.catalog_rows",
     "Finding": "sessile.core.lines",
+    "Found": "sessile.library",
+    "HIDE": "sessile.storage.catalog_rows",
     "HistoryEntry": "sessile.storage.history",
     "HistoryStorage": "sessile.storage.history",
+    "Hit": "sessile.storage.fulltext",
     "LAST_ENTRY": "sessile.core.context",
+    "Library": "sessile.library",
+    "Listing": "sessile.storage.catalog_rows",
     "MemorySessionStorage": "sessile.storage.session_storage",
+    "Needle": "sessile.storage.scan",
+    "Problem": "sessile.core.troubles",
+    "PrunePlan": "sessile.prune",
+    "PruneRule": "sessile.prune",
+    "Pruned": "sessile.prune",
     "Receipt": "sessile.batch",
     "RecentSession": "sessile.discovery",
+    "Redaction": "sessile.core.redact",
+    "Redactor": "sessile.core.redact",
+    "RepairPlan": "sessile.checking",
+    "Repaired": "sessile.checking",
+    "Report": "sessile.checking",
+    "Results": "sessile.storage.fulltext",
     "Session": "sessile.session",
     "SessionContext": "sessile.core.context",
     "SessionInfo": "sessile.discovery",
+    "SessionRow": "sessile.storage.catalog_rows",
+    "Source": "sessile.storage.layout",
     "Store": "sessile.store",
+    "SweepPlan": "sessile.blob_sweep",
+    "Swept": "sessile.blob_sweep",
+    "TrashPlan": "sessile.maintenance",
+    "Trashed": "sessile.maintenance",
     "TreeNode": "sessile.view",
+    "WordNeedle": "sessile.storage.scan",
+    "added_sources": "sessile.library",
+    "apply_blob_sweep": "sessile.blob_sweep",
+    "apply_prune": "sessile.prune",
     "build_session_context": "sessile.core.context",
+    "check": "sessile.checking",
     "convert_to_llm": "sessile.core.llm",
+    "disk_usage": "sessile.maintenance",
+    "empty_trash": "sessile.maintenance",
     "errors": "sessile.errors",
     "family_homes": "sessile.storage.layout",
+    "find_entry": "sessile.library",
+    "find_leaf": "sessile.library",
     "find_most_recent_session": "sessile.discovery",
+    "find_secrets": "sessile.core.redact",
     "get_recent_sessions": "sessile.discovery",
     "load_entries_from_file": "sessile.discovery",
+    "make_demo": "sessile.demo",
     "migrate_session_entries": "sessile.core.migrate",
+    "plan_blob_sweep": "sessile.blob_sweep",
+    "plan_empty_trash": "sessile.maintenance",
+    "plan_prune": "sessile.prune",
+    "plan_repair": "sessile.checking",
+    "repair": "sessile.checking",
     "terminal_id": "sessile.storage.layout",
     "to_anthropic": "sessile.core.llm",
     "to_openai": "sessile.core.llm",
+    "trash_contents": "sessile.maintenance",
+    "undo_last": "sessile.maintenance",
 }
 
 __all__ = [
     "Blob",
     "BlobStore",
+    "Counts",
     "Deletion",
     "Entry",
+    "Export",
+    "FORMS",
     "FileSessionStorage",
+    "Filter",
     "Finding",
+    "Found",
+    "HIDE",
     "HistoryEntry",
     "HistoryStorage",
+    "Hit",
     "LAST_ENTRY",
+    "Library",
+    "Listing",
     "MemorySessionStorage",
+    "Needle",
+    "Problem",
+    "PrunePlan",
+    "PruneRule",
+    "Pruned",
     "Receipt",
     "RecentSession",
+    "Redaction",
+    "Redactor",
+    "RepairPlan",
+    "Repaired",
+    "Report",
+    "Results",
     "Session",
     "SessionContext",
     "SessionInfo",
+    "SessionRow",
+    "Source",
     "Store",
+    "SweepPlan",
+    "Swept",
+    "TrashPlan",
+    "Trashed",
     "TreeNode",
+    "WordNeedle",
+    "added_sources",
+    "apply_blob_sweep",
+    "apply_prune",
     "build_session_context",
+    "check",
     "convert_to_llm",
+    "disk_usage",
+    "empty_trash",
     "errors",
     "family_homes",
+    "find_entry",
+    "find_leaf",
     "find_most_recent_session",
+    "find_secrets",
     "get_recent_sessions",
     "load_entries_from_file",
+    "make_demo",
     "migrate_session_entries",
+    "plan_blob_sweep",
+    "plan_empty_trash",
+    "plan_prune",
+    "plan_repair",
+    "repair",
     "terminal_id",
     "to_anthropic",
     "to_openai",
+    "trash_contents",
+    "undo_last",
 ]
 
 

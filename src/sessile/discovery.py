@@ -11,9 +11,10 @@ import os
 import posixpath
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
+
+import msgspec
 
 from sessile.core.codec import decode
 from sessile.core.lines import Line, Scanner, scan
@@ -32,8 +33,7 @@ _NOT_FOR_US = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EP
 NO_MESSAGES = "(no messages)"
 
 
-@dataclass(frozen=True)
-class SessionInfo:
+class SessionInfo(msgspec.Struct, frozen=True):
     """What a listing knows of a session; `None` is unknown."""
 
     path: str
@@ -49,8 +49,7 @@ class SessionInfo:
     all_messages_text: str | None = None
 
 
-@dataclass(frozen=True)
-class RecentSession:
+class RecentSession(msgspec.Struct, frozen=True):
     """One line of a welcome screen."""
 
     path: str

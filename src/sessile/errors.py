@@ -2,6 +2,7 @@
 
     SessileError(message, *, path=None, hint=None)
     ├ NotFound          SessionNotFound · EntryNotFound · BlobNotFound
+    ├ Ambiguous
     ├ Unsupported
     ├ Invalid           InvalidId · InvalidEntry · InvalidConfig · InvalidQuery · TooLarge
     ├ Conflict          SessionExists · LeafMoved · SessionBusy · TurnInProgress
@@ -17,7 +18,7 @@ what a person can do. `status` is the HTTP status and `exit_code` the code of th
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import ClassVar
 
@@ -56,6 +57,24 @@ class EntryNotFound(NotFound):
 
 class BlobNotFound(NotFound):
     """The blob is missing or does not match its hash."""
+
+
+class Ambiguous(SessileError):
+    """The name means more than one thing."""
+
+    status = 409
+    exit_code = 4
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        path: str | None = None,
+        hint: str | None = None,
+        candidates: Sequence[Mapping[str, str | None]] = (),
+    ) -> None:
+        super().__init__(message, path=path, hint=hint)
+        self.candidates = candidates
 
 
 class Unsupported(SessileError):

@@ -6,7 +6,6 @@ cache; deleting moves to the trash.
 
 from __future__ import annotations
 
-import logging
 import os
 import posixpath
 import time
@@ -35,19 +34,16 @@ from sessile.errors import (
     storage_failures,
 )
 from sessile.session import Session
-from sessile.storage import atomic, drafts
+from sessile.storage import atomic, drafts, log
 from sessile.storage.base import Filesystem
 from sessile.storage.blobs import BlobStore
 from sessile.storage.filesystem import PosixFilesystem
 from sessile.storage.journal import FileJournal
 from sessile.storage.layout import JOURNAL, Layout, artifacts_of, encode_cwd, file_name
-from sessile.storage.memory import MemoryFilesystem
 from sessile.storage.reader import JournalReader
 from sessile.storage.trash import Deletion, Trash
 
 Durability = Literal["power", "process"]
-
-_log = logging.getLogger("sessile")
 
 
 class Store:
@@ -293,7 +289,7 @@ class Store:
             try:
                 info = describe(self.fs, path, full=full)
             except StorageFailure as error:
-                _log.warning("%s is missing from the list: %s", path, error.message)
+                log.warning("%s is missing from the list: %s", path, error.message)
                 continue
             if info is not None:
                 found.append(info)
@@ -340,7 +336,7 @@ class Store:
                 atomic.make_folders(self.fs, posixpath.dirname(crumb))
                 atomic.replace(self.fs, crumb, (text.encode("utf-8", "surrogateescape"),), durable=False)
             except SessileError as error:
-                _log.warning("the breadcrumb %s was not written: %s", crumb, error.message)
+                log.warning("the breadcrumb %s was not written: %s", crumb, error.message)
 
     def _read_breadcrumb(self, cwd: str) -> str | None:
         """The session that this terminal had last, if it is of this project and still there."""
@@ -357,6 +353,8 @@ class Store:
 
 
 def _memory() -> Filesystem:
+    from sessile.storage.memory import MemoryFilesystem  # most stores are folders
+
     return MemoryFilesystem()
 
 

@@ -6,9 +6,9 @@ Everything here only reads. Bodies are decoded when looked at; whole-tree questi
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import takewhile
+from typing import TYPE_CHECKING
 
 from sessile import resume
 from sessile.core import large
@@ -25,14 +25,19 @@ from sessile.storage.blobs import BlobStore
 from sessile.storage.drafts import published_path
 from sessile.storage.layout import artifacts_of
 
+if TYPE_CHECKING:
+    from sessile.core.outline import Only, OutlineRow
 
-@dataclass(slots=True, repr=False)
+
 class TreeNode:
     """An entry with its children and its label."""
 
-    entry: Entry
-    children: list[TreeNode]
-    label: str | None
+    __slots__ = ("children", "entry", "label")
+
+    def __init__(self, entry: Entry, children: list[TreeNode], label: str | None) -> None:
+        self.entry = entry
+        self.children = children
+        self.label = label
 
 
 class SessionView:
@@ -97,6 +102,10 @@ class SessionView:
         line = self._journal.slot()
         return {} if line is None else decode(line)
 
+    def header_line(self) -> bytes:
+        """The header as it stands in the journal."""
+        return self._journal.header()
+
     @property
     def leaf_id(self) -> str | None:
         """Where the next entry will hang; `None` is before the first."""
@@ -130,6 +139,11 @@ class SessionView:
         """Everything in the file that is not as it should be."""
         return [*self._found_before, *self._journal.findings(), *self._missing_blobs.values()]
 
+    def get_gaps(self) -> list[tuple[str | None, str]]:
+        """What could not be read, each with the id of the entry before it; `None` is before the first."""
+        places = sorted((finding for finding in self.findings if finding.offset >= 0), key=lambda found: found.offset)
+        return [(self._journal.entry_before(finding.offset), finding.detail) for finding in places]
+
     def __repr__(self) -> str:
         return f"<Session {self.id} {self.path}>"
 
@@ -160,9 +174,9 @@ class SessionView:
         """Every entry of the user's, in file order, one at a time."""
         return (self._entry(row) for row in self._journal.rows() if not row.flags & MARKER)
 
-    def iter_lines(self) -> Iterator[Entry]:
-        """Every entry in file order, leaf markers among them."""
-        return map(self._entry, self._journal.rows())
+    def iter_lines(self, start: int = 0) -> Iterator[Entry]:
+        """Every entry in file order, leaf markers among them; `start` leaves out so many at the beginning."""
+        return map(self._entry, self._journal.rows(start))
 
     def get_entries(self) -> list[Entry]:
         """Every entry of the user's, in file order."""
@@ -266,3 +280,13 @@ class SessionView:
     def build_session_context(self, leaf_id: LeafId = LAST_ENTRY) -> SessionContext:
         """The context under the name that the documents use."""
         return self.context(leaf_id)
+
+    # -- for people
+
+    def get_outline(self, *, only: Collection[Only] | None = None, full: bool = False) -> list[OutlineRow]:
+        """The branches of the session, with straight runs elided; `full` shows every entry."""
+        from sessile.looking import outlined
+
+        rows, tree = self._tree()
+        read = lambda number: self._entry(rows[number])  # noqa: E731
+        return list(outlined(tree, read, self._leaf, self.get_labels(), only, full))

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from . import appending, instructions, listing, peers, reading
+from . import appending, instructions, listing, peers, reading, starting
 from .measure import Row, peak_memory_mb
 from .scale import Scale
 
@@ -26,6 +26,7 @@ class Subject(NamedTuple):
 
 SUBJECTS: dict[str, Subject] = {
     "S1": Subject(reading.resuming, reading.resume_once, 48),
+    "S1b": Subject(starting.resuming_as_a_process, starting.context_once, 64),
     "S2": Subject(reading.indexing, reading.index_once, 96),
     "S3": Subject(reading.any_leaf, reading.any_leaf_once, 64),
     "S4": Subject(appending.appending, appending.append_a_million, 48),
@@ -34,6 +35,7 @@ SUBJECTS: dict[str, Subject] = {
     "S7": Subject(listing.listing, listing.list_once, 64),
     "S8": Subject(appending.going_on),
     "S9": Subject(listing.searching, listing.search_once, 96),
+    "S10": Subject(starting.starting),
     "S14": Subject(instructions.counting),
     "peers": Subject(peers.racing),
 }

@@ -97,8 +97,8 @@ class SqliteJournal:
         assert isinstance(line, bytes)
         return line
 
-    def rows(self) -> Iterator[Row]:
-        return iter(self._select("ORDER BY seq"))
+    def rows(self, start: int = 0) -> Iterator[Row]:
+        return iter(self._select("ORDER BY seq")[start:])
 
     def count(self) -> int:
         return sum(not row.flags & MARKER for row in self.rows())
@@ -126,6 +126,9 @@ class SqliteJournal:
 
     def title(self) -> Row | None:
         return next(iter(self._select(f"AND flags & {TITLE} ORDER BY seq DESC LIMIT 1")), None)
+
+    def entry_before(self, offset: int) -> str | None:
+        return None  # nothing is ever unreadable in a database
 
     def findings(self) -> Sequence[Finding]:
         return Tree(Node(row.id, row.parent_id, row.flags) for row in self.rows()).findings

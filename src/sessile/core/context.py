@@ -8,8 +8,9 @@ messages without touching the entries that they come from.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
+
+import msgspec
 
 from sessile.core.kinds import BOUNDARY, Json, State, fold, kind_of, remote_compaction
 from sessile.core.lines import Finding
@@ -28,17 +29,16 @@ LAST_ENTRY: Final = _LastEntry()
 LeafId = str | None | _LastEntry
 
 
-@dataclass(slots=True)
-class SessionContext:
+class SessionContext(msgspec.Struct):
     """What the model sees at one leaf. `sources[i]` is the id of the entry that gave `messages[i]`."""
 
-    messages: list[Message] = field(default_factory=list)
-    sources: list[str | None] = field(default_factory=list)
+    messages: list[Message] = []
+    sources: list[str | None] = []
     thinking_level: Any = "off"
-    models: dict[str, str] = field(default_factory=dict)
+    models: dict[str, str] = {}
     mode: str = "none"
     mode_data: Any = None
-    injected_ttsr_rules: list[str] = field(default_factory=list)
+    injected_ttsr_rules: list[str] = []
     service_tier: Any = None
     selected_mcp_tool_names: list[str] | None = None
     active_context: dict[str, Any] | None = None

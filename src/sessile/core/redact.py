@@ -72,6 +72,10 @@ class Redaction(msgspec.Struct, frozen=True):
     where: tuple[str, ...]
     kept: bool
 
+    def counted(self, count: int) -> Redaction:
+        """The same with another count."""
+        return replace(self, count=count)
+
 
 def find_secrets(text: str, *, name: str = "", groups: Iterable[str] = (SECRET,)) -> list[Secret]:
     """The secrets in a text, in order, none overlapping another.

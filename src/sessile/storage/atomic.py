@@ -9,11 +9,10 @@ from __future__ import annotations
 import errno
 import os
 import posixpath
-import secrets
 import stat
 from collections.abc import Iterable
 
-from sessile.errors import SessileError, UnsafePath, storage_failure
+from sessile.errors import SessileError, UnsafePath, storage_failure, storage_failures
 from sessile.storage.base import Filesystem
 from sessile.storage.lock import acquire
 
@@ -137,7 +136,7 @@ def keep(fs: Filesystem, path: str, name: str) -> None:
 
 def temp_beside(path: str) -> str:
     """A name for a temporary file in the same folder."""
-    return f"{posixpath.dirname(path)}/.{posixpath.basename(path)}.{secrets.token_hex(6)}.tmp"
+    return f"{posixpath.dirname(path)}/.{posixpath.basename(path)}.{os.urandom(6).hex()}.tmp"
 
 
 def replace(fs: Filesystem, path: str, chunks: Iterable[bytes], *, durable: bool = True) -> None:
@@ -186,3 +185,13 @@ def read_all(fs: Filesystem, path: str) -> bytes:
         return b"".join(chunks)
     finally:
         fs.close(fd)
+
+
+def set_modified(fs: Filesystem, path: str, nanoseconds: int) -> None:
+    """Give a file another time of modification."""
+    with storage_failures(path, "date the file"):
+        fd = fs.open(path, os.O_RDONLY)
+        try:
+            fs.set_modified(fd, nanoseconds)
+        finally:
+            fs.close(fd)

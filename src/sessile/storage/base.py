@@ -169,8 +169,8 @@ class ReadableJournal(Protocol):
         """The exact bytes of several entries, in that order."""
         ...
 
-    def rows(self) -> Iterator[Row]:
-        """Every entry in order."""
+    def rows(self, start: int = 0) -> Iterator[Row]:
+        """Every entry in order, or those behind the first `start` of them."""
         ...
 
     def count(self) -> int:
@@ -191,6 +191,10 @@ class ReadableJournal(Protocol):
 
     def title(self) -> Row | None:
         """The last entry that names the session."""
+        ...
+
+    def entry_before(self, offset: int) -> str | None:
+        """The id of the last entry before the place of a finding."""
         ...
 
     def findings(self) -> Sequence[Finding]:

@@ -58,6 +58,9 @@ class PosixFilesystem:
                     return int(fields[4])
         return None
 
+    def set_modified(self, fd: int, nanoseconds: int) -> None:
+        os.utime(fd, ns=(os.fstat(fd).st_atime_ns, nanoseconds))
+
     def names(self, path: str) -> list[str]:
         return sorted(os.listdir(path))
 

@@ -11,7 +11,6 @@ It knows lines, ids and parents, not what entries mean.
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import posixpath
 from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +25,7 @@ from sessile.errors import (
     SyncFailed,
     storage_failure,
 )
-from sessile.storage import atomic
+from sessile.storage import atomic, log
 from sessile.storage.base import Appended, Filesystem, Revise
 from sessile.storage.commits import GroupCommit
 from sessile.storage.lock import acquire
@@ -34,8 +33,6 @@ from sessile.storage.reader import JournalReader
 from sessile.storage.session_file import FileNews
 
 _PATIENCE_WITH_MEDDLERS = 100  # times that a line is written again because others write into it
-
-_log = logging.getLogger("sessile")
 
 
 class FileJournal(JournalReader):
@@ -238,12 +235,12 @@ class FileJournal(JournalReader):
             if written and self._fs.fstat(self._fd).st_size == size + written:
                 self._fs.truncate(self._fd, size)
         except OSError as error:
-            _log.warning("a fragment stays at the end of %s: %s", self.path, error)
+            log.warning("a fragment stays at the end of %s: %s", self.path, error)
 
     def _latch(self, error: SessileError) -> SessileError:
         if self._failure is None:
             self._failure = error
-            _log.error("writing to %s failed: %s", self.path, error.message)
+            log.error("writing to %s failed: %s", self.path, error.message)
         return error
 
     # -- durability

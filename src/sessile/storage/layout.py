@@ -13,7 +13,9 @@ import hashlib
 import posixpath
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
 
 from sessile.core.ids import check_session_id
 from sessile.errors import Invalid, InvalidId
@@ -71,8 +73,7 @@ def artifacts_of(path: str) -> str:
     return path.removesuffix(JOURNAL).removesuffix(DRAFT) if path.endswith((JOURNAL, DRAFT)) else path + ".artifacts"
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(msgspec.Struct, frozen=True):
     """The paths below one root."""
 
     root: str
@@ -116,6 +117,14 @@ class Layout:
     def owns(self, path: str) -> bool:
         """Whether a path lies below our own sessions folder."""
         return posixpath.normpath(path).startswith(self.sessions + "/")
+
+
+class Source(NamedTuple):
+    """A folder with sessions, and the agent that keeps them there."""
+
+    agent: str
+    root: str
+    sessions: str  # where the session files lie, or the project folders that hold them
 
 
 def root_of(path: str) -> str | None:

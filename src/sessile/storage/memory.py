@@ -174,6 +174,10 @@ class MemoryFilesystem:
         with self._guard:
             return self._stat(self._opened(fd).node)
 
+    def set_modified(self, fd: int, nanoseconds: int) -> None:
+        with self._guard:
+            self._opened(fd).node.modified = nanoseconds
+
     # Names
 
     def lstat(self, path: str) -> MemoryStat:

@@ -7,9 +7,9 @@ ways give one answer.
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
@@ -20,6 +20,7 @@ from sessile.core.kinds import STATE, State
 from sessile.core.lines import Finding, Head, Item, Line, Scanner, read_head
 from sessile.core.tree import Node, Tree
 from sessile.errors import LeafMoved, NotASession, SessileError, storage_failure
+from sessile.storage import log
 from sessile.storage.base import Filesystem, Row
 from sessile.storage.index import NOWHERE, RowIndex
 from sessile.storage.index_file import HASHED, KIND_FLAGS, TAIL, IndexDamaged, Place
@@ -30,7 +31,6 @@ _BATCH = 1024  # rows looked up at once for an iterator
 _GAP = 16 * 1024  # bytes between two lines that are read for nothing sooner than by a call of their own
 _STEPS = 32  # most walks end at the last compaction
 
-_log = logging.getLogger("sessile")
 
 Answer = TypeVar("Answer")
 
@@ -110,7 +110,7 @@ class JournalReader(SessionFile):
             try:
                 return question(self._rows())
             except IndexDamaged as error:
-                _log.warning("the index of %s does not fit and is made anew: %s", self.path, error)
+                log.warning("the index of %s does not fit and is made anew: %s", self.path, error)
             self._forget_index(distrust=True)
             try:
                 return question(self._rows())
@@ -203,7 +203,7 @@ class JournalReader(SessionFile):
         try:
             index.save(self._fs, self._index_path, self._stat(), self._tail_before(index.covered))
         except (OSError, SessileError, IndexDamaged, ValueError) as error:
-            _log.info("the index of %s was not saved: %s", self.path, error)
+            log.info("the index of %s was not saved: %s", self.path, error)
 
     def _tail_before(self, end: int) -> bytes:
         start = max(0, end - TAIL)
@@ -303,8 +303,8 @@ class JournalReader(SessionFile):
         except ValueError:
             return False
 
-    def rows(self) -> Iterator[Row]:
-        return self._numbered(range(self._ask(len)))
+    def rows(self, start: int = 0) -> Iterator[Row]:
+        return self._numbered(range(start, self._ask(len)))
 
     def _numbered(self, numbers: Sequence[int]) -> Iterator[Row]:
         """The rows with these numbers. No lock is held between two batches of them."""
@@ -347,6 +347,10 @@ class JournalReader(SessionFile):
 
     def count(self) -> int:
         return self._ask(lambda index: index.entries)
+
+    def entry_before(self, offset: int) -> str | None:
+        before = self._ask(lambda index: bisect_left(range(len(index)), offset, key=lambda n: index.place(n).offset))
+        return next(self._numbered([before - 1])).id if before else None
 
     def findings(self) -> Sequence[Finding]:
         with self._mutex:

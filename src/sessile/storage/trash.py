@@ -1,26 +1,26 @@
 """The trash: where deleted sessions go, and how they come back.
 
 Each deletion is a folder of its own with the files and a manifest that says where they were. Nothing in the trash ends in
-`.jsonl` at a place that a listing looks at, and nothing is ever removed from it by itself.
+`.jsonl` at a place that a listing looks at, and nothing is ever removed from it by itself: `remove` is for a person who says so.
 """
 
 from __future__ import annotations
 
 import posixpath
+import stat
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import msgspec
 
 from sessile.errors import Conflict, Damaged, NotFound, UnsafePath, storage_failures
 from sessile.storage import atomic
 from sessile.storage.base import Filesystem
+from sessile.storage.survey import below
 
 _MANIFEST = "manifest.json"
 
 
-@dataclass(frozen=True)
-class Deletion:
+class Deletion(msgspec.Struct, frozen=True):
     """One deletion: the token that undoes it, and the paths that were moved."""
 
     token: str
@@ -64,6 +64,23 @@ class Trash:
             self._fs.sync_directory(self._folder)
         return deletion
 
+    def remove(self, token: str) -> bool:
+        """Remove a deletion for good; links in it are removed, not followed. Says whether there was one.
+
+        The note goes first, durably: what has lost a part must not look as if it could be undone.
+        """
+        folder = posixpath.dirname(self._manifest(self._checked(token)))
+        with storage_failures(folder, "empty the trash"):
+            if not atomic.exists(self._fs, folder):
+                return False
+            if atomic.exists(self._fs, self._manifest(token)):
+                self._fs.unlink(self._manifest(token))
+                self._fs.sync_directory(folder)
+            for path, status in reversed(list(below(self._fs, folder))):
+                (self._fs.rmdir if stat.S_ISDIR(status.st_mode) else self._fs.unlink)(path)
+            self._fs.sync_directory(self._folder)
+        return True
+
     def list(self) -> tuple[Deletion, ...]:
         """All deletions, oldest first."""
         with storage_failures(self._folder, "look into the trash"):
@@ -76,9 +93,14 @@ class Trash:
     def _manifest(self, token: str) -> str:
         return f"{self._folder}/{token}/{_MANIFEST}"
 
-    def _read(self, token: str) -> Deletion:
+    def _checked(self, token: str) -> str:
+        """The token itself if no path can be made from it."""
         if "/" in token or token in ("", ".", ".."):
             raise NotFound(f"there is no deletion {token!r}")
+        return token
+
+    def _read(self, token: str) -> Deletion:
+        self._checked(token)
         try:
             with storage_failures(self._manifest(token), "look into the trash"):
                 try:

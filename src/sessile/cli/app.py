@@ -1,0 +1,233 @@
+"""The frame that every verb runs in: options for all verbs, help with examples first, errors as messages and exit codes.
+
+0 done   1 nothing found, or something found that should not be there   2 used wrongly   3 there is no such thing
+4 ambiguous   5 damaged   6 busy   7 refused for safety   8 the storage failed   130 interrupted
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sessile import __version__, errors
+from sessile.cli.main import ALIASES, VERBS
+from sessile.cli.output import Output
+
+if TYPE_CHECKING:
+    from sessile import Library, Store
+    from sessile.cli.places import Places
+
+INTERRUPTED = 130
+BROKEN_PIPE = 141  # as shells report a process that died of a closed pipe
+
+_HELP_NAMES = {"help_option_names": ["-h", "--help"]}
+_MODULES = {verb: module for group in VERBS.values() for verb, (module, _) in group.items()}
+
+
+class App:
+    """What a verb has to work with: where things are, the library, and the way out."""
+
+    def __init__(self) -> None:
+        self.json = False
+        self.plain = False
+        self.color = "auto"
+        self.no_pager = False
+        self.demo = False
+        self.root: str | None = None
+        self.tz: str | None = None
+
+    @cached_property
+    def out(self) -> Output:
+        """Where output goes."""
+        return Output(json=self.json, plain=self.plain, color=self.color, pager=not self.no_pager, zone=self.tz)
+
+    @cached_property
+    def places(self) -> Places:
+        """The folders of this person."""
+        from sessile.cli.places import find_places
+
+        return find_places(os.environ, root=self.root, demo=self.demo)
+
+    @cached_property
+    def store(self) -> Store:
+        """One's own store, or the demo's."""
+        from sessile import Store
+
+        store = Store(self.places.root, cache=self.places.cache)
+        if self.demo:
+            self._make_demo(store)
+        return store
+
+    def _make_demo(self, store: Store) -> None:
+        from sessile import make_demo
+
+        written = make_demo(store)
+        if written:
+            self.out.note(f"wrote {written} made-up sessions to {self.places.root}")
+
+    @cached_property
+    def library(self) -> Library:
+        """All sessions of this person."""
+        from sessile import Library
+
+        return Library(self.store, self.places.sources(self.store), cache=self.places.cache)
+
+    @cached_property
+    def here(self) -> str:
+        """The folder that the command was started in."""
+        try:
+            return os.getcwd()
+        except FileNotFoundError:
+            return os.environ.get("PWD", "/")  # somebody removed it
+
+
+def _set(context: click.Context, parameter: click.Parameter, value: Any) -> None:
+    if value not in (None, False):
+        setattr(context.ensure_object(App), str(parameter.name), value)
+
+
+_COMMON = (
+    click.option("--json", is_flag=True, expose_value=False, callback=_set, help="One JSON document."),
+    click.option("--plain", is_flag=True, expose_value=False, callback=_set, help="For screen readers."),
+    click.option(
+        "--color", type=click.Choice(["auto", "always", "never"]), expose_value=False, callback=_set, help="Colours."
+    ),
+    click.option("--no-pager", is_flag=True, expose_value=False, callback=_set, help="Print, do not page."),
+    click.option("--tz", metavar="ZONE", expose_value=False, callback=_set, help="Time zone, such as Europe/Berlin."),
+    click.option("--root", metavar="PATH", expose_value=False, callback=_set, help="Another store than ~/.sessile."),
+    click.option("--demo", is_flag=True, expose_value=False, callback=_set, help="The made-up store of sessile demo."),
+)
+
+
+class Verb(click.Command):
+    """A command whose help begins with examples."""
+
+    examples: Sequence[str] = ()
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """What it does, then how it is used, then the options."""
+        super().format_help_text(ctx, formatter)
+        if self.examples:
+            with formatter.section("Examples"):
+                for example in self.examples:
+                    formatter.write_text(example)
+
+
+def verb(*examples: str, name: str) -> Callable[[Callable[..., Any]], Verb]:
+    """Make a function a verb that gets the `App` first and has the options of all verbs."""
+
+    def make(function: Callable[..., Any]) -> Verb:
+        command = click.command(name, cls=Verb, context_settings=_HELP_NAMES)(click.pass_obj(function))
+        for option in reversed(_COMMON):
+            option(command)
+        command.examples = examples
+        return command
+
+    return make
+
+
+class Verbs(click.Group):
+    """The table of verbs: a module is imported when its verb is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The verbs in the order of the table."""
+        return list(_MODULES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The verb of that name, or its alias."""
+        name = ALIASES.get(cmd_name, cmd_name)
+        if name == "help":
+            return _help
+        if name not in _MODULES:
+            return None
+        command: click.Command = getattr(import_module(f"sessile.cli.{_MODULES[name]}"), f"{name}_verb")
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The verb that is meant; an unknown one is answered with those that sound like it."""
+        if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
+            from difflib import get_close_matches
+
+            near = get_close_matches(args[0], [*_MODULES, *ALIASES], 3)
+            hint = f"did you mean {' or '.join(near)}?" if near else "sessile --help lists the verbs"
+            raise errors.InvalidQuery(f"there is no verb {args[0][:40]!r}", hint=hint)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The verbs by group, from the table alone."""
+        for group, verbs in VERBS.items():
+            with formatter.section(group):
+                formatter.write_dl([(name, text) for name, (_, text) in verbs.items()])
+
+
+@click.command("help", help="What a verb does, with examples.")
+@click.argument("verb", required=False)
+@click.pass_context
+def _help(context: click.Context, verb: str | None) -> None:
+    parent = context.parent
+    assert parent is not None and isinstance(parent.command, Verbs)
+    if verb is None:
+        click.echo(parent.get_help())
+        return
+    name, command, _ = parent.command.resolve_command(parent, [verb])
+    assert command is not None
+    click.echo(command.get_help(click.Context(command, parent, name)))
+
+
+def _version(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+    if value:
+        click.echo(__version__)
+        context.exit()
+
+
+@click.group(cls=Verbs, invoke_without_command=True, context_settings=_HELP_NAMES)
+@click.option(
+    "--version", "-V", is_flag=True, expose_value=False, is_eager=True, help="Print the version.", callback=_version
+)
+@click.pass_context
+def sessile(context: click.Context) -> None:
+    """Every session of your agents: find, read, search, branch, resume, export, clean."""
+    context.ensure_object(App)
+    if context.invoked_subcommand is None:
+        from sessile.cli.starting import welcome
+
+        welcome(context.obj)
+
+
+for _option in reversed(_COMMON):
+    _option(sessile)
+
+
+def run(arguments: list[str]) -> int:
+    """Run one verb; whatever goes wrong becomes a message and an exit code."""
+    app = App()
+    app.json = "--json" in arguments or "--jsonl" in arguments  # errors before the options are read obey it too
+    try:
+        code = sessile.main(arguments, prog_name="sessile", standalone_mode=False, obj=app)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except errors.SessileError as error:
+        return app.out.fail(error)
+    except click.ClickException as error:
+        usage = error.ctx.get_usage() if isinstance(error, click.UsageError) and error.ctx else None
+        return app.out.fail(errors.Invalid(error.format_message(), hint=usage))
+    except BrokenPipeError:
+        # Whoever read us has seen enough; nothing may be written any more, not even at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except (KeyboardInterrupt, click.Abort):
+        app.out.note("interrupted; what was finished is kept")
+        return INTERRUPTED
+    except OSError as error:
+        return app.out.fail(errors.storage_failure(error, str(error.filename or ""), "do that"))
+    finally:
+        if "library" in vars(app):
+            app.library.close()

@@ -1,0 +1,297 @@
+"""Cleaning up: what takes room, what could go, and how it comes back.
+
+Every verb here shows what it would do first and changes something only with --apply. What it removes goes to the trash of the
+store, from where `undo` brings it back; only `trash empty --apply` is for good.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+
+import click
+
+from sessile import (
+    Deletion,
+    Filter,
+    PrunePlan,
+    PruneRule,
+    Trashed,
+    apply_blob_sweep,
+    apply_prune,
+    disk_usage,
+    empty_trash,
+    plan_blob_sweep,
+    plan_empty_trash,
+    plan_prune,
+    trash_contents,
+    undo_last,
+)
+from sessile.cli.app import App, verb
+from sessile.cli.naming import SESSION, addresses, located
+from sessile.cli.output import Cell, Column, size_of
+from sessile.core.address import Address
+from sessile.core.dates import parse_span
+from sessile.errors import Invalid, NotFound, Refused
+
+_KINDS = {
+    "sessions": "session_bytes",
+    "artifacts": "artifacts_bytes",
+    "blobs": "blob_bytes",
+    "drafts": "draft_bytes",
+    "originals": "originals_bytes",
+    "trash": "trash_bytes",
+    "cache": "cache_bytes",
+    "other": "other_bytes",
+}
+_LARGEST = 10
+
+
+@verb(
+    "sessile du            what takes room in your store, and the largest sessions of all agents",
+    "sessile du --orphans  also blobs that nothing names; reads every file",
+    "sessile du --json",
+    name="du",
+)
+@click.option("--orphans", is_flag=True, help="Look for blobs that nothing names.")
+def du_verb(app: App, orphans: bool) -> int:
+    """See what takes room on the disk."""
+    usage = disk_usage(app.store, orphans=orphans)
+    app.library.catch_up()
+    largest = app.library.list(Filter(sort="size", limit=_LARGEST)).rows
+    if app.json:
+        items = ({"id": row.id, "path": row.path, "size": row.size, "title": row.title} for row in largest)
+        app.out.document("du/1", items, store=usage._asdict(), total=usage.total)
+        return 0
+    rows = [(kind, getattr(usage, member)) for kind, member in _KINDS.items()]
+    rows += [("orphaned blobs", usage.orphan_blob_bytes)] if usage.orphan_blob_bytes is not None else []
+    app.out.note(f"{app.places.root}", "strong")
+    app.out.table(
+        [Column("size", right=True), Column("what")],
+        [
+            *([Cell(size_of(size), value=str(size)), Cell(kind)] for kind, size in rows if size),
+            [Cell(size_of(usage.total), "strong", str(usage.total)), Cell("total", "strong")],
+        ],
+    )
+    if largest:
+        app.out.note("")
+        app.out.note("the largest sessions of all agents", "strong")
+        columns = [Column("size", right=True), Column("agent"), Column("id"), Column("title", wide=True)]
+        cells = (
+            [
+                Cell(size_of(row.size), value=str(row.size)),
+                Cell(app.library.agent_of(row.path) or ""),
+                Cell((row.id or "")[: 8 if app.out.columns else None], "id"),
+                Cell(row.title or row.first_text or ""),
+            ]
+            for row in largest
+        )
+        app.out.table(columns, cells)
+    return 0
+
+
+@verb(
+    "sessile prune --older-than 90d          shows what would go",
+    "sessile prune --older-than 90d --apply  moves it to the trash",
+    "sessile prune 6513 --apply              one session; the same as sessile rm 6513 --apply",
+    "sessile prune --blobs                   blobs that no session names any more",
+    name="prune",
+)
+@click.argument("sessions", type=SESSION, nargs=-1)
+@click.option("--older-than", metavar="SPAN", help="Not changed for 90d, 12w …")
+@click.option("--larger-than", metavar="MB", type=click.FloatRange(min=0), help="Larger than so many megabytes.")
+@click.option("--empty", is_flag=True, help="In which nobody ever said anything.")
+@click.option("-p", "--project", metavar="FOLDER", help="Only of this project.")
+@click.option("--keep", type=click.IntRange(0), default=0, metavar="N", help="Spare the newest N.")
+@click.option("--blobs", is_flag=True, help="Blobs that nothing names, instead of sessions.")
+@click.option("--apply", is_flag=True, help="Do it; else it is only shown.")
+def prune_verb(
+    app: App,
+    sessions: tuple[str, ...],
+    older_than: str | None,
+    larger_than: float | None,
+    empty: bool,
+    project: str | None,
+    keep: int,
+    blobs: bool,
+    apply: bool,
+) -> int:
+    """Move sessions of your own store to the trash. Pinned, open and recently used ones are always spared."""
+    if blobs:
+        return _sweep(app, apply)
+    rule = PruneRule(
+        older_than=None if older_than is None else parse_span(older_than) / 1000,
+        larger_than=None if larger_than is None else int(larger_than * 1e6),
+        empty=empty,
+        project=None if project is None else os.path.abspath(os.path.expanduser(project)),
+        keep=keep,
+        named=[_own(app, address) for address in addresses(sessions)] if sessions else None,
+    )
+    plan = plan_prune(app.store, rule, pinned=app.library.pins.names())
+    return _prune(app, plan, apply)
+
+
+def _own(app: App, address: Address) -> str:
+    """The file of a session of one's own store."""
+    path = located(app, address)
+    if not app.store.layout.owns(path):
+        agent = app.library.agent_of(path) or "another program"
+        raise Refused(f"this session belongs to {agent}", path=path, hint="delete it there; Sessile only reads it")
+    return path
+
+
+def _prune(app: App, plan: PrunePlan, apply: bool) -> int:
+    done = apply_prune(app.store, plan) if apply else None
+    if app.json:
+        items = (
+            {"id": item.id, "path": item.path, "title": item.title, "size": item.size, "reason": item.reason}
+            for item in plan.candidates
+        )
+        spared = [{"id": item.id, "path": item.path, "why": item.why} for item in plan.spared]
+        tokens = None if done is None else [deletion.token for deletion in done.deletions]
+        refused = [] if done is None else [{"path": path, "why": why} for path, why in done.refused]
+        app.out.document(
+            "prune/1", items, spared=spared, bytes=plan.bytes, applied=apply, tokens=tokens, refused=refused
+        )
+    else:
+        columns = [
+            Column("size", right=True),
+            Column("changed", right=True),
+            Column("id"),
+            Column("why"),
+            Column("title", wide=True),
+        ]
+        cells = (
+            [
+                Cell(size_of(item.size), value=str(item.size)),
+                app.out.moment(int(item.modified.timestamp() * 1000)),
+                Cell(item.id[: 8 if app.out.columns else None], "id"),
+                Cell(item.reason),
+                Cell(item.title or ""),
+            ]
+            for item in plan.candidates
+        )
+        app.out.table(columns, cells)
+        _say_spared(app, plan)
+        if done is None:
+            told = f"{len(plan.candidates)} sessions, {size_of(plan.bytes)} would go to the trash. Do it: --apply"
+            app.out.note(told if plan.candidates else "nothing to prune")
+        else:
+            app.out.note(
+                f"{len(done.deletions)} sessions, {size_of(done.bytes)} are in the trash. Take back: sessile undo"
+            )
+            for path, why in done.refused:
+                app.out.note(f"spared after all: {path}: {why}")
+    if done is not None and done.failure is not None:
+        raise done.failure
+    return 0 if plan.candidates else 1
+
+
+def _say_spared(app: App, plan: PrunePlan) -> None:
+    reasons: dict[str, int] = {}
+    for item in plan.spared:
+        reasons[item.why] = reasons.get(item.why, 0) + 1
+    if reasons:
+        app.out.note("spared: " + ", ".join(f"{count} {why}" for why, count in reasons.items()))
+    if not plan.sees_open_files:
+        app.out.note("this system does not tell which files are open: only those that hold a lock count as such")
+
+
+def _sweep(app: App, apply: bool) -> int:
+    plan = plan_blob_sweep(app.store)
+    done = apply_blob_sweep(app.store, plan) if apply else None
+    if app.json:
+        items = ({"hash": orphan.hash, "size": orphan.size} for orphan in plan.orphans)
+        token = done.deletion.token if done is not None and done.deletion is not None else None
+        app.out.document("prune.blobs/1", items, bytes=plan.bytes, recent=plan.recent, applied=apply, token=token)
+        return 0 if plan.orphans else 1
+    app.out.note(
+        f"{len(plan.orphans)} blobs, {size_of(plan.bytes)} are named by nothing; {plan.recent} more are too young"
+    )
+    if done is not None and done.deletion is not None:
+        app.out.note("they are in the trash. Take back: sessile undo")
+    elif plan.orphans:
+        app.out.note("Move them to the trash: --apply")
+    return 0 if plan.orphans else 1
+
+
+@verb(
+    "sessile trash                            what is in the trash",
+    "sessile trash restore TOKEN              bring it back",
+    "sessile trash empty --older-than 30d     shows what would be gone for good; then --apply",
+    name="trash",
+)
+@click.argument("action", type=click.Choice(["list", "restore", "empty"]), default="list")
+@click.argument("token", required=False)
+@click.option("--older-than", metavar="SPAN", help="Only what has been there for 30d …")
+@click.option("--apply", is_flag=True, help="Remove it for good; else it is only shown.")
+def trash_verb(app: App, action: str, token: str | None, older_than: str | None, apply: bool) -> int:
+    """See what is in the trash, bring something back, or empty it. Nothing leaves the trash by itself."""
+    if action == "restore":
+        return _restore(app, token)
+    if action == "empty":
+        span = None if older_than is None else parse_span(older_than) / 1000
+        plan = plan_empty_trash(app.store, span)
+        done = empty_trash(app.store, plan, confirm=True) if apply else None
+        _print_trash(app, plan.items, applied=apply)
+        if done is None:
+            app.out.note(f"{len(plan.items)} deletions, {size_of(plan.bytes)} would be gone for good. Do it: --apply")
+        else:
+            app.out.note(f"{size_of(done.bytes)} are gone for good")
+            if done.failure is not None:
+                raise done.failure
+        return 0 if plan.items else 1
+    items = trash_contents(app.store)
+    _print_trash(app, items, applied=False)
+    return 0 if items else 1
+
+
+def _restore(app: App, token: str | None) -> int:
+    if token is None:
+        raise Invalid("which one?", hint="sessile trash shows tokens; sessile undo takes the last one back")
+    tokens = [item.token for item in trash_contents(app.store) if token in item.token]
+    if len(tokens) != 1:
+        raise NotFound(f"{len(tokens)} deletions have {token[:40]!r} in their token", hint="sessile trash shows tokens")
+    return _restored(app, app.store.undo(tokens[0]))
+
+
+def _restored(app: App, deletion: Deletion) -> int:
+    if app.json:
+        app.out.document("undo/1", token=deletion.token, paths=deletion.paths)
+    else:
+        for path in deletion.paths:
+            app.out.line(path)
+        app.out.note("back where it was")
+    return 0
+
+
+def _print_trash(app: App, items: Sequence[Trashed], *, applied: bool) -> None:
+    if app.json:
+        described = (
+            {"token": item.token, "deleted": app.out.iso(item.at), "paths": item.paths, "size": item.bytes}
+            for item in items
+        )
+        app.out.document("trash/1", described, applied=applied, now=app.out.iso(int(time.time() * 1000)))
+        return
+    columns = [Column("deleted", right=True), Column("size", right=True), Column("token"), Column("from", wide=True)]
+    app.out.table(
+        columns,
+        (
+            [
+                app.out.moment(item.at),
+                Cell(size_of(item.bytes), value=str(item.bytes)),
+                Cell(item.token, "id"),
+                Cell(item.paths[0] if item.paths else "(what an interrupted emptying left)"),
+            ]
+            for item in items
+        ),
+    )
+    if not items:
+        app.out.note("the trash is empty")
+
+
+@verb("sessile undo", "sessile trash restore TOKEN   for an earlier one", name="undo")
+def undo_verb(app: App) -> int:
+    """Take the last deletion back, whatever verb made it."""
+    return _restored(app, undo_last(app.store))

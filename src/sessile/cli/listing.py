@@ -1,0 +1,293 @@
+"""Listing sessions, and the options that choose them."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+import click
+
+from sessile import HIDE, Filter, SessionRow
+from sessile.cli.app import App, verb
+from sessile.cli.output import Cell, Column, money, size_of
+from sessile.core.dates import parse_moment
+from sessile.core.shown import amount
+from sessile.core.styled import Style
+from sessile.errors import Invalid, NotFound
+
+_COUNT_AT_ONCE = 0.5  # seconds that a listing may spend on counting what changed
+_SHORT = 8  # characters of an id that a listing shows at least
+_HAS = ("branch", "error", "image", "compaction", "label", "finding")
+_SORTS = ("recent", "started", "cost", "tokens", "messages", "size")
+_NEEDS_COUNTS = ("cost", "tokens", "messages")
+
+_COLUMNS = {
+    "id": Column("id"),
+    "age": Column("age", right=True),
+    "started": Column("started", right=True),
+    "agent": Column("agent"),
+    "project": Column("project"),
+    "title": Column("title", wide=True),
+    "messages": Column("messages", right=True),
+    "branches": Column("branches", right=True),
+    "tokens": Column("tokens", right=True),
+    "cost": Column("cost", right=True),
+    "size": Column("size", right=True),
+    "model": Column("model"),
+    "status": Column("status"),
+    "path": Column("path"),
+}
+_USUAL = ("id", "age", "agent", "project", "messages", "title")
+_LONG = ("id", "age", "agent", "project", "messages", "branches", "tokens", "cost", "size", "model", "title")
+
+
+def filters(function: Any) -> Any:
+    """The options that choose sessions."""
+    options = (
+        click.option("-p", "--project", metavar="FOLDER", help="Those of a project; . is this folder."),
+        click.option("-a", "--agent", metavar="NAME", help="Those of an agent: sessile, pi, omp, xcsh …"),
+        click.option("--since", metavar="WHEN", help="Changed since 14d, yesterday, 2026-11-01 …"),
+        click.option("--until", metavar="WHEN", help="Changed before then."),
+        click.option("--model", metavar="NAME", help="With answers of a model."),
+        click.option("--has", metavar="WHAT", help=f"With {', '.join(_HAS)}; several with commas."),
+        click.option("--named", is_flag=True, help="Those with a title."),
+        click.option("--pinned", is_flag=True, help="Those that are pinned."),
+        click.option("-A", "--all", "everything", is_flag=True, help="Also empty ones, sub-agents, unreadable files."),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def chosen(app: App, *, words: Sequence[str] = (), **options: Any) -> Filter:
+    """The filter that the options of `filters` ask for."""
+    now = int(time.time() * 1000)
+    since, until = (
+        None if options[name] is None else parse_moment(options[name], now, app.out.zone) * 1_000_000
+        for name in ("since", "until")
+    )
+    has = [name.strip() for name in (options["has"] or "").split(",") if name.strip()]
+    project = options["project"]
+    return Filter(
+        project=None if project is None else _project(app, project),
+        below=None if options["agent"] is None else _places_of(app, options["agent"]),
+        model=options["model"],
+        has=has,
+        words=words,
+        named=options["named"],
+        pinned=app.library.pins.names() if options["pinned"] else None,
+        since=since,
+        until=until,
+        hide=() if options["everything"] else HIDE,
+    )
+
+
+def _project(app: App, project: str) -> str:
+    """A project by its folder, or by the name of it if there is no such folder here."""
+    path = os.path.abspath(os.path.join(app.here, os.path.expanduser(project)))
+    return path if "/" in project or project.startswith(".") or os.path.isdir(path) else project
+
+
+def _places_of(app: App, agent: str) -> list[str]:
+    places = [source.sessions for source in app.library.sources if source.agent == agent]
+    if not places:
+        known = sorted({source.agent for source in app.library.sources})
+        raise NotFound(f"no sessions of {agent[:40]!r} were found", hint=f"there are those of {', '.join(known)}")
+    return places
+
+
+def catch_up(app: App, wanted: Filter, *, counts: bool) -> None:
+    """Bring the catalog up to date: completely where the question needs it, else as far as nobody has to wait."""
+    with app.out.progress("Reading sessions") as progress:
+        complete = counts or wanted.has or wanted.model
+        deadline = None if complete else time.monotonic() + _COUNT_AT_ONCE
+        app.library.catch_up("count", progress=progress, deadline=deadline)
+    for notice in app.library.notices:
+        app.out.note(f"note: {notice}")
+
+
+@verb(
+    "sessile ls                            the newest sessions",
+    "sessile ls webhook --since 2w         with a word in title or first prompt, of the last two weeks",
+    "sessile ls -p . --sort cost -l        the dearest of this project, with more columns",
+    "sessile ls --has branch,error --json  for a program",
+    name="ls",
+)
+@click.argument("words", nargs=-1)
+@filters
+@click.option("--sort", type=click.Choice(_SORTS), default="recent", help="Newest first, unless you say otherwise.")
+@click.option("-n", "--limit", type=click.IntRange(0), help="At most so many; 0 is all. At a terminal 50.")
+@click.option("-l", "--long", is_flag=True, help="More columns.")
+@click.option("--columns", metavar="NAMES", help=f"Of {', '.join(_COLUMNS)}.")
+@click.option("--header", is_flag=True, help="Name the columns at a pipe too.")
+@click.option("--tree", is_flag=True, help="Forks and sub-agents below where they come from.")
+def ls_verb(
+    app: App,
+    words: tuple[str, ...],
+    sort: str,
+    limit: int | None,
+    long: bool,
+    columns: str | None,
+    header: bool,
+    tree: bool,
+    **options: Any,
+) -> int:
+    """List sessions, newest first. Words are looked for in titles and first prompts."""
+    names = _names(columns, long)
+    wanted = chosen(app, words=words, **options)._replace(sort=sort)
+    catch_up(app, wanted, counts=sort in _NEEDS_COUNTS)
+    if limit is None:
+        limit = 50 if app.out.is_terminal and not app.json else 0
+    if tree:
+        wanted = wanted._replace(hide=[reason for reason in wanted.hide if reason != "sub_agent"])
+    listing = app.library.list(wanted._replace(limit=limit or None))
+    rows = list(_nested(listing.rows)) if tree else [(row, 0) for row in listing.rows]
+    pins = set(app.library.pins.names())
+    hidden = {**listing.hidden, **({"beyond_limit": more} if (more := listing.total - len(listing.rows)) else {})}
+    if app.json:
+        items = (described(app, row, pins) for row, _ in rows)
+        app.out.document("ls/1", items, hidden=hidden, unjudged=listing.unjudged, next=None)
+    else:
+        short = _short_ids(app, [row for row, _ in rows])
+        cells = ([_cell(app, name, row, depth, short, pins) for name in names] for row, depth in rows)
+        app.out.table([_COLUMNS[name] for name in names], cells, header=header)
+        app.out.hidden(hidden, "-A" if listing.hidden else "-n 0")
+        if listing.unjudged:
+            app.out.note(f"… {listing.unjudged} could not be judged: their lines are not counted yet")
+        if not rows:
+            _widen(app, wanted)
+    return 0 if rows else 1
+
+
+def print_newest(app: App, count: int) -> None:
+    """The sessions that were changed last, as `ls` shows them."""
+    rows = app.library.list(Filter(limit=count)).rows
+    short, pins = _short_ids(app, rows), set(app.library.pins.names())
+    cells = ([_cell(app, name, row, 0, short, pins) for name in _USUAL] for row in rows)
+    app.out.table([_COLUMNS[name] for name in _USUAL], cells)
+
+
+def _names(columns: str | None, long: bool) -> Sequence[str]:
+    if columns is None:
+        return _LONG if long else _USUAL
+    names = [name.strip() for name in columns.split(",") if name.strip()]
+    unknown = [name for name in names if name not in _COLUMNS]
+    if unknown or not names:
+        raise Invalid(f"there is no column {(unknown or [columns])[0][:40]!r}", hint=f"there are {', '.join(_COLUMNS)}")
+    return names
+
+
+def _widen(app: App, wanted: Filter) -> None:
+    """Nothing was found: say what there would be with a wider question."""
+    wider = {
+        "in other projects": wanted._replace(project=None) if wanted.project else None,
+        "at other times": wanted._replace(since=None, until=None) if wanted.since or wanted.until else None,
+        "of other agents": wanted._replace(below=None) if wanted.below else None,
+        "among hidden sessions": wanted._replace(hide=()) if wanted.hide else None,
+    }
+    found = {where: app.library.list(question).total for where, question in wider.items() if question is not None}
+    told = ", ".join(f"{count} {where}" for where, count in found.items() if count)
+    app.out.note(f"no session matches; {told}" if told else "no session matches")
+
+
+def _nested(rows: Sequence[SessionRow]) -> Iterator[tuple[SessionRow, int]]:
+    """Sessions with their forks and sub-agents below them."""
+    by_path = {row.path: row for row in rows}
+    children: dict[str | None, list[SessionRow]] = {}
+    for row in rows:
+        parent = next((path for path in (row.parent, _owner(row.path)) if path in by_path and path != row.path), None)
+        children.setdefault(parent, []).append(row)
+    waiting = [(row, 0) for row in reversed(children.get(None, []))]
+    seen: set[str] = set()
+    while waiting:
+        row, depth = waiting.pop()
+        if row.path not in seen:
+            seen.add(row.path)
+            yield row, depth
+            waiting += [(child, depth + 1) for child in reversed(children.get(row.path, []))]
+    yield from ((row, 0) for row in rows if row.path not in seen)  # forks of each other
+
+
+def _owner(path: str) -> str:
+    """The session whose artifacts folder holds a file."""
+    return f"{os.path.dirname(path)}.jsonl"
+
+
+def _short_ids(app: App, rows: Sequence[SessionRow]) -> dict[str, str]:
+    """The beginning of each id that is enough to tell it from the others shown; all of it at a pipe."""
+    ids = sorted({row.id for row in rows if row.id})
+    if app.out.columns is None:
+        return {whole: whole for whole in ids}
+    lengths = dict.fromkeys(ids, _SHORT)
+    for first, second in pairwise(ids):
+        shared = 1 + next((n for n, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), len(first))
+        lengths[first] = max(lengths[first], shared)
+        lengths[second] = max(lengths[second], shared)
+    return {whole: whole[:length] for whole, length in lengths.items()}
+
+
+def _cell(app: App, name: str, row: SessionRow, depth: int, short: dict[str, str], pins: set[str]) -> Cell:
+    counts = row.counts
+    if name == "id":
+        return Cell(short.get(row.id or "", "-"), "id", row.id or "")
+    if name == "age":
+        return app.out.moment(row.modified // 1_000_000)
+    if name == "started":
+        return app.out.moment(row.created)
+    if name == "title":
+        marks = "★ " if row.id in pins else ""
+        told = row.title or row.first_text or row.problem or "(empty)"
+        style: Style = "strong" if row.title else "dim" if row.problem else "plain"
+        return Cell("  " * depth + marks + told, style, told)
+    if name == "project":
+        return Cell(_tilde(app, row.cwd or ""), "plain", row.cwd or "")
+    if name == "size":
+        return Cell(size_of(row.size), "plain", "" if row.size is None else str(row.size))
+    texts = {
+        "agent": app.library.agent_of(row.path) or "",
+        "path": row.path,
+        "status": " ".join(filter(None, (row.last_role, row.last_status))),
+        "messages": None if counts is None else str(counts.messages),
+        "branches": None if counts is None else str(counts.branches),
+        "tokens": None if counts is None or counts.total_tokens is None else amount(counts.total_tokens),
+        "cost": None if counts is None else money(counts.cost),
+        "model": None if counts is None else ", ".join(sorted(counts.models, key=lambda m: -counts.models[m])[:2]),
+    }
+    text = texts[name]
+    if name in ("tokens", "cost") and counts is not None:
+        exact = counts.total_tokens if name == "tokens" else counts.cost
+        return Cell(text or "n/a", "plain", "" if exact is None else str(exact))
+    return Cell("?", "dim", "") if text is None else Cell(text)
+
+
+def _tilde(app: App, path: str) -> str:
+    """A folder as a person writes it; a long one by its last two names."""
+    home = app.places.home
+    short = f"~{path[len(home) :]}" if path == home or path.startswith(f"{home}/") else path
+    return short if len(short) <= 28 else "…/" + "/".join(short.split("/")[-2:])
+
+
+def described(app: App, row: SessionRow, pins: set[str]) -> dict[str, Any]:
+    """A session for a program; what is unknown is null."""
+    return {
+        "id": row.id,
+        "path": row.path,
+        "agent": app.library.agent_of(row.path),
+        "format": row.format,
+        "problem": row.problem,
+        "project": row.cwd,
+        "title": row.title,
+        "first_text": row.first_text,
+        "created": app.out.iso(row.created),
+        "modified": app.out.iso(row.modified // 1_000_000),
+        "size": row.size,
+        "parent": row.parent,
+        "sub_agent": row.sub_agent,
+        "pinned": row.id in pins,
+        "last_role": row.last_role,
+        "last_status": row.last_status,
+        "counts": row.counts,
+    }

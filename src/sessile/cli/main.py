@@ -1,0 +1,68 @@
+"""Where the command starts, and the table of its verbs.
+
+`--version` is answered before anything is imported; a verb's module is imported when the verb is used.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from sessile import __version__
+
+# One row a verb: its module, and what `sessile --help` says of it. The function has the name of the verb.
+VERBS = {
+    "Look": {
+        "ls": ("listing", "List sessions, newest first."),
+        "show": ("reading", "Read a session, or follow it as it grows."),
+        "tree": ("reading", "See its branches, labels and compactions."),
+        "context": ("context", "See what the model saw, at any entry."),
+        "diff": ("diff", "Compare two branches or two sessions."),
+        "search": ("searching", "Find words in every session and branch."),
+        "history": ("searching", "Find prompts that you typed."),
+        "stats": ("stats", "Count tokens, money and tools."),
+        "sources": ("sources", "See which folders are looked at; add one."),
+    },
+    "Work": {
+        "resume": ("working", "Go on with a session in its agent."),
+        "continue": ("working", "Go on with the last session of this folder."),
+        "branch": ("working", "Move the leaf: the next message begins a branch there."),
+        "fork": ("working", "Begin a new session from another, or from an entry of it."),
+        "label": ("working", "Name an entry."),
+        "rename": ("working", "Name a session."),
+        "pin": ("working", "Keep a session from being cleaned up."),
+        "move": ("working", "Move a session to another project."),
+    },
+    "Share": {
+        "export": ("sharing", "Write a session as HTML, Markdown, text or JSON lines."),
+        "secrets": ("sharing", "Find secrets that sessions hold."),
+    },
+    "Keep": {
+        "du": ("cleaning", "See what takes room on the disk."),
+        "prune": ("cleaning", "Move old sessions to the trash; shows them first."),
+        "trash": ("cleaning", "See what is in the trash, restore or empty it."),
+        "undo": ("cleaning", "Take the last deletion back."),
+        "check": ("mending", "Read a session from end to end and say what is wrong."),
+        "repair": ("mending", "Mend a damaged session; the old file is kept."),
+        "doctor": ("mending", "Find out what is wrong, and what to do."),
+    },
+    "Begin": {
+        "demo": ("starting", "Make up a store to try things on."),
+        "completion": ("starting", "Complete verbs and sessions in your shell."),
+    },
+}
+ALIASES = {"list": "ls", "cat": "show", "log": "tree", "grep": "search", "rm": "prune"}
+
+
+def main() -> int:
+    """Run the command; the exit code."""
+    arguments = sys.argv[1:]
+    if arguments in (["--version"], ["-V"]):
+        print(__version__)
+        return 0
+    from sessile.cli.app import run
+
+    return run(arguments)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

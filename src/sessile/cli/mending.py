@@ -1,0 +1,200 @@
+"""Mending: reading a session from end to end, saying what is wrong, and making it readable again."""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import click
+
+from sessile import Filter, Problem, Report, __version__, check, plan_repair, repair
+from sessile.cli.app import App, verb
+from sessile.cli.naming import SESSION, addresses, located, one
+from sessile.cli.output import Cell, Column
+from sessile.core.styled import Style
+from sessile.errors import Refused, SessileError
+
+_DAMAGED = 5
+_STYLES: dict[str, Style] = {"damage": "failed", "warning": "tool", "note": "dim"}
+_GLYPHS = {"damage": "✗ damage", "warning": "! warning", "note": "· note"}
+
+
+@verb(
+    "sessile check webhook        one session, every byte",
+    "sessile check --all          all sessions of all agents; exit code 5 if one is damaged",
+    "sessile check file.jsonl --json",
+    name="check",
+)
+@click.argument("sessions", type=SESSION, nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="All sessions of all agents.")
+def check_verb(app: App, sessions: tuple[str, ...], everything: bool) -> int:
+    """Read sessions from end to end and say what is wrong with them. Nothing is written, no index is believed."""
+    reports = list(_reports(app, _paths(app, sessions, everything)))
+    if app.json:
+        app.out.document("check/1", map(_described, reports))
+    else:
+        for report in reports:
+            _print(app, report, quiet=everything)
+        bad = sum(not report.ok for report in reports)
+        app.out.note(f"{len(reports)} sessions read, {bad} damaged")
+    return _DAMAGED if any(not report.ok for report in reports) else 0
+
+
+def _paths(app: App, sessions: tuple[str, ...], everything: bool) -> Iterator[str]:
+    if everything or not sessions:
+        app.library.catch_up()
+        yield from (row.path for row in app.library.list(Filter(hide=())).rows)
+    else:
+        yield from (located(app, address) for address in addresses(sessions))
+
+
+def _reports(app: App, paths: Iterable[str]) -> Iterator[Report]:
+    for path in paths:
+        try:
+            yield check(app.store, path)
+        except SessileError as error:
+            app.out.note(f"sessile: {error}", "failed")
+
+
+def _print(app: App, report: Report, *, quiet: bool) -> None:
+    if quiet and report.ok:
+        return
+    app.out.line(f"{report.path}", "strong")
+    app.out.note(f"{report.entries:,} entries, {report.bytes_accounted:,} of {report.size:,} bytes accounted for")
+    _print_problems(app, report.problems)
+    if report.repairable:
+        app.out.note(f"mend it, keeping the file as it was: sessile repair {(report.id or report.path)[:36]}")
+
+
+def _print_problems(app: App, problems: Iterable[Problem]) -> None:
+    columns = [Column("how bad"), Column("line", right=True), Column("offset", right=True), Column("what", wide=True)]
+    cells = (
+        [
+            Cell(_GLYPHS[problem.severity], _STYLES[problem.severity], problem.severity),
+            Cell("" if problem.line is None else str(problem.line)),
+            Cell("" if problem.offset is None else str(problem.offset)),
+            Cell(problem.message + (f"  {problem.excerpt}" if problem.excerpt else "")),
+        ]
+        for problem in problems
+    )
+    app.out.table(columns, cells)
+
+
+def _described(report: Report) -> dict[str, Any]:
+    return {
+        "path": report.path,
+        "id": report.id,
+        "ok": report.ok,
+        "size": report.size,
+        "bytes_accounted": report.bytes_accounted,
+        "entries": report.entries,
+        "problems": [problem._asdict() for problem in report.problems],
+    }
+
+
+@verb(
+    "sessile repair webhook          shows what would be done",
+    "sessile repair webhook --apply  does it; the file as it was is kept",
+    "sessile repair old.jsonl --apply --in-place",
+    name="repair",
+)
+@click.argument("session", type=SESSION)
+@click.option("--apply", is_flag=True, help="Do it; else it is only shown.")
+@click.option("--in-place", is_flag=True, help="Also a file of another agent.")
+def repair_verb(app: App, session: str, apply: bool, in_place: bool) -> int:
+    """Make a damaged session readable. What could be read stays byte for byte; nothing is invented; nothing is lost."""
+    path = located(app, one(session))
+    plan = plan_repair(app.store, path)
+    if apply and plan.changes and not in_place and not app.store.layout.owns(path):
+        raise Refused("this file is not in your own store", path=path, hint="say --in-place if no agent uses it now")
+    done = repair(app.store, path, in_place=in_place) if apply else None
+    if app.json:
+        steps = ({**step.problem._asdict(), "action": step.action} for step in plan.steps)
+        original = None if done is None else done.original
+        app.out.document(
+            "repair/1",
+            steps,
+            path=path,
+            applied=apply,
+            changes=plan.changes,
+            dropped=plan.dropped_bytes,
+            original=original,
+        )
+        return 0
+    columns = [Column("line", right=True), Column("what"), Column("then", wide=True)]
+    cells = (
+        [
+            Cell("" if s.problem.line is None else str(s.problem.line)),
+            Cell(s.problem.message),
+            Cell(s.action or "stays as it is"),
+        ]
+        for s in plan.steps
+    )
+    app.out.table(columns, cells)
+    if not plan.changes:
+        app.out.note("nothing to repair")
+    elif done is None:
+        app.out.note(f"{plan.dropped_bytes:,} bytes would be taken out and kept. Do it: --apply")
+    else:
+        app.out.line(path)
+        app.out.note(f"{done.kept_entries:,} entries kept, {done.salvaged:,} saved from damaged lines")
+        app.out.note(f"the file as it was: {done.original}")
+    return 0
+
+
+@verb("sessile doctor            what is wrong, and what to do", "sessile doctor webhook    one session", name="doctor")
+@click.argument("sessions", type=SESSION, nargs=-1)
+def doctor_verb(app: App, sessions: tuple[str, ...]) -> int:
+    """Find out what is wrong: with sessions, folders, the cache, and this installation. Nothing is changed."""
+    found = [] if sessions else list(_surroundings(app))
+    reports = list(_reports(app, _suspects(app, sessions)))
+    found += [_advice(report) for report in reports if not report.ok or sessions]
+    if app.json:
+        app.out.document("doctor/1", found, reports=[_described(report) for report in reports])
+    else:
+        for item in found:
+            app.out.line(f"{_GLYPHS[item['severity']]}  {item['what']}", _STYLES[item["severity"]])
+            if item["do"]:
+                app.out.line(f"    → {item['do']}")
+        if not any(item["severity"] != "note" for item in found):
+            app.out.note("nothing is wrong")
+    bad = any(not report.ok for report in reports)
+    return _DAMAGED if bad else 0
+
+
+def _suspects(app: App, sessions: tuple[str, ...]) -> Iterator[str]:
+    """The sessions that were named; else those that the catalog could not read, or found something in."""
+    if sessions:
+        yield from _paths(app, sessions, everything=False)
+        return
+    with app.out.progress("Reading sessions") as progress:
+        app.library.catch_up("count", progress=progress)
+    unreadable = (row.path for row in app.library.list(Filter(hide=())).rows if row.format is None)
+    yield from dict.fromkeys(
+        [*unreadable, *(row.path for row in app.library.list(Filter(has=("finding",), hide=())).rows)]
+    )
+
+
+def _advice(report: Report) -> dict[str, Any]:
+    if report.ok:
+        return {"severity": "note", "what": f"{report.path} is sound: {report.entries:,} entries", "do": ""}
+    what = report.summary or next(p.message for p in report.problems if p.severity == "damage")
+    do = (
+        f"sessile repair {report.id or report.path}"
+        if report.repairable
+        else f"sessile check {report.id or report.path}"
+    )
+    return {"severity": "damage", "what": f"{report.path}: {what}", "do": do}
+
+
+def _surroundings(app: App) -> Iterator[dict[str, Any]]:
+    versions = f"sessile {__version__}, Python {sys.version.split()[0]}, SQLite {sqlite3.sqlite_version}"
+    yield {"severity": "note", "what": versions, "do": ""}
+    app.library.catch_up()
+    for notice in app.library.notices:
+        yield {"severity": "warning", "what": notice, "do": f"look at {app.places.cache}; it may be deleted"}
+    for source in app.library.sources:
+        total = app.library.list(Filter(below=[source.sessions], hide=())).total
+        yield {"severity": "note", "what": f"{source.agent}: {total} files in {source.sessions}", "do": ""}

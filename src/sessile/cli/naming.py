@@ -1,0 +1,152 @@
+"""Arguments that name sessions, entries and branches, and what completes them in a shell."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from sessile.cli.app import App
+from sessile.core.address import Address, is_path, parse_address
+from sessile.core.visible import visible_line
+from sessile.errors import Invalid, Refused, SessionNotFound
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from sessile import Session
+
+_SUGGESTED = 40  # sessions that a shell is offered
+_PATIENCE = 0.3  # seconds that somebody waits for titles after pressing Tab
+_TOLD = 3  # findings that are told one by one
+_DAMAGED = 5
+
+
+class SessionName(click.ParamType[str]):
+    """The name of a session; see `sessile.core.address`."""
+
+    name = "session"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Ids with titles, of the newest sessions that begin so."""
+        from click.shell_completion import CompletionItem
+
+        from sessile import Filter
+
+        app = ctx.find_object(App) or App()
+        app.library.catch_up("count", deadline=time.monotonic() + _PATIENCE)
+        wanted = Filter(id_prefix=incomplete, limit=_SUGGESTED) if incomplete else Filter(limit=_SUGGESTED)
+        rows = app.library.list(wanted).rows
+        return [
+            CompletionItem(row.id, help=visible_line(row.title or row.first_text or row.cwd or ""))
+            for row in rows
+            if row.id
+        ]
+
+
+SESSION = SessionName()
+
+
+class Named(NamedTuple):
+    """What an address led to: an open session, and the entry or the tip of the branch that was named."""
+
+    session: Session
+    entry: str | None
+    leaf: str | None
+
+    @property
+    def at(self) -> str | None:
+        """The entry that was named, in whichever way."""
+        return self.entry or self.leaf
+
+
+def addresses(names: tuple[str, ...]) -> Iterator[Address]:
+    """The addresses of an argument; `-` stands for those on stdin, one a line."""
+    for name in names:
+        lines = (line.strip() for line in sys.stdin) if name == "-" else (name,)
+        yield from (parse_address(line.split("\t")[0]) for line in lines if line)
+
+
+@contextmanager
+def opened(app: App, name: str) -> Iterator[Named]:
+    """The session that a name means, open for reading."""
+    address = one(name)
+    with app.store.open(located(app, address), readonly=True) as session:
+        yield _within(session, address)
+
+
+def located(app: App, address: Address) -> str:
+    """The file of the session that an address means; a path needs no catalog."""
+    if is_path(address.session):
+        path = os.path.abspath(os.path.join(app.here, os.path.expanduser(address.session)))
+        if not os.path.lexists(path):
+            raise SessionNotFound("there is no such file", path=path)
+        return path
+    with app.out.progress("Reading sessions") as progress:
+        return app.library.find(address.session, app.here, progress=progress)
+
+
+def damage(app: App, session: Session) -> int:
+    """Say what could not be read; the exit code for that."""
+    findings = session.findings
+    for finding in findings[:_TOLD]:
+        app.out.note(f"note: {finding.detail} – sessile check {session.id[:8]}")
+    if len(findings) > _TOLD:
+        app.out.note(f"note: {len(findings) - _TOLD} more findings – sessile check {session.id[:8]}")
+    return _DAMAGED if findings else 0
+
+
+def name_of(session: Session) -> str:
+    """The title of a session, for a terminal."""
+    return visible_line(session.title or "(no title)")
+
+
+def when(app: App) -> Callable[[int | None], str]:
+    """How transcripts tell times: to the minute, in the chosen zone."""
+    return lambda moment: (app.out.iso(moment) or "")[:16].replace("T", " ")
+
+
+def one(name: str) -> Address:
+    """A single address; `-` is the first line of stdin."""
+    found = next(addresses((name,)), None)
+    if found is None:
+        raise Invalid("stdin names no session", hint="sessile ls | head -1 | sessile show -")
+    return found
+
+
+def _within(session: Session, address: Address) -> Named:
+    if address.entry is None and address.branch is None:
+        return Named(session, None, None)
+    from sessile import find_entry, find_leaf
+
+    entry = None if address.entry is None else find_entry(session, address.entry)
+    leaf = None if address.branch is None else find_leaf(session, address.branch)
+    return Named(session, entry, leaf)
+
+
+@contextmanager
+def writable(app: App, name: str, *, in_place: bool) -> Iterator[Named]:
+    """The session that a name means, open for writing; one of another agent only if the person says so."""
+    address = one(name)
+    path = located(app, address)
+    if not in_place and not app.store.layout.owns(path):
+        agent = app.library.agent_of(path)
+        raise Refused(
+            f"this session belongs to {agent or 'another program'}, whose files are only read",
+            path=path,
+            hint="say --in-place to write into its file, or fork it: sessile fork",
+        )
+    with app.store.open(path) as session:
+        for notice in session.notices:
+            app.out.note(f"note: {notice}")
+        yield _within(session, address)
+
+
+def in_place_option(function: Any) -> Any:
+    """Lets a verb write into another agent's file."""
+    return click.option("--in-place", is_flag=True, help="Write into the file of another agent.")(function)

@@ -1,0 +1,397 @@
+"""The way out: data on stdout, everything else on stderr; for a person at a terminal, a program at a pipe, or a screen reader.
+
+    terminal   colours, relative times, lines cut to the width, a pager for what is longer than the screen
+    pipe       no colours, nothing cut, tabs between columns, ISO times, whole ids
+    --json     one document with a schema and its version, or lines of documents for streams
+    --plain    words instead of glyphs and columns
+
+Meaning is never in a colour alone. Stored text has been made visible before it comes here; what comes as a cell is made so
+again, because a title is stored text too.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, tzinfo
+from functools import cached_property
+from itertools import chain, islice
+from typing import Any, NamedTuple
+
+import msgspec
+
+from sessile import errors
+from sessile.core.styled import Line, Span, Style
+from sessile.core.visible import cut, visible, visible_json, visible_line, width
+
+_STYLES: dict[str, str] = {
+    "dim": "2",
+    "strong": "1",
+    "user": "1;36",
+    "assistant": "1;32",
+    "tool": "33",
+    "failed": "1;31",
+    "label": "1;35",
+    "summary": "1;34",
+    "id": "2",
+    "active": "1;32",
+    "added": "32",
+    "removed": "31",
+    "mark": "1;33",
+}
+_SHOW_PROGRESS_AFTER = 0.4  # seconds: what is faster needs no bar
+_SAY_PROGRESS_EVERY = 5.0  # seconds, where there is no terminal
+_NARROWEST = 40
+
+
+class Column(NamedTuple):
+    """A column of a table; a wide one takes the room that the others leave."""
+
+    name: str
+    right: bool = False
+    wide: bool = False
+
+
+class Cell(NamedTuple):
+    """What stands in a table: for a person, and for a program where that differs."""
+
+    text: str
+    style: Style = "plain"
+    value: str | None = None
+
+
+class Output:
+    """Where a verb puts what it has to say."""
+
+    def __init__(self, *, json: bool, plain: bool, color: str, pager: bool, zone: str | None) -> None:
+        self.json = json
+        self.plain = plain or os.environ.get("SESSILE_PLAIN") == "1"
+        self._color = color
+        self._pager = pager
+        self._zone = zone
+
+    # -- what is at the other end
+
+    @cached_property
+    def is_terminal(self) -> bool:
+        """Whether a person looks at stdout."""
+        return sys.stdout.isatty()
+
+    @cached_property
+    def colours(self) -> bool:
+        """Whether to use colours."""
+        if self._color != "auto":
+            return self._color == "always"
+        if os.environ.get("FORCE_COLOR"):
+            return True
+        dull = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or self.plain
+        return self.is_terminal and not dull
+
+    @cached_property
+    def columns(self) -> int | None:
+        """The width of the terminal; `None` at a pipe, where nothing is cut or wrapped."""
+        return max(_screen().columns, _NARROWEST) if self.is_terminal else None
+
+    @cached_property
+    def zone(self) -> tzinfo:
+        """The time zone in which times are told."""
+        if self._zone is None:
+            return datetime.now().astimezone().tzinfo or UTC
+        from zoneinfo import ZoneInfo
+
+        try:
+            return ZoneInfo(self._zone)
+        except (KeyError, ValueError, OSError) as error:
+            raise errors.Invalid(
+                f"there is no time zone {self._zone!r}", hint="such as Europe/Berlin or UTC"
+            ) from error
+
+    # -- text
+
+    def line(self, text: str = "", style: Style = "plain") -> None:
+        """One line of data."""
+        self.lines([(Span(text, style),)])
+
+    def lines(self, lines: Iterable[Line]) -> None:
+        """Lines of data."""
+        for line in lines:
+            sys.stdout.write(self._styled(line) + "\n")
+
+    def page(self, lines: Iterable[Line]) -> None:
+        """Lines of data, in a pager if there are more than the screen holds."""
+        if not (self.is_terminal and self._pager) or self.plain:
+            self.lines(lines)
+            return
+        waiting = iter(lines)
+        first = list(islice(waiting, _screen().lines - 1))
+        more = list(islice(waiting, 1))
+        command = self._pager_command() if more else None
+        everything = chain(first, more, waiting)
+        if command is None:
+            self.lines(everything)
+        else:
+            self._feed(command, everything)
+
+    @staticmethod
+    def _pager_command() -> list[str] | None:
+        import shlex
+        import shutil
+
+        wanted = next(
+            (value for name in ("SESSILE_PAGER", "PAGER") if (value := os.environ.get(name)) is not None), None
+        )
+        command = shlex.split(wanted if wanted is not None else "less -FRX")
+        return command if command and command != ["cat"] and shutil.which(command[0]) else None
+
+    def _feed(self, command: Sequence[str], lines: Iterable[Line]) -> None:
+        """Give the lines to the pager until it has enough."""
+        import subprocess
+
+        with subprocess.Popen(command, stdin=subprocess.PIPE, env={**os.environ, "LESSCHARSET": "utf-8"}) as pager:
+            assert pager.stdin is not None
+            try:
+                for line in lines:
+                    pager.stdin.write((self._styled(line) + "\n").encode("utf-8", "replace"))
+                pager.stdin.close()
+            except BrokenPipeError:
+                pass  # somebody pressed q
+            except KeyboardInterrupt:
+                pass  # the pager got it too, and decides
+
+    def _styled(self, line: Line) -> str:
+        if not self.colours:
+            return "".join(span.text for span in line)
+        pieces = []
+        for span in line:
+            code = _STYLES.get(span.style)
+            pieces.append(f"\x1b[{code}m{span.text}\x1b[0m" if code and span.text else span.text)
+        return "".join(pieces)
+
+    # -- tables
+
+    def table(self, columns: Sequence[Column], rows: Iterable[Sequence[Cell]], *, header: bool = False) -> None:
+        """Rows of a table: aligned at a terminal, with tabs at a pipe, in words for a screen reader."""
+        if self.plain:
+            for row in rows:
+                told = (f"{column.name}: {visible_line(cell.text)}" for column, cell in zip(columns, row, strict=True))
+                self.line("; ".join(told))
+        elif not self.is_terminal:
+            if header:
+                self.line("\t".join(column.name for column in columns))
+            for row in rows:
+                values = (cell.text if cell.value is None else cell.value for cell in row)
+                self.line("\t".join(visible_line(value) for value in values))
+        else:
+            self.lines(self._aligned(columns, list(rows)))
+
+    def _aligned(self, columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> Iterator[Line]:
+        texts = [[visible_line(cell.text) for cell in row] for row in rows]
+        heads = [column.name for column in columns]
+        widths = [max(map(width, cells)) for cells in zip(heads, *texts, strict=True)]
+        wide = next((number for number, column in enumerate(columns) if column.wide), None)
+        if wide is not None:
+            room = (self.columns or 80) - sum(widths) + widths[wide] - 2 * (len(columns) - 1)
+            widths[wide] = max(8, min(widths[wide], room))
+        yield tuple(self._row(columns, heads, ["dim" for _ in heads], widths))
+        for row, cells in zip(rows, texts, strict=True):
+            yield tuple(self._row(columns, cells, [cell.style for cell in row], widths))
+
+    @staticmethod
+    def _row(
+        columns: Sequence[Column], texts: Sequence[str], styles: Sequence[Style], widths: Sequence[int]
+    ) -> Iterator[Span]:
+        for number, (column, text, style, room) in enumerate(zip(columns, texts, styles, widths, strict=True)):
+            text = cut(text, room)
+            blank = " " * (room - width(text))
+            last = number == len(columns) - 1
+            if column.right:
+                yield Span(blank, "plain")
+            yield Span(text, style)
+            if not last:
+                yield Span("  " if column.right else blank + "  ", "plain")
+
+    # -- documents
+
+    def document(self, schema: str, items: Iterable[Any] | None = None, **members: Any) -> None:
+        """One JSON document; its items are written one by one, so that there may be any number of them."""
+        sys.stdout.flush()
+        write = sys.stdout.buffer.write
+        write(b'{"schema":' + _encoded(f"sessile.{schema}"))
+        if items is not None:
+            write(b',"items":[')
+            for number, item in enumerate(items):
+                write((b",\n" if number else b"\n") + _encoded(item))
+            write(b"]")
+        # What is known only when all items are written, such as what was hidden, comes behind them.
+        for name, value in members.items():
+            write(b"," + _encoded(name) + b":" + _encoded(value))
+        write(b"}\n")
+        sys.stdout.buffer.flush()
+
+    def record(self, schema: str, record: Mapping[str, Any]) -> None:
+        """One JSON document on a line of its own, at once."""
+        sys.stdout.flush()
+        sys.stdout.buffer.write(_encoded({"schema": f"sessile.{schema}", **record}) + b"\n")
+        sys.stdout.buffer.flush()
+
+    # -- times
+
+    def moment(self, milliseconds: int | None) -> Cell:
+        """A time: how long ago for a person, with its zone for a program."""
+        if milliseconds is None:
+            return Cell("?", "dim", "")
+        return Cell(ago(milliseconds, int(time.time() * 1000)), "dim", self.iso(milliseconds))
+
+    def iso(self, milliseconds: int | None) -> str | None:
+        """A time as programs read it, in the chosen zone."""
+        if milliseconds is None:
+            return None
+        try:
+            moment = datetime.fromtimestamp(milliseconds / 1000, self.zone)
+        except (OverflowError, ValueError, OSError):
+            return None  # no calendar has that year
+        return moment.isoformat(timespec="milliseconds")
+
+    # -- everything else
+
+    def note(self, text: str, style: Style = "dim") -> None:
+        """Something that a person should know, on stderr."""
+        text = visible(text)
+        code = _STYLES.get(style) if self.colours and sys.stderr.isatty() else None
+        sys.stdout.flush()
+        sys.stderr.write(f"\x1b[{code}m{text}\x1b[0m\n" if code else f"{text}\n")
+
+    def hidden(self, hidden: Mapping[str, int], show: str) -> None:
+        """Say what a filter hides, and how to see it."""
+        if hidden and not self.json:
+            reasons = ", ".join(f"{count} {reason.replace('_', '-')}" for reason, count in hidden.items())
+            self.note(f"… {sum(hidden.values())} hidden ({reasons}). Show: {show}")
+
+    def fail(self, error: errors.SessileError) -> int:
+        """Say what went wrong, and what can be done; the exit code."""
+        candidates = error.candidates if isinstance(error, errors.Ambiguous) else ()
+        if self.json:
+            told = {"kind": _kind(error), "message": error.message, "path": error.path, "hint": error.hint}
+            report = {"schema": "sessile.error/1", "error": {**told, "candidates": list(candidates)}}
+            sys.stderr.write(_encoded(report).decode() + "\n")
+            return error.exit_code
+        where = f" ({error.path})" if error.path else ""
+        self.note(f"sessile: {error.message}{where}", "failed")
+        for candidate in candidates:
+            names = (visible_line(candidate[name] or "") for name in ("id", "title", "project") if name in candidate)
+            self.note("  " + "  ".join(names), "plain")
+        if error.hint:
+            self.note(f"hint: {error.hint}")
+        return error.exit_code
+
+    @contextmanager
+    def progress(self, doing: str) -> Iterator[Callable[[Any], None]]:
+        """A bar for work that takes long; gives what to call with each `Progress`."""
+        bar = _Bar(doing) if sys.stderr.isatty() and not self.plain else _Lines(doing, self.note)
+        try:
+            yield bar.show
+        finally:
+            bar.close()
+
+
+class _Bar:
+    """A bar on a terminal, from the moment when somebody may wonder."""
+
+    def __init__(self, doing: str) -> None:
+        self._doing = doing
+        self._began = time.monotonic()
+        self._bar: Any = None
+        self._task: Any = None
+
+    def show(self, progress: Any) -> None:
+        if self._bar is None and time.monotonic() - self._began < _SHOW_PROGRESS_AFTER:
+            return
+        if self._bar is None:
+            from rich.console import Console
+            from rich.progress import Progress
+
+            self._bar = Progress(console=Console(stderr=True), transient=True)
+            self._bar.start()
+            self._task = self._bar.add_task(self._doing, total=None)
+        self._bar.update(self._task, completed=progress.done, total=progress.total)
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+
+class _Lines:
+    """A line now and then, where there is no terminal."""
+
+    def __init__(self, doing: str, say: Callable[[str], None]) -> None:
+        self._doing = doing
+        self._say = say
+        self._last = time.monotonic()
+
+    def show(self, progress: Any) -> None:
+        if time.monotonic() - self._last >= _SAY_PROGRESS_EVERY:
+            self._last = time.monotonic()
+            share = 100 * progress.done // max(1, progress.total)
+            self._say(f"{self._doing} … {share} %")
+
+    def close(self) -> None:
+        pass
+
+
+def _screen() -> os.terminal_size:
+    """The size of the terminal; only a terminal is asked for it."""
+    import shutil
+
+    return shutil.get_terminal_size()
+
+
+def ago(then: int, now: int) -> str:
+    """How long ago something was, in the largest unit that fits."""
+    seconds = (now - then) // 1000
+    if seconds < 0:
+        return "in the future"
+    for unit, size in (("y", 31_557_600), ("mo", 2_629_800), ("w", 604_800), ("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds // size} {unit} ago"
+    return "just now"
+
+
+def size_of(count: int | None) -> str:
+    """A number of bytes as people say it."""
+    if count is None:
+        return "?"
+    amount = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if amount < 999.5:
+            return f"{amount:.0f} {unit}" if unit == "B" or amount >= 10 else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} TB"
+
+
+def money(dollars: float | None) -> str:
+    """A cost; an unknown one is not nothing."""
+    if dollars is None:
+        return "n/a"
+    return f"${dollars:.2f}" if dollars >= 0.01 or not dollars else f"${dollars:.4f}"
+
+
+def _encoded(value: Any) -> bytes:
+    """JSON on one line. Lone surrogates, which UTF-8 does not have, and what drives terminals become escapes."""
+    try:
+        encoded = msgspec.json.encode(value)
+    except (msgspec.MsgspecError, UnicodeEncodeError, OverflowError, RecursionError):
+        import json
+
+        return json.dumps(value, ensure_ascii=True, separators=(",", ":"), default=str).encode()
+    if encoded.isascii() and b"\x7f" not in encoded:
+        return encoded
+    text = encoded.decode()
+    return encoded if text.isprintable() else visible_json(text).encode()
+
+
+def _kind(error: errors.SessileError) -> str:
+    name = type(error).__name__
+    return "".join(f"_{char.lower()}" if char.isupper() else char for char in name).lstrip("_")

@@ -1,0 +1,62 @@
+"""Where the sessions of a person are: one's own store, other agents' folders, the cache.
+
+    SESSILE_ROOT     one's own store, instead of ~/.sessile
+    SESSILE_CACHE    the cache, instead of the system's folder for caches; may be deleted at any time
+    HOME, XDG_DATA_HOME, PI_CODING_AGENT_DIR, PI_CONFIG_DIR    where other agents keep their sessions
+
+Nothing is created here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from sessile import Source, __version__, family_homes
+from sessile.errors import InvalidConfig
+
+if TYPE_CHECKING:
+    from sessile import Store
+
+
+class Places(NamedTuple):
+    """The folders of one person."""
+
+    home: str
+    root: str
+    cache: str
+    family: Sequence[Source]  # those of other agents, whether they exist or not
+
+    def sources(self, store: Store) -> list[Source]:
+        """The folders of other agents that exist, and those that the person has added."""
+        from sessile import added_sources
+
+        added = [source_at(path) for path in added_sources(store).names()]
+        return [source for source in (*self.family, *added) if os.path.isdir(source.sessions)]
+
+
+def source_at(folder: str) -> Source:
+    """A folder that somebody has named: the root of a store, or a folder with session files."""
+    sessions = f"{folder}/sessions"
+    return Source("folder", folder, sessions if os.path.isdir(sessions) else folder)
+
+
+def find_places(environ: Mapping[str, str], *, root: str | None, demo: bool) -> Places:
+    """The folders that this environment names."""
+    home = environ.get("HOME") or os.path.expanduser("~")
+    if not os.path.isabs(home):
+        raise InvalidConfig("HOME is not set to an absolute path", hint="set HOME, or say --root PATH")
+    cache = environ.get("SESSILE_CACHE") or _cache_folder()
+    if demo:
+        return Places(home, f"{cache}/demo-{__version__}", f"{cache}/demo-cache", ())
+    own = os.path.abspath(os.path.expanduser(root or environ.get("SESSILE_ROOT") or f"{home}/.sessile"))
+    homes = family_homes(home, environ)
+    family = [Source(agent, folder, f"{folder}/sessions") for agent, folder in homes if folder != own]
+    return Places(home, own, os.path.abspath(os.path.expanduser(cache)), family)
+
+
+def _cache_folder() -> str:
+    import platformdirs
+
+    return platformdirs.user_cache_dir("sessile", appauthor=False)

@@ -1,0 +1,213 @@
+"""Reading a session: its transcript, and the tree of its branches."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import click
+
+from sessile import Session
+from sessile.cli.app import App, verb
+from sessile.cli.naming import SESSION, Named, damage, name_of, opened, when
+from sessile.core.digest import Digest
+from sessile.core.outline import Only
+from sessile.core.parts import DEPTHS, Depth
+from sessile.core.shown import show_all
+from sessile.core.styled import Line, Span
+from sessile.core.transcript import Gap
+from sessile.errors import EntryNotFound, Invalid
+from sessile.render.outline_text import OutlineHead, outline_lines
+from sessile.render.text import transcript_lines
+
+_ONLY: tuple[Only, ...] = ("forks", "labels", "compactions")
+_COUNTED_AT_ONCE = 20_000  # entries that are counted for the head line of a tree
+_LOOK_AGAIN = 0.25  # seconds between two looks at a session that is followed
+
+
+@verb(
+    "sessile show webhook                  the branch of the leaf, in a pager",
+    "sessile show 6513 --depth prompts     only what was asked, and summaries",
+    "sessile show webhook@tests-green      another branch, by label or entry",
+    "sessile show @last --follow           as it grows",
+    name="show",
+)
+@click.argument("session", type=SESSION, default="@here")
+@click.option("--depth", type=click.Choice(DEPTHS), default="tools", help="How much: prompts, chat, tools, all.")
+@click.option("--branch", metavar="LEAF", help="Another branch, by entry or label; all for every entry in file order.")
+@click.option("--from", "first", metavar="ENTRY", help="From this entry on.")
+@click.option("--to", "last", metavar="ENTRY", help="Up to this entry.")
+@click.option("--tail", type=click.IntRange(1), metavar="N", help="Only the last N entries.")
+@click.option("-f", "--follow", is_flag=True, help="Go on as the session grows.")
+@click.option("--raw", is_flag=True, help="The lines of the file as they are; not to a terminal.")
+@click.option("--jsonl", is_flag=True, help="Each entry as a JSON line.")
+def show_verb(
+    app: App,
+    session: str,
+    depth: Depth,
+    branch: str | None,
+    first: str | None,
+    last: str | None,
+    tail: int | None,
+    follow: bool,
+    raw: bool,
+    jsonl: bool,
+) -> int:
+    """Read a session. Nothing is left out in silence: what a depth folds or hides is counted."""
+    if raw and app.out.is_terminal:
+        raise Invalid("--raw is not printed to a terminal, which stored text could drive", hint="redirect it to a file")
+    name = session if branch in (None, "all") else f"{session.partition('#')[0]}@{branch}"
+    with opened(app, name) as named:
+        path = list(_path(named, branch == "all"))
+        entries = _part(named.session, path, first, last or named.entry, tail)
+        if raw:
+            _print_raw(entries)
+        elif app.json and not jsonl:
+            app.out.document(
+                "show/1",
+                (dict(entry) for entry in entries),
+                id=named.session.id,
+                path=named.session.path,
+                leaf=named.leaf or named.session.leaf_id,
+                gaps=named.session.get_gaps(),
+            )
+        elif jsonl:
+            for entry in entries:
+                app.out.record("show.entry/1", {"entry": dict(entry)})
+        else:
+            app.out.page(_told(app, named.session, entries, depth))
+        if follow:
+            _follow(app, named, depth, jsonl=jsonl)
+        return damage(app, named.session)
+
+
+def _path(named: Named, everything: bool) -> Iterable[Mapping[str, Any]]:
+    if everything:
+        return named.session.iter_entries()
+    return named.session.get_branch(named.leaf)
+
+
+def _part(session: Session, path: list[Any], first: str | None, last: str | None, tail: int | None) -> list[Any]:
+    """The entries between two of them, or the last few."""
+    start = 0 if first is None else _place(path, first, session)
+    end = len(path) if last is None else _place(path, last, session) + 1
+    return path[start:end][-tail:] if tail else path[start:end]
+
+
+def _place(path: list[Any], name: str, session: Session) -> int:
+    found = next((number for number, entry in enumerate(path) if entry.id.startswith(name)), None)
+    if found is None:
+        raise EntryNotFound(f"this branch has no entry {name[:40]!r}", path=session.path, hint="say --branch ENTRY")
+    return found
+
+
+def _told(app: App, session: Session, entries: Iterable[Mapping[str, Any]], depth: Depth) -> Iterator[Line]:
+    gaps = [Gap(*gap) for gap in session.get_gaps()]
+    yield (Span(name_of(session), "strong"), Span(f"  {session.id}  {session.cwd}", "dim"))
+    yield ()
+    yield from transcript_lines(
+        show_all(entries),
+        depth,
+        app.out.columns,
+        session.get_labels(),
+        gaps,
+        plain_words=app.out.plain,
+        when=when(app),
+    )
+
+
+def _print_raw(entries: Iterable[Any]) -> None:
+    import sys
+
+    sys.stdout.flush()
+    for entry in entries:
+        sys.stdout.buffer.write(entry.raw + b"\n")
+
+
+def _follow(app: App, named: Named, depth: Depth, *, jsonl: bool) -> None:
+    """Print what is appended, on any branch, until somebody interrupts."""
+    session = named.session
+    seen = sum(1 for _ in session.iter_lines())
+    app.out.note("following; Ctrl-C ends it")
+    while True:
+        time.sleep(_LOOK_AGAIN)
+        fresh = list(session.iter_lines(seen))
+        seen += len(fresh)
+        if jsonl:
+            for entry in fresh:
+                app.out.record("show.entry/1", {"entry": dict(entry)})
+        elif fresh:
+            lines = transcript_lines(show_all(fresh), depth, app.out.columns, session.get_labels(), when=when(app))
+            app.out.lines(lines)
+
+
+@verb(
+    "sessile tree webhook                     branches, labels and compactions",
+    "sessile tree 6513 --full                 every entry",
+    "sessile tree @last --only labels --json  for a program",
+    name="tree",
+)
+@click.argument("session", type=SESSION, default="@here")
+@click.option("--full", is_flag=True, help="Every entry; no run is elided.")
+@click.option("--only", metavar="WHAT", help=f"Only {', '.join(_ONLY)}; several with commas.")
+@click.option("--ids", is_flag=True, help="The id of every entry shown.")
+def tree_verb(app: App, session: str, full: bool, only: str | None, ids: bool) -> int:
+    """See how a session branches: forks are indented, straight runs are counted, tips and the active leaf are shown."""
+    names = [] if only is None else [name.strip() for name in only.split(",")]
+    wanted: list[Only] | None = None if only is None else [name for name in _ONLY if name in names]
+    if not set(names) <= set(_ONLY):
+        raise Invalid(f"a tree cannot show only {only!r}", hint=f"there are {', '.join(_ONLY)}")
+    with opened(app, session) as named:
+        rows = named.session.get_outline(only=wanted, full=full)
+        if app.json:
+            app.out.document(
+                "tree/1",
+                map(_described, rows),
+                id=named.session.id,
+                path=named.session.path,
+                leaf=named.session.leaf_id,
+            )
+        else:
+            head = _head(app, named.session)
+            app.out.page(outline_lines(rows, app.out.columns, head, ids=ids or full, plain_words=app.out.plain))
+        return damage(app, named.session)
+
+
+def _described(row: Any) -> dict[str, Any]:
+    shown = row.shown
+    return {
+        "id": row.id,
+        "level": row.level,
+        "kind": "run" if shown is None else shown.type,
+        "who": None if shown is None else shown.who,
+        "headline": None if shown is None else shown.headline,
+        "failed": None if shown is None else shown.failed,
+        "entries": row.entries,
+        "label": row.label,
+        "head": row.is_head,
+        "leaf": row.is_leaf,
+        "active": row.is_active,
+        "branch": row.branch,
+        "branches": row.branches,
+    }
+
+
+def _head(app: App, session: Session) -> OutlineHead:
+    entries = session.count_entries()
+    counts = None
+    if entries <= _COUNTED_AT_ONCE:
+        digest = Digest()
+        for entry in session.iter_entries():
+            digest.add(entry)
+        counts = digest.counts()
+    return OutlineHead(
+        title=session.title,
+        id=session.id,
+        project=session.cwd,
+        source=app.library.agent_of(session.path) or "file",
+        entries=entries,
+        leaves=counts.branches if counts else len(session.get_heads()),
+        cost=counts.cost if counts else None,
+        unpriced=counts.unpriced if counts else 0,
+    )

@@ -1,0 +1,350 @@
+"""Searching: words, substrings and patterns in every session, and prompts in the history."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, NamedTuple
+
+import click
+
+from sessile import Filter, HistoryStorage, Needle, SessionRow, WordNeedle
+from sessile.cli.app import App, verb
+from sessile.cli.listing import chosen, filters
+from sessile.cli.output import Cell, Column
+from sessile.core.passages import FIELDS, INDEXED, Excerpt, Field, Span, excerpt, passages
+from sessile.core.styled import Line, clipped
+from sessile.core.styled import Span as Piece
+from sessile.core.visible import visible_line
+from sessile.core.words import Query
+from sessile.errors import Invalid, SessileError
+
+_FILLING = (
+    3.0  # seconds that a person waits for new sessions to be indexed; then there are answers, and the rest is said
+)
+_COUNTING = 0.3  # seconds for counting what was not asked for
+_SHOWN = 20  # hits, unless somebody wants more
+_WORDS = {"text": "text", "thinking": "thinking", "tool_input": "tool input", "tool_result": "tool results"}
+
+
+class _Hit(NamedTuple):
+    """A found text, from the index or from a scan."""
+
+    path: str
+    session_id: str | None
+    entry_id: str | None
+    offset: int
+    field: Field
+    excerpt: Excerpt
+    rank: float | None
+
+
+@verb(
+    "sessile search webhook retry               all words, best first, in every session and branch",
+    'sessile search -F "retry(" --in tool_result  a substring in what tools printed',
+    "sessile search -E 'Error: \\w+' --since 7d   a regular expression",
+    "sessile search 会话 -o | sessile show -      ids only, for another verb",
+    name="search",
+)
+@click.argument("query", nargs=-1, required=True)
+@click.option("-F", "--literal", is_flag=True, help="The query is a substring.")
+@click.option("-E", "--regex", is_flag=True, help="The query is a regular expression.")
+@click.option("--in", "where", metavar="FIELDS", help=f"Of {', '.join(FIELDS)}; all. Without: not in tool_result.")
+@click.option("-C", "--context", "around", type=click.IntRange(0, 100), help="So many lines before and after.")
+@click.option("--count", "only_count", is_flag=True, help="Only how many, by field.")
+@click.option("-o", "--only-ids", is_flag=True, help="Only the ids of sessions.")
+@click.option("-n", "--limit", type=click.IntRange(1), default=_SHOWN, help=f"At most so many hits ({_SHOWN}).")
+@click.option("--jsonl", is_flag=True, help="A JSON document for each hit, as it is found.")
+@filters
+def search_verb(
+    app: App,
+    query: tuple[str, ...],
+    literal: bool,
+    regex: bool,
+    where: str | None,
+    around: int | None,
+    only_count: bool,
+    only_ids: bool,
+    limit: int,
+    jsonl: bool,
+    **options: Any,
+) -> int:
+    """Find what was said, thought, called or printed, in every session and on every branch.
+
+    Words must all be there, in any order; "…" is a phrase, a trailing * any ending; a capital letter makes case count.
+    """
+    if literal and regex:
+        raise Invalid("a substring or a regular expression?", hint="-F or -E")
+    text = " ".join(query)
+    fields = _fields(where)
+    wanted = chosen(app, **options)
+    _fill(app, words=not (literal or regex))
+    notices: list[str] = []
+    searching = _Search(app, text, fields, wanted, notices)
+    hits = searching.scan(literal, regex) if literal or regex else searching.words(limit)
+    if only_count:
+        return _print_counts(app, hits if literal or regex else searching.words(None), notices)
+    shown = list(_printed(app, islice(hits, limit + 1), limit, jsonl)) if jsonl else list(islice(hits, limit + 1))
+    more, shown = len(shown) > limit, shown[:limit]
+    hidden = searching.unsearched() if not (literal or regex) else {}
+    if app.json and not jsonl:
+        app.out.document(
+            "search/1", map(_described, shown), hidden=hidden, more=more, titles=searching.titles, notices=notices
+        )
+    elif only_ids:
+        for path_or_id in dict.fromkeys(hit.session_id or hit.path for hit in shown):
+            app.out.line(path_or_id)
+    elif not jsonl:
+        _print(app, shown, searching.titles, text if around is not None else None, around or 0)
+    for notice in notices:
+        app.out.note(f"note: {notice}")
+    _say_rest(app, searching, hidden, more, limit)
+    if not shown and not searching.titles:
+        elsewhere = searching.elsewhere() if not (literal or regex) else 0
+        app.out.note(f"nothing found; {elsewhere} elsewhere" if elsewhere else "nothing found")
+        return 1
+    return 0
+
+
+def _fields(where: str | None) -> tuple[Field, ...]:
+    if where is None:
+        return INDEXED
+    names = [name.strip().replace("-", "_") for name in where.split(",") if name.strip()]
+    unknown = [name for name in names if name not in (*FIELDS, "all")]
+    if unknown or not names:
+        raise Invalid(f"there is no field {where[:40]!r}", hint=f"there are {', '.join(FIELDS)}, all")
+    return FIELDS if "all" in names else tuple(field for field in FIELDS if field in names)
+
+
+def _fill(app: App, *, words: bool) -> None:
+    """Bring the index up to date, as far as a person waits for it; interrupting leaves what is done."""
+    deadline = time.monotonic() + _FILLING if app.out.is_terminal else None
+    with app.out.progress("Indexing text for search") as progress:
+        app.library.catch_up("index" if words else "look", progress=progress, deadline=deadline)
+    for notice in app.library.notices:
+        app.out.note(f"note: {notice}")
+
+
+class _Search:
+    """One search: its hits, and what it did not look at."""
+
+    def __init__(self, app: App, text: str, fields: Sequence[Field], wanted: Filter, notices: list[str]) -> None:
+        self.titles: list[str] = []
+        self.pending = 0
+        self.uncounted = 0
+        self._app = app
+        self._text = text
+        self._fields = fields
+        self._wanted = wanted
+        self._notices = notices
+        self._matches: dict[str, int] = {}
+
+    def words(self, limit: int | None) -> Iterator[_Hit]:
+        """Entries with all words: those of the index first, best first, then tool results, newest first."""
+        indexed = [field for field in self._fields if field in INDEXED]
+        found = self._app.library.search(self._text, self._narrowed(), fields=indexed, limit=(limit or 1_000_000) + 1)
+        self.titles, self.pending, self._matches = found.titles, found.pending, found.matches
+        self._notices += [f"{part!r} is no word and was not looked for; use -F" for part in found.ignored]
+        yield from (_Hit(*hit) for hit in found.hits)
+        if "tool_result" in self._fields:
+            yield from self._scan(WordNeedle(Query(self._text)), ["tool_result"])
+
+    def scan(self, literal: bool, regex: bool) -> Iterator[_Hit]:
+        """Texts that hold a substring or match a pattern."""
+        return self._scan(Needle(self._text, regex=regex), self._fields)
+
+    def _scan(self, needle: Needle, fields: Sequence[Field]) -> Iterator[_Hit]:
+        for row, match in self._app.library.scan(needle, self._wanted, fields=fields, notices=self._notices):
+            yield _Hit(row.path, row.id, match.entry_id, match.offset, match.field, match.excerpt, None)
+
+    def _narrowed(self) -> Filter | None:
+        """The filter, or nothing if it lets all through: then the index need not be told which sessions are meant."""
+        return None if self._wanted == Filter(hide=self._wanted.hide) else self._wanted
+
+    def unsearched(self) -> dict[str, int]:
+        """Hits in fields that nobody asked for."""
+        hidden = {field: count for field, count in self._matches.items() if field not in self._fields and count}
+        if "tool_result" not in self._fields and Query(self._text).terms:
+            deadline = time.monotonic() + _COUNTING
+            count, self.uncounted = self._app.library.count_results(self._text, self._wanted, deadline=deadline)
+            hidden |= {"tool_result": count} if count else {}
+        return hidden
+
+    def elsewhere(self) -> int:
+        """Hits in sessions that the filter leaves out."""
+        return sum(self._app.library.search(self._text, limit=1).matches.values()) if self._narrowed() else 0
+
+
+def _say_rest(app: App, searching: _Search, hidden: dict[str, int], more: bool, limit: int) -> None:
+    if app.json:
+        return
+    for field, count in hidden.items():
+        least = " at least" if field == "tool_result" and searching.uncounted else ""
+        app.out.note(f"+{count}{least} in {_WORDS[field]}. Show: --in {field}")
+    if more:
+        app.out.note(f"… more than {limit} hits. Show: -n {limit * 5}")
+    if searching.pending:
+        app.out.note(f"… {searching.pending} sessions are not indexed yet; search again to go on")
+
+
+def _print(app: App, hits: Sequence[_Hit], titles: Sequence[str], query: str | None, around: int) -> None:
+    """Hits by session, the session with the best one first."""
+    rows = {row.path: row for row in app.library.list(Filter(hide=())).rows} if hits or titles else {}
+    paths = dict.fromkeys([*(hit.path for hit in hits), *titles])
+    by_path = {path: [hit for hit in hits if hit.path == path] for path in paths}
+    if app.out.columns is None and not app.plain:
+        columns = [Column(name) for name in ("session", "entry", "field", "text")]
+        app.out.table(
+            columns,
+            ([Cell(h.session_id or ""), Cell(h.entry_id or ""), Cell(h.field), Cell(h.excerpt.text)] for h in hits),
+        )
+        return
+    for path, found in by_path.items():
+        row = rows.get(path)
+        app.out.lines([_heading(app, path, row)])
+        for hit in found:
+            lines = _told(hit) if query is None else _in_context(app, hit, query, around)
+            app.out.lines(line if app.out.columns is None else clipped(line, app.out.columns) for line in lines)
+
+
+def _heading(app: App, path: str, row: SessionRow | None) -> Line:
+    if row is None:
+        return (Piece(path, "strong"),)
+    age = app.out.moment(row.modified // 1_000_000).text
+    title = visible_line(row.title or row.first_text or "(untitled)")
+    return (
+        Piece((row.id or "")[:8] + "  ", "id"),
+        Piece(title, "strong"),
+        Piece(f"  {visible_line(row.cwd or '')}  {app.library.agent_of(path) or ''}  {age}", "dim"),
+    )
+
+
+def _told(hit: _Hit) -> list[Line]:
+    name = f"  #{hit.entry_id or '?'}  "
+    return [(Piece(name, "id"), Piece(f"{_WORDS[hit.field]}: ", "dim"), *_marked(hit.excerpt))]
+
+
+def _marked(part: Excerpt) -> Iterator[Piece]:
+    """The excerpt on one line with its matches marked."""
+    if part.before:
+        yield Piece("…")
+    at = 0
+    for start, end in part.marks:
+        if start >= at:
+            yield Piece(_spaced(part.text[at:start]))
+            yield Piece(_spaced(part.text[start:end]), "mark")
+            at = end
+    yield Piece(_spaced(part.text[at:]))
+    if part.after:
+        yield Piece("…")
+
+
+def _spaced(text: str) -> str:
+    """A piece of a line; its spaces at both ends stay."""
+    shown = visible_line(text)
+    before = " " if text[:1].isspace() and shown else ""
+    return before + shown + (" " if text[-1:].isspace() else "")
+
+
+def _in_context(app: App, hit: _Hit, query: str, around: int) -> Iterator[Line]:
+    """The lines of the text around its matches."""
+    try:
+        with app.store.open(hit.path, readonly=True) as session:
+            entry = None if hit.entry_id is None else session.get_entry(hit.entry_id)
+    except SessileError:
+        entry = None  # it was there a moment ago; the excerpt is still right
+    text = passages(entry).get(hit.field) if entry is not None else None
+    if text is None:
+        yield from _told(hit)
+        return
+    yield (Piece(f"  #{hit.entry_id}  ", "id"), Piece(f"{_WORDS[hit.field]}:", "dim"))
+    spans = Query(query).find(text) or [(text.find(query), text.find(query) + len(query))]
+    for line in _lines_around(text, spans[0], around):
+        yield (Piece("    "), *line)
+
+
+def _lines_around(text: str, span: Span, around: int) -> Iterator[list[Piece]]:
+    start, end = max(0, span[0]), max(0, span[1])
+    first, last = text.count("\n", 0, start), text.count("\n", 0, end)
+    place = 0
+    for number, line in enumerate(text.split("\n")):
+        if first - around <= number <= last + around:
+            inside = [(max(0, start - place), min(len(line), end - place))] if first <= number <= last else []
+            yield list(_marked(excerpt(line, inside)))
+        place += len(line) + 1
+
+
+def _print_counts(app: App, hits: Iterable[_Hit], notices: list[str]) -> int:
+    counts = dict.fromkeys(FIELDS, 0)
+    sessions = set()
+    for hit in hits:
+        counts[hit.field] += 1
+        sessions.add(hit.path)
+    for notice in notices:
+        app.out.note(f"note: {notice}")
+    if app.json:
+        app.out.document("search.count/1", counts=counts, sessions=len(sessions))
+    else:
+        columns = [Column("hits", right=True), Column("in")]
+        app.out.table(columns, ([Cell(str(count)), Cell(_WORDS[field])] for field, count in counts.items() if count))
+        app.out.note(f"in {len(sessions)} sessions")
+    return 0 if sessions else 1
+
+
+def _printed(app: App, hits: Iterable[_Hit], limit: int, jsonl: bool) -> Iterator[_Hit]:
+    for number, hit in enumerate(hits):
+        if jsonl and number < limit:
+            app.out.record("search.hit/1", _described(hit))
+        yield hit
+
+
+def _described(hit: _Hit) -> dict[str, Any]:
+    return {
+        "session": hit.session_id,
+        "path": hit.path,
+        "entry": hit.entry_id,
+        "offset": hit.offset,
+        "field": hit.field,
+        "text": hit.excerpt.text,
+        "marks": hit.excerpt.marks,
+        "rank": hit.rank,
+    }
+
+
+# -- history
+
+
+@verb(
+    "sessile history                the prompts that were typed last",
+    "sessile history webhook        those with a word",
+    "sessile history --json -n 100",
+    name="history",
+)
+@click.argument("words", nargs=-1)
+@click.option("-n", "--limit", type=click.IntRange(1, 1000), default=50, help="At most so many (50).")
+def history_verb(app: App, words: tuple[str, ...], limit: int) -> int:
+    """Find prompts that you typed, in your own history and those of other agents."""
+    found = []
+    for source in app.library.sources:
+        try:
+            with HistoryStorage(f"{source.root}/history.db", readonly=True) as history:
+                entries = history.search(" ".join(words), limit) if words else history.get_recent(limit)
+        except SessileError as error:
+            app.out.note(f"note: {error}")
+            continue
+        found += [(entry, source.agent) for entry in entries]
+    found.sort(key=lambda item: -item[0].created_at)
+    found = found[:limit]
+    if app.json:
+        items = (
+            {"prompt": entry.prompt, "cwd": entry.cwd, "agent": agent, "created": app.out.iso(entry.created_at * 1000)}
+            for entry, agent in found
+        )
+        app.out.document("history/1", items)
+    else:
+        columns = [Column("when", right=True), Column("agent"), Column("prompt", wide=True)]
+        app.out.table(
+            columns, ([app.out.moment(e.created_at * 1000), Cell(agent), Cell(e.prompt)] for e, agent in found)
+        )
+    return 0 if found else 1

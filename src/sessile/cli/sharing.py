@@ -1,0 +1,273 @@
+"""Sharing: exports with secrets replaced, and looking for secrets."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
+
+import click
+
+from sessile import FORMS, Export, Redaction, Redactor, Session
+from sessile.cli.app import App, verb
+from sessile.cli.listing import catch_up, chosen, filters
+from sessile.cli.naming import SESSION, Named, damage, opened
+from sessile.cli.output import Cell, Column, size_of
+from sessile.core.parts import DEPTHS, Depth
+from sessile.core.secrets_table import PERSONAL, SECRET
+from sessile.errors import Invalid, Refused, SessileError, storage_failures
+
+_GROUPS = {False: (SECRET,), True: (SECRET, PERSONAL)}
+
+
+@verb(
+    "sessile export webhook -o webhook.html          one file to read in a browser; secrets are replaced",
+    "sessile export webhook -t md -o - | less        Markdown on stdout",
+    "sessile export webhook@tests-green -t jsonl -o branch.jsonl",
+    "sessile export webhook --redact review -o x.html  decide about each secret",
+    name="export",
+)
+@click.argument("session", type=SESSION)
+@click.option(
+    "-t", "--to", "form", type=click.Choice(tuple(FORMS)), help="The form; else by the name of the file, or html."
+)
+@click.option("-o", "--output", metavar="FILE", help="The file; - is stdout.")
+@click.option("--branch", metavar="LEAF", help="Only the path to this entry or label; else all branches.")
+@click.option(
+    "--depth", type=click.Choice(DEPTHS), default="tools", help="How much is shown at first, or at all in text."
+)
+@click.option("--redact", type=click.Choice(["auto", "review", "off"]), default="auto", help="Replace secrets (auto).")
+@click.option("--personal", is_flag=True, help="Replace e-mail addresses, home folders and IP addresses too.")
+@click.option("--keep", metavar="PLACEHOLDER", multiple=True, help="Do not replace that one; see the report.")
+@click.option("--no-images", is_flag=True, help="Leave images out.")
+@click.option("--report", "report_file", metavar="FILE", help="Write what was replaced as JSON; never the secrets.")
+@click.option("--force", is_flag=True, help="Replace a file that is there.")
+def export_verb(
+    app: App,
+    session: str,
+    form: str | None,
+    output: str | None,
+    branch: str | None,
+    depth: Depth,
+    redact: str,
+    personal: bool,
+    keep: tuple[str, ...],
+    no_images: bool,
+    report_file: str | None,
+    force: bool,
+) -> int:
+    """Write a session for others to read. Secrets are replaced by stable placeholders, as far as their shapes are known."""
+    name = session if branch is None else f"{session.partition('#')[0]}@{branch}"
+    with opened(app, name) as named:
+        form = form or _form_of(output)
+        kept = _review(app, named, keep, personal, images=not no_images) if redact == "review" else keep
+        redactor = (
+            None if redact == "off" else Redactor(groups=_GROUPS[personal], keep=kept, known=_known(app, personal))
+        )
+        export = Export(named.session, leaf=named.at, redactor=redactor, images=not no_images)
+        target = _target(named.session, output, form)
+        size = _to_stdout(export, form, depth) if target == "-" else _to_file(target, export, form, depth, force)
+        if form == "jsonl" and target != "-":
+            _artifacts(app, named.session, export, target)
+        _tell(app, export, redact)
+        if report_file is not None:
+            _write(report_file, _report(named.session, export), force)
+        if app.json and target != "-":
+            found = [_described(redaction) for redaction in export.report]
+            app.out.document("export/1", found, path=target, bytes=size, form=form)
+        elif target != "-":
+            app.out.line(target)
+            app.out.note(f"{size_of(size)} written to {target}")
+        return damage(app, named.session)
+
+
+def _form_of(output: str | None) -> str:
+    suffix = os.path.splitext(output or "")[1].lstrip(".").lower()
+    return {"htm": "html", "markdown": "md"}.get(suffix, suffix) if suffix in (*FORMS, "htm", "markdown") else "html"
+
+
+def _known(app: App, personal: bool) -> dict[str, str]:
+    """What is private about this very person."""
+    return {app.places.home: "home-folder"} if personal else {}
+
+
+def _target(session: Session, output: str | None, form: str) -> str:
+    if output == "-" or (output is None and not sys.stdout.isatty()):
+        return "-"
+    return (
+        os.path.abspath(os.path.expanduser(output)) if output else os.path.abspath(f"session-{session.id[:8]}.{form}")
+    )
+
+
+def _to_stdout(export: Export, form: str, depth: Depth) -> int:
+    if sys.stdout.isatty() and form in ("html", "jsonl"):
+        raise Invalid(f"{form} is not for a terminal", hint="say -o FILE")
+    sys.stdout.flush()
+    return sum(sys.stdout.buffer.write(piece) for piece in export.written(form, depth))
+
+
+def _to_file(path: str, export: Export, form: str, depth: Depth, force: bool) -> int:
+    """Write beside the target and rename: nobody sees half an export. Nobody else may read it either."""
+    if os.path.lexists(path) and not force:
+        raise Refused("there is a file of that name already", path=path, hint="choose another name, or say --force")
+    temporary = f"{path}.{os.getpid()}.tmp"
+    size = 0
+    with storage_failures(path, "write the export"):
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            with open(fd, "wb") as file:
+                for piece in export.written(form, depth):
+                    size += file.write(piece)
+            os.replace(temporary, path)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+    return size
+
+
+def _artifacts(app: App, session: Session, export: Export, target: str) -> None:
+    """What tools and sub-agents of the session spilled, in the folder where the copy would have it."""
+    source, folder = session.artifacts, os.path.splitext(target)[0]
+    left_out = 0
+    for name in _files_below(source):
+        content = export.artifact(name, _read(os.path.join(source, name)))
+        if content is None:
+            left_out += 1
+            continue
+        path = os.path.join(folder, name)
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        _write(path, content, force=True)
+    if left_out:
+        app.out.note(f"{left_out} artifacts are no text and were left out; --redact off takes them along")
+
+
+def _files_below(folder: str) -> Iterator[str]:
+    """The plain files below a folder, by their names from there; links are not followed."""
+    for place, _, names in os.walk(folder):
+        for name in names:
+            path = os.path.join(place, name)
+            if os.path.isfile(path) and not os.path.islink(path):
+                yield os.path.relpath(path, folder)
+
+
+def _read(path: str) -> bytes:
+    with storage_failures(path, "read an artifact"), open(path, "rb") as file:
+        return file.read()
+
+
+def _tell(app: App, export: Export, redact: str) -> None:
+    """Say what was replaced, on stderr, whatever the output is."""
+    if redact == "off":
+        app.out.note("secrets were not looked for: --redact off")
+        return
+    for found in export.report:
+        what = "kept" if found.kept else "replaced"
+        app.out.note(
+            f"{what} {found.placeholder} {found.count}× (begins with {found.hint!r}, {found.length} characters)"
+        )
+    replaced = sum(found.count for found in export.report if not found.kept)
+    app.out.note(f"{replaced} secrets replaced; best effort: look at what you share")
+
+
+def _review(app: App, named: Named, keep: tuple[str, ...], personal: bool, *, images: bool) -> Collection[str]:
+    """Ask a person about each finding; what they keep."""
+    redactor = Redactor(groups=_GROUPS[personal], keep=keep, known=_known(app, personal))
+    report = Export(named.session, leaf=named.at, redactor=redactor, images=images).report
+    _print_findings(app, [(named.session.id, found) for found in report])
+    if not report:
+        return keep
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        hint = "say --keep PLACEHOLDER for those to keep, and --redact auto"
+        raise Refused(f"{len(report)} findings need a person's decision", hint=hint)
+    kept = set(keep)
+    for found in report:
+        answer = click.prompt(f"{found.placeholder}: [r]edact or [k]eep", default="r", err=True)
+        if str(answer).lower().startswith("k"):
+            kept.add(found.placeholder)
+    return kept
+
+
+def _report(session: Session, export: Export) -> bytes:
+    import msgspec
+
+    told = {"schema": "sessile.share-report/1", "session": session.id, "items": export.report}
+    return msgspec.json.format(msgspec.json.encode(told), indent=1) + b"\n"
+
+
+def _write(path: str, content: bytes, force: bool) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if force else os.O_EXCL)
+    with storage_failures(path, "write the report"), open(os.open(path, flags, 0o600), "wb") as file:
+        file.write(content)
+
+
+# -- secrets
+
+
+@verb(
+    "sessile secrets                   look through all sessions; exit code 1 if there are any",
+    "sessile secrets webhook           one session",
+    "sessile secrets --since 7d --json for a program",
+    name="secrets",
+)
+@click.argument("sessions", type=SESSION, nargs=-1)
+@click.option("--personal", is_flag=True, help="E-mail addresses, home folders and IP addresses too.")
+@filters
+def secrets_verb(app: App, sessions: tuple[str, ...], personal: bool, **options: Any) -> int:
+    """Find secrets by their shapes. Their text is never printed. Nothing is changed."""
+    found: list[tuple[str, Redaction]] = []
+    if sessions:
+        for name in sessions:
+            with opened(app, name) as named:
+                found += _secrets_in(named.session, personal)
+    else:
+        wanted = chosen(app, **options)
+        catch_up(app, wanted, counts=False)
+        for row in app.library.list(wanted).rows:
+            try:
+                with app.store.open(row.path, readonly=True) as session:
+                    found += _secrets_in(session, personal)
+            except SessileError as error:
+                app.out.note(f"note: not looked into: {error}")
+    if app.json:
+        items = ({"session": session_id, **_described(redaction)} for session_id, redaction in found)
+        app.out.document("secrets/1", items)
+    else:
+        _print_findings(app, found)
+        app.out.note(f"{len(found)} secrets found" if found else "no secrets found; best effort")
+    return 1 if found else 0
+
+
+def _secrets_in(session: Session, personal: bool) -> list[tuple[str, Redaction]]:
+    redactor = Redactor(groups=_GROUPS[personal])
+    return [(session.id, found) for found in Export(session, redactor=redactor).report]
+
+
+def _print_findings(app: App, found: Sequence[tuple[str, Redaction]]) -> None:
+    columns = [Column("session"), Column("rule"), Column("times", True), Column("begins"), Column("where", wide=True)]
+    short = 8 if app.out.columns else None
+    app.out.table(
+        columns,
+        (
+            [
+                Cell(session_id[:short], "id", session_id),
+                Cell(secret.rule, "failed"),
+                Cell(str(secret.count)),
+                Cell(secret.hint + "…"),
+                Cell(", ".join(secret.where[:3]) + (" …" if len(secret.where) > 3 else "")),
+            ]
+            for session_id, secret in found
+        ),
+    )
+
+
+def _described(found: Redaction) -> dict[str, Any]:
+    return {
+        "rule": found.rule,
+        "placeholder": found.placeholder,
+        "begins": found.hint,
+        "length": found.length,
+        "count": found.count,
+        "where": found.where,
+        "kept": found.kept,
+    }

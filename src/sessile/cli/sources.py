@@ -1,0 +1,79 @@
+"""Sources: the folders that sessions come from."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import click
+
+from sessile import Filter, added_sources
+from sessile.cli.app import App, verb
+from sessile.cli.output import Cell, Column
+from sessile.cli.places import source_at
+from sessile.errors import Invalid, NotFound
+
+
+@verb(
+    "sessile sources                   the folders that are looked at",
+    "sessile sources add ~/old-agent   look there too",
+    "sessile sources remove ~/old-agent",
+    name="sources",
+)
+@click.argument("action", type=click.Choice(["list", "add", "remove"]), default="list")
+@click.argument("path", required=False)
+def sources_verb(app: App, action: str, path: str | None) -> int:
+    """See which folders are looked at, and which were looked for in vain. Other agents' folders are only read."""
+    if action != "list":
+        return _change_sources(app, action, path)
+    app.library.catch_up()
+    items, missing = source_items(app)
+    if app.json:
+        app.out.document("sources/1", items, missing=missing, cache=app.places.cache)
+        return 0
+    columns = [Column("agent"), Column("sessions", True), Column("newest", True), Column("folder", wide=True)]
+    app.out.table(
+        columns,
+        (
+            [
+                Cell(item["agent"], "strong"),
+                Cell(str(item["sessions"])),
+                app.out.moment(item["newest"]),
+                Cell(item["root"]),
+            ]
+            for item in items
+        ),
+    )
+    if missing:
+        app.out.note(f"not found: {', '.join(missing)}")
+    app.out.note(f"cache, may be deleted at any time: {app.places.cache}")
+    return 0
+
+
+def source_items(app: App) -> tuple[list[dict[str, Any]], list[str]]:
+    """What is known of each folder, and the folders that are not there."""
+    items = [_source(app, source.agent, source.root, [source.sessions]) for source in app.library.sources]
+    known = {item["root"] for item in items}
+    return items, [source.root for source in app.places.family if source.root not in known]
+
+
+def _source(app: App, agent: str, root: str, places: list[str]) -> dict[str, Any]:
+    listing = app.library.list(Filter(below=places, limit=1))
+    newest = listing.rows[0].modified // 1_000_000 if listing.rows else None
+    return {"agent": agent, "root": root, "sessions": listing.total, "newest": newest, "hidden": listing.hidden}
+
+
+def _change_sources(app: App, action: str, path: str | None) -> int:
+    if path is None:
+        raise Invalid(f"{action} needs a folder", hint=f"sessile sources {action} PATH")
+    folder = os.path.abspath(os.path.join(app.here, os.path.expanduser(path)))
+    known = added_sources(app.store)
+    if action == "add" and not os.path.isdir(folder):
+        raise NotFound("there is no such folder", path=folder)
+    changed = known.add(folder) if action == "add" else known.remove(folder)
+    if action == "add":
+        found = source_at(folder)
+        app.out.note(f"looking in {found.sessions} from now on" if changed else "that folder is looked at already")
+    else:
+        app.out.note("not looked at any more" if changed else "that folder was not added")
+    return 0 if changed else 1

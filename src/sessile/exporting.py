@@ -1,0 +1,203 @@
+"""Sessions on their way out: which entries leave, with their images, and with secrets replaced.
+
+    export = Export(session, redactor=Redactor())
+    export.report                   what was replaced, where and how often
+    export.written("html")          the file, piece by piece
+
+Rules:
+
+- The redactor goes through everything once before the first byte leaves: a secret that is recognised late in a session is
+  replaced where it stands early, too. Title, project, labels and header are redacted like the entries.
+- A line that does not change is written as it is, byte for byte. Without a redactor, nothing changes.
+- Entries are read as they are needed; no more of a session is held in memory than the renderer holds.
+
+It does not know where the file goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from sessile.core.codec import decode, encode_plain
+from sessile.core.entries import Entry
+from sessile.core.kinds import LEAF_MARKER
+from sessile.core.parts import Depth
+from sessile.core.redact import Redaction, Redactor
+from sessile.core.text import parse_timestamp
+from sessile.core.transcript import Gap, Transcript
+from sessile.errors import Unsupported
+from sessile.view import SessionView
+
+Body = Mapping[str, Any]
+
+OMITTED = "[image omitted]"
+_BLOB = b"blob:sha256:"
+
+
+class Export:
+    """What leaves of a session: all branches, or the path to `leaf`. Without `images`, a text stands in their place."""
+
+    def __init__(
+        self,
+        session: SessionView,
+        *,
+        leaf: str | None = None,
+        redactor: Redactor | None = None,
+        images: bool = True,
+    ) -> None:
+        self.report: list[Redaction] = []
+        self._session = session
+        self._leaf = leaf
+        self._images = images
+        self._markers: dict[str, str | None] = {}
+        self._redactor = redactor
+        if redactor is not None:
+            self._learn(redactor)
+
+    def _learn(self, redactor: Redactor) -> None:
+        """Go through everything: first to learn what is secret, then to count it."""
+        for _ in range(2):
+            before = {found.placeholder: found.count for found in redactor.report}
+            self._redacted(dict(self._session.header), "header")
+            self._redacted(dict(self._session.get_labels()), "labels")
+            for entry in self._entries():
+                self._redacted(self._body(entry), f"entry {entry.id}")
+        counts = ((found, found.count - before.get(found.placeholder, 0)) for found in redactor.report)
+        self.report = [found.counted(count) for found, count in counts if count]
+
+    # -- entries
+
+    def __iter__(self) -> Iterator[Body]:
+        """The entries that leave, in file order; leaf markers are nobody's words."""
+        for entry in self._entries():
+            if _is_marker(entry):
+                self._markers[entry.id] = self._meant(entry.parent_id)
+            else:
+                body = self._redacted(self._body(entry), f"entry {entry.id}")
+                meant = self._meant(entry.parent_id)
+                yield body if body.get("parentId") == meant else {**body, "parentId": meant}
+
+    def _meant(self, parent: str | None) -> str | None:
+        return self._markers.get(parent, parent) if parent is not None else None
+
+    def _entries(self) -> Iterator[Entry]:
+        return self._session.iter_lines() if self._leaf is None else iter(self._session.get_branch(self._leaf))
+
+    def _body(self, entry: Entry) -> Body:
+        """The entry as it was appended, or without its images."""
+        if _BLOB in entry.raw and not _is_marker(entry):
+            body: Body = self._session.get_full_entry(entry.id)
+        else:
+            body = entry.body
+        return body if self._images else _without_images(body)
+
+    def _redacted(self, value: Any, at: str) -> Any:
+        return value if self._redactor is None else self._redactor.redact_value(value, at)
+
+    # -- forms
+
+    def transcript(self, depth: Depth = "tools", notes: tuple[str, ...] = ()) -> Transcript:
+        """What renderers take."""
+        session = self._session
+        header = self._redacted(dict(session.header), "header")
+        title = self._redacted(session.title, "header")
+        count = session.count_entries() if self._leaf is None else sum(1 for _ in self)
+        return Transcript(
+            id=session.id,
+            title=title,
+            cwd=str(header.get("cwd") or ""),
+            created=parse_timestamp(header.get("timestamp")),
+            entries=self,
+            entry_count=count,
+            leaf=self._leaf or session.leaf_id,
+            labels=self._redacted(dict(session.get_labels()), "labels"),
+            gaps=[Gap(after, self._redacted(message, "damage")) for after, message in session.get_gaps()],
+            depth=depth,
+            notes=(*notes, *self._notes()),
+        )
+
+    def _notes(self) -> Iterator[str]:
+        if self._redactor is not None:
+            total = sum(found.count for found in self.report if not found.kept)
+            kept = sum(found.kept for found in self.report)
+            yield f"{total} secrets were replaced by placeholders" if total else "no secrets were found; best effort"
+            if kept:
+                yield f"{kept} that looked like secrets were kept on purpose"
+        if not self._images:
+            yield "images were left out"
+
+    def lines(self) -> Iterator[bytes]:
+        """The session as a session file."""
+        raw = self._session.header_line()
+        header: Body = decode(raw)
+        redacted = self._redacted(header, "header")
+        yield (raw if redacted is header else encode_plain(redacted)) + b"\n"
+        for entry in self._entries():
+            body = entry.body
+            changed = self._redacted(self._body(entry), f"entry {entry.id}")
+            yield (entry.raw if changed is body else encode_plain(changed)) + b"\n"
+
+    def artifact(self, name: str, content: bytes) -> bytes | None:
+        """A file of the artifacts folder as it leaves; `None` if it is no text, in which nobody could look for secrets."""
+        if self._redactor is None:
+            return content
+        try:
+            text = content.decode()
+        except UnicodeDecodeError:
+            return None
+        redacted = self._redactor.redact(text, f"artifact {name}")
+        return content if redacted == text else redacted.encode()
+
+    def written(self, form: str, depth: Depth = "tools", notes: tuple[str, ...] = ()) -> Iterator[bytes]:
+        """The file in one of the forms of `FORMS`, piece by piece."""
+        if form not in FORMS:
+            raise Unsupported(f"there is no export as {form!r}", hint=f"there are {', '.join(FORMS)}")
+        return FORMS[form](self, depth, notes)
+
+
+def _html(export: Export, depth: Depth, notes: tuple[str, ...]) -> Iterator[bytes]:
+    from sessile.render.page import html_page
+
+    return (piece.encode("utf-8", "replace") for piece in html_page(export.transcript(depth, notes)))
+
+
+def _markdown(export: Export, depth: Depth, notes: tuple[str, ...]) -> Iterator[bytes]:
+    from sessile.render.markdown import markdown
+
+    return (piece.encode("utf-8", "replace") for piece in markdown(export.transcript(depth, notes)))
+
+
+def _text(export: Export, depth: Depth, notes: tuple[str, ...]) -> Iterator[bytes]:
+    from sessile.render.text import text_export
+
+    return (piece.encode("utf-8", "replace") for piece in text_export(export.transcript(depth, notes)))
+
+
+def _jsonl(export: Export, depth: Depth, notes: tuple[str, ...]) -> Iterator[bytes]:
+    return export.lines()
+
+
+FORMS: dict[str, Callable[[Export, Depth, tuple[str, ...]], Iterator[bytes]]] = {
+    "html": _html,
+    "md": _markdown,
+    "txt": _text,
+    "jsonl": _jsonl,
+}
+
+
+def _is_marker(entry: Entry) -> bool:
+    return b'"' + LEAF_MARKER.encode() + b'"' in entry.raw and entry.body.get("customType") == LEAF_MARKER
+
+
+def _without_images(value: Any) -> Any:
+    """The value with a text in place of each image; parts that hold none are shared."""
+    if isinstance(value, dict):
+        if value.get("type") == "image":
+            return {"type": "text", "text": OMITTED}
+        new = {name: _without_images(item) for name, item in value.items()}
+        return value if all(new[name] is item for name, item in value.items()) else new
+    if isinstance(value, list):
+        items = [_without_images(item) for item in value]
+        return value if all(a is b for a, b in zip(items, value, strict=True)) else items
+    return value

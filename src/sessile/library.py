@@ -1,0 +1,235 @@
+"""A library: the sessions of one's own store and of other agents' folders, found, listed and searched together.
+
+    library = Library(store, sources, cache=…)
+    library.catch_up()                      compare the catalog with the files
+    library.list(Filter(limit=50))
+    library.find("webhook retries")         by id, @last, @here, words of the title, or path
+    library.search("retry")                 by words, ranked; `scan` for substrings and regular expressions
+
+Rules: other agents' folders are only read; what a library keeps lies in the cache folder and may be deleted at any time, but
+for pins, which lie in the store. A name that means several sessions is an error that lists them. Which folders there are is
+an argument: the library never looks for a home.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import time
+from collections.abc import Callable, Iterator, MutableSequence, Sequence
+from typing import Any, NamedTuple, Self
+
+from sessile.core.address import SHORTEST_PREFIX, is_path, relative
+from sessile.core.passages import FIELDS, INDEXED, Field
+from sessile.core.statistics import Usage
+from sessile.core.text import clean_name
+from sessile.core.words import Query
+from sessile.errors import Ambiguous, EntryNotFound, SessionNotFound, StorageFailure
+from sessile.storage import atomic
+from sessile.storage.catalog import Catalog, CaughtUp
+from sessile.storage.catalog_rows import EVERYTHING, Filter, Listing, SessionRow
+from sessile.storage.fulltext import Results
+from sessile.storage.layout import Source
+from sessile.storage.name_set import NameSet
+from sessile.storage.reconcile import Depth, Progress
+from sessile.storage.scan import Match, Needle, WordNeedle, scan_file
+from sessile.store import Store
+from sessile.view import SessionView
+
+_UNINDEXED: tuple[Field, ...] = ("tool_result",)
+_MOST_CANDIDATES = 20  # that an error about an ambiguous name lists
+
+
+class Found(NamedTuple):
+    """A text that a scan has found, and the session that it is in."""
+
+    row: SessionRow
+    match: Match
+
+
+class Library:
+    """All sessions that a person has: `store` is one's own, `sources` are the folders of other agents.
+
+    `cache` is the folder for the catalog, or `None` for a catalog in memory.
+    """
+
+    def __init__(self, store: Store, sources: Sequence[Source] = (), *, cache: str | None = None) -> None:
+        self.store = store
+        self.sources = [Source("sessile", store.layout.root, store.layout.sessions), *sources]
+        self.pins = NameSet(store.fs, f"{store.layout.root}/pins.json")  # ids of sessions
+        self._catalog = Catalog(store.fs, cache)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the catalog."""
+        self._catalog.close()
+
+    @property
+    def notices(self) -> Sequence[str]:
+        """What did not work as it should, though answers are complete."""
+        return self._catalog.notices
+
+    def agent_of(self, path: str) -> str | None:
+        """The agent whose folder holds a file; `None` if it lies elsewhere."""
+        return next((source.agent for source in self.sources if path.startswith(f"{source.sessions}/")), None)
+
+    # -- listing
+
+    def catch_up(
+        self,
+        depth: Depth = "look",
+        *,
+        progress: Callable[[Progress], None] | None = None,
+        deadline: float | None = None,
+    ) -> CaughtUp:
+        """Compare the catalog with the files, and read what changed: their ends, every line, or every word."""
+        places = [source.sessions for source in self.sources]
+        return self._catalog.catch_up(places, depth=depth, progress=progress, deadline=deadline)
+
+    def list(self, wanted: Filter = EVERYTHING) -> Listing:
+        """The sessions that a filter lets through, as of the last catch-up."""
+        return self._catalog.list(wanted)
+
+    def usage(self, wanted: Filter = EVERYTHING) -> Usage:
+        """Tokens, money and tools of these sessions, as far as they are counted."""
+        return self._catalog.usage(wanted)
+
+    # -- finding
+
+    def find(self, name: str, cwd: str | None = None, *, progress: Callable[[Progress], None] | None = None) -> str:
+        """The file of the session that a name means; `cwd` is the folder that `@here` stands for."""
+        if is_path(name):
+            return self._existing(posixpath.abspath(posixpath.expanduser(name)))
+        self.catch_up(progress=progress)
+        recent = relative(name)
+        if recent is not None:
+            return self._recent(name, *recent, cwd)
+        rows = self._by_id(name)
+        if not rows:
+            # A session may have got its title in the middle of its file: what was not read could be meant.
+            self.catch_up("count", progress=progress)
+            rows = self._by_title(name)
+        if not rows:
+            raise SessionNotFound(f"there is no session {_quoted(name)}", hint="sessile ls shows what there is")
+        if len(rows) > 1:
+            raise Ambiguous(
+                f"session {_quoted(name)} is ambiguous ({len(rows)})",
+                hint="say more of the id or of the title",
+                candidates=[_candidate(row) for row in rows[:_MOST_CANDIDATES]],
+            )
+        return rows[0].path
+
+    def _existing(self, path: str) -> str:
+        if not atomic.exists(self.store.fs, path):
+            raise SessionNotFound("there is no such file", path=path)
+        return path
+
+    def _recent(self, name: str, base: str, back: int, cwd: str | None) -> str:
+        """The session that was changed last, or so many before it."""
+        rows = self.list(Filter(project=cwd if base == "here" else None)).rows
+        if base == "here":
+            rows = [row for row in rows if row.cwd == cwd] or rows  # those of this very folder come first
+        if back >= len(rows):
+            raise SessionNotFound(f"there is no session {name}", path=cwd if base == "here" else None)
+        return rows[back].path
+
+    def _by_id(self, name: str) -> Sequence[SessionRow]:
+        if len(name) < SHORTEST_PREFIX:
+            return ()
+        rows = self.list(Filter(id_prefix=name, hide=("unreadable",))).rows
+        return [row for row in rows if row.id == name] or rows
+
+    def _by_title(self, name: str) -> Sequence[SessionRow]:
+        """Those with all words in title or first prompt; a title that is just that comes first, then any title."""
+        rows = self.list(Filter(words=name.split(), hide=("unreadable",))).rows
+        exact = [row for row in rows if row.title is not None and row.title.casefold() == name.casefold()]
+        return exact or [row for row in rows if row.title is not None] or rows
+
+    # -- searching
+
+    def search(
+        self,
+        text: str,
+        wanted: Filter | None = None,
+        *,
+        fields: Sequence[Field] = INDEXED,
+        limit: int = 20,
+        directly: bool = False,
+        count: bool = True,
+    ) -> Results:
+        """The entries that hold all words of a text, best first, in all sessions or in those that a filter lets through."""
+        numbers = None if wanted is None else {row.number for row in self.list(wanted).rows}
+        return self._catalog.search(text, fields=fields, sessions=numbers, limit=limit, directly=directly, count=count)
+
+    def scan(
+        self,
+        needle: Needle,
+        wanted: Filter = EVERYTHING,
+        *,
+        fields: Sequence[Field] = FIELDS,
+        notices: MutableSequence[str],
+    ) -> Iterator[Found]:
+        """Every text that holds a substring or matches a regular expression, newest sessions first.
+
+        What could not be searched is added to `notices`.
+        """
+        for row in self.list(wanted).rows:
+            unread: list[Any] = []
+            try:
+                for match in scan_file(self.store.fs, row.path, needle, fields=fields, findings=unread):
+                    yield Found(row, match)
+            except StorageFailure as error:
+                notices.append(f"{row.path} was not searched: {error.message}")
+            notices.extend(f"{row.path}: {finding.detail}, not searched" for finding in unread)
+
+    def count_results(self, text: str, wanted: Filter = EVERYTHING, *, deadline: float) -> tuple[int, int]:
+        """How many tool results hold all words of a text, and how many sessions the time was too short for."""
+        needle, rows, found = WordNeedle(Query(text)), self.list(wanted).rows, 0
+        for number, row in enumerate(rows):
+            if time.monotonic() > deadline:
+                return found, len(rows) - number
+            try:
+                found += len([*scan_file(self.store.fs, row.path, needle, fields=_UNINDEXED)])
+            except StorageFailure:
+                continue  # a search for tool results says so
+        return found, 0
+
+
+def added_sources(store: Store) -> NameSet:
+    """The folders that a person has added to those that are known anyway."""
+    return NameSet(store.fs, f"{store.layout.root}/sources.json")
+
+
+def find_entry(session: SessionView, name: str) -> str:
+    """The id of the entry that begins so."""
+    if session.get_entry(name) is not None:
+        return name
+    ids = dict.fromkeys(entry.id for entry in session.iter_entries() if entry.id.startswith(name))
+    if not ids:
+        raise EntryNotFound(f"there is no entry {_quoted(name)}", path=session.path, hint="sessile tree shows ids")
+    if len(ids) > 1:
+        raise Ambiguous(
+            f"entry {_quoted(name)} is ambiguous ({len(ids)})",
+            path=session.path,
+            hint="say more of the id",
+            candidates=[{"id": entry_id} for entry_id in list(ids)[:_MOST_CANDIDATES]],
+        )
+    return next(iter(ids))
+
+
+def find_leaf(session: SessionView, name: str) -> str:
+    """The id of the entry that has this label, or begins so."""
+    labelled = [entry_id for entry_id, label in session.get_labels().items() if label == name]
+    return labelled[-1] if labelled else find_entry(session, name)
+
+
+def _candidate(row: SessionRow) -> dict[str, str | None]:
+    return {"id": row.id, "title": row.title or row.first_text, "project": row.cwd, "path": row.path}
+
+
+def _quoted(name: str) -> str:
+    return f'"{clean_name(name)[:80]}"'

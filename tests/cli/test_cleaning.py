@@ -1,0 +1,146 @@
+"""`sessile du`, `prune`, `trash`, `undo`, `check`, `repair`, `doctor`."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from sessile import Store
+
+from .conftest import Command
+
+WEBHOOK = "6513270e-2b1d-4c55-9a0e-7d1f3c5b9e42"
+DAMAGED = "00cc10cc-5ab0-489f-af4d-84a229bf234e"
+
+
+def _files(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*.jsonl"))}
+
+
+@pytest.mark.mission("B6")
+def test_prune_shows_first_and_undo_brings_back(sessile: Command, demo: Path) -> None:
+    """Nothing moves without --apply; what moved is in the trash, and comes back as it was."""
+    before = _files(demo)
+    shown = sessile("prune", "--older-than", "40d")
+    assert shown.code == 0 and "--apply" in shown.err and _files(demo) == before
+    done = sessile("prune", "--older-than", "40d", "--apply", "--json").json
+    assert done["applied"] and len(done["tokens"]) == len(done["items"]) > 2
+    assert len(_files(demo / "sessions")) < len(before)
+    listed = sessile("trash", "--json").json["items"]
+    assert {item["token"] for item in listed} == set(done["tokens"])
+    for _ in done["tokens"]:
+        assert sessile("undo").code == 0
+    assert _files(demo) == before
+    assert sessile("undo").code == 3
+
+
+def test_pinned_and_recent_sessions_are_always_spared(sessile: Command, demo: Path) -> None:
+    """Whatever the rule says; and it is said why."""
+    sessile("pin", WEBHOOK)
+    plan = sessile("prune", "--older-than", "1d", "--json").json
+    assert WEBHOOK not in [item["id"] for item in plan["items"]]
+    assert {"why": "pinned"}.items() <= next(item for item in plan["spared"] if item["id"] == WEBHOOK).items()
+    with Store(demo).create("/work/new", publish=True) as session:
+        session.append_message({"role": "user", "content": "hello"})
+        fresh = session.id
+    done = sessile("rm", fresh, "--apply", "--json").json
+    assert done["items"] == [] and done["spared"][0]["why"] in ("recent", "open")
+    assert sessile("show", fresh).code == 0
+
+
+def test_a_session_is_removed_by_name_and_restored_by_token(sessile: Command, demo: Path) -> None:
+    """`rm` is prune with a name."""
+    before = _files(demo)
+    assert sessile("rm", "terraform drift").code == 0
+    assert _files(demo) == before
+    (token,) = sessile("rm", "terraform drift", "--apply", "--json").json["tokens"]
+    assert sessile("show", "terraform drift").code == 3
+    assert sessile("trash", "restore", token[-12:]).code == 0
+    assert _files(demo) == before
+
+
+def test_emptying_the_trash_shows_first(sessile: Command, demo: Path) -> None:
+    """It is the only verb that removes for good."""
+    sessile("rm", "terraform drift", "--apply")
+    assert sessile("trash", "empty").code == 0
+    assert len(sessile("trash", "--json").json["items"]) == 1
+    assert sessile("trash", "empty", "--older-than", "30d", "--apply").code == 1  # too young
+    assert sessile("trash", "empty", "--apply").code == 0
+    assert sessile("trash").code == 1
+
+
+def test_other_agents_sessions_are_not_pruned(sessile: Command, home: Path) -> None:
+    """They are only read."""
+    with Store(home / ".pi" / "agent", clock=lambda: 1e9).create("/x", title="Theirs", publish=True) as session:
+        path = Path(session.path)
+    assert sessile("rm", "theirs", "--apply").code == 7
+    assert path.exists()
+
+
+def test_disk_use(sessile: Command, demo: Path) -> None:
+    """By kind, and the largest sessions of all agents."""
+    document = sessile("du", "--json").json
+    assert document["store"]["session_bytes"] > 0 and document["total"] >= document["store"]["session_bytes"]
+    sizes = [item["size"] for item in document["items"]]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sessile("du", "--orphans").code == 0
+
+
+def test_unnamed_blobs_are_swept_to_the_trash(sessile: Command, demo: Path) -> None:
+    """Only those that nothing names and that are old enough."""
+    assert sessile("prune", "--blobs").code == 1
+
+
+def test_check_says_what_is_wrong_and_changes_nothing(sessile: Command, demo: Path) -> None:
+    """Code 5 for damage, with line and offset; 0 for a sound one."""
+    before = _files(demo)
+    done = sessile("check", DAMAGED, "--json")
+    assert done.code == 5
+    (report,) = done.json["items"]
+    (problem,) = [problem for problem in report["problems"] if problem["severity"] == "damage"]
+    assert report["bytes_accounted"] == report["size"] and problem["line"] == 8
+    assert sessile("check", WEBHOOK).code == 0
+    assert sessile("check", "--all").code == 5
+    assert _files(demo) == before
+
+
+def test_repair_shows_first_and_keeps_the_file_as_it_was(sessile: Command, demo: Path) -> None:
+    """Afterwards nothing is damaged, and the old bytes are where it says."""
+    (path,) = demo.rglob(f"*{DAMAGED}*.jsonl")
+    before = path.read_bytes()
+    assert sessile("repair", DAMAGED).code == 0 and path.read_bytes() == before
+    document = sessile("repair", DAMAGED, "--apply", "--json").json
+    assert Path(document["original"]).read_bytes() == before
+    assert sessile("check", DAMAGED).code == 0
+    assert sessile("repair", DAMAGED, "--apply").code == 0  # nothing left to do
+
+
+def test_repair_of_another_agents_file_needs_to_be_said(sessile: Command, demo: Path, home: Path) -> None:
+    """Code 7 without --in-place."""
+    (path,) = demo.rglob(f"*{DAMAGED}*.jsonl")
+    foreign = home / "copy.jsonl"
+    shutil.copy(path, foreign)
+    before = foreign.read_bytes()
+    assert sessile("repair", str(foreign), "--apply").code == 7 and foreign.read_bytes() == before
+    assert sessile("repair", str(foreign), "--apply", "--in-place").code == 0
+    assert sessile("check", str(foreign)).code == 0
+
+
+def test_doctor_finds_damaged_sessions_and_says_what_to_do(sessile: Command, demo: Path) -> None:
+    """Each with the command that mends it."""
+    done = sessile("doctor")
+    assert done.code == 5
+    assert f"sessile repair {DAMAGED}" in done.out and "unreadable line" in done.out
+    assert sessile("doctor", WEBHOOK).code == 0
+
+
+def test_an_unreadable_file_and_folder_are_reported(sessile: Command, demo: Path) -> None:
+    """A listing goes on without them, and says so."""
+    (path,) = demo.rglob(f"*{WEBHOOK}*.jsonl")
+    path.write_bytes(b"\x00" * 100)
+    listing = sessile("ls")
+    assert "1 unreadable" in listing.err and WEBHOOK not in listing.out
+    assert sessile("show", str(path)).code == 5
+    assert str(path) in sessile("doctor").out

@@ -1,0 +1,164 @@
+"""`sessile ls`, `stats`, `sources`, and the first screen."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from sessile import Store
+
+from .conftest import Command
+
+WEBHOOK = "6513270e-2b1d-4c55-9a0e-7d1f3c5b9e42"
+
+
+def test_with_nothing_it_offers_the_demo(sessile: Command, home: Path, tmp_path: Path) -> None:
+    """The first screen says where it looked and what to do, and writes nothing outside of the cache."""
+    done = sessile()
+    assert (done.code, done.out) == (0, "")
+    assert "No agent sessions found" in done.err and ".pi/agent" in done.err and "sessile demo" in done.err
+    assert list(home.iterdir()) == []
+
+
+def test_the_demo_goes_to_the_cache_and_can_be_used_by_every_verb(sessile: Command, home: Path) -> None:
+    """Nothing is written to the home; the second time it is there already."""
+    first, again = sessile("demo"), sessile("--demo", "ls")
+    assert first.code == again.code == 0
+    assert "made-up" in first.err and WEBHOOK in again.out
+    assert "wrote" in first.err and "wrote" not in again.err
+    assert list(home.iterdir()) == []
+
+
+@pytest.mark.mission("X22")
+def test_other_agents_sessions_are_found_where_they_keep_them(sessile: Command, home: Path) -> None:
+    """A session of pi in its own folder is listed with its agent; its folder stays as it was."""
+    folder = home / ".pi" / "agent"
+    with Store(folder, clock=lambda: 1_763_000_000.0).create("/work/app", title="From pi", publish=True) as session:
+        session.append_message({"role": "user", "content": "hello"})
+    before = sorted(path for path in folder.rglob("*"))
+    done = sessile("ls", "--json")
+    (item,) = done.json["items"]
+    assert (item["agent"], item["title"], item["project"]) == ("pi", "From pi", "/work/app")
+    assert "Found 1 sessions of 1 agent" in sessile().err
+    assert sorted(path for path in folder.rglob("*")) == before
+
+
+def test_at_a_pipe_rows_have_tabs_whole_ids_and_iso_times(sessile: Command, demo: Path) -> None:
+    """Nothing is cut, nothing is coloured, there is no header unless somebody wants it."""
+    done = sessile("ls", "--columns", "id,age,title")
+    row = next(line for line in done.out.splitlines() if line.startswith(WEBHOOK)).split("\t")
+    assert row[0] == WEBHOOK and row[2] == "Webhook retries"
+    assert row[1].endswith("+00:00") and "T" in row[1]
+    assert "\x1b" not in done.out
+    assert sessile("ls", "--columns", "id", "--header", "-n", "1").out.splitlines()[0] == "id"
+
+
+def test_what_is_hidden_is_said_with_the_way_to_see_it(sessile: Command, demo: Path) -> None:
+    """Empty sessions and sub-agents are hidden, counted, and shown with -A."""
+    done = sessile("ls")
+    assert "hidden (1 empty, 1 sub-agent). Show: -A" in done.err
+    whole = sessile("ls", "-A", "--json").json
+    assert whole["hidden"] == {} and len(whole["items"]) == len(done.out.splitlines()) + 2
+
+
+def test_filters(sessile: Command, demo: Path) -> None:
+    """Words, projects, models, times and features choose sessions."""
+    assert [line.split("\t")[0] for line in sessile("ls", "webhook", "--named").out.splitlines()][:1] == [WEBHOOK]
+    projects = {item["project"] for item in sessile("ls", "-p", "/home/ana/notes", "--json").json["items"]}
+    assert projects == {"/home/ana/notes"}
+    branched = sessile("ls", "--has", "branch,label", "--json").json["items"]
+    assert WEBHOOK in [item["id"] for item in branched]
+    assert all(item["counts"]["branches"] > 1 and item["counts"]["labels"] for item in branched)
+    models = sessile("ls", "--model", "gpt-5.1", "--json").json["items"]
+    assert models and all("openai/gpt-5.1" in item["counts"]["models"] for item in models)
+    recent = sessile("ls", "--since", "2025-11-14", "--json").json["items"]
+    assert recent and all(item["modified"] >= "2025-11-14" for item in recent)
+
+
+def test_nothing_found_widens_the_question(sessile: Command, demo: Path) -> None:
+    """Exit code 1, and a word on where there would be something."""
+    done = sessile("ls", "webhook", "-p", "/home/ana/notes")
+    assert (done.code, done.out) == (1, "")
+    assert "in other projects" in done.err
+
+
+@pytest.mark.parametrize("sort", ["started", "cost", "tokens", "messages", "size"])
+def test_sorting_is_by_what_was_asked_with_unknown_last(sessile: Command, demo: Path, sort: str) -> None:
+    """The most first."""
+    items = sessile("ls", "--sort", sort, "--json").json["items"]
+    member = {"started": "created", "size": "size"}.get(sort)
+    keys = {"cost": "cost", "tokens": "total_tokens", "messages": "messages"}
+    values = [item[member] if member else item["counts"][keys[sort]] for item in items]
+    known = [value for value in values if value is not None]
+    assert known == sorted(known, reverse=True) and len(known) > 20
+    assert all(value is None for value in values[len(known) :])
+
+
+def test_forks_and_sub_agents_stand_below_where_they_come_from(sessile: Command, demo: Path) -> None:
+    """`--tree` shows sub-agents, too."""
+    done = sessile("ls", "--tree", "--json")
+    assert any(item["sub_agent"] for item in done.json["items"])
+
+
+def test_pins(sessile: Command, demo: Path) -> None:
+    """A pinned session is marked, can be listed alone, and is unpinned again; the note lies in one's own store."""
+    assert sessile("pin", "webhook retries").code == 0
+    assert [item["id"] for item in sessile("ls", "--pinned", "--json").json["items"]] == [WEBHOOK]
+    assert WEBHOOK in (demo / "pins.json").read_text()
+    assert sessile("pin", "webhook retries").code == 1  # already
+    assert sessile("pin", WEBHOOK, "--remove").code == 0
+    assert sessile("ls", "--pinned").code == 1
+
+
+def test_a_bad_filter_is_explained(sessile: Command, demo: Path) -> None:
+    """Exit code 2, what is wrong, and what would be right."""
+    done = sessile("ls", "--since", "soon")
+    assert done.code == 2 and "14d" in done.err
+    assert "branch" in sessile("ls", "--has", "wings").err
+    done = sessile("ls", "--columns", "wings")
+    assert done.code == 2 and "title" in done.err
+    assert sessile("ls", "--tz", "Mars/Olympus").code == 2
+    done = sessile("ls", "-a", "nobody")
+    assert done.code == 3 and "sessile" in done.err
+
+
+def test_sources_are_added_and_removed(sessile: Command, home: Path, tmp_path: Path) -> None:
+    """A folder with session files, or a root with a sessions folder, is looked at from then on."""
+    other = tmp_path / "other"
+    Store(other).create("/work/x", title="Elsewhere", publish=True).close()
+    assert sessile("sources", "add", str(other)).code == 0
+    assert "Elsewhere" in sessile("ls", "-A").out
+    document = sessile("sources", "--json").json
+    assert str(other) in [item["root"] for item in document["items"]]
+    assert any(".pi/agent" in root for root in document["missing"])
+    assert sessile("sources", "remove", str(other)).code == 0
+    assert "Elsewhere" not in sessile("ls", "-A").out
+    assert sessile("sources", "add", str(tmp_path / "nowhere")).code == 3
+
+
+def test_statistics_count_and_never_call_the_unknown_nothing(sessile: Command, demo: Path) -> None:
+    """By model: one has no price, which is said; the total is at least what is shown."""
+    document = sessile("stats", "models", "--json").json
+    rows = {row["name"]: row for row in document["items"]}
+    assert rows["ollama/qwen3-coder:30b"]["cost"] is None and rows["ollama/qwen3-coder:30b"]["unpriced"]
+    assert document["total"]["answers"] == sum(row["answers"] for row in document["items"])
+    assert "have no price" in sessile("stats", "models").err
+    tools = {row["name"]: row for row in sessile("stats", "tools", "--json").json["items"]}
+    assert tools["bash"]["calls"] > tools["bash"]["failures"] > 0
+    days = sessile("stats", "daily", "--since", "10y", "--json").json["items"]
+    assert sum(row["answers"] for row in days) == document["total"]["answers"]
+    assert sessile("stats", "projects", "--csv").out.splitlines()[0].startswith("name,sessions")
+
+
+def test_a_damaged_catalog_is_made_anew(sessile: Command, demo: Path, tmp_path: Path) -> None:
+    """The listing is the same as before."""
+    before = sessile("ls").out
+    (tmp_path / "cache" / "catalog.db").write_bytes(b"nonsense" * 1000)
+    assert sessile("ls").out == before
+    os.chmod(tmp_path / "cache", 0o500)
+    try:
+        assert sessile("ls").out == before
+    finally:
+        os.chmod(tmp_path / "cache", 0o700)

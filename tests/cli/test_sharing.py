@@ -1,0 +1,137 @@
+"""`sessile export` and `secrets`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sessile import Store, find_secrets, load_entries_from_file
+from sessile.core.secrets_table import fill
+
+from .conftest import Command
+
+WEBHOOK = "6513270e"
+SECRETIVE = "Deploy script prints too much"
+
+
+@pytest.mark.mission("B7")
+@pytest.mark.promise("P29")
+@pytest.mark.parametrize("form", ["html", "md", "txt", "jsonl"])
+def test_no_secret_leaves_in_an_export(sessile: Command, demo: Path, tmp_path: Path, form: str) -> None:
+    """Every form has placeholders in their place, at every depth; the report names rules and never a secret."""
+    target = tmp_path / f"out.{form}"
+    done = sessile("export", SECRETIVE, "-o", str(target), "--depth", "all")
+    assert done.code == 0
+    text = target.read_text()
+    secrets = _secrets_of(demo)
+    assert len(secrets) >= 5
+    assert not [secret for secret in secrets if secret in text or secret in done.err or secret in done.out]
+    assert "[REDACTED:github-token#1]" in text
+    assert "replaced [REDACTED:github-token#1]" in done.err
+    assert target.stat().st_mode & 0o777 == 0o600
+
+
+def _secrets_of(demo: Path) -> set[str]:
+    path = next(path for path in demo.rglob("*.jsonl") if SECRETIVE in path.read_text())
+    found = set()
+    for entry in load_entries_from_file(path):
+        text = json.dumps(entry, ensure_ascii=False)
+        found |= {text[secret.start : secret.end] for secret in find_secrets(text)}
+    return found
+
+
+def test_without_redaction_a_session_file_is_copied_byte_for_byte(sessile: Command, demo: Path, tmp_path: Path) -> None:
+    """And it is said that secrets were not looked for."""
+    (path,) = demo.rglob(f"*{WEBHOOK}*.jsonl")
+    target = tmp_path / "copy.jsonl"
+    done = sessile("export", WEBHOOK, "-o", str(target), "--redact", "off")
+    assert target.read_bytes() == path.read_bytes()
+    assert "not looked for" in done.err
+
+
+def test_an_exported_session_file_opens_with_the_same_context(sessile: Command, demo: Path, tmp_path: Path) -> None:
+    """Lines without secrets are unchanged, so that the copy is the session."""
+    (path,) = demo.rglob(f"*{WEBHOOK}*.jsonl")
+    target = tmp_path / "copy.jsonl"
+    sessile("export", WEBHOOK, "-o", str(target))
+    store = Store(tmp_path / "store")
+    with store.open(target, readonly=True) as copy, store.open(path, readonly=True) as source:
+        assert copy.context().messages == source.context().messages
+        assert [entry.raw for entry in copy.iter_entries()] == [entry.raw for entry in source.iter_entries()]
+
+
+def test_one_branch(sessile: Command, demo: Path, tmp_path: Path) -> None:
+    """Only the path to a label leaves."""
+    target = tmp_path / "branch.jsonl"
+    sessile("export", f"{WEBHOOK}@tests-green", "-o", str(target))
+    ids = [entry["id"] for entry in load_entries_from_file(target)[1:]]
+    assert ids[-1] == "9f31c2a0" and "deadbee1" not in ids and "0b1d22ef" not in ids
+
+
+@pytest.mark.mission("X24")
+def test_artifacts_go_along_with_a_session_file(sessile: Command, demo: Path, tmp_path: Path) -> None:
+    """Texts are redacted; what is no text goes only without redaction, and that is said."""
+    (folder,) = {path.parent for path in demo.rglob("scout-1.jsonl")}
+    (folder / "note.md").write_text(f"token {fill('ghp_<w36>')}")
+    (folder / "picture.bin").write_bytes(b"\xff\x00")
+    session = folder.name.rpartition("_")[2]
+    done = sessile("export", session, "-o", str(tmp_path / "copy.jsonl"))
+    assert "1 artifacts are no text" in done.err
+    copied = {path.name: path.read_bytes() for path in (tmp_path / "copy").iterdir()}
+    assert {"scout-1.jsonl", "note.md"} <= set(copied) and "picture.bin" not in copied
+    assert b"ghp_" not in copied["note.md"] and b"REDACTED" in copied["note.md"]
+    sessile("export", session, "-o", str(tmp_path / "whole.jsonl"), "--redact", "off")
+    assert (tmp_path / "whole" / "picture.bin").read_bytes() == b"\xff\x00"
+
+
+def test_images_can_be_left_out(sessile: Command, demo: Path, tmp_path: Path) -> None:
+    """A text stands in their place, and it is said."""
+    whole, without = tmp_path / "a.html", tmp_path / "b.html"
+    sessile("export", WEBHOOK, "-o", str(whole))
+    sessile("export", WEBHOOK, "-o", str(without), "--no-images")
+    assert "data:image/png" in whole.read_text()
+    assert "data:image/" not in without.read_text() and "images were left out" in without.read_text()
+
+
+def test_a_file_that_is_there_is_not_replaced_unless_told(sessile: Command, demo: Path, tmp_path: Path) -> None:
+    """Code 7, nothing changed."""
+    target = tmp_path / "out.md"
+    target.write_text("mine")
+    assert sessile("export", WEBHOOK, "-o", str(target)).code == 7
+    assert target.read_text() == "mine"
+    assert sessile("export", WEBHOOK, "-o", str(target), "--force").code == 0
+    assert target.read_text() != "mine"
+
+
+def test_a_reviewed_export_keeps_what_a_person_keeps(sessile: Command, demo: Path, tmp_path: Path) -> None:
+    """Without a terminal nobody can be asked: it is refused; --keep decides before."""
+    done = sessile("export", SECRETIVE, "-o", str(tmp_path / "x.txt"), "--redact", "review")
+    assert done.code == 7 and "--keep" in done.err and not (tmp_path / "x.txt").exists()
+    report = tmp_path / "report.json"
+    options = ("--keep", "[REDACTED:github-token#1]", "--report", str(report))
+    done = sessile("export", SECRETIVE, "-o", str(tmp_path / "y.txt"), *options)
+    text = (tmp_path / "y.txt").read_text()
+    assert done.code == 0 and "[REDACTED:github-token#1]" not in text and "[REDACTED:anthropic-key#1]" in text
+    told = json.loads(report.read_text())
+    assert {item["rule"]: item["kept"] for item in told["items"]}["github-token"] is True
+    assert not [secret for secret in _secrets_of(demo) if secret in report.read_text()]
+
+
+def test_an_export_that_fails_leaves_no_file(sessile: Command, demo: Path, tmp_path: Path) -> None:
+    """A folder that is not there: a typed error with the path, and nothing half-written."""
+    done = sessile("export", WEBHOOK, "-o", str(tmp_path / "nowhere" / "x.html"))
+    assert done.code in (3, 8) and "nowhere" in done.err
+    assert not list(tmp_path.glob("nowhere*"))
+
+
+@pytest.mark.mission("B7")
+def test_secrets_are_found_and_never_printed(sessile: Command, demo: Path) -> None:
+    """Exit code 1 if there are any, 0 if there are none; for one session or for all."""
+    done = sessile("secrets")
+    assert done.code == 1 and "github-token" in done.out
+    assert not [secret for secret in _secrets_of(demo) if secret in done.out + done.err]
+    rules = {item["rule"] for item in sessile("secrets", SECRETIVE, "--json").json["items"]}
+    assert {"github-token", "anthropic-key", "aws-access-key"} <= rules
+    assert sessile("secrets", WEBHOOK).code == 0

@@ -1,0 +1,129 @@
+"""`sessile resume`, `branch`, `fork`, `label`, `rename`, `move`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sessile import Store
+
+from .conftest import Command
+
+WEBHOOK = "6513270e-2b1d-4c55-9a0e-7d1f3c5b9e42"
+
+
+@pytest.fixture
+def pi_session(home: Path) -> Path:
+    """A session of pi, in pi's folder."""
+    with Store(home / ".pi" / "agent").create(str(home), title="From pi", publish=True) as session:
+        session.append_message({"role": "user", "content": "hello"})
+        session.append_message({"role": "assistant", "content": [{"type": "text", "text": "hi"}]})
+        return Path(session.path)
+
+
+def test_resume_prints_the_command_with_the_folder(sessile: Command, pi_session: Path, home: Path) -> None:
+    """The agent is the one that wrote it; names are quoted."""
+    done = sessile("resume", "from pi", "--print")
+    assert done.out == f"cd {home} && pi --session {pi_session}\n"
+    document = sessile("resume", "@last", "--json").json
+    assert document["argv"] == ["pi", "--session", str(pi_session)] and document["cwd"] == str(home)
+    assert sessile("resume", "@here", "--in", "omp", "--print").out.endswith(f"omp --resume {pi_session}\n")
+
+
+@pytest.mark.promise("P32")
+def test_resume_passes_arguments_never_a_shell(home: Path, pi_session: Path, tmp_path: Path) -> None:
+    """The agent is started in the session's folder with the path as one argument; nothing of it is interpreted."""
+    program = tmp_path / "bin" / "pi"
+    program.parent.mkdir()
+    program.write_text(f"#!{sys.executable}\nimport os, sys\nprint(sys.argv[1:], os.getcwd())\n")
+    program.chmod(0o700)
+    tricky = pi_session.with_name("a; touch hacked $(x).jsonl")
+    pi_session.rename(tricky)
+    command = [sys.executable, "-m", "sessile.cli.main", "resume", str(tricky)]
+    environment = {**os.environ, "PATH": f"{program.parent}:{os.environ['PATH']}"}
+    run = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, check=True)
+    assert run.stdout == f"{['--session', str(tricky)]} {home}\n"
+    assert not list(tmp_path.rglob("hacked")) and not list(home.rglob("hacked"))
+
+
+def test_an_agent_that_is_not_installed_is_said(
+    sessile: Command, pi_session: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the command to run elsewhere."""
+    monkeypatch.setenv("PATH", "/nonexistent")
+    done = sessile("resume", "from pi")
+    assert done.code == 3 and "pi --session" in done.err
+
+
+def test_continue_takes_this_folder_else_the_last_of_all(sessile: Command, pi_session: Path, home: Path) -> None:
+    """And says which."""
+    assert str(pi_session) in sessile("continue", "--print").out
+    os.chdir(home.parent)
+    elsewhere = home.parent / "elsewhere"
+    elsewhere.mkdir()
+    os.chdir(elsewhere)
+    done = sessile("continue", "--print")
+    assert str(pi_session) in done.out and "no session" in done.err
+
+
+def test_branch_moves_the_leaf_and_keeps_everything(sessile: Command, demo: Path) -> None:
+    """The next one who opens stands there; the branch that was left is in the tree."""
+    done = sessile("branch", f"{WEBHOOK}@tests-green")
+    assert done.code == 0 and done.out == f"{WEBHOOK}\n"
+    tree = sessile("tree", WEBHOOK, "--json").json
+    assert tree["leaf"] == "9f31c2a0"
+    assert {"deadbee1", "77aa01c4", "0b1d22ef"} <= {item["id"] for item in tree["items"]}
+    assert sessile("branch", WEBHOOK).code == 2
+
+
+def test_branch_with_a_summary_appends_it(sessile: Command, demo: Path) -> None:
+    """What was learned goes along."""
+    assert sessile("branch", f"{WEBHOOK}#9f31c2a0", "--summary", "The table row was not wanted.").code == 0
+    assert "The table row was not wanted." in sessile("show", WEBHOOK).out
+
+
+def test_fork_makes_a_session_of_ones_own(sessile: Command, pi_session: Path, home: Path) -> None:
+    """All of it, or the path to an entry; the source is not touched."""
+    before = pi_session.read_bytes(), pi_session.stat().st_mtime_ns
+    document = sessile("fork", str(pi_session), "--json").json
+    assert document["source"] == str(pi_session) and document["path"].startswith(str(home / ".sessile"))
+    entries = sessile("show", document["id"], "--json").json["items"]
+    assert [entry["message"]["role"] for entry in entries if entry["type"] == "message"] == ["user", "assistant"]
+    first = entries[0]["id"]
+    part = sessile("fork", f"{pi_session}#{first}", "--cwd", str(home), "--json").json
+    assert len(sessile("show", part["id"], "--json").json["items"]) == 1
+    assert (pi_session.read_bytes(), pi_session.stat().st_mtime_ns) == before
+
+
+def test_label_and_clear(sessile: Command, demo: Path) -> None:
+    """A label is found again as a branch; clearing takes it away."""
+    assert sessile("label", f"{WEBHOOK}#0b1d22ef", "final").code == 0
+    assert sessile("show", f"{WEBHOOK}@final").code == 0
+    assert sessile("label", f"{WEBHOOK}#0b1d22ef", "--clear").code == 0
+    assert sessile("show", f"{WEBHOOK}@final").code == 3
+    assert sessile("label", f"{WEBHOOK}#0b1d22ef").code == 2
+
+
+def test_rename_and_move(sessile: Command, demo: Path, home: Path) -> None:
+    """Title and project change; the file that was touched is said."""
+    done = sessile("rename", WEBHOOK, "Retries", "at", "last")
+    assert done.code == 0 and ".jsonl" in done.err
+    moved = sessile("move", "Retries at last", str(home), "--json").json
+    assert Path(moved["path"]).exists() and moved["cwd"] == str(home)
+    (item,) = sessile("ls", "Retries at last", "--json").json["items"]
+    assert (item["title"], item["project"]) == ("Retries at last", str(home))
+
+
+def test_other_agents_files_are_written_only_in_place(sessile: Command, pi_session: Path) -> None:
+    """Refused with code 7 and two ways out; with --in-place only lines are appended."""
+    before = pi_session.read_bytes()
+    done = sessile("rename", "from pi", "Mine")
+    assert done.code == 7 and "--in-place" in done.err and "fork" in done.err
+    assert pi_session.read_bytes() == before
+    assert sessile("rename", "from pi", "Mine", "--in-place").code == 0
+    assert pi_session.read_bytes().startswith(before)
+    assert "Mine" in sessile("ls").out
