@@ -14,7 +14,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "sessile"
 MODULES = sorted(SOURCE.rglob("*.py"))
 
 # Each layer may import the ones before it, and itself.
-LAYERS = ["errors", "core", "render", "storage", "package", "surface"]
+LAYERS = ["errors", "core", "render", "formats", "storage", "stores", "package", "surface"]
 SURFACE = {"aio", "cli", "testing", "__main__", "__init__"}
 
 # What a layer may use of the world outside. `os` in the package is for paths and its own defaults only.
@@ -25,7 +25,7 @@ ALLOWED = {"store.py": {"os", "time"}, "discovery.py": {"os", "time"}}
 
 def layer_of(name: str) -> str:
     first = name.removeprefix("sessile").lstrip(".").split(".")[0]
-    if first in ("errors", "core", "render", "storage"):
+    if first in LAYERS:
         return first
     return "surface" if first in SURFACE or not first else "package"
 
@@ -54,7 +54,7 @@ def name_of(path: Path) -> str:
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
 def test_a_module_imports_only_its_own_layer_and_those_below(path: Path) -> None:
-    """errors ← core ← render, storage ← the package ← aio, testing, the command and the public names."""
+    """errors ← core ← render, formats ← storage ← stores ← the package ← aio, testing, the command and the public names."""
     here = LAYERS.index(layer_of(name_of(path)))
     above = [name for name in imports(path) if name.startswith("sessile.") and LAYERS.index(layer_of(name)) > here]
     # `Session.in_memory` makes a store of its own; it imports it when called.
@@ -69,6 +69,8 @@ def test_only_storage_touches_the_machine(path: Path) -> None:
         "core": IMPURE,
         "errors": IMPURE,
         "render": IMPURE,
+        "formats": IMPURE,
+        "stores": MACHINE,
         "package": MACHINE - ALLOWED.get(path.name, set()),
     }.get(layer, set())
     used = {name.split(".")[0] for name in imports(path)} & forbidden

@@ -20,8 +20,8 @@ from sessile.core.transcript import Gap
 from sessile.render.ansi import coloured_lines
 from sessile.render.fragments import Place, anchor_of, entry_html, gap_html
 from sessile.render.markup import DEEPEST_MARKDOWN, MOST_CODE, MOST_MARKDOWN, code, language_of, markdown
-from sessile.render.outline import Outline
 from sessile.render.page import asset, html_page
+from sessile.render.page_tree import PageTree
 from sessile.render.tree_html import rows_of, tree_html
 from strategies import NASTY
 from transcripts import PNG, transcript
@@ -498,8 +498,8 @@ FORKED = [
 ]
 
 
-def outline(entries: list[Json], leaf: str | None = None, labels: Mapping[str, str] = {}) -> Outline:
-    return Outline(entries, leaf, labels)
+def outline(entries: list[Json], leaf: str | None = None, labels: Mapping[str, str] = {}) -> PageTree:
+    return PageTree(entries, leaf, labels)
 
 
 def test_the_tree_is_indented_only_at_forks_and_tells_runs_in_one_row() -> None:

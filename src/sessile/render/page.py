@@ -31,7 +31,7 @@ from sessile.core.visible import visible
 from sessile.render.controls import HELP, TREE_FILTER, toolbar
 from sessile.render.fragments import entry_html, gap_html, moment_of
 from sessile.render.markup import escape_line, language_of
-from sessile.render.outline import Outline, Seen, seen_entries
+from sessile.render.page_tree import PageTree, Seen, seen_entries
 from sessile.render.tree_html import tree_html
 
 WHOLE = 8_000  # entries that a browser lays out in well under a second, each skipped until it is near
@@ -45,7 +45,7 @@ _FAILED = 1 << 5
 
 def html_page(transcript: Transcript, *, whole: int = WHOLE) -> Iterator[str]:
     """The file, in pieces; the plain form up to `whole` entries."""
-    outline = Outline(transcript.entries, transcript.leaf, transcript.labels)
+    outline = PageTree(transcript.entries, transcript.leaf, transcript.labels)
     page = _Page(transcript, outline)
     yield page.head()
     yield page.top()
@@ -54,7 +54,7 @@ def html_page(transcript: Transcript, *, whole: int = WHOLE) -> Iterator[str]:
 
 
 class _Page:
-    def __init__(self, transcript: Transcript, outline: Outline) -> None:
+    def __init__(self, transcript: Transcript, outline: PageTree) -> None:
         self._transcript = transcript
         self._outline = outline
         self._gaps: dict[str | None, list[str]] = {}

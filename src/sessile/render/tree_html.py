@@ -17,7 +17,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from sessile.render.markup import escape_line, language_of
-from sessile.render.outline import Outline
+from sessile.render.page_tree import PageTree
 
 DEEPEST = 12  # steps of indentation that are drawn; deeper rows stand below each other
 
@@ -34,7 +34,7 @@ class TreeRow(NamedTuple):
     failed: int = 0
 
 
-def rows_of(outline: Outline) -> Iterator[TreeRow]:
+def rows_of(outline: PageTree) -> Iterator[TreeRow]:
     """The rows of the tree from top to bottom."""
     run: TreeRow | None = None
     for number in outline.order:
@@ -53,7 +53,7 @@ def rows_of(outline: Outline) -> Iterator[TreeRow]:
         yield run
 
 
-def _stands_out(outline: Outline, number: int) -> bool:
+def _stands_out(outline: PageTree, number: int) -> bool:
     return (
         outline.rows[number].depth == "prompts"
         or number in outline.labels
@@ -62,7 +62,7 @@ def _stands_out(outline: Outline, number: int) -> bool:
     )
 
 
-def tree_html(outline: Outline, most: int | None = None) -> str:
+def tree_html(outline: PageTree, most: int | None = None) -> str:
     """The tree; beyond `most` rows it says how many there are more."""
     rows = list(rows_of(outline))
     shown = set(outline.path)
@@ -72,7 +72,7 @@ def tree_html(outline: Outline, most: int | None = None) -> str:
     return tree + (f'<p class="more">… {hidden:,} more rows</p>' if hidden else "")
 
 
-def _row_html(outline: Outline, row: TreeRow, is_shown: bool) -> str:
+def _row_html(outline: PageTree, row: TreeRow, is_shown: bool) -> str:
     begins = outline.begins_branch(row.number) and not row.entries
     level = 2 * row.level + (0 if begins and row.level else 1)
     classes = f"row l{min(row.level, DEEPEST)}{' first' if begins else ''}{' shown' if is_shown else ''}"
@@ -91,7 +91,7 @@ def _run_html(row: TreeRow) -> str:
     return f'<span class="run">~ {" · ".join(words)}</span>'
 
 
-def _entry_html(outline: Outline, number: int) -> str:
+def _entry_html(outline: PageTree, number: int) -> str:
     row = outline.rows[number]
     sign = "✗" if row.failed else "@" if number == outline.leaf else _SIGNS.get(row.who, "·")
     label = f'<span class="label">{escape_line(outline.labels[number])}</span> ' if number in outline.labels else ""

@@ -63,7 +63,7 @@ def _path_of(arguments: object) -> dict[str, Any]:
     return {"path": path} if isinstance(path, str) else {}
 
 
-class Outline:
+class PageTree:
     """The tree of a session with a row for each entry, addressed by the number of the entry in the file."""
 
     def __init__(self, entries: Iterable[Mapping[str, Any]], leaf: str | None, labels: Mapping[str, str]) -> None:
