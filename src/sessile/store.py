@@ -157,7 +157,9 @@ class Store:
             journal = self._journal(path)
         except NotASession:
             if not self.layout.owns(path):
-                raise
+                from sessile.foreign import refuse_to_write
+
+                refuse_to_write(self.fs, path)
             notices.append(self._start_over(path, cwd))
             journal = self._journal(path)
         notices += self._migrate(journal)
@@ -209,7 +211,13 @@ class Store:
         draft = drafts.draft_path(path)
         if not atomic.exists(self.fs, path) and atomic.exists(self.fs, draft):
             path = draft
-        reader = JournalReader(self.fs, path, index_path=self.layout.index(drafts.published_path(path)))
+        index_path = self.layout.index(drafts.published_path(path))
+        try:
+            reader = JournalReader(self.fs, path, index_path=index_path)
+        except NotASession:
+            from sessile.foreign import open_foreign
+
+            return Session(self, open_foreign(self.fs, path, index_path), ours=False)
         findings: Sequence[Finding] = ()
         if version_of(decode(reader.header())) < VERSION:
             items = list(reader.items())

@@ -12,7 +12,8 @@ import strategies
 from builders import AT, AT_MS, Json, assistant, entry, said
 from sessile.core.kinds import KINDS
 from sessile.core.parts import DEPTHS, Call, Data, Diff, Image, Output, Shown, Text, Thinking
-from sessile.core.shown import amount, as_json, call_summary, show, show_all
+from sessile.core.shown import as_json, call_summary, show, show_all
+from sessile.core.spending import amount
 
 CALL = {"type": "toolCall", "id": "c1", "name": "edit", "arguments": {"path": "a.py", "oldText": "CANARY"}}
 IMAGE = {"type": "image", "data": "CANARY", "mimeType": "image/png"}
@@ -257,7 +258,8 @@ def test_amounts_are_short(tokens: object, words: str) -> None:
         ("new", {}, ""),
         ("new", "text", "text"),
         ("new", 5, ""),
-        ("bash", {"command": ["ls"], "cmd": "dir"}, "dir"),
+        ("bash", {"command": [1], "cmd": "dir"}, "dir"),
+        ("shell", {"command": ["ls", "-l"]}, "ls -l"),
     ],
 )
 def test_calls_are_summed_up_on_one_line(name: str, arguments: object, summary: str) -> None:

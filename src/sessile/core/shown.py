@@ -10,12 +10,12 @@ It does not know colours, widths or markup.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from sessile.core.digest import FIRST_TEXT, shown
 from sessile.core.parts import Call, Data, Depth, Diff, Image, Output, Part, Shown, Spent, Text, Thinking, Who
+from sessile.core.spending import amount
 from sessile.core.text import parse_timestamp
 
 Json = Mapping[str, Any]
@@ -265,19 +265,17 @@ def call_summary(name: str, arguments: object) -> str:
     """What a tool was called for, on one line: the argument that tells most."""
     if not isinstance(arguments, dict):
         return _line(arguments) if isinstance(arguments, str) else ""
-    told = [_line(value) for key in _SUBJECTS if isinstance(value := arguments.get(key), str) and value]
+    told = [_line(value) for key in _SUBJECTS if (value := _words(arguments.get(key)))]
     if name in ("grep", "find", "search", "glob"):
         return " in ".join(told[:2][::-1]) if len(told) > 1 else "".join(told)
     return told[0] if told else _line(as_json(arguments)) if arguments else ""
 
 
-def amount(tokens: object) -> str:
-    """A number of tokens as people say it: 940, 48.2k, 1.3M."""
-    if isinstance(tokens, bool) or not isinstance(tokens, int):
-        return "?"
-    if tokens < 1000:
-        return str(tokens)
-    return f"{tokens / 1000:.1f}k" if tokens < 999_950 else f"{tokens / 1_000_000:.1f}M"
+def _words(value: object) -> str:
+    """An argument as text: some tools take a command as a list of words."""
+    if isinstance(value, list) and value and all(isinstance(word, str) for word in value):
+        return " ".join(value)
+    return value if isinstance(value, str) else ""
 
 
 def _told(who: Who, headline: str, parts: tuple[Part, ...], name: str | None = None) -> Shown:
@@ -300,6 +298,8 @@ def _line(text: str) -> str:
 
 def as_json(value: object) -> str:
     """A value that has no better form, on one line."""
+    import json  # what a listing takes from here does not need it
+
     try:
         return json.dumps(value, ensure_ascii=False)
     except RecursionError:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
+from typing import Any
 
 from msgspec.structs import asdict
 
@@ -38,6 +39,7 @@ class RowIndex:
         self.title = NOWHERE
         self.findings: list[Finding] = []
         self.found = 0
+        self.extra: Any = None  # what a translator of another format has to keep
         self._file: IndexFile | None = None
         self._saved = 0  # the rows of the cache file; those in memory come after them
         self._kept = (0, 0)  # the rows and bytes of the journal that some cache file covers
@@ -70,12 +72,12 @@ class RowIndex:
         if len(self.findings) < MAX_FINDINGS:
             self.findings.append(finding)
 
-    def add(self, line: Line, entry_id: str) -> None:
-        """Add the next entry of the journal."""
+    def add(self, line: Line, entry_id: str, flags: int | None = None) -> None:
+        """Add the next entry of the journal; without flags, those of its head count."""
         offset, raw, head = line
         number = len(self._tail_states) + self._saved
         numbers, saved = self._numbers, self._file
-        flags = flags_of(head)
+        flags = flags_of(head) if flags is None else flags
         parent_id = head.parentId
         parent = NOWHERE
         state, marks = BEGINNING, 0
@@ -155,6 +157,7 @@ class RowIndex:
             missing=sorted(self._missing),
             findings=self.findings,
             found=self.found,
+            extra=self.extra,
         )
         write(fs, path, header, tail, rows, self._states.encoded())
         self._kept = (len(self), self.covered)
@@ -189,6 +192,7 @@ class RowIndex:
         self._missing = set(header.missing)
         self.findings = header.findings
         self.found = header.found
+        self.extra = header.extra
 
     def close(self) -> None:
         """Let go of the cache file."""

@@ -8,7 +8,6 @@ that a large index costs no more than the blocks that are looked at. It does not
 
 from __future__ import annotations
 
-import hashlib
 import os
 import posixpath
 import struct
@@ -19,6 +18,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from sessile.core.hashes import blake2b
 from sessile.core.lines import Finding
 from sessile.storage import atomic
 from sessile.storage.base import Filesystem, Stat
@@ -80,6 +80,7 @@ class Header(msgspec.Struct):
     slots: int = 0
     states: int = 0
     checksums: list[int] = []
+    extra: Any = None
 
 
 def write(fs: Filesystem, path: str, header: Header, tail: bytes, rows: bytes, states: Sequence[bytes]) -> None:
@@ -212,7 +213,7 @@ def key_of(entry_id: str) -> tuple[bytes, bool]:
     """Eight bytes that stand for an id, and whether they are a hash of it."""
     if len(entry_id) == 8 and entry_id.isascii():
         return entry_id.encode("ascii"), False
-    return hashlib.blake2b(entry_id.encode("utf-8", "surrogatepass"), digest_size=8).digest(), True
+    return blake2b(entry_id.encode("utf-8", "surrogatepass"), 8), True
 
 
 def _slot(key: int, slots: int) -> int:
@@ -233,4 +234,4 @@ def _hash_table(rows: bytes) -> bytes:
 
 
 def _tail_hash(tail: bytes) -> str:
-    return hashlib.blake2b(tail, digest_size=16).hexdigest()
+    return blake2b(tail, 16).hex()

@@ -24,11 +24,10 @@ from sessile.storage import log
 from sessile.storage.base import Filesystem, Row
 from sessile.storage.index import NOWHERE, RowIndex
 from sessile.storage.index_file import HASHED, KIND_FLAGS, TAIL, IndexDamaged, Place
-from sessile.storage.session_file import CHUNK, FileNews, SessionFile
+from sessile.storage.session_file import FileNews, SessionFile, runs_of
 
 _HEADER_CHUNK = 8 * 1024
 _BATCH = 1024  # rows looked up at once for an iterator
-_GAP = 16 * 1024  # bytes between two lines that are read for nothing sooner than by a call of their own
 _STEPS = 32  # most walks end at the last compaction
 
 
@@ -267,6 +266,9 @@ class JournalReader(SessionFile):
         except ValueError as error:
             raise IndexDamaged(str(error)) from error
 
+    def _all_rows(self) -> Sequence[Row]:
+        return FileNews(self, 0, self._indexed).rows()
+
     def _read_whole(self) -> _Whole:
         if self._whole is None:
             self._whole = _Whole(self)
@@ -275,31 +277,35 @@ class JournalReader(SessionFile):
     def read(self, row: Row) -> bytes:
         with self._mutex:
             raw = self._read(*row.position)
-            if self._is(raw, row.id):
-                return raw
+            if self._is(raw, row):
+                return self._shown(raw, row)
             # The index or the file has changed under us: look the entry up again, in the file itself.
             self._forget_index(distrust=True)
             again = self.find(row.id)
             if again is None:
                 raise self._rewritten(f"entry {row.id} is no longer there")
-            return self._read(*again.position)
+            return self._shown(self._read(*again.position), again)
+
+    def _shown(self, raw: bytes, row: Row) -> bytes:
+        """A line as an entry of ours."""
+        return raw
 
     def read_many(self, rows: Sequence[Row]) -> Iterator[bytes]:
         """The exact bytes of several entries; those that lie together are read at once."""
-        for start, end, run in _runs(rows):
+        for start, end, run in runs_of(rows):
             with self._mutex:
                 data = self._read(start, end - start)
             for row in run:
                 offset, length = row.position
                 raw = data[offset - start : offset - start + length]
-                yield raw if self._is(raw, row.id) else self.read(row)
+                yield self._shown(raw, row) if self._is(raw, row) else self.read(row)
 
-    @staticmethod
-    def _is(raw: bytes, entry_id: str) -> bool:
-        if raw.endswith(b"}") and raw.find(b'"id":"%b"' % entry_id.encode("utf-8", "surrogatepass"), 0, 256) > 0:
+    def _is(self, raw: bytes, row: Row) -> bool:
+        """Whether these bytes are the line of that row."""
+        if raw.endswith(b"}") and raw.find(b'"id":"%b"' % row.id.encode("utf-8", "surrogatepass"), 0, 256) > 0:
             return True
         try:
-            return read_head(raw).id == entry_id
+            return read_head(raw).id == row.id
         except ValueError:
             return False
 
@@ -364,28 +370,11 @@ class JournalReader(SessionFile):
             return found
 
 
-def _runs(rows: Sequence[Row]) -> Iterator[tuple[int, int, list[Row]]]:
-    """Rows in groups that follow each other closely in the file, each with its first and last byte."""
-    run: list[Row] = []
-    start = end = 0
-    for row in rows:
-        offset, length = row.position
-        if run and not (0 <= offset - end <= _GAP and offset + length - start <= CHUNK):
-            yield start, end, run
-            run = []
-        if not run:
-            start = offset
-        run.append(row)
-        end = offset + length
-    if run:
-        yield start, end, run
-
-
 class _Whole:
     """All rows of a journal whose parents do not simply come before their children."""
 
     def __init__(self, journal: JournalReader) -> None:
-        self.rows = FileNews(journal, 0, journal._indexed).rows()
+        self.rows = journal._all_rows()
         self._by_id = {row.id: row for row in self.rows}
 
     def up(self, row: Row) -> Iterator[Row]:

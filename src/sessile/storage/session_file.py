@@ -10,6 +10,7 @@ from sessile.errors import StorageFailure, storage_failure
 from sessile.storage.base import Filesystem, Row, Stat
 
 CHUNK = 1 << 20
+_GAP = 16 * 1024  # bytes between two lines that are read for nothing sooner than by a call of their own
 
 
 class SessionFile:
@@ -94,3 +95,20 @@ class FileNews:
             for line in lines
             if line.head.id is not None and line.head.type != "session" and line.offset + len(line.raw) > self._known
         ]
+
+
+def runs_of(rows: Sequence[Row]) -> Iterator[tuple[int, int, list[Row]]]:
+    """Rows in groups that follow each other closely in the file, each with its first and last byte."""
+    run: list[Row] = []
+    start = end = 0
+    for row in rows:
+        offset, length = row.position
+        if run and not (0 <= offset - end <= _GAP and offset + length - start <= CHUNK):
+            yield start, end, run
+            run = []
+        if not run:
+            start = offset
+        run.append(row)
+        end = offset + length
+    if run:
+        yield start, end, run

@@ -1,0 +1,1 @@
+"""Other agents' formats: pure translators between their rows and ours."""
