@@ -123,6 +123,14 @@ class Session(AppendVerbs):
             for i, entry_id in enumerate(new_ids)
         ]
 
+    def adopt(self, lines: Sequence[bytes]) -> None:
+        """Append entries that have ids and parents already, as they are: for imports. The leaf is the last of them."""
+        with self._lock:
+            writer = self._writing()
+            appended = writer.append(lines, lambda news: lines)
+            writer.commit(appended.mark)
+            self._look_at(writer)
+
     def _parent(self, expected: str | None, on_leaf_moved: OnLeafMoved) -> tuple[str | None, bool]:
         """Where to hang entries, and whether something else hangs there already."""
         if on_leaf_moved not in ON_LEAF_MOVED:

@@ -6,12 +6,14 @@ against its name whenever it is read, so that damage is noticed and nothing but 
 
 from __future__ import annotations
 
-import hashlib
+import os
 import re
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from sessile.core.hashes import sha256
 from sessile.core.large import blob_ref
-from sessile.errors import InvalidId, storage_failure
+from sessile.errors import InvalidId, storage_failure, storage_failures
 from sessile.storage import atomic
 from sessile.storage.base import Filesystem
 from sessile.storage.filesystem import PosixFilesystem
@@ -51,7 +53,7 @@ class BlobStore:
 
     def put(self, data: bytes) -> Blob:
         """Store bytes; they are durable when this returns. Storing them again changes nothing."""
-        digest = hashlib.sha256(data).hexdigest()
+        digest = sha256(data).hexdigest()
         path = self.path(digest)
         if self.get(digest) is None:
             atomic.make_folders(self._fs, self.folder, self._folders)
@@ -60,6 +62,31 @@ class BlobStore:
             self._settle(path)  # whoever stored it may have died before its name was durable
         self._known.add(digest)
         return Blob(digest, path, blob_ref(digest))
+
+    def put_pieces(self, pieces: Callable[[], Iterator[bytes]]) -> Blob:
+        """Store bytes of any size: `pieces` gives them twice, once to name them and once to write them."""
+        whole = sha256()
+        for piece in pieces():
+            whole.update(piece)
+        digest = whole.hexdigest()
+        path = self.path(digest)
+        if not self.has(digest):
+            atomic.make_folders(self._fs, self.folder, self._folders)
+            atomic.replace(self._fs, path, pieces())
+        return Blob(digest, path, blob_ref(digest))
+
+    def pieces(self, digest: str, size: int = 1 << 20) -> Iterator[bytes]:
+        """The bytes of a blob, piece by piece; whoever has them all can check them."""
+        path = self.path(digest)
+        with storage_failures(path, "read a blob"):
+            fd = self._fs.open(path, os.O_RDONLY)
+            try:
+                at = 0
+                while piece := self._fs.read(fd, size, at):
+                    yield piece
+                    at += len(piece)
+            finally:
+                self._fs.close(fd)
 
     def _settle(self, path: str) -> None:
         atomic.make_folders(self._fs, self.folder, self._folders)
@@ -77,7 +104,7 @@ class BlobStore:
             return None
         except OSError as error:
             raise storage_failure(error, path, "read a blob") from error
-        return data if hashlib.sha256(data).hexdigest() == digest else None
+        return data if sha256(data).hexdigest() == digest else None
 
     def has(self, digest: str) -> bool:
         """Whether there is a file for that hash."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from sessile.core.codec import encode_plain
-from sessile.core.kinds import flags_of
+from sessile.core.kinds import LABEL, MESSAGE, STATE, flags_of
 from sessile.core.lines import Finding, Head, Line, Scanner
 from sessile.errors import NotASession
 from sessile.formats.base import Format, Translator
@@ -55,6 +55,10 @@ class ForeignReader(JournalReader):
         """The row as the other agent wrote it."""
         return self._read(*row.position)
 
+    def pieces(self) -> Iterator[bytes]:
+        """The whole file as it is, piece by piece."""
+        return self._chunks(0, self._stat().st_size)
+
     # -- the index
 
     def _forget_index(self, *, distrust: bool = False) -> None:
@@ -73,7 +77,11 @@ class ForeignReader(JournalReader):
 
     def _take(self, index: RowIndex, line: Line, report: Callable[[Finding], None]) -> None:
         head, flags = self._translator.take(line)
-        index.add(Line(line.offset, line.raw, head), str(head.id), flags)
+        entry_id, kinds = str(head.id), flags_of(head) if flags is None else flags
+        entry = None
+        if kinds & (STATE | LABEL) and not kinds & MESSAGE:  # of these the index needs more than the head
+            entry = encode_plain(self.format.entry(line.raw, entry_id, head.parentId, lambda other: None))
+        index.add(Line(line.offset, line.raw, head), entry_id, kinds, entry)
 
     def _head(self, place: Place) -> Head:
         known = self.format.id_of(self._read(place.offset, place.length), place.offset)

@@ -72,8 +72,8 @@ class RowIndex:
         if len(self.findings) < MAX_FINDINGS:
             self.findings.append(finding)
 
-    def add(self, line: Line, entry_id: str, flags: int | None = None) -> None:
-        """Add the next entry of the journal; without flags, those of its head count."""
+    def add(self, line: Line, entry_id: str, flags: int | None = None, entry: bytes | None = None) -> None:
+        """Add the next entry of the journal; `flags` and `entry` are those of a line that is not one of ours."""
         offset, raw, head = line
         number = len(self._tail_states) + self._saved
         numbers, saved = self._numbers, self._file
@@ -94,7 +94,7 @@ class RowIndex:
         if entry_id in numbers or entry_id in self._missing or (saved and saved.find(entry_id) is not None):
             self.irregular = True
         if flags & STATE and state != UNKNOWN:
-            state = self._state_after(state, flags, line)
+            state = self._state_after(state, flags, line, entry)
         key, hashed = key_of(entry_id)
         if hashed:
             marks |= HASHED
@@ -104,7 +104,7 @@ class RowIndex:
         if not flags & MARKER:
             self.entries += 1
         if flags & LABEL:
-            fold_label(self.labels, decode(raw))
+            fold_label(self.labels, decode(entry or raw))
         elif flags & TITLE:
             self.title = number
 
@@ -112,9 +112,9 @@ class RowIndex:
         in_memory = number - self._saved
         return self._tail_states[in_memory] if in_memory >= 0 else self.place(number).state
 
-    def _state_after(self, before: int, flags: int, line: Line) -> int:
+    def _state_after(self, before: int, flags: int, line: Line, entry: bytes | None) -> int:
         if not flags & MESSAGE:
-            return self._states.number_of(fold(self._states[before], decode(line.raw)))
+            return self._states.number_of(fold(self._states[before], decode(entry or line.raw)))
         # Of a message the head says all that counts: its body is not decoded, and most answers repeat their model.
         message = line.head.message
         assert message is not None

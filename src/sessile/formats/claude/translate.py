@@ -23,10 +23,12 @@ from typing import Any
 import msgspec
 
 from sessile.core.codec import decode
-from sessile.core.kinds import CHAIN, LEAF_MARKER, MARKER, TITLE
+from sessile.core.kinds import CHAIN, LEAF_MARKER, MARKER, TITLE, flags_of
 from sessile.core.lines import Head, Line, MessageHead
 from sessile.core.text import parse_timestamp
 from sessile.formats.base import Entry, Known, Look
+from sessile.formats.claude.blocks import blocks_of, from_blocks, from_content, plain
+from sessile.formats.claude.rendering import MEMBER, entry_of
 from sessile.formats.claude.rows import mapping_of, text_of
 
 NAME = "claude"
@@ -60,6 +62,7 @@ class _Row(msgspec.Struct):
     isCompactSummary: bool | None = None
     teamName: str | None = None
     message: _Message | None = None
+    sessile: Head | None = None  # what we have made the row of
 
 
 _decode_row = msgspec.json.Decoder(_Row).decode
@@ -97,13 +100,15 @@ class Claude:
 
     def id_of(self, raw: bytes, offset: int) -> str | None:
         """The uuid of a row; its place if it has none."""
-        return _head(raw).uuid or _placed(offset)
+        row = _head(raw)
+        return (row.sessile and row.sessile.id) or row.uuid or _placed(offset)
 
     def entry(self, raw: bytes, entry_id: str, parent_id: str | None, look: Look) -> Entry:
         """A row as one of our entries."""
         row: dict[str, Any] = decode(raw)
         base = {"id": entry_id, "parentId": parent_id, "timestamp": row.get("timestamp")}
-        return {"type": "custom", **base, **_body(row, parent_id, look)}
+        entry = {"type": "custom", **base, **_body(row, parent_id, look)}
+        return entry_of(row, entry) or entry
 
 
 class _Saved(msgspec.Struct):
@@ -135,6 +140,8 @@ class Rows:
         row = _head(line.raw)
         if row.uuid is None:
             return self._unchained(row, line.offset)
+        if row.sessile is not None:
+            return self._returned(row, row.sessile)
         parent = row.parentUuid
         if row.type == "progress":
             return Known(Head("custom", row.uuid, parent, LEAF_MARKER), MARKER)
@@ -150,6 +157,14 @@ class Rows:
             role = row.type if row.type == "assistant" else "user"
             return Known(Head("message", row.uuid, parent, None, MessageHead(role, _PROVIDER, message.model)))
         return Known(Head("custom", row.uuid, parent, f"claude.{row.type}"), CHAIN)
+
+    def _returned(self, row: _Row, ours: Head) -> Known:
+        """A row that was made of an entry of ours is that entry."""
+        if ours.id is None:
+            return Known(Head("custom", row.uuid, self._saved.leaf, LEAF_MARKER), MARKER)
+        # A marker of ours says where the conversation goes on.
+        self._saved.leaf = ours.parentId if flags_of(ours) & MARKER else ours.id
+        return Known(ours)
 
     def _unchained(self, row: _Row, offset: int) -> Known:
         """A row beside the conversation; the title that counts most is the session's."""
@@ -201,7 +216,7 @@ def _body(row: Mapping[str, Any], parent_id: str | None, look: Look) -> Entry:
     if kind == "assistant":
         return {"type": "message", "message": _answer(row)}
     if kind == "user":
-        content = _content(mapping_of(row, "message").get("content"))
+        content = from_content(mapping_of(row, "message").get("content"))
         return {"type": "custom_message", "customType": "claude.meta", "content": content, "display": False}
     return {"customType": f"claude.{kind}", "data": dict(row)}
 
@@ -212,7 +227,7 @@ def _compaction(row: Mapping[str, Any], parent_id: str | None, look: Look) -> En
     metadata = mapping_of(boundary, "compactMetadata")
     kept = mapping_of(metadata, "preservedMessages").get("uuids")
     first = kept[0] if isinstance(kept, list) and kept else mapping_of(metadata, "preservedSegment").get("headUuid")
-    entry: Entry = {"type": "compaction", "summary": _plain(mapping_of(row, "message").get("content"))}
+    entry: Entry = {"type": "compaction", "summary": plain(mapping_of(row, "message").get("content"))}
     entry["firstKeptEntryId"] = first if isinstance(first, str) else row.get("uuid")
     tokens = metadata.get("preTokens")
     entry["tokensBefore"] = tokens if isinstance(tokens, int) else 0
@@ -221,16 +236,16 @@ def _compaction(row: Mapping[str, Any], parent_id: str | None, look: Look) -> En
 
 def _said(row: Mapping[str, Any]) -> Entry:
     content = mapping_of(row, "message").get("content")
-    results = [block for block in _blocks(content) if block.get("type") == "tool_result"]
+    results = [block for block in blocks_of(content) if block.get("type") == "tool_result"]
     at = parse_timestamp(row.get("timestamp"))
     if len(results) != 1:
-        return {"role": "user", "content": _content(content), "timestamp": at}
+        return {"role": "user", "content": from_content(content), "timestamp": at}
     (result,) = results
-    rest = [block for block in _blocks(content) if block is not result]
+    rest = [block for block in blocks_of(content) if block is not result]
     message: Entry = {"role": "toolResult", "toolCallId": text_of(result, "tool_use_id") or "", "toolName": ""}
-    inner = _content(result.get("content"))
+    inner = from_content(result.get("content"))
     texts = [{"type": "text", "text": inner}] if isinstance(inner, str) else inner
-    message |= {"content": texts + _content_blocks(rest), "isError": result.get("is_error") is True, "timestamp": at}
+    message |= {"content": texts + from_blocks(rest), "isError": result.get("is_error") is True, "timestamp": at}
     patch = mapping_of(row, "toolUseResult").get("structuredPatch")
     return message | ({"details": {"diff": diff}} if (diff := _diff(patch)) else {})
 
@@ -243,7 +258,7 @@ def _diff(patch: object) -> str:
 
 def _answer(row: Mapping[str, Any]) -> Entry:
     message = mapping_of(row, "message")
-    answer: Entry = {"role": "assistant", "content": _content_blocks(_blocks(message.get("content")))}
+    answer: Entry = {"role": "assistant", "content": from_blocks(message.get("content"))}
     if isinstance(message.get("content"), str):
         answer["content"] = [{"type": "text", "text": message["content"]}]
     answer |= {"api": "anthropic-messages", "provider": _PROVIDER, "model": text_of(message, "model") or "unknown"}
@@ -252,7 +267,7 @@ def _answer(row: Mapping[str, Any]) -> Entry:
     answer["usage"] = _usage(mapping_of(message, "usage"))
     answer["stopReason"] = _REASONS.get(text_of(message, "stop_reason") or "", "stop")
     if row.get("isApiErrorMessage") is True:
-        answer |= {"stopReason": "error", "errorMessage": _plain(message.get("content"))}
+        answer |= {"stopReason": "error", "errorMessage": plain(message.get("content"))}
     answer["timestamp"] = parse_timestamp(row.get("timestamp"))
     return answer
 
@@ -268,41 +283,6 @@ _USAGE = {
 def _usage(usage: Mapping[str, Any]) -> Entry:
     counts = {ours: usage[theirs] for ours, theirs in _USAGE.items() if isinstance(usage.get(theirs), int)}
     return counts | ({"totalTokens": sum(counts.values())} if counts else {})
-
-
-def _content(content: object) -> Any:
-    return content if isinstance(content, str) else _content_blocks(_blocks(content))
-
-
-def _content_blocks(blocks: list[Mapping[str, Any]]) -> list[Entry]:
-    return [_block(block) for block in blocks]
-
-
-def _block(block: Mapping[str, Any]) -> Entry:
-    kind = block.get("type")
-    source = mapping_of(block, "source")
-    if kind == "thinking":
-        return {"type": "thinking", "thinking": block.get("thinking"), "thinkingSignature": block.get("signature")}
-    if kind == "redacted_thinking":
-        return {"type": "thinking", "thinking": "", "redacted": True, "thinkingSignature": block.get("data")}
-    if kind == "tool_use":
-        return {"type": "toolCall", "id": block.get("id"), "name": block.get("name"), "arguments": block.get("input")}
-    if kind == "image" and isinstance(source.get("data"), str):
-        return {"type": "image", "data": source["data"], "mimeType": text_of(source, "media_type") or "image/png"}
-    if kind == "tool_result":
-        return {"type": "text", "text": _plain(block.get("content"))}
-    return dict(block)
-
-
-def _plain(content: object) -> str:
-    """The text of a content, without its other blocks."""
-    if isinstance(content, str):
-        return content
-    return "\n".join(text for block in _blocks(content) if (text := text_of(block, "text")))
-
-
-def _blocks(content: object) -> list[Mapping[str, Any]]:
-    return [block for block in content if isinstance(block, Mapping)] if isinstance(content, list) else []
 
 
 # -- heads
@@ -326,6 +306,17 @@ def _head(raw: bytes) -> _Row:
         isCompactSummary=row.get("isCompactSummary") is True,
         teamName=text_of(row, "teamName"),
         message=_Message(text_of(message, "role"), text_of(message, "id"), text_of(message, "model")),
+        sessile=_ours(mapping_of(row, MEMBER)),
+    )
+
+
+def _ours(kept: Mapping[str, Any]) -> Head | None:
+    kind, message = text_of(kept, "type"), mapping_of(kept, "message")
+    if kind is None:
+        return None
+    said = MessageHead(text_of(message, "role"), text_of(message, "provider"), text_of(message, "model"))
+    return Head(
+        kind, text_of(kept, "id"), text_of(kept, "parentId"), text_of(kept, "customType"), said if message else None
     )
 
 

@@ -1,0 +1,1 @@
+"""MyAgents: metadata, messages, statistics and how they are shown."""

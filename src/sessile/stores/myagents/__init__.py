@@ -1,0 +1,1 @@
+"""MyAgents' folder: index, lock, session files, attachments."""

@@ -1,0 +1,191 @@
+"""Two stores of one conversation: MyAgents' sessions and the transcripts of Claude Code that belong to them.
+
+Claude Code cannot be told to keep no transcript, and MyAgents cannot do without its own file. This says which belong together,
+what both take, and where they have drifted apart. Both are only read; the overview looks at names and sizes alone.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import stat
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from sessile.core.codec import decode
+from sessile.core.lines import Line, Scanner
+from sessile.errors import SessionNotFound, storage_failures
+from sessile.formats.myagents.joining import JoinedView, join, turns_of
+from sessile.formats.myagents.types import Metadata, is_session_id
+from sessile.storage import atomic
+from sessile.storage.base import Filesystem
+from sessile.storage.raw_file import RawFile
+from sessile.stores.myagents.store import MyAgentsStore
+
+_JSONL = ".jsonl"
+_NOT_IN_A_SLUG = re.compile(r"[^A-Za-z0-9]")
+
+
+class Transcript(NamedTuple):
+    """A transcript of Claude Code."""
+
+    session_id: str
+    path: str
+    size: int
+    modified: int  # nanoseconds
+
+
+class Pair(NamedTuple):
+    """A session and its transcript. `how` is `unified`, `separate` or `same id`; `None` if there is no transcript."""
+
+    row: Metadata
+    own_bytes: int | None
+    transcript: Transcript | None
+    how: str | None
+
+
+class Drift(NamedTuple):
+    """A session whose two stores do not agree, and why."""
+
+    session_id: str
+    problem: str
+
+
+class Report(NamedTuple):
+    """Both stores side by side; the sums are those of sessions that are in both."""
+
+    pairs: tuple[Pair, ...]
+    only_transcripts: tuple[Transcript, ...]
+    drift: tuple[Drift, ...]
+
+    @property
+    def both(self) -> int:
+        """How many sessions are in both stores."""
+        return sum(pair.transcript is not None and pair.own_bytes is not None for pair in self.pairs)
+
+    @property
+    def own_bytes(self) -> int:
+        return sum(pair.own_bytes for pair in self._overlap if pair.own_bytes is not None)
+
+    @property
+    def transcript_bytes(self) -> int:
+        return sum(pair.transcript.size for pair in self._overlap if pair.transcript is not None)
+
+    @property
+    def total_bytes(self) -> int:
+        return self.own_bytes + self.transcript_bytes
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times as much the transcripts take; `None` if there is nothing to compare with."""
+        return self.transcript_bytes / self.own_bytes if self.own_bytes else None
+
+    @property
+    def _overlap(self) -> list[Pair]:
+        return [pair for pair in self.pairs if pair.transcript is not None and pair.own_bytes is not None]
+
+
+def transcripts(fs: Filesystem, projects: str) -> dict[str, list[Transcript]]:
+    """Every transcript below Claude Code's projects folder, by the id that its name gives."""
+    found: dict[str, list[Transcript]] = {}
+    for project in _names(fs, projects):
+        folder = f"{projects}/{project}"
+        for name in _names(fs, folder):
+            if not name.endswith(_JSONL):
+                continue
+            try:
+                status = fs.lstat(f"{folder}/{name}")
+            except FileNotFoundError:
+                continue  # gone since
+            if stat.S_ISREG(status.st_mode):
+                session_id = name.removesuffix(_JSONL)
+                transcript = Transcript(session_id, f"{folder}/{name}", status.st_size, status.st_mtime_ns)
+                found.setdefault(session_id, []).append(transcript)
+    return found
+
+
+def _names(fs: Filesystem, folder: str) -> list[str]:
+    with storage_failures(folder, "look for transcripts"):
+        try:
+            return fs.names(folder)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+
+def pair_of(store: MyAgentsStore, row: Metadata, found: dict[str, list[Transcript]]) -> Pair:
+    """A session and the transcript that belongs to it."""
+    named = row.sdk_session_id
+    transcript = _best(found.get(named or row.id, ()), row)
+    how = None
+    if transcript is not None:
+        how = "same id" if named is None else "unified" if named == row.id else "separate"
+    return Pair(row, _own_bytes(store, row.id), transcript, how)
+
+
+def _best(candidates: list[Transcript] | tuple[()], row: Metadata) -> Transcript | None:
+    """The one in the folder of the session's project, else the newest."""
+    slug = _NOT_IN_A_SLUG.sub("-", row.agent_dir or "")
+    ranked = sorted(
+        candidates,
+        key=lambda each: (posixpath.basename(posixpath.dirname(each.path)) == slug, each.modified),
+    )
+    return ranked[-1] if ranked else None
+
+
+def _own_bytes(store: MyAgentsStore, session_id: str) -> int | None:
+    places = store.places
+    for path in (places.session, places.legacy, places.archive, places.transcript_v2):
+        with storage_failures(path(session_id), "look at a session"):
+            if atomic.exists(store.fs, path(session_id)):
+                return store.fs.lstat(path(session_id)).st_size
+    return None
+
+
+def report(store: MyAgentsStore, projects: str, *, deep: bool = False) -> Report:
+    """Both stores side by side. With `deep` the conversations are read and compared as well."""
+    found = transcripts(store.fs, projects)
+    pairs = tuple(pair_of(store, row, found) for row in store.list_sessions() if is_session_id(row.id))
+    matched = {pair.transcript.path for pair in pairs if pair.transcript is not None}
+    rest = tuple(each for several in found.values() for each in several if each.path not in matched)
+    drift = [Drift(pair.row.id, problem) for pair in pairs for problem in _problems(store, pair, deep=deep)]
+    return Report(pairs, rest, tuple(drift))
+
+
+def _problems(store: MyAgentsStore, pair: Pair, *, deep: bool) -> Iterator[str]:
+    row, named = pair.row, pair.row.sdk_session_id
+    if row.unified and named is not None and named != row.id:
+        yield f"said to have one id in both stores, but Claude Code has {named}"
+    if named is not None and pair.transcript is None:
+        yield f"the transcript {named} is gone: Claude Code cannot resume it"
+    if pair.own_bytes is None and pair.transcript is not None:
+        yield "only Claude Code has a file of it"
+    if deep and pair.transcript is not None and pair.own_bytes is not None:
+        view = _joined(store, pair.row.id, pair.transcript)
+        alone = sum(not each.uuids for each in view.rows if each.message.role == "user")
+        if alone:
+            yield f"{alone} questions are not in the transcript"
+        if view.left_over:
+            yield f"{len(view.left_over)} rows of the transcript belong to no message"
+
+
+def joined(store: MyAgentsStore, projects: str, session_id: str) -> JoinedView:
+    """The messages of a session beside the rows of its transcript."""
+    row = store.get(session_id)
+    if row is None:
+        raise SessionNotFound(f"there is no session {session_id} in MyAgents' index", path=store.places.index)
+    transcript = pair_of(store, row, transcripts(store.fs, projects)).transcript
+    if transcript is None:
+        return join(store.load(session_id).messages, ())
+    return _joined(store, session_id, transcript)
+
+
+def _joined(store: MyAgentsStore, session_id: str, transcript: Transcript) -> JoinedView:
+    return join(store.load(session_id).messages, turns_of(_rows(store.fs, transcript.path)))
+
+
+def _rows(fs: Filesystem, path: str) -> Iterator[dict[str, Any]]:
+    scanner = Scanner()
+    with RawFile(fs, path) as file:
+        for chunk in file.chunks():
+            yield from (decode(item.raw) for item in scanner.feed(chunk) if isinstance(item, Line))
+        yield from (decode(item.raw) for item in scanner.finish() if isinstance(item, Line))

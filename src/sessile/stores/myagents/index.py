@@ -1,0 +1,220 @@
+"""MyAgents' index, `sessions.json`: read without a lock, changed under theirs.
+
+Rules: the file is replaced at once, never written in place. What is written is made durable before the lock is taken, and the
+lock is held only to see that nobody else was faster: about a millisecond. Rows that a change does not name stay byte for
+byte. A damaged index is salvaged for reading; before a change replaces it, it is kept in our folder. One of which nothing can
+be salvaged is not replaced: that would turn damage into loss.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable, Sequence
+
+from sessile.errors import Damaged, SessionExists, SessionNotFound, storage_failures
+from sessile.formats.myagents.index_text import IndexRow, Parsed, parse, render, row_of
+from sessile.formats.myagents.types import Metadata
+from sessile.storage import atomic
+from sessile.storage.base import Filesystem
+from sessile.stores.myagents.directory_lock import PATIENT, RETRIES, DirectoryLock
+from sessile.stores.myagents.places import Places, new_stamp
+
+Edit = Callable[[Sequence[IndexRow]], Sequence[IndexRow] | None]
+"""Gives the rows that are to be stored, or `None` to leave all as it is. May be asked more than once."""
+
+_OPTIMISM = 2  # times that a change is prepared without the lock
+
+
+class Index:
+    """The index of one MyAgents folder."""
+
+    def __init__(
+        self, fs: Filesystem, places: Places, lock: DirectoryLock, stamp: Callable[[], str] = new_stamp
+    ) -> None:
+        self._fs = fs
+        self._places = places
+        self._lock = lock
+        self._stamp = stamp
+        self._known: tuple[bytes, Parsed] | None = None  # the last sound index; only its very bytes mean it
+
+    # -- reading
+
+    def read(self) -> Parsed:
+        """What the index holds now; nothing is locked or written.
+
+        The first versions write in place: what looks damaged while the lock is held may just not be finished.
+        """
+        parsed = self._parse(self._bytes())
+        for _ in range(RETRIES):
+            if parsed.sound or not self._lock.is_held_by_another():
+                break
+            self._lock.wait()
+            parsed = self._parse(self._bytes())
+        return parsed
+
+    def rows(self) -> dict[str, Metadata]:
+        """The metadata of every session, by its id."""
+        found = (row.metadata for row in self.read().rows)
+        return {row.id: row for row in found if row is not None}
+
+    def find(self, session_id: str) -> Metadata | None:
+        """The metadata of a session."""
+        return self.rows().get(session_id)
+
+    def _bytes(self) -> bytes | None:
+        with storage_failures(self._places.index, "read MyAgents' index"):
+            try:
+                return atomic.read_all(self._fs, self._places.index)
+            except FileNotFoundError:
+                return None
+
+    def _parse(self, data: bytes | None) -> Parsed:
+        if data is None:
+            return Parsed((), (), True)
+        known = self._known
+        if known is not None and known[0] == data:
+            return known[1]
+        parsed = parse(data)
+        if not parsed.sound:
+            return self._from_temp(parsed)
+        self._known = (data, parsed)
+        return parsed
+
+    def _from_temp(self, parsed: Parsed) -> Parsed:
+        """The file that a later version was about to put in place, if that is whole and not older than the damaged one."""
+        temp = f"{self._places.index}.tmp"
+        with storage_failures(temp, "read MyAgents' index"):
+            try:
+                newer = self._fs.lstat(temp).st_mtime_ns >= self._fs.lstat(self._places.index).st_mtime_ns
+                candidate = parse(atomic.read_all(self._fs, temp))
+            except FileNotFoundError:
+                return parsed
+        if newer and candidate.sound and candidate.rows:
+            return Parsed(candidate.rows, (*parsed.findings, *candidate.findings), False)
+        return parsed
+
+    # -- changing
+
+    def create(self, row: Metadata, retries: int = RETRIES) -> None:
+        """Add the row of a new session."""
+
+        def edit(rows: Sequence[IndexRow]) -> Sequence[IndexRow]:
+            if _place_of(rows, row.id) is not None:
+                raise SessionExists(f"the index has a row for {row.id} already", path=self._places.index)
+            return [*rows, row_of(row.value)]
+
+        self.change(edit, retries)
+
+    def update(
+        self, session_id: str, change: Callable[[Metadata], Metadata | None], retries: int = RETRIES
+    ) -> Metadata | None:
+        """Put what `change` makes of a row in its place; says what that is, or `None` if it wants no change.
+
+        `change` sees the row as it is at that moment, and so can refuse: a title of a person is not replaced by another.
+        """
+        result: list[Metadata | None] = [None]
+
+        def edit(rows: Sequence[IndexRow]) -> Sequence[IndexRow] | None:
+            place = _place_of(rows, session_id)
+            known = rows[place].metadata if place is not None else None
+            if place is None or known is None:
+                raise SessionNotFound(f"the index has no row for {session_id}", path=self._places.index)
+            result[0] = change(known)
+            if result[0] is None or result[0].value == known.value:
+                return None
+            return [*rows[:place], row_of(result[0].value), *rows[place + 1 :]]
+
+        self.change(edit, retries)
+        return result[0]
+
+    def remove(self, session_id: str, before: Callable[[Metadata | None], None], retries: int = PATIENT) -> None:
+        """Remove the row of a session; `before` is done first, with the lock held, and gets the row as it is then."""
+
+        def edit(rows: Sequence[IndexRow]) -> Sequence[IndexRow] | None:
+            left = [row for row in rows if row.metadata is None or row.metadata.id != session_id]
+            return left if len(left) < len(rows) else None
+
+        with self._lock.held(retries):
+            before(self.find(session_id))
+            self._change_locked(edit)
+        self._settle()
+
+    def change(self, edit: Edit, retries: int = RETRIES) -> bool:
+        """Store what `edit` makes of the rows; says whether that is anything new."""
+        atomic.make_folders(self._fs, self._places.root)
+        for _ in range(_OPTIMISM):
+            before = self._bytes()
+            parsed = self._parse(before)
+            if not parsed.sound:
+                break
+            rows = edit(parsed.rows)
+            if rows is None:
+                return False
+            after = render(rows)
+            if self._swap(before, after, retries):
+                self._known = (after, parsed._replace(rows=tuple(rows)))
+                self._settle()
+                return True
+        with self._lock.held(retries):
+            changed = self._change_locked(edit)
+        self._settle()
+        return changed
+
+    def _swap(self, before: bytes | None, after: bytes, retries: int) -> bool:
+        """Put a prepared file in place if the index is still what it was."""
+        temp = atomic.temp_beside(self._places.index)
+        done = False
+        with storage_failures(self._places.index, "write MyAgents' index"):
+            atomic.write_new(self._fs, temp, (after,))
+            try:
+                with self._lock.held(retries):
+                    if self._bytes() == before:
+                        self._lock.check()
+                        self._fs.rename(temp, self._places.index)
+                        done = True
+            finally:
+                if not done:
+                    atomic.remove(self._fs, temp)
+        return done
+
+    def _change_locked(self, edit: Edit) -> bool:
+        before = self._bytes()
+        parsed = self._parse(before)
+        rows = edit(parsed.rows)
+        if rows is None:
+            return False
+        if not parsed.sound and before is not None:
+            self._keep_damaged(before, parsed)
+        temp = atomic.temp_beside(self._places.index)
+        with storage_failures(self._places.index, "write MyAgents' index"):
+            atomic.write_new(self._fs, temp, (render(rows),))
+            try:
+                self._lock.check()
+                self._fs.rename(temp, self._places.index)
+            except OSError:
+                atomic.remove(self._fs, temp)
+                raise
+        return True
+
+    def _keep_damaged(self, data: bytes, parsed: Parsed) -> None:
+        if not parsed.rows:
+            raise Damaged(
+                "nothing of MyAgents' index can be read; it is left as it is",
+                path=self._places.index,
+                hint="put a backup in its place, or move it away to begin a new index; the session files are not touched",
+            )
+        atomic.make_folders(self._fs, self._places.originals)
+        atomic.replace(self._fs, f"{self._places.originals}/sessions.json.corrupt-{self._stamp()}", (data,))
+
+    def _settle(self) -> None:
+        with storage_failures(self._places.index, "make MyAgents' index durable"):
+            self._fs.sync_directory(posixpath.dirname(self._places.index))
+
+
+def _place_of(rows: Sequence[IndexRow], session_id: str) -> int | None:
+    """Where the row of a session is; of several the last."""
+    for place in range(len(rows) - 1, -1, -1):
+        metadata = rows[place].metadata
+        if metadata is not None and metadata.id == session_id:
+            return place
+    return None

@@ -1,0 +1,264 @@
+"""MyAgents' folder as a whole: sessions with their rows in the index, messages, statistics, deletions.
+
+Rules: messages are stored first, and durable, before the index is touched. A busy or damaged index never delays or loses a
+message: what it did not learn is noted in our folder, and the next write or `settle` counts the session again. A session that
+was deleted is not brought back by an append: without a row and without a file there is nothing to append to.
+
+A recount is exact while nobody else writes to that session; another one puts right whatever came between.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
+
+from sessile.core.text import iso_timestamp
+from sessile.errors import SessileError, SessionNotFound, storage_failures
+from sessile.formats.myagents import stats as statistics
+from sessile.formats.myagents.titles import DEFAULT, may_be_titled, title_of
+from sessile.formats.myagents.types import Json, Metadata, check_session_id
+from sessile.storage import atomic, log, processes
+from sessile.storage.base import Filesystem
+from sessile.stores.myagents.attachments import Attachments
+from sessile.stores.myagents.directory_lock import PATIENT, DirectoryLock
+from sessile.stores.myagents.index import Index
+from sessile.stores.myagents.places import Places, new_stamp
+from sessile.stores.myagents.reading import Loaded, load
+from sessile.stores.myagents.sessions import SessionFiles, Written
+from sessile.stores.myagents.trash import Deletion, Trash
+
+
+class Saved(NamedTuple):
+    """What a save did. `owed` says why the statistics are behind; they are counted again by the next write or `settle`."""
+
+    appended: int
+    updated: bool
+    messages: int
+    kept: tuple[str, ...]
+    owed: SessileError | None
+
+
+class Writer(NamedTuple):
+    """The way into one session's file, and into no other."""
+
+    store: MyAgentsStore
+    session_id: str
+
+    def save(self, messages: Sequence[Mapping[str, Any]]) -> Saved:
+        return self.store.save(self.session_id, messages)
+
+    def append(self, messages: Sequence[Mapping[str, Any]]) -> Saved:
+        return self.store.append(self.session_id, messages)
+
+
+class MyAgentsStore:
+    """One MyAgents folder; `ours` is where originals, deletions and notes of ours go."""
+
+    def __init__(
+        self,
+        fs: Filesystem,
+        root: str,
+        ours: str,
+        *,
+        clock: Callable[[], int] = time.time_ns,
+        pause: Callable[[float], None] = time.sleep,
+        alive: Callable[[int], bool] = processes.is_alive,
+        stamp: Callable[[], str] = new_stamp,
+    ) -> None:
+        self.fs = fs
+        self.places = Places(root, ours)
+        self._clock = clock
+        self._pause = pause
+        self._alive = alive
+        self.index = Index(fs, self.places, self._lock(self.places.index_lock), stamp)
+        self.files = SessionFiles(fs, self.places, self._session_lock, stamp)
+        self.trash = Trash(fs, self.places, self.index, stamp)
+        self.attachments = Attachments(fs, self.places)
+
+    def _lock(self, path: str) -> DirectoryLock:
+        return DirectoryLock(
+            self.fs, path, owner=self._has_owners, clock=self._clock, pause=self._pause, alive=self._alive
+        )
+
+    @property
+    def _has_owners(self) -> bool:
+        """Whether a version is at home here that names the holder of a lock."""
+        return atomic.exists(self.fs, self.places.session_locks)
+
+    def _session_lock(self, session_id: str) -> AbstractContextManager[None]:
+        """The lock of a session's file, where a version is at home that knows it; it is taken before that of the index."""
+        if not self._has_owners:
+            return nullcontext()
+        return self._lock(self.places.session_lock(session_id)).held(PATIENT)
+
+    def _now(self) -> int:
+        return self._clock() // 1_000_000
+
+    # -- reading
+
+    def list_sessions(self, agent_dir: str | None = None) -> list[Metadata]:
+        """The sessions, of one folder or all, last active first."""
+        rows = [row for row in self.index.rows().values() if agent_dir is None or row.agent_dir == agent_dir]
+        return sorted(rows, key=lambda row: row.last_active_ms or 0, reverse=True)
+
+    def get(self, session_id: str) -> Metadata | None:
+        """The metadata of a session."""
+        return self.index.find(check_session_id(session_id))
+
+    def load(self, session_id: str) -> Loaded:
+        """The messages of a session; nothing is migrated or written."""
+        return load(self.fs, self.places, session_id)
+
+    # -- writing
+
+    def create(self, session_id: str, agent_dir: str, title: str = DEFAULT, **members: Any) -> Metadata:
+        """Add a session to the index; its file comes with its first message."""
+        now = iso_timestamp(self._now())
+        row = Metadata(
+            {"id": check_session_id(session_id), "agentDir": agent_dir, "title": title}
+            | {"createdAt": now, "lastActiveAt": now}
+            | members
+        )
+        self.index.create(row, PATIENT)
+        return row
+
+    def writer(self, session_id: str) -> Writer:
+        """The writer of one session."""
+        return Writer(self, check_session_id(session_id))
+
+    def save(self, session_id: str, messages: Sequence[Mapping[str, Any]]) -> Saved:
+        """Store what is new in the full list of messages; the last stored one may have got its usage since."""
+        self._check_known(session_id)
+        return self._count_in(session_id, self.files.save(session_id, messages))
+
+    def append(self, session_id: str, messages: Sequence[Mapping[str, Any]]) -> Saved:
+        """Store new messages."""
+        self._check_known(session_id)
+        return self._count_in(session_id, self.files.append(session_id, messages))
+
+    def update_last(self, session_id: str, members: Mapping[str, Any]) -> Saved:
+        """Put members of the last message right, such as its usage."""
+        self._check_known(session_id)
+        return self._count_in(session_id, self.files.update_last(session_id, members))
+
+    def rename(self, session_id: str, title: str) -> Metadata | None:
+        """Give a session the name that a person chose."""
+        now = self._now()
+        return self.index.update(
+            check_session_id(session_id),
+            lambda row: row.changed(title=title, titleSource="user").touched(now),
+            PATIENT,
+        )
+
+    def name_after(self, session_id: str, text: str) -> Metadata | None:
+        """Name a session after its first message, unless somebody has named it; `None` if that is so."""
+        return self.index.update(
+            check_session_id(session_id),
+            lambda row: row.changed(title=title_of(text)) if may_be_titled(row) else None,
+            PATIENT,
+        )
+
+    def delete(self, session_id: str) -> Deletion:
+        """Move a session and its attachments to our trash."""
+        check_session_id(session_id)
+        with self._session_lock(session_id):
+            deletion = self.trash.delete(session_id)
+        self.files.forget(session_id)
+        self._note_gone(session_id)
+        return deletion
+
+    def undo(self, token: str) -> Deletion:
+        """Bring a deleted session back."""
+        return self.trash.undo(token)
+
+    def _check_known(self, session_id: str) -> None:
+        """Refuse to write to a session that is gone."""
+        check_session_id(session_id)
+        if not self.files.exists(session_id) and self.get(session_id) is None:
+            raise SessionNotFound(
+                f"there is neither a row nor a file for {session_id}; an append would bring back what was deleted",
+                path=self.places.session(session_id),
+                hint="create the session first",
+            )
+
+    # -- statistics
+
+    def recount(self, session_id: str) -> Json:
+        """The statistics counted from all messages; nothing is written."""
+        row = self.get(session_id)
+        return statistics.recount(self.load(session_id).messages, row.stats if row else None)
+
+    def repair_stats(self, session_id: str) -> Metadata | None:
+        """Write the statistics counted from all messages into the index."""
+        check_session_id(session_id)
+        row = self.index.update(
+            session_id,
+            lambda row: row.changed(stats=statistics.recount(self.load(session_id).messages, row.stats)),
+            PATIENT,
+        )
+        self._note_gone(session_id)
+        return row
+
+    def settle(self) -> list[str]:
+        """Write the statistics that a busy index has not learned yet; gives the sessions of which that was done."""
+        done = []
+        for session_id in self.owed():
+            if self.get(session_id) is not None:
+                self.repair_stats(session_id)
+                done.append(session_id)
+            self._note_gone(session_id)
+        return done
+
+    def owed(self) -> list[str]:
+        """The sessions whose statistics are behind."""
+        with storage_failures(self.places.pending, "look for statistics that are behind"):
+            try:
+                return self.fs.names(self.places.pending)
+            except FileNotFoundError:
+                return []
+
+    def _count_in(self, session_id: str, written: Written) -> Saved:
+        """Tell the index; whatever comes of that, the messages are stored."""
+        owed = None
+        if written.appended or written.updated:
+            try:
+                self._update_stats(session_id, written)
+            except SessileError as error:
+                owed = error
+                self._note_owed(session_id)
+        return Saved(written.appended, written.updated, written.messages, written.kept, owed)
+
+    def _update_stats(self, session_id: str, written: Written) -> None:
+        now = self._now()
+        behind = atomic.exists(self.fs, self.places.owed(session_id))
+
+        def change(row: Metadata) -> Metadata:
+            if behind:
+                new = statistics.recount(self.load(session_id).messages, row.stats)
+            else:
+                new = statistics.add(row.stats, written.tally)
+            return row.changed(stats=new).touched(now)
+
+        try:
+            self.index.update(session_id, change)
+        except SessionNotFound:
+            if self.get(session_id) is not None:
+                raise
+            return  # a file without a row may be appended to, and there is nothing to count in
+        if behind:
+            self._note_gone(session_id)
+
+    def _note_owed(self, session_id: str) -> None:
+        """Note for later that the statistics are behind."""
+        try:
+            atomic.make_folders(self.fs, self.places.pending)
+            atomic.replace(self.fs, self.places.owed(session_id), (b"",))
+        except SessileError as error:
+            log.warning("the statistics of %s are behind, and no note of it could be made: %s", session_id, error)
+
+    def _note_gone(self, session_id: str) -> None:
+        if atomic.exists(self.fs, self.places.owed(session_id)):
+            with storage_failures(self.places.owed(session_id), "remove a note"):
+                self.fs.unlink(self.places.owed(session_id))

@@ -1,0 +1,284 @@
+"""Death, power cuts and failing disks before every single call of every writing verb on MyAgents' folder."""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import json
+from collections.abc import Callable, Collection, Iterator
+from itertools import count
+from random import Random
+from typing import Any, NamedTuple
+
+import pytest
+
+from myagents_folder import OURS, ROOT, Time, asked, folder, line, put, put_index, row, stamps, told
+from sessile.errors import SessileError
+from sessile.storage import atomic
+from sessile.storage.survey import files_below
+from sessile.stores.myagents.archive import Archive
+from sessile.stores.myagents.store import MyAgentsStore
+from sessile.testing.crashes import CrashableFilesystem, CrashModel
+from sessile.testing.faults import Call, Fail, FaultyFilesystem, Kill, Killed, ShortWrite
+
+Json = dict[str, Any]
+Messages = list[Json]
+
+FIRST: Messages = [asked(0), {"id": "1", "role": "assistant", "content": "well", "timestamp": "t"}]
+LATE = {"usage": {"inputTokens": 9, "outputTokens": 1}}
+
+
+class Scenario(NamedTuple):
+    """A verb that is interrupted; it gives the messages of `s` that were acknowledged. `done` holds once it has returned."""
+
+    name: str
+    act: Callable[[MyAgentsStore], Messages]
+    done: Callable[[MyAgentsStore], object] = lambda store: True
+
+
+def _append(store: MyAgentsStore) -> Messages:
+    store.append("s", [asked(2)])
+    store.append("s", [told(3)])
+    return [*FIRST, asked(2), told(3)]
+
+
+def _save_late(store: MyAgentsStore) -> Messages:
+    store.save("s", [FIRST[0], FIRST[1] | LATE, asked(2)])
+    return [FIRST[0], FIRST[1] | LATE, asked(2)]
+
+
+def _rename(store: MyAgentsStore) -> Messages:
+    store.rename("s", "a name")
+    return FIRST
+
+
+def _delete(store: MyAgentsStore) -> Messages:
+    store.delete("s")
+    return FIRST
+
+
+def _undo(store: MyAgentsStore) -> Messages:
+    store.undo(store.delete("s").token)
+    return FIRST
+
+
+def _pack(store: MyAgentsStore) -> Messages:
+    Archive(store).pack("s")
+    return FIRST
+
+
+def _unpack(store: MyAgentsStore) -> Messages:
+    Archive(store).pack("s")
+    Archive(store).unpack("s")
+    return FIRST
+
+
+def _create(store: MyAgentsStore) -> Messages:
+    store.create("new", "/work")
+    store.append("new", [asked(0)])
+    return FIRST
+
+
+def _migrate(store: MyAgentsStore) -> Messages:
+    store.append("old", [asked(2)])
+    return FIRST
+
+
+def _has_new(store: MyAgentsStore) -> bool:
+    return store.get("new") is not None and [each.value for each in store.load("new").messages] == [asked(0)]
+
+
+def _has_title(store: MyAgentsStore) -> bool:
+    known = store.get("s")
+    return known is not None and known.title == "a name"
+
+
+APPEND = Scenario("append", _append)
+PACK = Scenario("pack", _pack, lambda store: store.load("s").path == f"{ROOT}/sessions/s.jsonl.gz")
+CREATE = Scenario("create", _create, _has_new)
+MIGRATE = Scenario("migrate", _migrate, lambda store: len(store.load("old").rows) == 3)
+SCENARIOS = [
+    APPEND,
+    Scenario("save_late", _save_late, lambda store: store.load("s").messages[1].usage is not None),
+    Scenario("rename", _rename, _has_title),
+    Scenario("delete", _delete, lambda store: store.get("s") is None and not store.load("s").rows),
+    Scenario("undo", _undo, lambda store: store.get("s") is not None),
+    PACK,
+    Scenario("unpack", _unpack, lambda store: store.load("s").path == f"{ROOT}/sessions/s.jsonl"),
+    CREATE,
+    MIGRATE,
+]
+every_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
+
+
+def prepared(time: Time) -> CrashableFilesystem:
+    """A folder with a session, one in the old form with a truncated new one, and one that must never change."""
+    fs = CrashableFilesystem(clock=time)
+    put_index(fs, row("s", later={"x": 1}), row("old"), row("other", pinnedAt="x"))
+    put(fs, f"{ROOT}/sessions/s.jsonl", b"".join(line(each) for each in FIRST))
+    put(fs, f"{ROOT}/attachments/s/a.png", b"picture")
+    put(fs, f"{ROOT}/sessions/old.json", json.dumps({"messages": FIRST}).encode())
+    put(fs, f"{ROOT}/sessions/old.jsonl", line(FIRST[0]) + b'{"id"')
+    put(fs, f"{ROOT}/sessions/other.jsonl", line(asked(0)))
+    return fs
+
+
+class Point(NamedTuple):
+    """Where a scenario ended: before which call, on which disk, with what promised."""
+
+    scenario: Scenario
+    call: Call | None  # `None` if it was not interrupted
+    filesystem: CrashableFilesystem
+    promised: Messages
+    time: Time
+
+
+def kill_points(scenario: Scenario, without: Collection[str] = ()) -> Iterator[Point]:
+    """The scenario, killed before its first call, its second, and so on; last the one that was not killed."""
+    for number in count(1):
+        time = Time()
+        inner = prepared(time)
+        faulty = FaultyFilesystem(inner, plan=[Kill(at=number)], without=without)
+        try:
+            promised = scenario.act(folder(faulty, time))
+        except Killed:
+            yield Point(scenario, faulty.calls[-1], inner, FIRST, time)
+        else:
+            yield Point(scenario, None, inner, promised, time)
+            return
+
+
+def verify(fs: CrashableFilesystem, point: Point) -> None:
+    """Nothing that was there or acknowledged is lost, and everybody can go on."""
+    point.time.nanoseconds += 31_000_000_000  # the lock of a dead process is stale by now
+    store = folder(fs, point.time, stamp=_others(stamps()))
+    assert point.call is not None or point.scenario.done(store), "it had returned"
+    known = store.get("other")
+    assert known is not None and known.value["pinnedAt"] == "x"
+    assert [each.value for each in store.load("other").messages] == [asked(0)]
+    if point.call is not None or store.get("s") is None:
+        for deletion in store.trash.list():
+            if deletion.row is not None:
+                store.undo(deletion.token)
+    found = store.get("s")
+    assert found is not None and found.value["later"] == {"x": 1}
+    stored = [each.value for each in store.load("s").messages]
+    for message in point.promised:
+        same = [each for each in stored if each["id"] == message["id"]]
+        assert len(same) == 1 and same[0] in (message, {**message, **LATE}), f"{message} became {same}"
+    assert atomic.read_all(fs, f"{ROOT}/attachments/s/a.png") == b"picture"
+    if any("usage" in each for each in stored if each["id"] == "1"):
+        assert line(FIRST[1]) in atomic.read_all(fs, f"{OURS}/originals/s.replaced")
+    assert [each.value for each in store.load("old").messages][:2] == FIRST
+    legacy = json.dumps({"messages": FIRST}).encode()
+    assert any(atomic.read_all(fs, path) == legacy for path, _ in files_below(fs, "/"))
+    _go_on(store, stored)
+
+
+def _others(stamp: Callable[[], str]) -> Callable[[], str]:
+    return lambda: f"other-{stamp()}"
+
+
+def _go_on(store: MyAgentsStore, stored: list[Any]) -> None:
+    """Whoever comes next can write, and the statistics can be had."""
+    if atomic.exists(store.fs, f"{ROOT}/sessions/s.jsonl.gz"):
+        Archive(store).unpack("s")
+    assert store.save("s", [*stored, asked(99)]).owed is None
+    assert store.append("old", [asked(99)]).owed is None
+    assert [each.id for each in store.load("s").messages][-1] == "99"
+    store.settle()
+    store.repair_stats("s")
+    known = store.get("s")
+    assert known is not None and known.stats == store.recount("s")
+
+
+@pytest.mark.mission("M3")
+@pytest.mark.mission("M6")
+@every_scenario
+def test_a_kill_before_any_call_loses_nothing(scenario: Scenario) -> None:
+    """Whoever comes next finds everything, and can go on."""
+    points = 0
+    for point in kill_points(scenario):
+        try:
+            verify(point.filesystem.kill(), point)
+        except Exception as error:
+            raise AssertionError(f"{scenario.name}: killed before {point.call}") from error
+        points += 1
+    assert points > 10
+
+
+@pytest.mark.mission("M3")
+@pytest.mark.mission("M6")
+@every_scenario
+def test_a_power_cut_before_any_call_loses_nothing(scenario: Scenario) -> None:
+    """In whatever state the disk may be."""
+    check_power_cuts(scenario)
+
+
+def check_power_cuts(scenario: Scenario, without: Collection[str] = ()) -> None:
+    for number, point in enumerate(kill_points(scenario, without)):
+        for model in CrashModel:
+            name = f"{scenario.name} {number} {model.value}"
+            try:
+                verify(point.filesystem.crash(Random(name), model), point)
+            except Exception as error:
+                raise AssertionError(f"power cut before {point.call}, state {name!r}") from error
+
+
+@pytest.mark.parametrize("scenario", [APPEND, MIGRATE, PACK, CREATE], ids=lambda scenario: scenario.name)
+@pytest.mark.parametrize("without", ["sync", "sync_directory"])
+def test_the_rig_notices_a_missing_sync(scenario: Scenario, without: str) -> None:
+    """A rig that does not would prove nothing. A file that is there already needs no durable name."""
+    if scenario is APPEND and without == "sync_directory":
+        return check_power_cuts(scenario, {without})
+    with pytest.raises(AssertionError):
+        for seed in range(20):
+            check_power_cuts(scenario._replace(name=f"{scenario.name} {seed}"), {without})
+    return None
+
+
+@pytest.mark.mission("M5")
+@every_scenario
+def test_a_failing_call_is_a_typed_error_and_loses_nothing(scenario: Scenario) -> None:
+    """Each call fails once; only errors of ours come out, and they name a file."""
+    for number in count(1):
+        time = Time()
+        inner = prepared(time)
+        faulty = FaultyFilesystem(inner, plan=[Fail(errno.EIO, at=number)])
+        promised = FIRST
+        try:
+            promised = scenario.act(folder(faulty, time))
+        except SessileError as error:
+            assert error.path is not None
+        if not faulty.struck:
+            return
+        call = faulty.calls[number - 1]
+        try:
+            verify(inner.kill(), Point(scenario, call, inner, promised, time))
+        except Exception as error:
+            raise AssertionError(f"{scenario.name}: failed at call {number}, {call}") from error
+
+
+@pytest.mark.mission("M3")
+@pytest.mark.parametrize("written", [0, 1, 10])
+def test_a_short_write_leaves_no_part_of_a_message(written: int) -> None:
+    """What was written of it is taken back, and the error says that the disk is full."""
+    time = Time()
+    inner = prepared(time)
+    before = atomic.read_all(inner, f"{ROOT}/sessions/s.jsonl")
+    faulty = FaultyFilesystem(inner, plan=[ShortWrite(written=written)])
+    with pytest.raises(SessileError):
+        folder(faulty, time).append("s", [asked(2)])
+    assert atomic.read_all(inner, f"{ROOT}/sessions/s.jsonl") == before
+
+
+@pytest.mark.mission("M10")
+def test_an_interrupted_pack_leaves_the_session_or_an_archive_of_it() -> None:
+    """At every call one of the two holds every byte."""
+    whole = b"".join(line(each) for each in FIRST)
+    for point in kill_points(PACK):
+        fs = point.filesystem
+        plain, packed = f"{ROOT}/sessions/s.jsonl", f"{ROOT}/sessions/s.jsonl.gz"
+        held = [atomic.read_all(fs, plain)] if atomic.exists(fs, plain) else []
+        held += [gzip.decompress(atomic.read_all(fs, packed))] if atomic.exists(fs, packed) else []
+        assert whole in held

@@ -1,0 +1,132 @@
+"""Importing other agents' sessions, and converting ours to their formats and back."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sessile import Store, make_demo
+from sessile.converting import converted, import_session
+from sessile.errors import Conflict, Unsupported
+
+from .test_foreign import SESSION, call, result, row
+
+ROWS = [
+    row("user", "u1", None, "question"),
+    call("c1", "u1", "m", "t1"),
+    call("c2", "c1", "m", "t2"),
+    result("r1", "c1", "t1"),
+    result("r2", "c2", "t2"),
+    {"type": "custom-title", "customTitle": "Mine", "sessionId": SESSION},
+    row("assistant", "a1", "r2", [{"type": "text", "text": "answer"}]),
+]
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "projects" / "-work-app" / f"{SESSION}.jsonl"
+    path.parent.mkdir(parents=True)
+    path.write_text("".join(json.dumps(each) + "\n" for each in ROWS))
+    return path
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+@pytest.mark.mission("C14")
+def test_an_import_keeps_everything_and_the_source_as_it_is(source: Path, store: Store) -> None:
+    """The same tree and context as in place; the bytes are kept; the file is not touched."""
+    before = source.read_bytes(), source.stat().st_mtime_ns
+    done = import_session(store, str(source))
+    assert (done.id, done.format, done.rows, done.added, done.unreadable) == (SESSION, "claude", 7, 7, ())
+    with store.open(done.path, readonly=True) as session, store.open(source, readonly=True) as there:
+        assert session.title == "Mine" and session.leaf_id == there.leaf_id == "a1"
+        assert session.context().messages == there.context().messages
+        assert [entry.id for entry in session.get_branch()] == [entry.id for entry in there.get_branch()]
+    assert (source.read_bytes(), source.stat().st_mtime_ns) == before
+
+
+def test_importing_again_adds_only_what_is_new(source: Path, store: Store) -> None:
+    """Nothing twice; what somebody has said in the copy meanwhile stays."""
+    first = import_session(store, str(source))
+    assert import_session(store, str(source)).added == 0
+    with store.open(first.path) as session:
+        mine = session.append_message({"role": "user", "content": "in the copy"}).id
+    with source.open("a") as file:
+        file.write(json.dumps(row("user", "u2", "a1", "more")) + "\n")
+    assert import_session(store, str(source)).added == 1
+    with store.open(first.path, readonly=True) as session:
+        assert session.leaf_id == "u2"
+        assert {entry.id for entry in session.get_children("a1")} >= {mine, "u2"}
+
+
+@pytest.mark.mission("C14")
+def test_converting_back_gives_the_same_bytes_and_rows_for_what_came_since(source: Path, store: Store) -> None:
+    """The chain goes on from the last row; the result reads as a session of theirs."""
+    done = import_session(store, str(source))
+    with store.open(done.path) as session:
+        report: dict[str, int] = {}
+        assert b"".join(converted(session, "claude", report)) == source.read_bytes()
+        session.append_message({"role": "user", "content": "and now?"})
+        session.append_message({"role": "assistant", "content": [{"type": "text", "text": "done"}], "model": "m"})
+        back = b"".join(converted(session, "claude", report))
+        messages = session.context().messages
+    assert back.startswith(source.read_bytes())
+    rows = [json.loads(line) for line in back.splitlines()[len(ROWS) :]]
+    assert [each["type"] for each in rows] == ["user", "assistant"]
+    assert rows[0]["parentUuid"] == "a1" and rows[1]["parentUuid"] == rows[0]["uuid"]
+    again = source.with_name("0f4e8b1c-2d3a-4c5b-8e6f-000000000000.jsonl")
+    again.write_bytes(back)
+    with store.open(again, readonly=True) as session:
+        assert session.context().messages == messages
+
+
+def test_every_session_of_the_demo_goes_there_and_back(tmp_path: Path) -> None:
+    """All kinds of entries, branches, labels and compactions are the same after a round trip."""
+    store = Store(tmp_path / "demo", clock=lambda: 1_763_200_000.0)
+    make_demo(store)
+    there = tmp_path / "there"
+    there.mkdir()
+    for info in store.list_all():
+        if info.size > 100_000:
+            continue
+        report: dict[str, int] = {}
+        with store.open(info.path, readonly=True) as session:
+            path = there / f"{session.id}.jsonl"
+            path.write_bytes(b"".join(converted(session, "claude", report)))
+            if not session.get_entries():
+                continue
+            with store.open(path, readonly=True) as copy:
+                assert [dict(entry) for entry in copy.iter_entries()] == [
+                    dict(entry) for entry in session.iter_entries()
+                ]
+                assert copy.get_labels() == session.get_labels()
+                assert copy.context().messages == session.context().messages
+                assert copy.context().models == session.context().models
+
+
+def test_what_has_no_counterpart_is_counted(tmp_path: Path) -> None:
+    """Labels and settings stay in the rows, and are said."""
+    with Store(tmp_path / "store").create("/work", publish=True) as session:
+        at = session.append_message({"role": "user", "content": "x"}).id
+        session.append_label_change(at, "here")
+        session.append_thinking_level_change("high")
+        report: dict[str, int] = {}
+        list(converted(session, "claude", report))
+        assert report == {"label": 1, "thinking_level_change": 1}
+        with pytest.raises(Unsupported, match="no conversion"):
+            converted(session, "fax", report)
+
+
+def test_two_sources_with_one_id_are_not_mixed(source: Path, store: Store, tmp_path: Path) -> None:
+    """A copied file elsewhere is another session."""
+    import_session(store, str(source))
+    other = tmp_path / "other" / source.name
+    other.parent.mkdir()
+    other.write_bytes(source.read_bytes())
+    with pytest.raises(Conflict):
+        import_session(store, str(other))

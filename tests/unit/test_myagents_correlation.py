@@ -1,0 +1,144 @@
+"""MyAgents' sessions beside Claude Code's transcripts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from myagents_folder import ROOT, asked, begun, everything, folder, line, put, told
+from sessile.errors import SessionNotFound
+from sessile.stores.myagents.correlation import joined, report, transcripts
+from sessile.stores.myagents.store import MyAgentsStore
+
+pytestmark = pytest.mark.mission("M9")
+
+PROJECTS = "/home/.claude/projects"
+
+
+def spoke(uuid: str, kind: str, content: Any, **members: Any) -> bytes:
+    """A row of a transcript."""
+    return line({"type": kind, "uuid": uuid, "message": {"role": kind, "content": content}} | members)
+
+
+TRANSCRIPT = b"".join(
+    (
+        line({"type": "summary", "summary": "x"}),
+        spoke("u1", "user", "hello"),
+        spoke("a1", "assistant", [{"type": "thinking", "thinking": "hm"}]),
+        spoke("r1", "user", [{"type": "tool_result", "content": "ok"}]),
+        spoke("side", "assistant", "sub-agent", isSidechain=True),
+        b"{torn\n",
+        spoke("a2", "assistant", [{"type": "text", "text": "well"}]),
+        spoke("u2", "user", [{"type": "text", "text": "again"}]),
+        spoke("a3", "assistant", [{"type": "text", "text": "yes"}]),
+    )
+)
+
+
+def two_stores() -> MyAgentsStore:
+    """A unified session, one with an id of its own, one that lost its transcript, one that never had any."""
+    store = folder()
+    begun(store, "one", sdkSessionId="one", unifiedSession=True)
+    begun(store, "two", sdkSessionId="sdk-2")
+    begun(store, "lost", sdkSessionId="gone")
+    begun(store, "none")
+    for session_id in ("one", "two", "lost", "none"):
+        store.save(session_id, [asked(0), told(1, toolCount=1, durationMs=900)])
+    put(store.fs, f"{PROJECTS}/-work-app/one.jsonl", TRANSCRIPT)
+    put(store.fs, f"{PROJECTS}/-work-app/sdk-2.jsonl", TRANSCRIPT)
+    put(store.fs, f"{PROJECTS}/-elsewhere/stranger.jsonl", b"{}\n")
+    put(store.fs, f"{PROJECTS}/-work-app/one/subagents/agent-1.jsonl", b"{}\n")
+    return store
+
+
+def test_sessions_are_paired_by_unified_and_by_separate_ids() -> None:
+    """And it is told how, and what has no counterpart."""
+    found = report(two_stores(), PROJECTS)
+    assert {pair.row.id: pair.how for pair in found.pairs} == {
+        "one": "unified",
+        "two": "separate",
+        "lost": None,
+        "none": None,
+    }
+    assert [each.session_id for each in found.only_transcripts] == ["stranger"]
+
+
+def test_the_report_adds_up_what_both_stores_take() -> None:
+    """Overlap, bytes, sum and ratio, of the sessions that are in both."""
+    store = two_stores()
+    found = report(store, PROJECTS)
+    own = 2 * store.fs.lstat(f"{ROOT}/sessions/one.jsonl").st_size
+    assert (found.both, found.own_bytes, found.transcript_bytes) == (2, own, 2 * len(TRANSCRIPT))
+    assert found.total_bytes == own + 2 * len(TRANSCRIPT)
+    assert found.ratio == 2 * len(TRANSCRIPT) / own
+
+
+def test_an_empty_report_has_no_ratio() -> None:
+    """Nothing divided by nothing is not zero."""
+    assert report(folder(), PROJECTS).ratio is None
+
+
+def test_drift_is_told() -> None:
+    """A transcript that is gone, ids that contradict each other, a session without a file."""
+    store = two_stores()
+    begun(store, "liar", sdkSessionId="sdk-9", unifiedSession=True)
+    begun(store, "stranger")
+    problems = {drift.session_id: drift.problem for drift in report(store, PROJECTS).drift}
+    assert sorted(problems) == ["liar", "lost", "stranger"]
+    assert "gone" in problems["lost"] and "sdk-9" in problems["liar"] and "only Claude Code" in problems["stranger"]
+
+
+def test_drift_of_conversations_is_told_when_they_are_read() -> None:
+    """The transcript has a turn that MyAgents does not know, and the other way round."""
+    store = two_stores()
+    store.append("one", [asked(2, "again"), told(3)])
+    store.append("two", [asked(2, "never sent")])
+    found = [drift for drift in report(store, PROJECTS, deep=True).drift if drift.session_id in ("one", "two")]
+    assert [(drift.session_id, drift.problem) for drift in found] == [
+        ("two", "1 questions are not in the transcript"),
+        ("two", "2 rows of the transcript belong to no message"),
+    ]
+
+
+def test_the_joined_view_adds_usage_tools_and_duration() -> None:
+    """An answer stands for all rows of its turn; rows of sub-agents are not in it."""
+    view = joined(two_stores(), PROJECTS, "two")
+    assert [each.uuids for each in view.rows] == [("u1",), ("a1", "r1", "a2")]
+    answer = view.rows[1]
+    assert answer.usage is not None and answer.usage.input_tokens == 10
+    assert (answer.tool_count, answer.duration_ms) == (1, 900)
+    assert view.left_over == ("u2", "a3")
+
+
+def test_a_noted_uuid_beats_the_text() -> None:
+    """A question that was asked twice belongs to the turn that its answer names."""
+    store = two_stores()
+    store.append("one", [asked(2, "words that differ", sdkUuid="u2"), told(3, sdkUuid="a3")])
+    assert [each.uuids for each in joined(store, PROJECTS, "one").rows][2:] == [("u2",), ("a3",)]
+
+
+def test_a_session_without_a_transcript_is_shown_alone() -> None:
+    """An unknown one is an error."""
+    store = two_stores()
+    assert [each.uuids for each in joined(store, PROJECTS, "none").rows] == [(), ()]
+    with pytest.raises(SessionNotFound):
+        joined(store, PROJECTS, "other")
+
+
+def test_of_several_transcripts_of_one_id_that_of_the_project_counts() -> None:
+    """Also when another is newer."""
+    store = two_stores()
+    put(store.fs, f"{PROJECTS}/-other/one.jsonl", b"{}\n")
+    assert len(transcripts(store.fs, PROJECTS)["one"]) == 2
+    pair = next(pair for pair in report(store, PROJECTS).pairs if pair.row.id == "one")
+    assert pair.transcript is not None and pair.transcript.path == f"{PROJECTS}/-work-app/one.jsonl"
+
+
+def test_correlating_writes_nothing() -> None:
+    """In neither store."""
+    store = two_stores()
+    before = everything(store.fs, "/")
+    report(store, PROJECTS, deep=True)
+    joined(store, PROJECTS, "one")
+    assert everything(store.fs, "/") == before

@@ -1,0 +1,143 @@
+"""MyAgents' lock folder: taken, waited for, broken and released as their versions do it."""
+
+from __future__ import annotations
+
+import pytest
+
+from myagents_folder import ROOT, Time, put
+from sessile.errors import SessionBusy
+from sessile.storage import atomic
+from sessile.storage.memory import MemoryFilesystem
+from sessile.stores.myagents.directory_lock import DirectoryLock
+from sessile.testing.faults import FaultyFilesystem, Meddle
+
+pytestmark = pytest.mark.mission("M5")
+
+LOCK = f"{ROOT}/sessions.lock"
+STALE = 30_000_000_001
+
+
+class Rig:
+    """A lock on a file system in memory, with a clock and processes to decide about."""
+
+    def __init__(self, *, owner: bool = False, alive: frozenset[int] = frozenset()) -> None:
+        self.time = Time()
+        self.fs = MemoryFilesystem(clock=self.time)
+        atomic.make_folders(self.fs, ROOT)
+        self.lock = DirectoryLock(
+            self.fs, LOCK, owner=owner, clock=self.time, pause=self.time.pause, alive=alive.__contains__
+        )
+
+    def taken_by_another(self, owner: bytes | None = None) -> None:
+        self.fs.mkdir(LOCK)
+        if owner is not None:
+            put(self.fs, f"{LOCK}/owner", owner)
+
+    def is_free(self) -> bool:
+        return self.fs.names(ROOT) == []
+
+
+def test_the_lock_is_a_folder_that_is_there_while_it_is_held() -> None:
+    """And nothing is left behind, also when what it guards fails."""
+    rig = Rig()
+    with pytest.raises(RuntimeError), rig.lock.held():
+        assert atomic.is_folder(rig.fs, LOCK)
+        assert rig.fs.names(LOCK) == []
+        raise RuntimeError
+    assert rig.is_free()
+
+
+def test_a_busy_lock_is_tried_three_more_times_10_ms_apart() -> None:
+    """Then it is said that it is busy; the lock of the other stays."""
+    rig = Rig()
+    rig.taken_by_another()
+    with pytest.raises(SessionBusy), rig.lock.held():
+        pass
+    assert rig.time.pauses == [0.01] * 3
+    assert rig.fs.names(ROOT) == ["sessions.lock"]
+
+
+def test_a_lock_that_is_released_meanwhile_is_taken() -> None:
+    """Waiting is worth it."""
+    rig = Rig()
+    rig.taken_by_another()
+    lock = DirectoryLock(rig.fs, LOCK, clock=rig.time, pause=lambda seconds: rig.fs.rmdir(LOCK))
+    with lock.held():
+        pass
+    assert rig.is_free()
+
+
+@pytest.mark.parametrize(
+    "owner", [None, b"renderer:1771237230000", b"node:x:1", b"node:0:1", b"", b"\xef\xbb\xbfnode:5:1"]
+)
+def test_a_lock_without_a_process_goes_stale_after_30_seconds(owner: bytes | None) -> None:
+    """Not a moment earlier; an owner that names no process does not count."""
+    rig = Rig(alive=frozenset({5}))
+    rig.taken_by_another(owner)
+    rig.time.nanoseconds += STALE - 1 - 30_000_000
+    with pytest.raises(SessionBusy), rig.lock.held():
+        pass
+    rig.time.nanoseconds += STALE
+    with rig.lock.held():
+        assert rig.fs.names(ROOT) == ["sessions.lock"]
+    assert rig.is_free()
+
+
+@pytest.mark.parametrize("owner", [b"node:42:1771237230000", b"rust:42:1", b" node:42:1 \n"])
+def test_the_lock_of_a_living_process_is_never_broken(owner: bytes) -> None:
+    """However old it is."""
+    rig = Rig(alive=frozenset({42}))
+    rig.taken_by_another(owner)
+    rig.time.nanoseconds += 100 * STALE
+    with pytest.raises(SessionBusy), rig.lock.held():
+        pass
+    assert rig.fs.names(LOCK) == ["owner"]
+
+
+def test_the_lock_of_a_dead_process_is_broken_at_once() -> None:
+    """Without waiting for its age."""
+    rig = Rig()
+    rig.taken_by_another(b"node:42:1771237230000")
+    with rig.lock.held():
+        pass
+    assert rig.time.pauses == [] and rig.is_free()
+
+
+def test_where_later_versions_are_at_home_we_name_ourselves() -> None:
+    """In their form, so that they know at once when we are dead."""
+    rig = Rig(owner=True)
+    with rig.lock.held():
+        kind, pid, start = atomic.read_all(rig.fs, f"{LOCK}/owner").split(b":")
+        assert kind == b"node" and int(pid) > 0 and int(start) == rig.time.nanoseconds // 1_000_000
+    assert rig.is_free()
+
+
+@pytest.mark.parametrize("owner", [False, True])
+def test_a_lock_that_was_broken_while_we_slept_is_not_released(owner: bool) -> None:
+    """It is another's by now, and we are told before we write."""
+    rig = Rig(owner=owner)
+    with rig.lock.held():
+        rig.fs.rename(LOCK, f"{ROOT}/broken")
+        rig.time.nanoseconds += 1
+        rig.taken_by_another()
+        with pytest.raises(SessionBusy):
+            rig.lock.check()
+    assert "sessions.lock" in rig.fs.names(ROOT)
+
+
+def test_a_lock_that_changed_hands_before_it_was_broken_stays() -> None:
+    """Of two who find a stale lock the slower does not take the new lock of the faster away."""
+    rig = Rig()
+    rig.taken_by_another()
+    rig.time.nanoseconds += STALE
+
+    def another_is_faster() -> None:
+        rig.fs.rmdir(LOCK)
+        rig.taken_by_another()
+
+    # mkdir fails, the lock is looked at (lstat, owner), then once more before it is broken: there the other comes in.
+    faulty = FaultyFilesystem(rig.fs, plan=[Meddle(another_is_faster, at=2, on={"lstat"})])
+    lock = DirectoryLock(faulty, LOCK, clock=rig.time, pause=rig.time.pause)
+    with pytest.raises(SessionBusy), lock.held():
+        pass
+    assert faulty.struck and rig.fs.names(ROOT) == ["sessions.lock"]

@@ -1,0 +1,91 @@
+"""From JSON to JSONL: read as it is, migrated by the first write, and the more complete file wins."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from myagents_folder import OURS, ROOT, asked, begun, content, folder, ids, line, put, told
+from sessile.errors import Damaged
+from sessile.stores.myagents.store import MyAgentsStore
+
+pytestmark = pytest.mark.mission("M6")
+
+FILE = f"{ROOT}/sessions/s.jsonl"
+LEGACY = f"{ROOT}/sessions/s.json"
+THREE = [asked(0), told(1), asked(2)]
+
+
+def with_legacy(messages: Any = THREE, lines: bytes | None = None, **members: Any) -> MyAgentsStore:
+    """A store with a session in the old form, and perhaps the new one too."""
+    store = begun(folder())
+    put(store.fs, LEGACY, json.dumps({"id": "s", "messages": messages} | members).encode())
+    if lines is not None:
+        put(store.fs, FILE, lines)
+    return store
+
+
+def test_a_legacy_session_is_read_unmigrated() -> None:
+    """Nothing is written."""
+    store = with_legacy()
+    assert ids(store) == ["0", "1", "2"]
+    assert store.fs.names(f"{ROOT}/sessions") == ["s.json"]
+
+
+def test_the_first_write_migrates_and_keeps_the_original() -> None:
+    """The object as it was is in our folder, with whatever else it held."""
+    store = with_legacy(extra="kept")
+    original = content(store, LEGACY)
+    saved = store.save("s", [*THREE, told(3)])
+    assert saved.appended == 1 and saved.kept == (f"{OURS}/originals/s.json.stamp1",)
+    assert content(store, FILE) == b"".join(line(each) for each in [*THREE, told(3)])
+    assert content(store, saved.kept[0]) == original
+    assert store.fs.names(f"{ROOT}/sessions") == ["s.jsonl"]
+
+
+def test_a_truncated_file_of_an_interrupted_migration_does_not_win() -> None:
+    """The first versions show one of three messages here, and say nothing."""
+    truncated = line(asked(0)) + line(told(1))[:10]
+    store = with_legacy(lines=truncated)
+    assert ids(store) == ["0", "1", "2"]
+    assert "second_file" in [finding.code for finding in store.load("s").findings]
+    kept = store.append("s", [told(3)]).kept
+    assert ids(store) == ["0", "1", "2", "3"]
+    assert content(store, kept[0]) == truncated
+
+
+def test_a_finished_migration_only_removes_the_old_file() -> None:
+    """With as many messages the new form wins, byte for byte."""
+    lines = b"".join(line(each) for each in THREE) + line(told(3))
+    store = with_legacy(lines=lines)
+    kept = store.append("s", [asked(4)]).kept
+    assert content(store, FILE) == lines + line(asked(4))
+    assert kept == (f"{OURS}/originals/s.json.stamp1",)
+
+
+@pytest.mark.parametrize("data", [b"{torn", b"[]", b'{"messages":5}', b""])
+def test_a_legacy_file_that_cannot_be_read_is_not_hidden_by_an_append(data: bytes) -> None:
+    """Reading says so, writing is refused, the file stays."""
+    store = begun(folder())
+    put(store.fs, LEGACY, data)
+    assert [finding.code for finding in store.load("s").findings] == ["not_json"]
+    with pytest.raises(Damaged):
+        store.append("s", [asked(0)])
+    assert store.fs.names(f"{ROOT}/sessions") == ["s.json"] and content(store, LEGACY) == data
+
+
+def test_a_legacy_file_without_messages_becomes_an_empty_session() -> None:
+    """The member may be missing."""
+    store = begun(folder())
+    put(store.fs, LEGACY, b'{"id":"s"}')
+    store.append("s", [asked(0)])
+    assert content(store, FILE) == line(asked(0))
+
+
+def test_a_message_that_is_no_object_is_told() -> None:
+    """The rest is read."""
+    store = with_legacy([asked(0), 5])
+    assert ids(store) == ["0"]
+    assert [finding.code for finding in store.load("s").findings] == ["not_a_message"]
