@@ -6,8 +6,9 @@ of any size can be checked. Texts are compared, not only their hashes. It does n
 
 from __future__ import annotations
 
-import hashlib
 from array import array
+
+from sessile.core.hashes import sha256
 
 _LONGEST = 128  # bytes; of a longer id, which only damage makes, its start and a hash are kept
 _FIRST_SLOTS = 1024
@@ -24,6 +25,9 @@ class IdTable:
 
     def __len__(self) -> int:
         return len(self._ends) - 1
+
+    def __contains__(self, text: str) -> bool:
+        return self._slots[self._slot(_key(text))] != _FREE
 
     def number(self, text: str) -> int:
         """The number of a text, a new one if it was not seen before."""
@@ -64,4 +68,4 @@ def _key(text: str) -> bytes:
     key = text.encode("utf-8", "surrogatepass")
     if len(key) <= _LONGEST:
         return key
-    return key[: _LONGEST // 2] + "…".encode() + hashlib.sha256(key).hexdigest().encode()
+    return key[: _LONGEST // 2] + "…".encode() + sha256(key).hexdigest().encode()

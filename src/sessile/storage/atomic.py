@@ -43,8 +43,8 @@ def is_plain(fs: Filesystem, path: str) -> bool:
     return stat.S_ISREG(fs.lstat(path).st_mode)
 
 
-def make_folders(fs: Filesystem, path: str, known: set[str] | None = None) -> None:
-    """Make a folder and its parents, durably.
+def make_folders(fs: Filesystem, path: str, known: set[str] | None = None, *, below_links: bool = False) -> None:
+    """Make a folder and its parents, durably. In foreign stores a folder above may be a link: then `below_links`.
 
     With `known`, names that were there before are made durable too, because their maker may have died before its sync;
     folders of which that was done are remembered in it.
@@ -57,7 +57,7 @@ def make_folders(fs: Filesystem, path: str, known: set[str] | None = None) -> No
         missing.append(path)
         path = posixpath.dirname(path)
     try:
-        if not stat.S_ISDIR(fs.lstat(path).st_mode) and missing:
+        if missing and not below_links and not stat.S_ISDIR(fs.lstat(path).st_mode):
             raise UnsafePath("a folder is needed where a file or a link is", path=path)
         for folder in reversed(missing):
             try:

@@ -15,6 +15,7 @@ import msgspec
 from sessile.errors import Conflict, Damaged, NotFound, UnsafePath, storage_failures
 from sessile.storage import atomic
 from sessile.storage.base import Filesystem
+from sessile.storage.moving import move
 from sessile.storage.survey import below
 
 _MANIFEST = "manifest.json"
@@ -28,12 +29,12 @@ class Deletion(msgspec.Struct, frozen=True):
 
 
 class Trash:
-    """The trash folder of a store."""
+    """The trash folder of a store. What it holds was below `root`, which is the folder that it lies in unless told."""
 
-    def __init__(self, fs: Filesystem, folder: str) -> None:
+    def __init__(self, fs: Filesystem, folder: str, root: str | None = None) -> None:
         self._fs = fs
         self._folder = folder
-        self._root = posixpath.dirname(folder)
+        self._root = root or posixpath.dirname(folder)
 
     def move(self, paths: Sequence[str], token: str) -> Deletion:
         """Move files and folders here; the manifest is durable before the first one moves."""
@@ -123,6 +124,4 @@ class Trash:
 
     def _rename(self, source: str, target: str) -> None:
         with storage_failures(source, "move a file"):
-            self._fs.rename(source, target)
-            self._fs.sync_directory(posixpath.dirname(target))
-            self._fs.sync_directory(posixpath.dirname(source))
+            move(self._fs, source, target)

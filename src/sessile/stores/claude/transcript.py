@@ -1,0 +1,285 @@
+"""Writing the transcript of a session as Claude Code writes it.
+
+Rules:
+
+- Every call is one write, in the file when the call returns; there is no queue that a crash could take. With `power` it also
+  survives a power cut, without it `flush` makes it durable.
+- Session id and project folder are one value that is switched at once, and every path is made from it when it is needed: no
+  row can land in the file of another session.
+- Metadata waits until the first user or assistant row makes the file. The last title, tag and the like are written again with
+  the rows that would push them out of the last 64 KB, which is all that a listing reads; what another process has written
+  meanwhile is what counts.
+- Rows also go to the mirror, once there is one, after they are on the disk; a mirror that fails is told by a code and stops
+  nobody.
+
+Where other people's rows that were removed are kept is an argument (`home`). It does not know how transcripts are read.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from sessile.core.text import iso_timestamp
+from sessile.errors import ExtensionFailed, SessionNotFound
+from sessile.formats.claude import side_rows
+from sessile.formats.claude.lite import WINDOW
+from sessile.formats.claude.recording import Chain, Stamp, Team, plan_recording
+from sessile.formats.claude.rows import Row
+from sessile.storage.base import Filesystem
+from sessile.stores.claude.appending import Batch, Known, TranscriptFile
+from sessile.stores.claude.paths import Current, current_project_dir, subagent_path, transcript_path
+from sessile.stores.claude.sidecars import read_sidecar, write_sidecar
+from sessile.stores.claude.tombstones import Tombstone, remove_row
+
+_REACH = WINDOW // 2  # bytes from the end: another program may append as much before we write again
+
+
+class Diagnostic(NamedTuple):
+    """Something that went wrong beside the way: a code and a number, never any content."""
+
+    code: str
+    rows: int | None = None
+    kind: str | None = None  # the class of the error
+
+
+Mirror = Callable[[str, str | None, Sequence[bytes]], None]
+"""Takes the rows that were written: the session id, the id of the agent or None, and the lines."""
+
+
+class Transcript:
+    """The transcript of the session that is current, and those of its agents."""
+
+    def __init__(
+        self,
+        fs: Filesystem,
+        config_home: str,
+        home: str,
+        current: Current,
+        *,
+        stamp: Stamp,
+        power: bool = True,
+        patience: float = 10.0,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.stamp = stamp
+        self.diagnostics: list[Diagnostic] = []
+        self.fs = fs
+        self.home = home
+        self._power = power
+        self._patience = patience
+        self._clock = clock
+        self._mutex = threading.RLock()
+        self._files: dict[str, TranscriptFile] = {}
+        self._subdirs: dict[str, str] = {}
+        self._mirror: Mirror | None = None
+        self._config_home = config_home
+        self._current = current
+        self.transcript_path()  # raises if the id is none
+
+    # -- where
+
+    @property
+    def current(self) -> Current:
+        """The session that is written, and where."""
+        return self._current
+
+    def transcript_path(self, session_id: str | None = None) -> str:
+        """The file of the current session, or of another one that was begun in the same place."""
+        return transcript_path(self._config_home, self._current, session_id)
+
+    def agent_path(self, agent_id: str) -> str:
+        """The file of an agent of the current session."""
+        return self._agent_path(self._current, agent_id)
+
+    def switch_session(self, session_id: str, project_dir: str | None = None) -> Current:
+        """Make another session the current one, in its project folder or in that of the working directory; both at once."""
+        current = self._current._replace(session_id=session_id, project_dir=project_dir)
+        transcript_path(self._config_home, current)  # raises if the id is none, before anything changes
+        with self._mutex:
+            self._current = current
+            self._subdirs.clear()
+            self.reset_session_file_pointer()
+        return current
+
+    def reset_session_file_pointer(self) -> None:
+        """Forget what is known of the current file: the next row looks at the one that has its name then."""
+        with self._mutex:
+            self._file(self.transcript_path()).reset()
+
+    def set_agent_subdir(self, agent_id: str, subdir: str | None) -> None:
+        """Group the files of an agent in a folder below `subagents`, before it runs; `None` when it has ended."""
+        with self._mutex:
+            if subdir is None:
+                self._subdirs.pop(agent_id, None)
+            else:
+                subagent_path("", self._current.session_id, agent_id, subdir)  # raises if that is no safe name
+                self._subdirs[agent_id] = subdir
+
+    def mirror_to(self, mirror: Mirror | None) -> None:
+        """From now on give every row that is written to `mirror` too."""
+        self._mirror = mirror
+
+    # -- the conversation
+
+    def record_transcript(
+        self,
+        messages: Iterable[Row],
+        *,
+        team: Team | None = None,
+        starting_parent_hint: str | None = None,
+        prompt_id: str | None = None,
+    ) -> str | None:
+        """Write the messages that are new; gives the uuid that the next one hangs from, `None` if there is none."""
+        return self._record(messages, starting_parent_hint, team=team, prompt_id=prompt_id)
+
+    def record_sidechain_transcript(
+        self, messages: Iterable[Row], agent_id: str, *, starting_parent: str | None = None
+    ) -> str | None:
+        """Write the messages of an agent that are new in its own file."""
+        return self._record(messages, starting_parent, agent_id=agent_id)
+
+    def _record(
+        self,
+        messages: Iterable[Row],
+        hint: str | None,
+        *,
+        agent_id: str | None = None,
+        team: Team | None = None,
+        prompt_id: str | None = None,
+    ) -> str | None:
+        messages = list(messages)
+        now = self._now()
+
+        def plan(known: Known, session_id: str) -> Batch:
+            chain = Chain(session_id, self.stamp, agent_id, team, prompt_id)
+            return Batch(*plan_recording(known, messages, chain, now=now, hint=hint))
+
+        answer: str | None = self._append(plan, agent_id)
+        return answer
+
+    def remove_transcript_message(self, uuid: str) -> Tombstone | None:
+        """Remove a row of the current file by its uuid, keeping it in our own root; `None` if there is no such row."""
+        path = self.transcript_path()
+        try:
+            return remove_row(self.fs, self._file(path), uuid, f"{self.home}/tombstones")
+        except SessionNotFound:
+            return None
+
+    # -- rows beside the conversation
+
+    def insert_queue_operation(self, operation: str, content: Any = None) -> None:
+        """Note what happened to the queue of prompts."""
+        now = self._now()
+        self._note(lambda session_id: side_rows.queue_operation_row(session_id, operation, content, now))
+
+    def insert_file_history_snapshot(
+        self, message_id: str, snapshot: Mapping[str, Any], *, is_update: bool = False
+    ) -> None:
+        """Note the backups of files at a message."""
+        self._note(lambda _: side_rows.file_history_snapshot_row(message_id, snapshot, is_update=is_update))
+
+    def insert_attribution_snapshot(self, snapshot: Mapping[str, Any]) -> None:
+        """Note who wrote what."""
+        self._note(lambda _: side_rows.attribution_snapshot_row(snapshot))
+
+    def insert_content_replacement(
+        self, replacements: Sequence[Mapping[str, Any]], agent_id: str | None = None
+    ) -> None:
+        """Note what stands in the place of large contents, in the agent's file if it is about an agent."""
+        self._note(lambda session_id: side_rows.content_replacement_row(session_id, replacements, agent_id), agent_id)
+
+    def set_title(self, title: str) -> None:
+        """Name the session."""
+        self._note(lambda session_id: side_rows.title_row(session_id, title))
+
+    def set_tag(self, tag: str | None) -> None:
+        """Tag the session; `None` clears the tag."""
+        self._note(lambda session_id: side_rows.tag_row(session_id, tag))
+
+    def set_value(self, kind: str, value: Any) -> None:
+        """Note a value of which the last counts, such as `mode`, `last-prompt` or `agent-name`."""
+        self._note(lambda session_id: side_rows.value_row(session_id, kind, value))
+
+    def reappend_metadata(self) -> None:
+        """Write title, tag and the like once more if they are about to leave the part of the file that listings read.
+
+        Who has only added notes has pushed nothing away, and a large file is not read for it.
+        """
+        if self._file(self.transcript_path()).looked_at:
+            self._append(lambda known, session_id: Batch(()), None)
+
+    # -- agents
+
+    def write_agent_metadata(
+        self, agent_id: str, agent_type: str, *, worktree_path: str | None = None, description: str | None = None
+    ) -> None:
+        """Note what an agent is, so that it can be resumed as that."""
+        path = self.agent_path(agent_id)
+        write_sidecar(self.fs, path, agent_type, worktree_path=worktree_path, description=description)
+
+    def read_agent_metadata(self, agent_id: str) -> dict[str, Any]:
+        """What an agent is; raises if its sidecar is missing or broken."""
+        return read_sidecar(self.fs, self.agent_path(agent_id))
+
+    # -- the end
+
+    def flush(self) -> None:
+        """Make everything durable that was written."""
+        with self._mutex:
+            files = list(self._files.values())
+        for file in files:
+            file.flush()
+
+    def close(self) -> None:
+        """Bring title and tag near the end, if there is a file, and make everything durable."""
+        self.reappend_metadata()
+        self.flush()
+
+    # -- inside
+
+    def _note(self, make: Callable[[str], dict[str, Any]], agent_id: str | None = None) -> None:
+        self._append(lambda known, session_id: Batch([make(session_id)]), agent_id, look=False)
+
+    def _append(self, plan: Callable[[Known, str], Batch], agent_id: str | None, *, look: bool = True) -> Any:
+        """Write what `plan` says into the file of the session that is current now, or of its agent."""
+        current = self._current
+        if agent_id is None:
+            file = self._file(transcript_path(self._config_home, current))
+        else:
+            file = self._file(self._agent_path(current, agent_id))
+        appended = file.append(lambda known: plan(known, current.session_id), look=look)
+        if appended.rows and self._mirror is not None:
+            self._send(self._mirror, current.session_id, agent_id, appended.rows)
+        return appended.answer
+
+    def _agent_path(self, current: Current, agent_id: str) -> str:
+        folder = current_project_dir(self._config_home, current)
+        return subagent_path(folder, current.session_id, agent_id, self._subdirs.get(agent_id))
+
+    def _send(self, mirror: Mirror, session_id: str, agent_id: str | None, rows: Sequence[bytes]) -> None:
+        try:
+            outside(lambda: mirror(session_id, agent_id, rows))
+        except ExtensionFailed as error:
+            self.diagnostics.append(Diagnostic("mirror_failed", len(rows), type(error.__cause__).__name__))
+
+    def _file(self, path: str) -> TranscriptFile:
+        with self._mutex:
+            if path not in self._files:
+                self._files[path] = TranscriptFile(
+                    self.fs, path, power=self._power, patience=self._patience, reach=_REACH
+                )
+            return self._files[path]
+
+    def _now(self) -> str:
+        return iso_timestamp(int(self._clock() * 1000))
+
+
+def outside(call: Callable[[], Any]) -> Any:
+    """Call what somebody else has written; whatever it raises becomes an error of ours, which says nothing of contents."""
+    try:
+        return call()
+    except Exception as error:
+        raise ExtensionFailed(f"the remote side failed with {type(error).__name__}") from error

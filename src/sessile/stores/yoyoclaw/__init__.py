@@ -1,0 +1,1 @@
+"""YoyoClaw's folder: `sessions.json` and transcripts, for each agent."""

@@ -1,0 +1,257 @@
+"""`sessions.json` of one agent: read strictly, changed under a lock, safe while somebody edits it by hand.
+
+Rules:
+- A broken file stops everything with its line and column; it never loads as empty, and nothing is written over it.
+- A change is a function of what the file holds now. It is asked under the lock, and asked again if somebody saved the file
+  meanwhile; entries that it does not touch keep their text.
+- Values that this object wrote win over a stale edit: an entry that went back in time (`updatedAt`) gets them again, and
+  keeps the members that are new to it. An entry that is gone was deleted by somebody and stays gone.
+- Before the file is written, what it will hold is kept in `keep`, a folder of ours for this store alone. So there is a last
+  good copy whenever the file is broken. If the file was deleted, the copy is set aside before a new store begins.
+- Reading takes no lock and writes nothing.
+
+The lock is `<store>.lock` as its owner makes it, so both can be at work. There is no clock here: `now`, in milliseconds, is
+an argument. What entries mean is not known here.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from sessile.errors import Conflict, NotFound, SessionBusy, storage_failures
+from sessile.formats.yoyoclaw.document import BrokenStore, StoreDocument, parse_store
+from sessile.formats.yoyoclaw.entries import SessionEntry
+from sessile.formats.yoyoclaw.normal import fold_key, normalize_key
+from sessile.storage import atomic, processes, shared_file
+from sessile.storage.base import Filesystem
+from sessile.storage.claim_file import claimed
+from sessile.storage.filesystem import PosixFilesystem
+from sessile.storage.shared_file import Seen
+
+STALE_AFTER = 30_000  # milliseconds; what the owner of the format agrees upon
+GOOD = ".good"
+
+_MARK = b'"holder":"sessile"'
+_TRIES = 20  # a program that saves the file during each of them is no person
+SETTLE = 0.05  # seconds in which an editor has written all of a file
+
+Entries = Mapping[str, SessionEntry]
+Changes = Mapping[str, SessionEntry | None]
+
+
+class Restored(NamedTuple):
+    """What a restoration did: the copy that is the store again, and where the broken file is."""
+
+    copy: str
+    broken: str | None
+
+
+class _Written(NamedTuple):
+    """What this object wrote last for a key, and the members that it took away by that."""
+
+    entry: SessionEntry
+    removed: frozenset[str]
+
+
+class SessionStore:
+    """The entries of one store file.
+
+    `patience` is how many seconds a change waits for the lock, `settle` how many an editor gets to finish a file.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        keep: str,
+        fs: Filesystem | None = None,
+        patience: float = 10.0,
+        settle: float = SETTLE,
+    ) -> None:
+        self.path = path
+        self.good = f"{keep}/{posixpath.basename(path)}{GOOD}"
+        self._keep = keep
+        self._fs = fs if fs is not None else PosixFilesystem()
+        self._patience = patience
+        self._settle = settle
+        self._written: dict[str, _Written] = {}
+
+    # -- reading
+
+    def read(self) -> dict[str, SessionEntry]:
+        """All entries by key, in the order of the file; of a missing file, none."""
+        document, _ = self._load()
+        return self._current(document)
+
+    def document(self) -> StoreDocument:
+        """The file as it is, for those who look for what is odd in it."""
+        return self._load()[0]
+
+    def get(self, key: str) -> SessionEntry | None:
+        """The entry of a key, under any spelling."""
+        entries = self.read()
+        return entries.get(spelling_of(key, entries))
+
+    def _load(self) -> tuple[StoreDocument, Seen | None]:
+        """The store as it is, and what the file was."""
+        kept = atomic.exists(self._fs, self.good)
+        found = shared_file.read(self._fs, self.path)
+        if found is not None:
+            try:
+                return parse_store(found[0], self.path), found[1]
+            except BrokenStore:
+                pass
+        elif not kept:
+            return StoreDocument.empty(), None
+        time.sleep(self._settle)  # an editor may be in the middle of saving it: half a file, or none for a moment
+        found = shared_file.read(self._fs, self.path)
+        if found is None:
+            return StoreDocument.empty(), None
+        try:
+            return parse_store(found[0], self.path), found[1]
+        except BrokenStore as error:
+            if not kept:
+                raise
+            hint = f"mend it there, or restore the last good copy, {self.good}"
+            raise BrokenStore(error.detail, error.place, path=self.path, hint=hint) from error
+
+    def _current(self, document: StoreDocument) -> dict[str, SessionEntry]:
+        """The entries of the file, without what a stale edit took back."""
+        return {key: self._fresh(key, entry) for key, entry in document.entries.items()}
+
+    def _fresh(self, key: str, entry: SessionEntry) -> SessionEntry:
+        ours = self._written.get(key)
+        if ours is None or (entry.updated_at or 0) >= (ours.entry.updated_at or 0):
+            return entry
+        known = ours.removed | set(ours.entry)
+        added = {name: value for name, value in entry.members.items() if name not in known}
+        return SessionEntry({**ours.entry.members, **added})
+
+    # -- changing
+
+    def update(
+        self, key: str, change: Callable[[SessionEntry | None], SessionEntry | None], *, now: int
+    ) -> SessionEntry | None:
+        """Put what `change` makes of the entry of a key in its place; gives the entry that is there then.
+
+        `change` gets `None` for a key without entry, and gives `None` to leave everything as it is. It may be asked again.
+        """
+        result: SessionEntry | None = None
+
+        def change_one(entries: Entries) -> Changes:
+            nonlocal result
+            spelling = spelling_of(key, entries)
+            new = change(entries.get(spelling))
+            result = entries.get(spelling) if new is None else new
+            return {} if new is None else {spelling: new}
+
+        self.update_all(change_one, now=now)
+        return result
+
+    def compare_and_set(self, key: str, expected: SessionEntry | None, new: SessionEntry | None, *, now: int) -> None:
+        """Put an entry in place of the one that is expected (`None` for no entry); raises `Conflict` if there is another."""
+
+        def change(entries: Entries) -> Changes:
+            spelling = spelling_of(key, entries)
+            if entries.get(spelling) != expected:
+                raise Conflict(
+                    f"the entry of {key[:120]!r} is not what was expected",
+                    path=self.path,
+                    hint="read it again, then decide again",
+                )
+            return {spelling: new}
+
+        self.update_all(change, now=now)
+
+    def update_all(self, change: Callable[[Entries], Changes], *, now: int) -> Changes:
+        """Apply the changes that `change` finds in all entries, at once; `None` removes one. Gives what was written."""
+        with self._locked(now):
+            for _ in range(_TRIES):
+                document, seen = self._load()
+                entries = self._current(document)
+                wanted = {**entries, **change(entries)}
+                changes = {key: new for key, new in wanted.items() if document.entries.get(key) != new}
+                if not changes or self._save(document, changes, seen, now):
+                    self._remember(entries, changes)
+                    return changes
+        raise SessionBusy(
+            "another program saves the store without pause", path=self.path, hint="end it, then try again"
+        )
+
+    def _save(self, document: StoreDocument, changes: Changes, seen: Seen | None, now: int) -> bool:
+        data = document.with_changes(changes)
+        atomic.make_folders(self._fs, self._keep)
+        if seen is None and atomic.exists(self._fs, self.good):
+            with storage_failures(self.good, "set the last good copy aside"):
+                self._fs.rename(self.good, f"{self.good}.{now}")
+        atomic.replace(self._fs, self.good, (data,))
+        return shared_file.replace(self._fs, self.path, data, seen)
+
+    def _remember(self, before: Entries, changes: Changes) -> None:
+        for key, new in changes.items():
+            if new is None:
+                self._written.pop(key, None)
+                continue
+            earlier = self._written[key].removed if key in self._written else frozenset()
+            self._written[key] = _Written(new, (earlier | frozenset(before.get(key, ()))) - set(new))
+
+    @contextmanager
+    def _locked(self, now: int) -> Iterator[None]:
+        claim = f'{{"pid":{processes.own_pid()},"startedAt":{now},'.encode("ascii") + _MARK + b"}"
+        atomic.make_folders(self._fs, posixpath.dirname(self.path))
+        with claimed(
+            self._fs,
+            f"{self.path}.lock",
+            claim,
+            mark=_MARK,
+            now=now,
+            stale_after=STALE_AFTER,
+            patience=self._patience,
+        ):
+            yield
+
+    # -- the last good copy
+
+    def keep_good_copy(self) -> None:
+        """Keep the file as it is now as the last good copy, after somebody edited it; raises if it is broken."""
+        document, seen = self._load()
+        if seen is not None:
+            atomic.make_folders(self._fs, self._keep)
+            atomic.replace(self._fs, self.good, (document.text.encode(),))
+
+    def restore(self, *, now: int) -> Restored:
+        """Put the last good copy in place of a broken or missing file, which is kept beside the copy."""
+        with self._locked(now):
+            try:
+                _, seen = self._load()
+            except BrokenStore:
+                pass
+            else:
+                if seen is not None:
+                    raise Conflict("the store is not broken; nothing was changed", path=self.path)
+            if not atomic.exists(self._fs, self.good):
+                raise NotFound("there is no good copy of the store", path=self.good, hint="mend the file by hand")
+            with storage_failures(self.good, "restore the store"):
+                good = atomic.read_all(self._fs, self.good)
+                parse_store(good, self.good)
+                broken = shared_file.read(self._fs, self.path)
+                aside = None
+                if broken is not None:
+                    aside = f"{self._keep}/{posixpath.basename(self.path)}.broken-{now}"
+                    atomic.replace(self._fs, aside, (broken[0],))
+            if not shared_file.replace(self._fs, self.path, good, None if broken is None else broken[1]):
+                raise Conflict("somebody saved the store meanwhile; nothing was changed", path=self.path)
+            return Restored(self.good, aside)
+
+
+def spelling_of(key: str, entries: Entries) -> str:
+    """The name under which a store has a key: as it is, else the newest that differs only in spelling."""
+    if key in entries:
+        return key
+    folded, normal = fold_key(key), normalize_key(key)
+    same = [other for other in entries if fold_key(other) == folded and normalize_key(other) == normal]
+    return max(same, key=lambda other: entries[other].updated_at or 0, default=key)

@@ -1,0 +1,209 @@
+"""What Sessile writes into Claude Code's files means the same to its Python SDK, and the changes of both are equal."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from claude_rows import OTHER, SESSION, STAMP, Json, assistant, boundary, progress, system, uid, user
+from peers.claude_sdk import ClaudeSdk
+from sessile.storage.filesystem import PosixFilesystem
+from sessile.stores.claude.mutations import Mutations
+from sessile.stores.claude.paths import Current
+from sessile.stores.claude.transcript import Transcript
+
+pytestmark = pytest.mark.peers
+
+Ask = Callable[..., Any]
+
+FIXTURES = Path(__file__).parents[1] / "fixtures" / "claude-writing"
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    """An empty configuration folder of Claude Code."""
+    folder = tmp_path / "claude"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[ClaudeSdk]:
+    """The SDK, which takes its time to start."""
+    with closing(ClaudeSdk()) as process:
+        yield process
+
+
+@pytest.fixture
+def sdk(running: ClaudeSdk, config: Path) -> Ask:
+    """The SDK on that folder."""
+    return partial(running.ask, config)
+
+
+@pytest.fixture
+def writer(config: Path) -> Transcript:
+    """A transcript of ours in that folder."""
+    current = Current(SESSION, STAMP.cwd)
+    return Transcript(PosixFilesystem(), str(config), f"{config}-ours", current, stamp=STAMP, power=False)
+
+
+@pytest.fixture
+def change(config: Path) -> Mutations:
+    """Our changes on that folder."""
+    return Mutations(PosixFilesystem(), str(config), f"{config}-ours", new_id=lambda: OTHER)
+
+
+def said(messages: list[Json]) -> list[str]:
+    """The texts of messages as the SDK gives them."""
+    contents = [message["message"]["content"] for message in messages]
+    return [
+        content if isinstance(content, str) else "|".join(b.get("text", "") for b in content) for content in contents
+    ]
+
+
+@pytest.mark.mission("C4")
+def test_a_recorded_conversation_is_read_as_it_was_said(sdk: Ask, writer: Transcript) -> None:
+    """Titles, tags, branch and prompt are found, and the messages come in order, without what is no message."""
+    writer.set_title("Grüße 😀")
+    messages = [user("A", "first prompt"), progress("P"), assistant("B"), system("S"), user("C", "second\u2028line")]
+    writer.record_transcript(messages)
+    writer.insert_queue_operation("enqueue", "x")
+    writer.set_tag("work")
+    writer.close()
+    (listed,) = sdk("list_sessions")
+    assert listed == sdk("get_session_info", SESSION)
+    assert {key: listed[key] for key in ("session_id", "custom_title", "first_prompt", "tag", "git_branch", "cwd")} == {
+        "session_id": SESSION,
+        "custom_title": "Grüße 😀",
+        "first_prompt": "first prompt",
+        "tag": "work",
+        "git_branch": "main",
+        "cwd": STAMP.cwd,
+    }
+    assert said(sdk("get_session_messages", SESSION)) == ["first prompt", "B", "second\u2028line"]
+
+
+@pytest.mark.mission("C8")
+def test_metadata_alone_is_no_session_to_it(sdk: Ask, writer: Transcript) -> None:
+    """There is nothing to list before something is said."""
+    writer.set_title("T")
+    writer.close()
+    assert sdk("list_sessions") == []
+
+
+@pytest.mark.mission("C8")
+def test_a_long_session_keeps_its_title_and_tag(sdk: Ask, writer: Transcript) -> None:
+    """However much is said after them, the SDK finds both in the part that it reads."""
+    writer.record_transcript([user("A", "begin")])
+    writer.set_title("Mine")
+    writer.set_tag("work")
+    parent: str | None = uid("A")
+    for number in range(60):
+        parent = writer.record_transcript([user(f"u{number}", "x" * 4000)], starting_parent_hint=parent)
+    info = sdk("get_session_info", SESSION)
+    assert (info["custom_title"], info["tag"]) == ("Mine", "work")
+    assert len(sdk("get_session_messages", SESSION)) == 61
+
+
+@pytest.mark.mission("C4")
+def test_after_a_compaction_the_summary_and_what_follows_are_read(sdk: Ask, writer: Transcript) -> None:
+    """Messages behind a compaction never lead back before it, however often the kept ones are passed again."""
+    old = [user("A"), assistant("B")]
+    last = writer.record_transcript(old)
+    compacted = [boundary("CB"), user("SUM", isCompactSummary=True), *old]
+    writer.record_transcript(compacted, starting_parent_hint=last)
+    writer.record_transcript([*compacted, user("N")])
+    writer.record_transcript([*compacted, user("N"), assistant("M")])
+    assert said(sdk("get_session_messages", SESSION)) == ["SUM", "N", "M"]
+
+
+@pytest.mark.mission("C5")
+def test_an_agent_is_listed_and_read(sdk: Ask, writer: Transcript) -> None:
+    """Its messages are its own, though some have the uuids of its parent's."""
+    writer.record_transcript([user("A"), assistant("B")])
+    writer.write_agent_metadata("a1", "explorer", description="looks around")
+    writer.record_sidechain_transcript([user("A"), assistant("S")], "a1")
+    writer.set_agent_subdir("a2", "workflows/r1")
+    writer.record_sidechain_transcript([user("T")], "a2")
+    assert sorted(sdk("list_subagents", SESSION)) == ["a1", "a2"]
+    assert said(sdk("get_subagent_messages", SESSION, "a1")) == ["A", "S"]
+    assert said(sdk("get_session_messages", SESSION)) == ["A", "B"]
+
+
+@pytest.mark.mission("C7")
+def test_a_removed_message_is_gone_for_it(sdk: Ask, writer: Transcript) -> None:
+    """The attempt that was discarded is not read, the one that took its place is."""
+    writer.record_transcript([user("A"), assistant("B")])
+    assert writer.remove_transcript_message(uid("B")) is not None
+    writer.record_transcript([user("A"), assistant("C")])
+    assert said(sdk("get_session_messages", SESSION)) == ["A", "C"]
+
+
+@pytest.mark.mission("C13")
+def test_each_sees_the_changes_of_the_other(sdk: Ask, writer: Transcript, change: Mutations) -> None:
+    """Titles and tags of both are last-wins; a title of the SDK is what our writer repeats."""
+    writer.record_transcript([user("A")])
+    change.rename(SESSION, "Ours")
+    change.tag(SESSION, "ours")
+    assert {key: sdk("get_session_info", SESSION)[key] for key in ("custom_title", "tag")} == {
+        "custom_title": "Ours",
+        "tag": "ours",
+    }
+    sdk("rename_session", SESSION, "Theirs é")
+    sdk("tag_session", SESSION, None)
+    writer.record_transcript([user("A"), user("B", "x" * 70_000)])
+    info = sdk("get_session_info", SESSION)
+    assert (info["custom_title"], info["tag"]) == ("Theirs é", None)
+    deletion = change.delete(SESSION)
+    assert sdk("list_sessions") == []
+    change.undo(deletion.token)
+    assert len(sdk("list_sessions")) == 1
+
+
+def vectors() -> Iterator[Any]:
+    for path in sorted(FIXTURES.glob("*.json.gz")):
+        corpus = json.loads(gzip.decompress(path.read_bytes()))
+        for name, session in corpus["sessions"].items():
+            yield pytest.param(session, id=f"{path.name.partition('.')[0]}-{name}")
+
+
+def comparable(path: Path, fork_id: str) -> list[Json]:
+    """A fork without what is new in every fork, and without the hints that only one of the two translates."""
+    rows = [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]]
+    numbers = {row["uuid"]: number for number, row in enumerate(rows)}
+    for row in rows:
+        for member in ("uuid", "parentUuid", "logicalParentUuid"):
+            if member in row:
+                row[member] = numbers.get(row[member], row[member])
+        assert row["sessionId"] == fork_id
+        row.pop("sessionId")
+        for hint in ("preservedSegment", "preservedMessages"):
+            row.get("compactMetadata", {}).pop(hint, None)
+    for row in (row for row in rows if row["type"] not in ("user", "assistant", "system", "attachment")):
+        row.pop("timestamp")
+    messages = [row for row in rows if "timestamp" in row]
+    messages[-1].pop("timestamp")
+    return rows
+
+
+@pytest.mark.mission("C13")
+@pytest.mark.parametrize("session", list(vectors()))
+def test_forks_of_both_are_equal(sdk: Ask, change: Mutations, config: Path, session: Json) -> None:
+    """Row for row and member for member, but for uuids, the time of the fork, and hints that the SDK leaves as they are."""
+    path = config / session["file"]
+    path.parent.mkdir(parents=True)
+    path.write_bytes(session["content"].encode())
+    if "!error" in session["python"]["fork"]:
+        pytest.skip("there is nothing to fork")
+    theirs = sdk("fork_session", session["session_id"])["session_id"]
+    change.fork(session["session_id"])
+    assert comparable(path.with_name(f"{OTHER}.jsonl"), OTHER) == comparable(path.with_name(f"{theirs}.jsonl"), theirs)
+    read = [sdk("get_session_messages", fork) for fork in (OTHER, theirs)]
+    assert said(read[0]) == said(read[1])
