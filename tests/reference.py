@@ -11,7 +11,7 @@ import click
 
 import sessile
 import sessile.aio
-from sessile.cli import app, places
+from sessile.cli import app, output, places
 from sessile.cli.main import ALIASES, VERBS
 from sessile.core import address
 
@@ -29,7 +29,10 @@ def _cli() -> Iterator[str]:
     yield "Made from the code by `tests/reference.py`; a test compares.\n"
     about = (inspect.getdoc(app) or "").partition("\n\n")[2].rstrip()
     yield "Exit codes:\n\n```text\n" + inspect.cleandoc(about) + "\n```\n"
-    yield "Environment:\n\n```text\n" + inspect.cleandoc((inspect.getdoc(places) or "").split("\n\n")[1]) + "\n```\n"
+    told = (inspect.getdoc(output) or "").split("\n\n")
+    yield "Output:\n\n```text\n" + inspect.cleandoc(told[1]) + "\n```\n"
+    folders = inspect.cleandoc((inspect.getdoc(places) or "").split("\n\n")[1])
+    yield f"Environment:\n\n```text\n{folders}\n{inspect.cleandoc(told[2])}\n```\n"
     yield (
         "How sessions are named:\n\n```text\n"
         + inspect.cleandoc((inspect.getdoc(address) or "").split("\n\n")[1])

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from sessile.batch import Receipt
     from sessile.blob_sweep import SweepPlan, Swept, apply_blob_sweep, plan_blob_sweep
     from sessile.checking import Repaired, RepairPlan, Report, check, plan_repair, repair
+    from sessile.converting import CONVERSIONS, Imported, converted, import_session
     from sessile.core.context import LAST_ENTRY, SessionContext, build_session_context
     from sessile.core.digest import Counts
     from sessile.core.entries import Entry
@@ -40,10 +41,10 @@ if TYPE_CHECKING:
     from sessile.session import Session
     from sessile.storage.blobs import Blob, BlobStore
     from sessile.storage.catalog_rows import HIDE, Filter, Listing, SessionRow
-    from sessile.storage.fulltext import Hit, Results
     from sessile.storage.history import HistoryEntry, HistoryStorage
     from sessile.storage.layout import Source, family_homes, terminal_id
     from sessile.storage.scan import Needle, WordNeedle
+    from sessile.storage.searcher import Hit, Results
     from sessile.storage.session_storage import FileSessionStorage, MemorySessionStorage
     from sessile.storage.trash import Deletion
     from sessile.store import Store
@@ -54,6 +55,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "Blob": "sessile.storage.blobs",
     "BlobStore": "sessile.storage.blobs",
+    "CONVERSIONS": "sessile.converting",
     "Counts": "sessile.core.digest",
     "Deletion": "sessile.storage.trash",
     "Entry": "sessile.core.entries",
@@ -66,7 +68,8 @@ _HOMES = {
     "HIDE": "sessile.storage.catalog_rows",
     "HistoryEntry": "sessile.storage.history",
     "HistoryStorage": "sessile.storage.history",
-    "Hit": "sessile.storage.fulltext",
+    "Hit": "sessile.storage.searcher",
+    "Imported": "sessile.converting",
     "LAST_ENTRY": "sessile.core.context",
     "Library": "sessile.library",
     "Listing": "sessile.storage.catalog_rows",
@@ -83,7 +86,7 @@ _HOMES = {
     "RepairPlan": "sessile.checking",
     "Repaired": "sessile.checking",
     "Report": "sessile.checking",
-    "Results": "sessile.storage.fulltext",
+    "Results": "sessile.storage.searcher",
     "Session": "sessile.session",
     "SessionContext": "sessile.core.context",
     "SessionInfo": "sessile.discovery",
@@ -102,6 +105,7 @@ _HOMES = {
     "build_session_context": "sessile.core.context",
     "check": "sessile.checking",
     "convert_to_llm": "sessile.core.llm",
+    "converted": "sessile.converting",
     "disk_usage": "sessile.maintenance",
     "empty_trash": "sessile.maintenance",
     "errors": "sessile.errors",
@@ -111,6 +115,7 @@ _HOMES = {
     "find_most_recent_session": "sessile.discovery",
     "find_secrets": "sessile.core.redact",
     "get_recent_sessions": "sessile.discovery",
+    "import_session": "sessile.converting",
     "load_entries_from_file": "sessile.discovery",
     "make_demo": "sessile.demo",
     "migrate_session_entries": "sessile.core.migrate",
@@ -129,6 +134,7 @@ _HOMES = {
 __all__ = [
     "Blob",
     "BlobStore",
+    "CONVERSIONS",
     "Counts",
     "Deletion",
     "Entry",
@@ -142,6 +148,7 @@ __all__ = [
     "HistoryEntry",
     "HistoryStorage",
     "Hit",
+    "Imported",
     "LAST_ENTRY",
     "Library",
     "Listing",
@@ -177,6 +184,7 @@ __all__ = [
     "build_session_context",
     "check",
     "convert_to_llm",
+    "converted",
     "disk_usage",
     "empty_trash",
     "errors",
@@ -186,6 +194,7 @@ __all__ = [
     "find_most_recent_session",
     "find_secrets",
     "get_recent_sessions",
+    "import_session",
     "load_entries_from_file",
     "make_demo",
     "migrate_session_entries",

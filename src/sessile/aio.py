@@ -118,6 +118,8 @@ class AsyncSession:
     get_abandoned = _of_session(Session.get_abandoned)
     get_common_ancestor = _of_session(Session.get_common_ancestor)
     get_tree = _of_session(Session.get_tree)
+    adopt = _of_session(Session.adopt)
+    blob_pieces = _of_session(Session.blob_pieces)
     count_entries = _of_session(Session.count_entries)
     get_gaps = _of_session(Session.get_gaps)
     get_label = _of_session(Session.get_label)

@@ -3,6 +3,7 @@
     export = Export(session, redactor=Redactor())
     export.report                   what was replaced, where and how often
     export.written("html")          the file, piece by piece
+    export.written("md", keep=…)    the same; pictures go to `keep`, and the file names them
 
 Rules:
 
@@ -17,7 +18,7 @@ It does not know where the file goes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sessile.core.codec import decode, encode_plain
 from sessile.core.entries import Entry
@@ -29,14 +30,28 @@ from sessile.core.transcript import Gap, Transcript
 from sessile.errors import Unsupported
 from sessile.view import SessionView
 
+if TYPE_CHECKING:
+    from sessile.render.markdown import Keep
+
 Body = Mapping[str, Any]
 
 OMITTED = "[image omitted]"
 _BLOB = b"blob:sha256:"
+_LEARNING = 2  # times that the redactor goes through everything
+
+
+class Passed(NamedTuple):
+    """How far an export is: entries that were gone through, and those that there are to go through."""
+
+    done: int
+    total: int
 
 
 class Export:
-    """What leaves of a session: all branches, or the path to `leaf`. Without `images`, a text stands in their place."""
+    """What leaves of a session: all branches, or the path to `leaf`. Without `images`, a text stands in their place.
+
+    `progress` is told of each entry that is gone through.
+    """
 
     def __init__(
         self,
@@ -45,6 +60,7 @@ class Export:
         leaf: str | None = None,
         redactor: Redactor | None = None,
         images: bool = True,
+        progress: Callable[[Passed], None] | None = None,
     ) -> None:
         self.report: list[Redaction] = []
         self._session = session
@@ -52,12 +68,17 @@ class Export:
         self._images = images
         self._markers: dict[str, str | None] = {}
         self._redactor = redactor
+        self._progress = progress
+        self._done = self._total = 0
         if redactor is not None:
             self._learn(redactor)
 
     def _learn(self, redactor: Redactor) -> None:
         """Go through everything: first to learn what is secret, then to count it."""
-        for _ in range(2):
+        self._expect(_LEARNING)
+        for number in range(_LEARNING):
+            if number and not redactor.report:
+                break
             before = {found.placeholder: found.count for found in redactor.report}
             self._redacted(dict(self._session.header), "header")
             self._redacted(dict(self._session.get_labels()), "labels")
@@ -82,7 +103,17 @@ class Export:
         return self._markers.get(parent, parent) if parent is not None else None
 
     def _entries(self) -> Iterator[Entry]:
-        return self._session.iter_lines() if self._leaf is None else iter(self._session.get_branch(self._leaf))
+        session, told = self._session, self._progress
+        for entry in session.iter_lines() if self._leaf is None else session.iter_branch(self._leaf):
+            yield entry
+            if told is not None:
+                self._done += 1
+                told(Passed(min(self._done, self._total), self._total))
+
+    def _expect(self, times: int) -> None:
+        """Everything will be gone through so many times, for all that one can tell."""
+        if self._progress is not None:
+            self._done, self._total = 0, times * self._session.count_entries()
 
     def _body(self, entry: Entry) -> Body:
         """The entry as it was appended, or without its images."""
@@ -149,41 +180,48 @@ class Export:
         redacted = self._redactor.redact(text, f"artifact {name}")
         return content if redacted == text else redacted.encode()
 
-    def written(self, form: str, depth: Depth = "tools", notes: tuple[str, ...] = ()) -> Iterator[bytes]:
-        """The file in one of the forms of `FORMS`, piece by piece."""
+    def written(
+        self, form: str, depth: Depth = "tools", notes: tuple[str, ...] = (), *, keep: Keep | None = None
+    ) -> Iterator[bytes]:
+        """The file in one of the forms of `FORMS`, piece by piece.
+
+        `keep` receives the pictures of a form that holds none itself: Markdown; without it they are words there.
+        """
         if form not in FORMS:
             raise Unsupported(f"there is no export as {form!r}", hint=f"there are {', '.join(FORMS)}")
-        return FORMS[form](self, depth, notes)
+        self._expect(_TIMES[form])
+        return FORMS[form](self, depth, notes, keep)
 
 
-def _html(export: Export, depth: Depth, notes: tuple[str, ...]) -> Iterator[bytes]:
+def _html(export: Export, depth: Depth, notes: tuple[str, ...], keep: Keep | None) -> Iterator[bytes]:
     from sessile.render.page import html_page
 
     return (piece.encode("utf-8", "replace") for piece in html_page(export.transcript(depth, notes)))
 
 
-def _markdown(export: Export, depth: Depth, notes: tuple[str, ...]) -> Iterator[bytes]:
+def _markdown(export: Export, depth: Depth, notes: tuple[str, ...], keep: Keep | None) -> Iterator[bytes]:
     from sessile.render.markdown import markdown
 
-    return (piece.encode("utf-8", "replace") for piece in markdown(export.transcript(depth, notes)))
+    return (piece.encode("utf-8", "replace") for piece in markdown(export.transcript(depth, notes), keep))
 
 
-def _text(export: Export, depth: Depth, notes: tuple[str, ...]) -> Iterator[bytes]:
+def _text(export: Export, depth: Depth, notes: tuple[str, ...], keep: Keep | None) -> Iterator[bytes]:
     from sessile.render.text import text_export
 
     return (piece.encode("utf-8", "replace") for piece in text_export(export.transcript(depth, notes)))
 
 
-def _jsonl(export: Export, depth: Depth, notes: tuple[str, ...]) -> Iterator[bytes]:
+def _jsonl(export: Export, depth: Depth, notes: tuple[str, ...], keep: Keep | None) -> Iterator[bytes]:
     return export.lines()
 
 
-FORMS: dict[str, Callable[[Export, Depth, tuple[str, ...]], Iterator[bytes]]] = {
+FORMS: dict[str, Callable[[Export, Depth, tuple[str, ...], Keep | None], Iterator[bytes]]] = {
     "html": _html,
     "md": _markdown,
     "txt": _text,
     "jsonl": _jsonl,
 }
+_TIMES = {"html": 2, "md": 1, "txt": 1, "jsonl": 1}  # that a form goes through everything
 
 
 def _is_marker(entry: Entry) -> bool:

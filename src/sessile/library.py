@@ -16,24 +16,25 @@ from __future__ import annotations
 import posixpath
 import time
 from collections.abc import Callable, Iterator, MutableSequence, Sequence
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from sessile.core.address import SHORTEST_PREFIX, is_path, relative
 from sessile.core.passages import FIELDS, INDEXED, Field
-from sessile.core.statistics import Usage
 from sessile.core.text import clean_name
-from sessile.core.words import Query
 from sessile.errors import Ambiguous, EntryNotFound, SessionNotFound, StorageFailure
 from sessile.storage import atomic
 from sessile.storage.catalog import Catalog, CaughtUp
 from sessile.storage.catalog_rows import EVERYTHING, Filter, Listing, SessionRow
-from sessile.storage.fulltext import Results
 from sessile.storage.layout import Source
 from sessile.storage.name_set import NameSet
-from sessile.storage.reconcile import Depth, Progress
-from sessile.storage.scan import Match, Needle, WordNeedle, scan_file
 from sessile.store import Store
-from sessile.view import SessionView
+
+if TYPE_CHECKING:
+    from sessile.core.statistics import Usage
+    from sessile.storage.reconcile import Depth, Progress
+    from sessile.storage.scan import Match, Needle
+    from sessile.storage.searcher import Results
+    from sessile.view import SessionView
 
 _UNINDEXED: tuple[Field, ...] = ("tool_result",)
 _MOST_CANDIDATES = 20  # that an error about an ambiguous name lists
@@ -114,10 +115,12 @@ class Library:
             self.catch_up("count", progress=progress)
             rows = self._by_title(name)
         if not rows:
-            raise SessionNotFound(f"there is no session {_quoted(name)}", hint="sessile ls shows what there is")
+            short = "; an id needs its first four characters" if len(name) < SHORTEST_PREFIX else ""
+            raise SessionNotFound(f"there is no session {_quoted(name)}", hint=f"sessile ls shows what there is{short}")
         if len(rows) > 1:
+            newest = f"; these are the newest {_MOST_CANDIDATES}" if len(rows) > _MOST_CANDIDATES else ""
             raise Ambiguous(
-                f"session {_quoted(name)} is ambiguous ({len(rows)})",
+                f"session {_quoted(name)} is ambiguous ({len(rows)}{newest})",
                 hint="say more of the id or of the title",
                 candidates=[_candidate(row) for row in rows[:_MOST_CANDIDATES]],
             )
@@ -133,9 +136,12 @@ class Library:
         rows = self.list(Filter(project=cwd if base == "here" else None)).rows
         if base == "here":
             rows = [row for row in rows if row.cwd == cwd] or rows  # those of this very folder come first
-        if back >= len(rows):
-            raise SessionNotFound(f"there is no session {name}", path=cwd if base == "here" else None)
-        return rows[back].path
+        if back < len(rows):
+            return rows[back].path
+        if base == "here":
+            hint = "@last is the last one of all folders; sessile ls shows what there is"
+            raise SessionNotFound(f"this folder has no session{f' {name}' if back else ''}", path=cwd, hint=hint)
+        raise SessionNotFound(f"there is no session {name}", hint="sessile ls shows what there is")
 
     def _by_id(self, name: str) -> Sequence[SessionRow]:
         if len(name) < SHORTEST_PREFIX:
@@ -177,24 +183,29 @@ class Library:
 
         What could not be searched is added to `notices`.
         """
+        from sessile.storage.scan import scan_file
+
         for row in self.list(wanted).rows:
             unread: list[Any] = []
             try:
                 for match in scan_file(self.store.fs, row.path, needle, fields=fields, findings=unread):
                     yield Found(row, match)
-            except StorageFailure as error:
+            except (StorageFailure, SessionNotFound) as error:
                 notices.append(f"{row.path} was not searched: {error.message}")
             notices.extend(f"{row.path}: {finding.detail}, not searched" for finding in unread)
 
     def count_results(self, text: str, wanted: Filter = EVERYTHING, *, deadline: float) -> tuple[int, int]:
         """How many tool results hold all words of a text, and how many sessions the time was too short for."""
+        from sessile.core.words import Query
+        from sessile.storage.scan import WordNeedle, scan_file
+
         needle, rows, found = WordNeedle(Query(text)), self.list(wanted).rows, 0
         for number, row in enumerate(rows):
             if time.monotonic() > deadline:
                 return found, len(rows) - number
             try:
                 found += len([*scan_file(self.store.fs, row.path, needle, fields=_UNINDEXED)])
-            except StorageFailure:
+            except (StorageFailure, SessionNotFound):
                 continue  # a search for tool results says so
         return found, 0
 

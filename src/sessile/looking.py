@@ -36,9 +36,11 @@ def outlined(
         left -= len(numbers)
         if left < 0:
             return None
-        seen = [show(read(number)) for number in numbers]
-        calls = sum(isinstance(part, Call) for shown in seen for part in shown.parts)
-        return RunCounts(calls, sum(shown.failed for shown in seen))
+        calls = failed = 0
+        for shown in (show(read(number)) for number in numbers):
+            calls += sum(isinstance(part, Call) for part in shown.parts)
+            failed += shown.failed
+        return RunCounts(calls, failed)
 
     wanted = EVERYTHING if only is None else only
     return outline(tree, look, leaf=leaf, labels=labels, count=count, only=wanted, full=full)

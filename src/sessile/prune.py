@@ -247,7 +247,8 @@ def _title(info: SessionInfo) -> str | None:
 def _reason(rule: PruneRule, seen: _Seen, moment: float) -> str:
     reasons = [] if rule.named is None else ["chosen"]
     if rule.older_than is not None:
-        reasons.append(f"not used for {int((moment - seen.modified) // _DAY)} days")
+        days = int((moment - seen.modified) // _DAY)
+        reasons.append(f"not used for {days} day{'' if days == 1 else 's'}")
     if rule.larger_than is not None:
         reasons.append(f"{seen.size:,} bytes")
     if rule.empty:

@@ -191,10 +191,18 @@ class SessionView:
         """The entry as it was appended: images and cut texts are put back from their blobs."""
         return large.restore(self._entry(self._row(entry_id)).body, self._blobs.get, self._note_missing_blob)
 
+    def blob_pieces(self, digest: str) -> Iterator[bytes]:
+        """The bytes of a blob that an entry names, piece by piece."""
+        return self._blobs.pieces(digest)
+
     def get_branch(self, from_id: str | None = None) -> list[Entry]:
         """The path from the root to an entry, or to the leaf."""
-        target = self._leaf if from_id is None else from_id
-        return [self._entry(step) for step in self._path(target) if not step.flags & MARKER]
+        return list(self.iter_branch(from_id))
+
+    def iter_branch(self, from_id: str | None = None) -> Iterator[Entry]:
+        """The path from the root to an entry, or to the leaf, one entry at a time."""
+        steps = self._path(self._leaf if from_id is None else from_id)
+        return (self._entry(step) for step in steps if not step.flags & MARKER)
 
     def _path(self, entry_id: str | None) -> list[Row]:
         """The rows from the root to an entry, leaf markers among them."""
@@ -285,8 +293,12 @@ class SessionView:
 
     def get_outline(self, *, only: Collection[Only] | None = None, full: bool = False) -> list[OutlineRow]:
         """The branches of the session, with straight runs elided; `full` shows every entry."""
+        return list(self.iter_outline(only=only, full=full))
+
+    def iter_outline(self, *, only: Collection[Only] | None = None, full: bool = False) -> Iterator[OutlineRow]:
+        """The same, one row at a time."""
         from sessile.looking import outlined
 
         rows, tree = self._tree()
         read = lambda number: self._entry(rows[number])  # noqa: E731
-        return list(outlined(tree, read, self._leaf, self.get_labels(), only, full))
+        return outlined(tree, read, self._leaf, self.get_labels(), only, full)

@@ -18,6 +18,7 @@ import msgspec
 
 from .appending import append_lines, append_messages, new_journal, new_session
 from .corpus import corpus, sample_lines, sample_messages
+from .listing import list_newest, some_sessions
 from .measure import Row, drop
 from .reading import index_anew, resume, warm
 from .scale import ROOT, Scale
@@ -55,10 +56,18 @@ def indexes(scale: Scale, count: int) -> None:
         index_anew(corpus(scale, scale.small_mb), scale.scratch() / "counted-index")
 
 
+def lists(scale: Scale, count: int) -> None:
+    """List so many sessions, with nothing cached."""
+    cache = scale.scratch() / "counted-catalog"
+    shutil.rmtree(cache, ignore_errors=True)
+    list_newest(str(cache), some_sessions(scale, count))
+
+
 WORKS: dict[str, tuple[Callable[[Scale, int], None], int, str, float | None]] = {
     "resume": (resumes, 3, "instructions: resume the large session", 25e6),
     "append": (appends, 401, "instructions: append an encoded line", 60e3),
     "message": (messages, 401, "instructions: append_message", None),
+    "list": (lists, 451, "instructions: list a session, nothing cached", 100e3),
     "index": (indexes, 2, "instructions: index the small session", 90e6),
 }
 
@@ -69,6 +78,8 @@ def counting(scale: Scale) -> list[Row]:
     if valgrind is None:
         return [Row("S14", "instructions", skipped="valgrind is not installed")]
     warm(corpus(scale, scale.large_mb))
+    for count in (1, WORKS["list"][1]):
+        some_sessions(scale, count)  # made beforehand: only listing them counts
     rows = []
     for name, (_, count, work, limit) in WORKS.items():
         spent = (_count(valgrind, name, count, scale) - _count(valgrind, name, 1, scale)) / (count - 1)

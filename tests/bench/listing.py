@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -21,7 +22,7 @@ from sessile.storage.filesystem import PosixFilesystem
 from sessile.storage.scan import Needle, scan_file
 
 from .corpus import Corpus, corpus
-from .measure import Row, interleaved, median, ratio, timed
+from .measure import Row, Work, interleaved, median, ratio, timed
 from .scale import SEED, Scale
 
 _VERSION = 2  # of the generator
@@ -55,6 +56,16 @@ def store(scale: Scale) -> str:
             os.utime(path, (1.77e9 + number, 1.77e9 + number))
         (root / "made").touch()
     return str(root / "sessions")
+
+
+def some_sessions(scale: Scale, count: int) -> str:
+    """A folder with so many of them, or as many as there are."""
+    folder = scale.scratch() / f"sessions-{count}"
+    if not folder.exists():
+        folder.mkdir()
+        for path in sorted(Path(store(scale)).rglob("*.jsonl"))[:count]:
+            os.link(path, folder / path.name)
+    return str(folder)
 
 
 def _session(random: Random, number: int) -> Iterator[dict[str, Any]]:
@@ -251,42 +262,51 @@ def _one_changed(catalog: Catalog, sessions: str, scale: Scale) -> Row:
 
 
 def _scanning(made: Corpus, scale: Scale) -> list[Row]:
+    """Reading a large session for something that is not in it, against ripgrep and against the least that Python can do."""
     fs = PosixFilesystem()
     needles = {
-        "a substring": Needle("nowhere to be found", case=True),
-        "a substring in any case": Needle("nowhere to be found"),
-        "a regular expression": Needle(r"nowhere \d+", regex=True),
+        "a substring": (Needle("nowhere to be found", case=True), ["-F", "nowhere to be found"]),
+        "a substring in any case": (Needle("nowhere to be found"), ["-F", "-i", "nowhere to be found"]),
+        "a regular expression": (Needle(r"nowhere \d+", regex=True), [r"nowhere \d+"]),
     }
-    finder = re.compile(b"nowhere to be found")
-
-    def read() -> None:
-        fd = os.open(made.path, os.O_RDONLY)
-        at = 0
-        while chunk := os.pread(fd, 1 << 20, at):
-            finder.search(chunk)
-            at += len(chunk)
-        os.close(fd)
-
-    rows = []
-    for name, needle in needles.items():
-        times = interleaved(
-            scale.heavy_rounds,
-            read=lambda: timed(read),
-            scan=lambda needle=needle: timed(lambda: list(scan_file(fs, made.path, needle))),  # type: ignore[misc]
-        )
-        limit = 3 if name == "a substring" else None
-        rows.append(
-            Row(
-                "S9",
-                f"scan {made.size / 1e6:.0f} MB for {name}",
-                median(times["scan"]),
-                baseline="pread+re.search",
-                baseline_median=median(times["read"]),
-                ratio=ratio(times["scan"], times["read"]),
-                limit=limit,
+    ripgrep = shutil.which("rg")
+    rows = [] if ripgrep else [Row("S9", "scan, against ripgrep", skipped="ripgrep is not installed")]
+    for name, (needle, asked) in needles.items():
+        works: dict[str, Work] = {
+            "scan": partial(timed, partial(_scan, fs, made.path, needle)),
+            "pread+re.search": partial(timed, partial(_read_and_search, made.path)),
+        }
+        if ripgrep:
+            command = [ripgrep, "-j1", "--no-config", "-c", *asked, made.path]
+            works["ripgrep -j1"] = partial(timed, partial(subprocess.run, command, capture_output=True))
+        times = interleaved(scale.heavy_rounds, **works)
+        for baseline in list(works)[1:]:
+            rows.append(
+                Row(
+                    "S9",
+                    f"scan {made.size / 1e6:.0f} MB for {name}",
+                    median(times["scan"]),
+                    baseline=baseline,
+                    baseline_median=median(times[baseline]),
+                    ratio=ratio(times["scan"], times[baseline]),
+                    limit=3 if name == "a substring" and baseline == list(works)[-1] else None,
+                )
             )
-        )
     return rows
+
+
+def _scan(fs: PosixFilesystem, path: str, needle: Needle) -> None:
+    assert not any(scan_file(fs, path, needle))
+
+
+def _read_and_search(path: str) -> None:
+    finder = re.compile(b"nowhere to be found")
+    fd = os.open(path, os.O_RDONLY)
+    at = 0
+    while chunk := os.pread(fd, 1 << 20, at):
+        finder.search(chunk)
+        at += len(chunk)
+    os.close(fd)
 
 
 def search_once(scale: Scale) -> None:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import shutil
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,6 +34,27 @@ class Done(NamedTuple):
 
 
 Command = Callable[..., Done]
+
+# Runs the command in a process of its own: with a limit on the size of files, and with a note of the memory that it took.
+_APART = """
+import resource, sys
+from pathlib import Path
+limit, report = int(sys.argv[1]), Path(sys.argv[2])
+if limit >= 0:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+sys.argv = ["sessile", *sys.argv[3:]]
+from sessile.cli.main import main
+code = main()
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.getrlimit(resource.RLIMIT_FSIZE)[1],) * 2)
+status = Path("/proc/self/status")
+if status.exists():  # what getrusage says counts the process that started this one, too
+    peak = next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+else:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+if limit < 0:
+    report.write_text(str(peak))
+sys.exit(code)
+"""
 
 
 @pytest.fixture
@@ -85,3 +110,51 @@ def demo(home: Path, demo_root: Path) -> Path:
 
 def _large(folder: str, names: list[str]) -> list[str]:
     return [name for name in names if (Path(folder) / name).is_file() and (Path(folder) / name).stat().st_size > 2**20]
+
+
+class Apart(NamedTuple):
+    """What a process printed, its exit code, and the megabytes that it took; `None` where nobody could note them."""
+
+    code: int
+    out: str
+    err: str
+    megabytes: float | None
+
+
+def apart(
+    report: Path, *arguments: str, environment: Mapping[str, str] | None = None, limit: int = -1, stdin: str = ""
+) -> Apart:
+    """Run the command in a process of its own; `limit` is the size that no file may outgrow."""
+    command = [sys.executable, "-c", _APART, str(limit), str(report), *arguments]
+    done = subprocess.run(
+        command, input=stdin.encode(), capture_output=True, env={**os.environ, **(environment or {})}, timeout=100
+    )
+    megabytes = int(report.read_text()) / 1024 if report.exists() else None
+    return Apart(done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode(), megabytes)
+
+
+def at_a_terminal(arguments: list[str], environment: Mapping[str, str], typed: str = "", *, notes: bool = True) -> str:
+    """What the command prints to a terminal at which somebody types; without `notes`, only what it puts on stdout."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "sessile.cli.main", *arguments]
+    with subprocess.Popen(
+        command,
+        stdout=theirs,
+        stderr=theirs if notes else subprocess.DEVNULL,
+        stdin=theirs,
+        env={**os.environ, **environment},
+    ) as run:
+        os.close(theirs)
+        os.write(ours, typed.encode())
+        pieces = []
+        while True:
+            try:
+                piece = os.read(ours, 65536)
+            except OSError:  # the other end is closed
+                break
+            if not piece:
+                break
+            pieces.append(piece)
+        os.close(ours)
+        run.wait(20)
+    return b"".join(pieces).decode()

@@ -30,10 +30,24 @@ def test_prune_shows_first_and_undo_brings_back(sessile: Command, demo: Path) ->
     assert len(_files(demo / "sessions")) < len(before)
     listed = sessile("trash", "--json").json["items"]
     assert {item["token"] for item in listed} == set(done["tokens"])
-    for _ in done["tokens"]:
-        assert sessile("undo").code == 0
+    assert sessile("undo").code == 0
+    assert len(_files(demo)) < len(before)
+    again = sessile("undo", "-n", str(len(done["tokens"])))
+    assert again.code == 0 and f"only {len(done['tokens']) - 1} deletions" in again.err
     assert _files(demo) == before
     assert sessile("undo").code == 3
+
+
+def test_what_check_could_not_read_is_in_its_code_and_its_document(
+    sessile: Command, demo: Path, tmp_path: Path
+) -> None:
+    """One that cannot be read does not keep the others from being read, and does not pass for sound."""
+    good = next(path for path in demo.rglob(f"*{WEBHOOK}.jsonl"))
+    done = sessile("check", WEBHOOK, str(good), "--json")
+    assert done.code == 0 and done.json["failed"] == [] and len(done.json["items"]) == 2
+    (tmp_path / "no.jsonl").write_bytes(b"")
+    assert sessile("check", str(tmp_path / "no.jsonl"), WEBHOOK).code == 5
+    assert sessile("secrets", DAMAGED).code == 5
 
 
 def test_pinned_and_recent_sessions_are_always_spared(sessile: Command, demo: Path) -> None:

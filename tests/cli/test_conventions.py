@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import re
 import subprocess
 import sys
@@ -19,7 +18,7 @@ from sessile.cli.app import sessile as group
 from sessile.cli.main import ALIASES, VERBS
 from sessile.core.secrets_table import fill
 
-from .conftest import Command
+from .conftest import Command, at_a_terminal
 
 WEBHOOK = "6513270e"
 NAMES = [name for verbs in VERBS.values() for name in verbs]
@@ -117,13 +116,29 @@ def _source() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 
 
+HEAVY = ("rich", "asyncio", "markdown_it", "pygments", "nh3", "importlib.metadata", "json", "base64")
+SEARCH = ("searcher", "scan", "reconcile", "glance", "catalog_usage")
+
+
 def test_ls_imports_neither_rich_nor_asyncio(sessile: Command, demo: Path) -> None:
-    """What a listing does not use does not slow it down."""
-    code = "import sys; from sessile.cli.app import run; run(['ls', '-n', '1'])"
-    heavy = ("rich", "asyncio", "markdown_it", "pygments", "nh3", "importlib.metadata")
-    code += f"; print([m for m in {heavy} if m in sys.modules])"
+    """What a listing that is up to date does not use does not slow it down: no counting, searching, summing or hashing."""
+    assert sessile("ls").code == 0
+    unused = [*HEAVY, "hashlib", "sessile.core.statistics", *(f"sessile.storage.{name}" for name in SEARCH)]
+    assert _loaded_by(["ls"], unused) == []
+
+
+def test_the_context_of_a_file_needs_no_catalog(demo: Path) -> None:
+    """A path names the session: neither SQLite nor a library is loaded for it."""
+    path = next(str(path) for path in demo.rglob("*.jsonl") if WEBHOOK in path.name)
+    assert _loaded_by(["context", path, "--json"], [*HEAVY, "sqlite3", "sessile.library"]) == []
+
+
+def _loaded_by(arguments: list[str], names: list[str]) -> list[str]:
+    """Which of these modules a verb loads."""
+    code = f"import sys; from sessile.cli.app import run; run({arguments}); print([m for m in {names} if m in sys.modules])"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout.splitlines()[-1] == "[]"
+    loaded: list[str] = json.loads(run.stdout.splitlines()[-1].replace("'", '"'))
+    return loaded
 
 
 @pytest.mark.parametrize(
@@ -190,10 +205,10 @@ def _shape(document: dict[str, Any]) -> dict[str, Any]:
 
 def test_a_terminal_gets_colours_and_cut_lines_a_pipe_does_not(home: Path, demo: Path) -> None:
     """NO_COLOR and --color decide otherwise."""
-    assert "\x1b[" in _at_a_terminal(["ls"], {"NO_COLOR": ""})
-    assert "\x1b[" not in _at_a_terminal(["ls"], {"NO_COLOR": "1"})
-    assert "\x1b[" not in _at_a_terminal(["ls", "--color", "never"], {"NO_COLOR": ""})
-    lines = _at_a_terminal(["ls"], {"NO_COLOR": "1", "COLUMNS": "70"}).splitlines()
+    assert "\x1b[" in at_a_terminal(["ls"], {"NO_COLOR": ""})
+    assert "\x1b[" not in at_a_terminal(["ls"], {"NO_COLOR": "1"})
+    assert "\x1b[" not in at_a_terminal(["ls", "--color", "never"], {"NO_COLOR": ""})
+    lines = at_a_terminal(["ls"], {"NO_COLOR": "1", "COLUMNS": "70"}).splitlines()
     assert lines and all(len(line) <= 75 for line in lines if "hidden" not in line)
     assert any("…" in line for line in lines)
 
@@ -204,31 +219,9 @@ def test_the_pager_is_used_at_a_terminal_for_long_output_only(home: Path, demo: 
     pager.write_text(f"#!{sys.executable}\nimport sys\nsys.stdin.read()\nprint('PAGED')\n")
     pager.chmod(0o700)
     environment = {"SESSILE_PAGER": str(pager), "LINES": "10"}
-    assert "PAGED" in _at_a_terminal(["show", WEBHOOK], environment)
-    assert "PAGED" not in _at_a_terminal(["show", WEBHOOK, "--no-pager"], environment)
-    assert "PAGED" not in _at_a_terminal(["show", WEBHOOK, "--tail", "1"], environment)
-
-
-def _at_a_terminal(arguments: list[str], environment: dict[str, str]) -> str:
-    """What the command prints to a terminal."""
-    ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "sessile.cli.main", *arguments]
-    with subprocess.Popen(
-        command, stdout=theirs, stderr=theirs, stdin=theirs, env={**os.environ, **environment}
-    ) as run:
-        os.close(theirs)
-        pieces = []
-        while True:
-            try:
-                piece = os.read(ours, 65536)
-            except OSError:  # the other end is closed
-                break
-            if not piece:
-                break
-            pieces.append(piece)
-        os.close(ours)
-        run.wait(20)
-    return b"".join(pieces).decode()
+    assert "PAGED" in at_a_terminal(["show", WEBHOOK], environment)
+    assert "PAGED" not in at_a_terminal(["show", WEBHOOK, "--no-pager"], environment)
+    assert "PAGED" not in at_a_terminal(["show", WEBHOOK, "--tail", "1"], environment)
 
 
 def test_a_closed_pipe_ends_it_quietly(home: Path, demo: Path) -> None:

@@ -41,7 +41,7 @@ def test_other_agents_sessions_are_found_where_they_keep_them(sessile: Command, 
     done = sessile("ls", "--json")
     (item,) = done.json["items"]
     assert (item["agent"], item["title"], item["project"]) == ("pi", "From pi", "/work/app")
-    assert "Found 1 sessions of 1 agent" in sessile().err
+    assert "Found 1 session of 1 agent" in sessile().err
     assert sorted(path for path in folder.rglob("*")) == before
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from sessile import Store, find_secrets, load_entries_from_file
+from sessile.cli.files import Pictures
 from sessile.core.secrets_table import fill
 
 from .conftest import Command
@@ -78,7 +79,7 @@ def test_artifacts_go_along_with_a_session_file(sessile: Command, demo: Path, tm
     (folder / "picture.bin").write_bytes(b"\xff\x00")
     session = folder.name.rpartition("_")[2]
     done = sessile("export", session, "-o", str(tmp_path / "copy.jsonl"))
-    assert "1 artifacts are no text" in done.err
+    assert "1 artifact that is no text" in done.err
     copied = {path.name: path.read_bytes() for path in (tmp_path / "copy").iterdir()}
     assert {"scout-1.jsonl", "note.md"} <= set(copied) and "picture.bin" not in copied
     assert b"ghp_" not in copied["note.md"] and b"REDACTED" in copied["note.md"]
@@ -95,11 +96,44 @@ def test_images_can_be_left_out(sessile: Command, demo: Path, tmp_path: Path) ->
     assert "data:image/" not in without.read_text() and "images were left out" in without.read_text()
 
 
+def test_images_of_a_markdown_file_lie_in_a_folder_beside_it(sessile: Command, demo: Path, tmp_path: Path) -> None:
+    """Named by their content, for nobody else to read; on stdout there is no beside, and they stay words."""
+    target = tmp_path / "my notes.md"
+    done = sessile("export", WEBHOOK, "-o", str(target))
+    folder = tmp_path / "my notes-images"
+    assert done.code == 0 and f"1 image written to {folder}" in done.err
+    (image,) = folder.iterdir()
+    assert image.read_bytes().startswith(b"\x89PNG") and f"](my%20notes-images/{image.name})" in target.read_text()
+    assert (folder.stat().st_mode & 0o777, image.stat().st_mode & 0o777) == (0o700, 0o600)
+    assert sessile("export", WEBHOOK, "-o", str(target), "--force", "--json").json["images"] == str(folder)
+    words = sessile("export", WEBHOOK, "-t", "md", "-o", "-")
+    assert "](" not in words.out and "image png" in words.out
+    assert sessile("export", WEBHOOK, "-o", str(tmp_path / "plain.md"), "--no-images").code == 0
+    assert not (tmp_path / "plain-images").exists()
+
+
+def test_an_export_that_cannot_be_finished_takes_its_images_back(
+    sessile: Command, demo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No file, no folder, nothing half-written."""
+    original = Pictures.keep
+
+    def keep(self: Pictures, name: str, data: bytes) -> str:
+        original(self, name, data)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Pictures, "keep", keep)
+    before = sorted(tmp_path.iterdir())
+    assert sessile("export", WEBHOOK, "-o", str(tmp_path / "notes.md")).code == 130
+    assert sorted(tmp_path.iterdir()) in (before, sorted([*before, tmp_path / "cache"]))
+
+
 def test_a_file_that_is_there_is_not_replaced_unless_told(sessile: Command, demo: Path, tmp_path: Path) -> None:
     """Code 7, nothing changed."""
     target = tmp_path / "out.md"
     target.write_text("mine")
     assert sessile("export", WEBHOOK, "-o", str(target)).code == 7
+    assert sessile("export", WEBHOOK, "-o", str(tmp_path), "--force").code == 7
     assert target.read_text() == "mine"
     assert sessile("export", WEBHOOK, "-o", str(target), "--force").code == 0
     assert target.read_text() != "mine"

@@ -11,7 +11,7 @@ import pytest
 
 from sessile import Store
 
-from .conftest import Command
+from .conftest import Command, at_a_terminal
 
 WEBHOOK = "6513270e-2b1d-4c55-9a0e-7d1f3c5b9e42"
 
@@ -32,6 +32,28 @@ def test_resume_prints_the_command_with_the_folder(sessile: Command, pi_session:
     document = sessile("resume", "@last", "--json").json
     assert document["argv"] == ["pi", "--session", str(pi_session)] and document["cwd"] == str(home)
     assert sessile("resume", "@here", "--in", "omp", "--print").out.endswith(f"omp --resume {pi_session}\n")
+
+
+def test_resume_without_a_name_offers_the_sessions_of_this_folder(
+    home: Path, pi_session: Path, sessile: Command
+) -> None:
+    """Numbered, newest first; a number or words choose one. One alone needs no question; at a pipe the last is taken."""
+    printed = at_a_terminal(["resume", "--print"], {"NO_COLOR": "1"})
+    assert "Which one" not in printed and str(pi_session) in printed.replace("\r\n", "")
+    os.utime(pi_session, (1_700_000_000, 1_700_000_000))
+    with Store(home / ".pi" / "agent").create(str(home), title="A newer one", publish=True) as session:
+        session.append_message({"role": "user", "content": "hello"})
+        newer = Path(session.path)
+    with Store(home / ".pi" / "agent").create("/somewhere/else", title="Of another folder", publish=True) as session:
+        session.append_message({"role": "user", "content": "hello"})
+    environment = {"NO_COLOR": "1", "COLUMNS": "200"}
+    printed = at_a_terminal(["resume", "--print"], environment, "2\n")
+    assert printed.index("A newer one") < printed.index("From pi") and "Of another folder" not in printed
+    assert str(pi_session) in printed
+    assert str(newer) in at_a_terminal(["resume", "--print"], environment, "\n")
+    assert str(pi_session) in at_a_terminal(["resume", "--print"], environment, "from pi\n")
+    assert "there is no session" in at_a_terminal(["resume", "--print"], environment, "77\n")
+    assert str(newer) in sessile("resume", "--print").out
 
 
 @pytest.mark.promise("P32")

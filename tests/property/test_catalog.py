@@ -18,15 +18,17 @@ from builders import Json, assistant, entry, said, user
 from sessile.core.codec import encode
 from sessile.core.digest import Digest
 from sessile.core.kinds import flags_of
-from sessile.core.lines import read_head
+from sessile.core.lines import Scanner, read_head, scan
 from sessile.core.passages import pieces
 from sessile.core.tree import Node, Tree
 from sessile.core.words import Query
 from sessile.storage.catalog import Catalog
 from sessile.storage.catalog_rows import Filter
 from sessile.storage.filesystem import PosixFilesystem
+from sessile.storage.reconcile import _entries, _judged, _Reading
 from sessile.storage.scan import Needle, scan_file
 from sessions import header
+from strategies import chunks_of, damaged, json_objects
 
 ALPHABET = 'aAbeE éÉe\u0301 会话树分支 ガか 한국 🙂🚀 _-/\\"\n.7ßſKİς'
 spoken = st.text(ALPHABET, max_size=14) | st.text(max_size=6)
@@ -253,3 +255,21 @@ def test_a_scan_finds_what_reading_finds(messages: list[Json], needle: str) -> N
         path.write_bytes(b"".join(line + b"\n" for line in (encode(header()), *lines)))
         found = [(m.entry_id, m.field) for m in scan_file(PosixFilesystem(), str(path), Needle(needle, case=True))]
         assert found == naive_scan(records, needle)
+
+
+# -- fast and exact
+
+
+lines = st.lists(
+    json_objects.map(encode) | st.sampled_from([b"", b"[]", b"7", b'{"type":1,"id":"a"}', b'{"type":"a","id":1}'])
+)
+
+
+@given(lines.map(b"\n".join) | damaged().map(lambda damage: damage.data), st.integers(1, 50), st.sampled_from([1, 3]))
+def test_plain_lines_are_read_as_the_scanner_reads_them(data: bytes, size: int, version: int) -> None:
+    """Entries and findings are the same, one by one, whether or not the scanner has looked at a line first."""
+    row = _Reading(1, b"", len(data), 0, None, None, 0, 0, 0, version, None)
+    scanner = Scanner()
+    fast = [entry for chunk in chunks_of(data, [size]) for entry in _entries(scanner.split(chunk), row)]
+    fast += _judged(scanner.finish(), row)
+    assert fast == list(_judged(scan(data), row))

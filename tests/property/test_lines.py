@@ -66,6 +66,18 @@ def test_the_result_does_not_depend_on_the_chunks(data: bytes, sizes: list[int])
 
 
 @pytest.mark.promise("P17")
+@given(st.binary() | soup, st.lists(st.integers(1, 30), min_size=1, max_size=5), st.integers(0, 40))
+def test_splitting_gives_the_same_lines_however_the_bytes_come(data: bytes, sizes: list[int], limit: int) -> None:
+    """Each line that is ended, at its place; one over the limit is only told, and what is not ended is left to `finish`."""
+    scanner = Scanner(100, limit)
+    found = [line for chunk in chunks_of(data, sizes) for line in scanner.split(chunk)]
+    *ended, rest = data.split(b"\n")
+    places = [100 + sum(len(line) + 1 for line in ended[:number]) for number in range(len(ended))]
+    told = [line if len(line) <= limit else None for line in ended]
+    assert found == list(zip(places, told, strict=True))
+    assert scanner.line_start == 100 + len(data) - len(rest)
+
+
 @given(soup | damaged().map(lambda damage: damage.data))
 def test_every_line_can_be_decoded_and_has_the_head_of_its_value(data: bytes) -> None:
     """What is called readable is readable, and the head tells nothing else than the body."""

@@ -15,7 +15,17 @@ from sessile.aio import AsyncSession, AsyncStore
 pytestmark = pytest.mark.anyio
 
 # Properties are read on `sync`; these two hand out iterators or belong to the constructor of a store.
-NOT_AWAITED = {"iter_lines", "in_memory", "iter_entries", "now", "begin", "original_path", "leave_breadcrumb"}
+NOT_AWAITED = {
+    "iter_lines",
+    "in_memory",
+    "iter_entries",
+    "iter_branch",
+    "iter_outline",
+    "now",
+    "begin",
+    "original_path",
+    "leave_breadcrumb",
+}
 
 
 @pytest.fixture(params=["asyncio", "trio"])

@@ -97,9 +97,14 @@ def test_pictures_become_files_once_each() -> None:
     broken = image | {"data": "not base64!"}
     entries = [entry("message", "e1", None, message={"role": "user", "content": [image, image, lost, broken]})]
     kept: list[tuple[str, bytes]] = []
-    text = "".join(markdown(transcript(entries), lambda name, data: kept.append((name, data))))
+
+    def keep(name: str, data: bytes) -> str:
+        kept.append((name, data))
+        return f"there/{name}"
+
+    text = "".join(markdown(transcript(entries), keep))
     assert [data for _, data in kept] == [b"\x89PNG\r\n\x1a\n"]
-    assert text.count(f"]({kept[0][0]})") == 2 and kept[0][0].endswith(".png")
+    assert text.count(f"](there/{kept[0][0]})") == 2 and kept[0][0].endswith(".png")
     assert text.count("\\[image png") == 4
     assert "](" not in written(entries)
 

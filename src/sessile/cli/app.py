@@ -1,11 +1,12 @@
 """The frame that every verb runs in: options for all verbs, help with examples first, errors as messages and exit codes.
 
 0 done   1 nothing found, or something found that should not be there   2 used wrongly   3 there is no such thing
-4 ambiguous   5 damaged   6 busy   7 refused for safety   8 the storage failed   130 interrupted
+4 ambiguous   5 damaged   6 busy   7 refused for safety   8 the storage failed   130 interrupted   141 pipe closed
 """
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -78,6 +79,21 @@ class App:
 
         return Library(self.store, self.places.sources(self.store), cache=self.places.cache)
 
+    def say_notices(self) -> None:
+        """Say what did not work while the catalog was brought up to date: a folder that cannot be read, a full cache."""
+        for notice in self.library.notices:
+            self.out.note(f"note: {notice}")
+
+    @property
+    def command(self) -> str:
+        """How this very store is called up again, for whoever copies what a verb suggests."""
+        return "sessile --demo" if self.demo else "sessile"
+
+    def tilde(self, path: str) -> str:
+        """A path as a person writes it."""
+        home = self.places.home
+        return f"~{path[len(home) :]}" if path == home or path.startswith(f"{home}/") else path
+
     @cached_property
     def here(self) -> str:
         """The folder that the command was started in."""
@@ -132,8 +148,19 @@ def verb(*examples: str, name: str) -> Callable[[Callable[..., Any]], Verb]:
     return make
 
 
+class _SeenEnough(Exception):
+    """Whoever reads stdout has closed it. Not an `OSError`, of which click would make an exit code of its own."""
+
+
 class Verbs(click.Group):
     """The table of verbs: a module is imported when its verb is used."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the verb that was asked for."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            raise _SeenEnough from error
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The verbs in the order of the table."""
@@ -188,7 +215,10 @@ def _version(context: click.Context, parameter: click.Parameter, value: bool) ->
         context.exit()
 
 
-@click.group(cls=Verbs, invoke_without_command=True, context_settings=_HELP_NAMES)
+_EPILOG = "sessile help VERB shows examples. Without sessions of your own, begin with: sessile demo"
+
+
+@click.group(cls=Verbs, invoke_without_command=True, context_settings=_HELP_NAMES, epilog=_EPILOG)
 @click.option(
     "--version", "-V", is_flag=True, expose_value=False, is_eager=True, help="Print the version.", callback=_version
 )
@@ -210,24 +240,53 @@ def run(arguments: list[str]) -> int:
     """Run one verb; whatever goes wrong becomes a message and an exit code."""
     app = App()
     app.json = "--json" in arguments or "--jsonl" in arguments  # errors before the options are read obey it too
+    _prepare_streams()
     try:
-        code = sessile.main(arguments, prog_name="sessile", standalone_mode=False, obj=app)
-        sys.stdout.flush()
-        return code if isinstance(code, int) else 0
+        return _perform(app, arguments)
     except errors.SessileError as error:
         return app.out.fail(error)
     except click.ClickException as error:
         usage = error.ctx.get_usage() if isinstance(error, click.UsageError) and error.ctx else None
         return app.out.fail(errors.Invalid(error.format_message(), hint=usage))
-    except BrokenPipeError:
-        # Whoever read us has seen enough; nothing may be written any more, not even at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (BrokenPipeError, _SeenEnough):
+        _give_up_stdout()
         return BROKEN_PIPE
     except (KeyboardInterrupt, click.Abort):
         app.out.note("interrupted; what was finished is kept")
         return INTERRUPTED
     except OSError as error:
-        return app.out.fail(errors.storage_failure(error, str(error.filename or ""), "do that"))
+        if error.filename is not None:
+            return app.out.fail(errors.storage_failure(error, os.fsdecode(error.filename), "do that"))
+        _give_up_stdout()
+        return app.out.fail(errors.storage_failure(error, "stdout", "write the output"))
+    except MemoryError:
+        hint = "ask for less: --tail, --since, one session"
+        return app.out.fail(errors.StorageFailure("there is not enough memory for that", hint=hint))
+
+
+def _perform(app: App, arguments: list[str]) -> int:
+    try:
+        code = sessile.main(arguments, prog_name="sessile", standalone_mode=False, obj=app)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
     finally:
         if "library" in vars(app):
             app.library.close()
+
+
+def _prepare_streams() -> None:
+    """Make all three streams usable: one that is closed reads and writes nothing, and every character can be written."""
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull)  # noqa: SIM115
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # what a terminal of another alphabet cannot show
+
+
+def _give_up_stdout() -> None:
+    """Nothing can be written to stdout any more, not even at exit, when Python would try once more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

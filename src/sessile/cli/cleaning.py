@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import click
 
@@ -30,10 +30,12 @@ from sessile import (
 )
 from sessile.cli.app import App, verb
 from sessile.cli.naming import SESSION, addresses, located
-from sessile.cli.output import Cell, Column, size_of
+from sessile.cli.output import size_of
+from sessile.cli.table import Cell, Column
 from sessile.core.address import Address
 from sessile.core.dates import parse_span
-from sessile.errors import Invalid, NotFound, Refused
+from sessile.errors import Ambiguous, Invalid, NotFound, Refused
+from sessile.render.wording import many
 
 _KINDS = {
     "sessions": "session_bytes",
@@ -58,7 +60,9 @@ _LARGEST = 10
 def du_verb(app: App, orphans: bool) -> int:
     """See what takes room on the disk."""
     usage = disk_usage(app.store, orphans=orphans)
-    app.library.catch_up()
+    with app.out.progress("Reading sessions") as progress:
+        app.library.catch_up(progress=progress)
+    app.say_notices()
     largest = app.library.list(Filter(sort="size", limit=_LARGEST)).rows
     if app.json:
         items = ({"id": row.id, "path": row.path, "size": row.size, "title": row.title} for row in largest)
@@ -66,7 +70,7 @@ def du_verb(app: App, orphans: bool) -> int:
         return 0
     rows = [(kind, getattr(usage, member)) for kind, member in _KINDS.items()]
     rows += [("orphaned blobs", usage.orphan_blob_bytes)] if usage.orphan_blob_bytes is not None else []
-    app.out.note(f"{app.places.root}", "strong")
+    app.out.note(app.tilde(app.places.root), "strong")
     app.out.table(
         [Column("size", right=True), Column("what")],
         [
@@ -83,7 +87,7 @@ def du_verb(app: App, orphans: bool) -> int:
                 Cell(size_of(row.size), value=str(row.size)),
                 Cell(app.library.agent_of(row.path) or ""),
                 Cell((row.id or "")[: 8 if app.out.columns else None], "id"),
-                Cell(row.title or row.first_text or ""),
+                Cell(row.title or row.first_text or "(no title)"),
             ]
             for row in largest
         )
@@ -124,7 +128,7 @@ def prune_verb(
         older_than=None if older_than is None else parse_span(older_than) / 1000,
         larger_than=None if larger_than is None else int(larger_than * 1e6),
         empty=empty,
-        project=None if project is None else os.path.abspath(os.path.expanduser(project)),
+        project=None if project is None else os.path.abspath(os.path.join(app.here, os.path.expanduser(project))),
         keep=keep,
         named=[_own(app, address) for address in addresses(sessions)] if sessions else None,
     )
@@ -175,12 +179,15 @@ def _prune(app: App, plan: PrunePlan, apply: bool) -> int:
         app.out.table(columns, cells)
         _say_spared(app, plan)
         if done is None:
-            told = f"{len(plan.candidates)} sessions, {size_of(plan.bytes)} would go to the trash. Do it: --apply"
-            app.out.note(told if plan.candidates else "nothing to prune")
+            told = f"{many(len(plan.candidates), 'session')}, {size_of(plan.bytes)} would go to the trash"
+            app.out.note(f"{told}. Do it: --apply" if plan.candidates else "nothing to prune")
+        elif done.deletions:
+            told = f"{many(len(done.deletions), 'session')}, {size_of(done.bytes)} went to the trash"
+            times = f" -n {len(done.deletions)}" if len(done.deletions) > 1 else ""
+            app.out.note(f"{told}. Take back: {app.command} undo{times}")
         else:
-            app.out.note(
-                f"{len(done.deletions)} sessions, {size_of(done.bytes)} are in the trash. Take back: sessile undo"
-            )
+            app.out.note("nothing was pruned")
+        if done is not None:
             for path, why in done.refused:
                 app.out.note(f"spared after all: {path}: {why}")
     if done is not None and done.failure is not None:
@@ -207,10 +214,10 @@ def _sweep(app: App, apply: bool) -> int:
         app.out.document("prune.blobs/1", items, bytes=plan.bytes, recent=plan.recent, applied=apply, token=token)
         return 0 if plan.orphans else 1
     app.out.note(
-        f"{len(plan.orphans)} blobs, {size_of(plan.bytes)} are named by nothing; {plan.recent} more are too young"
+        f"{many(len(plan.orphans), 'blob')}, {size_of(plan.bytes)}, named by nothing; {plan.recent:,} more too young"
     )
     if done is not None and done.deletion is not None:
-        app.out.note("they are in the trash. Take back: sessile undo")
+        app.out.note(f"they are in the trash. Take back: {app.command} undo")
     elif plan.orphans:
         app.out.note("Move them to the trash: --apply")
     return 0 if plan.orphans else 1
@@ -236,7 +243,9 @@ def trash_verb(app: App, action: str, token: str | None, older_than: str | None,
         done = empty_trash(app.store, plan, confirm=True) if apply else None
         _print_trash(app, plan.items, applied=apply)
         if done is None:
-            app.out.note(f"{len(plan.items)} deletions, {size_of(plan.bytes)} would be gone for good. Do it: --apply")
+            told = f"{many(len(plan.items), 'deletion')}, {size_of(plan.bytes)} would be gone for good"
+            if plan.items and not app.json:
+                app.out.note(f"{told}. Do it: --apply")
         else:
             app.out.note(f"{size_of(done.bytes)} are gone for good")
             if done.failure is not None:
@@ -251,18 +260,23 @@ def _restore(app: App, token: str | None) -> int:
     if token is None:
         raise Invalid("which one?", hint="sessile trash shows tokens; sessile undo takes the last one back")
     tokens = [item.token for item in trash_contents(app.store) if token in item.token]
-    if len(tokens) != 1:
-        raise NotFound(f"{len(tokens)} deletions have {token[:40]!r} in their token", hint="sessile trash shows tokens")
-    return _restored(app, app.store.undo(tokens[0]))
+    if not tokens:
+        raise NotFound(f"there is no deletion {token[:40]!r}", hint="sessile trash shows tokens")
+    if len(tokens) > 1:
+        told = f"deletion {token[:40]!r} is ambiguous ({len(tokens)})"
+        raise Ambiguous(told, hint="say more of the token", candidates=[{"id": each} for each in tokens])
+    return _restored(app, [app.store.undo(tokens[0])])
 
 
-def _restored(app: App, deletion: Deletion) -> int:
+def _restored(app: App, deletions: Iterable[Deletion]) -> int:
     if app.json:
-        app.out.document("undo/1", token=deletion.token, paths=deletion.paths)
-    else:
+        # All of them first: half a document is none.
+        app.out.document("undo/1", [{"token": each.token, "paths": each.paths} for each in deletions])
+        return 0
+    for deletion in deletions:
         for path in deletion.paths:
             app.out.line(path)
-        app.out.note("back where it was")
+    app.out.note("back where it was")
     return 0
 
 
@@ -291,7 +305,20 @@ def _print_trash(app: App, items: Sequence[Trashed], *, applied: bool) -> None:
         app.out.note("the trash is empty")
 
 
-@verb("sessile undo", "sessile trash restore TOKEN   for an earlier one", name="undo")
-def undo_verb(app: App) -> int:
+@verb("sessile undo", "sessile undo -n 3", "sessile trash restore TOKEN   for an earlier one", name="undo")
+@click.option("-n", "--number", type=click.IntRange(1), default=1, help="The last so many, each session one (1).")
+def undo_verb(app: App, number: int) -> int:
     """Take the last deletion back, whatever verb made it."""
-    return _restored(app, undo_last(app.store))
+    return _restored(app, _taken_back(app, number))
+
+
+def _taken_back(app: App, number: int) -> Iterator[Deletion]:
+    """The last so many deletions, or as many as there are."""
+    for count in range(number):
+        try:
+            yield undo_last(app.store)
+        except NotFound:
+            if not count:
+                raise
+            app.out.note(f"only {many(count, 'deletion')} could be taken back: there were no more")
+            return

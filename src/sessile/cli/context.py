@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 import click
 
 from sessile.cli.app import App, verb
-from sessile.cli.naming import SESSION, Named, name_of, opened, when
+from sessile.cli.naming import SESSION, Named, damage, handle, name_of, opened, when
 
 if TYPE_CHECKING:
     from sessile import SessionContext
     from sessile.core.styled import Line
+
+_MESSAGES = ("message", "custom_message", "branch_summary")  # the kinds of entries that a model sees
 
 
 @verb(
@@ -48,7 +50,7 @@ def context_verb(app: App, session: str, wire: str | None) -> int:
             )
         else:
             app.out.page(_seen(app, named, context))
-    return 0
+        return damage(app, found)
 
 
 def _seen(app: App, named: Named, context: SessionContext) -> Iterator[Line]:
@@ -56,24 +58,30 @@ def _seen(app: App, named: Named, context: SessionContext) -> Iterator[Line]:
     from sessile.core.shown import show_all
     from sessile.core.styled import Span
     from sessile.render.text import transcript_lines
+    from sessile.render.wording import many
 
     session = named.session
     models = ", ".join(f"{role} {model}" for role, model in context.models.items()) or "no model"
-    path = session.get_branch(named.at)
-    seen = {source for source in context.sources if source}
-    gone = [
-        entry
-        for entry in path
-        if entry.id not in seen and entry.type in ("message", "custom_message", "branch_summary")
-    ]
+    gone, last = _unseen(named, context)
     yield (Span(name_of(session), "strong"), Span(f"  at {named.at or session.leaf_id or 'the beginning'}", "dim"))
-    yield (Span(f"{len(context.messages)} messages · thinking {context.thinking_level} · {models}", "dim"),)
+    yield (Span(f"{many(len(context.messages), 'message')} · thinking {context.thinking_level} · {models}", "dim"),)
     if gone:
-        told = f"{len(gone)} earlier messages are no longer seen; they are all still in the session:"
-        yield (Span(f"{told} sessile show {session.id[:8]} --to {gone[-1].id}", "summary"),)
+        told = many(gone, "earlier message is no longer seen", "earlier messages are no longer seen")
+        told += "; they are all still in the session:" if gone > 1 else "; it is still in the session:"
+        yield (Span(f"{told} {app.command} show {handle(app, session.id, session.path)} --to {last}", "summary"),)
     yield ()
     messages = (
         {"type": "message", "id": source, "message": message}
         for message, source in zip(context.messages, context.sources, strict=True)
     )
     yield from transcript_lines(show_all(messages), "all", app.out.columns, plain_words=app.out.plain, when=when(app))
+
+
+def _unseen(named: Named, context: SessionContext) -> tuple[int, str | None]:
+    """How many messages of the path the model does not see any more, and the last of them."""
+    seen = {source for source in context.sources if source}
+    count, last = 0, None
+    for entry in named.session.iter_branch(named.at):
+        if entry.id not in seen and entry.type in _MESSAGES:
+            count, last = count + 1, entry.id
+    return count, last

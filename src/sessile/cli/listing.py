@@ -12,33 +12,36 @@ import click
 
 from sessile import HIDE, Filter, SessionRow
 from sessile.cli.app import App, verb
-from sessile.cli.output import Cell, Column, money, size_of
+from sessile.cli.output import money, size_of
+from sessile.cli.table import Cell, Column
 from sessile.core.dates import parse_moment
-from sessile.core.shown import amount
+from sessile.core.spending import amount
 from sessile.core.styled import Style
 from sessile.errors import Invalid, NotFound
 
 _COUNT_AT_ONCE = 0.5  # seconds that a listing may spend on counting what changed
+_LONG_PATH = 28  # characters of a path that need not be shortened
 _SHORT = 8  # characters of an id that a listing shows at least
 _HAS = ("branch", "error", "image", "compaction", "label", "finding")
 _SORTS = ("recent", "started", "cost", "tokens", "messages", "size")
 _NEEDS_COUNTS = ("cost", "tokens", "messages")
+_SORTED_BY = {"recent": "age"}  # the column of an order, where its name is another
 
 _COLUMNS = {
     "id": Column("id"),
     "age": Column("age", right=True),
     "started": Column("started", right=True),
     "agent": Column("agent"),
-    "project": Column("project"),
+    "project": Column("project", soft=True),
     "title": Column("title", wide=True),
     "messages": Column("messages", right=True),
     "branches": Column("branches", right=True),
     "tokens": Column("tokens", right=True),
     "cost": Column("cost", right=True),
     "size": Column("size", right=True),
-    "model": Column("model"),
+    "model": Column("model", soft=True),
     "status": Column("status"),
-    "path": Column("path"),
+    "path": Column("path", soft=True),
 }
 _USUAL = ("id", "age", "agent", "project", "messages", "title")
 _LONG = ("id", "age", "agent", "project", "messages", "branches", "tokens", "cost", "size", "model", "title")
@@ -104,9 +107,11 @@ def catch_up(app: App, wanted: Filter, *, counts: bool) -> None:
     with app.out.progress("Reading sessions") as progress:
         complete = counts or wanted.has or wanted.model
         deadline = None if complete else time.monotonic() + _COUNT_AT_ONCE
-        app.library.catch_up("count", progress=progress, deadline=deadline)
-    for notice in app.library.notices:
-        app.out.note(f"note: {notice}")
+        caught_up = app.library.catch_up("count", progress=progress, deadline=deadline)
+    app.say_notices()
+    if caught_up.uncounted and not complete:
+        told = "1 session is" if caught_up.uncounted == 1 else f"{caught_up.uncounted:,} sessions are"
+        app.out.note(f"… {told} not read to the end yet: titles and numbers may be missing. Run it again to go on")
 
 
 @verb(
@@ -136,7 +141,7 @@ def ls_verb(
     **options: Any,
 ) -> int:
     """List sessions, newest first. Words are looked for in titles and first prompts."""
-    names = _names(columns, long)
+    names = _names(columns, long, sort if app.out.is_terminal else None)
     wanted = chosen(app, words=words, **options)._replace(sort=sort)
     catch_up(app, wanted, counts=sort in _NEEDS_COUNTS)
     if limit is None:
@@ -154,10 +159,13 @@ def ls_verb(
         short = _short_ids(app, [row for row, _ in rows])
         cells = ([_cell(app, name, row, depth, short, pins) for name in names] for row, depth in rows)
         app.out.table([_COLUMNS[name] for name in names], cells, header=header)
-        app.out.hidden(hidden, "-A" if listing.hidden else "-n 0")
+        if more and rows:
+            app.out.note(f"… {more:,} more. Show: -n 0")
         if listing.unjudged:
-            app.out.note(f"… {listing.unjudged} could not be judged: their lines are not counted yet")
-        if not rows:
+            app.out.note(f"… {listing.unjudged:,} could not be judged: their lines are not counted yet")
+        if rows:
+            app.out.hidden(listing.hidden, "-A")
+        else:
             _widen(app, wanted)
     return 0 if rows else 1
 
@@ -170,9 +178,12 @@ def print_newest(app: App, count: int) -> None:
     app.out.table([_COLUMNS[name] for name in _USUAL], cells)
 
 
-def _names(columns: str | None, long: bool) -> Sequence[str]:
+def _names(columns: str | None, long: bool, sort: str | None) -> Sequence[str]:
     if columns is None:
-        return _LONG if long else _USUAL
+        usual = _LONG if long else _USUAL
+        # A person who asks for an order wants to see it; a program wants the columns that it knows.
+        by = None if sort is None else _SORTED_BY.get(sort, sort)
+        return usual if by is None or by in usual else (*usual[:-1], by, usual[-1])
     names = [name.strip() for name in columns.split(",") if name.strip()]
     unknown = [name for name in names if name not in _COLUMNS]
     if unknown or not names:
@@ -182,6 +193,9 @@ def _names(columns: str | None, long: bool) -> Sequence[str]:
 
 def _widen(app: App, wanted: Filter) -> None:
     """Nothing was found: say what there would be with a wider question."""
+    if not app.library.list(Filter(hide=(), limit=0)).total:
+        app.out.note("there are no sessions yet; sessile sources says where was looked, sessile demo makes some up")
+        return
     wider = {
         "in other projects": wanted._replace(project=None) if wanted.project else None,
         "at other times": wanted._replace(since=None, until=None) if wanted.since or wanted.until else None,
@@ -238,12 +252,13 @@ def _cell(app: App, name: str, row: SessionRow, depth: int, short: dict[str, str
     if name == "started":
         return app.out.moment(row.created)
     if name == "title":
-        marks = "★ " if row.id in pins else ""
+        below = f"└{'─' * (2 * depth - 1)} " if depth else ""
+        marks = ("pinned, " if app.out.plain else "★ ") if row.id in pins else ""
         told = row.title or row.first_text or row.problem or "(empty)"
         style: Style = "strong" if row.title else "dim" if row.problem else "plain"
-        return Cell("  " * depth + marks + told, style, told)
+        return Cell(below + marks + told, style, told)
     if name == "project":
-        return Cell(_tilde(app, row.cwd or ""), "plain", row.cwd or "")
+        return Cell(_short(app.tilde(row.cwd or "")), "plain", row.cwd or "")
     if name == "size":
         return Cell(size_of(row.size), "plain", "" if row.size is None else str(row.size))
     texts = {
@@ -263,11 +278,9 @@ def _cell(app: App, name: str, row: SessionRow, depth: int, short: dict[str, str
     return Cell("?", "dim", "") if text is None else Cell(text)
 
 
-def _tilde(app: App, path: str) -> str:
-    """A folder as a person writes it; a long one by its last two names."""
-    home = app.places.home
-    short = f"~{path[len(home) :]}" if path == home or path.startswith(f"{home}/") else path
-    return short if len(short) <= 28 else "…/" + "/".join(short.split("/")[-2:])
+def _short(path: str) -> str:
+    """A long path by its last two names."""
+    return path if len(path) <= _LONG_PATH else "…/" + "/".join(path.split("/")[-2:])
 
 
 def described(app: App, row: SessionRow, pins: set[str]) -> dict[str, Any]:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 
 from sessile import __version__
@@ -34,6 +35,8 @@ VERBS = {
     },
     "Share": {
         "export": ("sharing", "Write a session as HTML, Markdown, text or JSON lines."),
+        "import": ("converting", "Copy other agents' sessions into your own store."),
+        "convert": ("converting", "Write a session in another agent's format."),
         "secrets": ("sharing", "Find secrets that sessions hold."),
     },
     "Keep": {
@@ -52,16 +55,25 @@ VERBS = {
 }
 ALIASES = {"list": "ls", "cat": "show", "log": "tree", "grep": "search", "rm": "prune"}
 
+_MANY = 50_000  # objects between two looks for garbage: importing makes thousands that all stay
+
 
 def main() -> int:
     """Run the command; the exit code."""
     arguments = sys.argv[1:]
-    if arguments in (["--version"], ["-V"]):
+    if arguments in (["--version"], ["-V"]) and sys.stdout is not None:
         print(__version__)
         return 0
-    from sessile.cli.app import run
+    gc.set_threshold(_MANY)
+    try:
+        from sessile.cli.app import run
 
-    return run(arguments)
+        code = run(arguments)
+    except KeyboardInterrupt:
+        return 130  # while modules were imported, or for the second time
+    if code == 0:
+        gc.freeze()  # all is done, and what is left goes with the process: nobody needs to look through it once more
+    return code
 
 
 if __name__ == "__main__":

@@ -11,14 +11,16 @@ import click
 
 from sessile import Filter, Problem, Report, __version__, check, plan_repair, repair
 from sessile.cli.app import App, verb
-from sessile.cli.naming import SESSION, addresses, located, one
-from sessile.cli.output import Cell, Column
+from sessile.cli.naming import DAMAGED, SESSION, addresses, handle, located, one
+from sessile.cli.progress import Step
+from sessile.cli.table import Cell, Column
 from sessile.core.styled import Style
+from sessile.core.visible import visible_line
 from sessile.errors import Refused, SessileError
+from sessile.render.wording import many
 
-_DAMAGED = 5
 _STYLES: dict[str, Style] = {"damage": "failed", "warning": "tool", "note": "dim"}
-_GLYPHS = {"damage": "✗ damage", "warning": "! warning", "note": "· note"}
+_GLYPHS = {"damage": "✗", "warning": "!", "note": "·"}
 
 
 @verb(
@@ -31,48 +33,76 @@ _GLYPHS = {"damage": "✗ damage", "warning": "! warning", "note": "· note"}
 @click.option("--all", "everything", is_flag=True, help="All sessions of all agents.")
 def check_verb(app: App, sessions: tuple[str, ...], everything: bool) -> int:
     """Read sessions from end to end and say what is wrong with them. Nothing is written, no index is believed."""
-    reports = list(_reports(app, _paths(app, sessions, everything)))
+    checking = _Checking(app)
+    reports = checking.reports(_paths(app, sessions, everything))
     if app.json:
-        app.out.document("check/1", map(_described, reports))
+        app.out.document("check/1", map(_described, reports), failed=checking.failed)
     else:
         for report in reports:
             _print(app, report, quiet=everything)
-        bad = sum(not report.ok for report in reports)
-        app.out.note(f"{len(reports)} sessions read, {bad} damaged")
-    return _DAMAGED if any(not report.ok for report in reports) else 0
+        unread = f", {len(checking.failed):,} could not be read" if checking.failed else ""
+        app.out.note(f"{many(checking.read, 'session')} read, {checking.damaged:,} damaged{unread}")
+    return checking.code
+
+
+class _Checking:
+    """Sessions that are checked one after the other, and what came of it; one that cannot be read does not end it."""
+
+    def __init__(self, app: App) -> None:
+        self.read = self.damaged = 0
+        self.code = 0
+        self.failed: list[dict[str, Any]] = []
+        self._app = app
+
+    def reports(self, paths: Iterable[str]) -> Iterator[Report]:
+        """A report on each session that can be read."""
+        for path in paths:
+            try:
+                report = check(self._app.store, path)
+            except SessileError as error:
+                self._fail(path, error)
+                continue
+            self.read += 1
+            if not report.ok:
+                self.damaged += 1
+                self.code = DAMAGED
+            yield report
+
+    def _fail(self, path: str, error: SessileError) -> None:
+        self.code = max(self.code, error.exit_code)
+        self.failed.append({"path": path, "message": error.message, "hint": error.hint})
+        self._app.out.note(f"sessile: {error}", "failed")
 
 
 def _paths(app: App, sessions: tuple[str, ...], everything: bool) -> Iterator[str]:
     if everything or not sessions:
         app.library.catch_up()
-        yield from (row.path for row in app.library.list(Filter(hide=())).rows)
+        app.say_notices()
+        rows = app.library.list(Filter(hide=())).rows
+        with app.out.progress("Checking") as progress:
+            for number, row in enumerate(rows):
+                progress(Step(number, len(rows)))
+                yield row.path
     else:
         yield from (located(app, address) for address in addresses(sessions))
-
-
-def _reports(app: App, paths: Iterable[str]) -> Iterator[Report]:
-    for path in paths:
-        try:
-            yield check(app.store, path)
-        except SessileError as error:
-            app.out.note(f"sessile: {error}", "failed")
 
 
 def _print(app: App, report: Report, *, quiet: bool) -> None:
     if quiet and report.ok:
         return
-    app.out.line(f"{report.path}", "strong")
-    app.out.note(f"{report.entries:,} entries, {report.bytes_accounted:,} of {report.size:,} bytes accounted for")
+    app.out.line(visible_line(report.path), "strong")
+    told = f"{report.bytes_accounted:,} of {report.size:,} bytes accounted for"
+    app.out.note(f"{many(report.entries, 'entry')}, {told}")
     _print_problems(app, report.problems)
     if report.repairable:
-        app.out.note(f"mend it, keeping the file as it was: sessile repair {(report.id or report.path)[:36]}")
+        app.out.note(f"mend it, keeping the file as it was: {_again(app, report)}")
 
 
 def _print_problems(app: App, problems: Iterable[Problem]) -> None:
     columns = [Column("how bad"), Column("line", right=True), Column("offset", right=True), Column("what", wide=True)]
     cells = (
         [
-            Cell(_GLYPHS[problem.severity], _STYLES[problem.severity], problem.severity),
+            Cell(_severity(app, problem.severity), _STYLES[problem.severity], problem.severity),
             Cell("" if problem.line is None else str(problem.line)),
             Cell("" if problem.offset is None else str(problem.offset)),
             Cell(problem.message + (f"  {problem.excerpt}" if problem.excerpt else "")),
@@ -80,6 +110,11 @@ def _print_problems(app: App, problems: Iterable[Problem]) -> None:
         for problem in problems
     )
     app.out.table(columns, cells)
+
+
+def _severity(app: App, name: str) -> str:
+    """How bad something is, in a word, and with a sign for who sees it."""
+    return name if app.out.plain else f"{_GLYPHS[name]} {name}"
 
 
 def _described(report: Report) -> dict[str, Any]:
@@ -123,7 +158,7 @@ def repair_verb(app: App, session: str, apply: bool, in_place: bool) -> int:
             original=original,
         )
         return 0
-    columns = [Column("line", right=True), Column("what"), Column("then", wide=True)]
+    columns = [Column("line", right=True), Column("what", wide=True), Column("then", soft=True)]
     cells = (
         [
             Cell("" if s.problem.line is None else str(s.problem.line)),
@@ -136,10 +171,11 @@ def repair_verb(app: App, session: str, apply: bool, in_place: bool) -> int:
     if not plan.changes:
         app.out.note("nothing to repair")
     elif done is None:
-        app.out.note(f"{plan.dropped_bytes:,} bytes would be taken out and kept. Do it: --apply")
+        app.out.note(f"{many(plan.dropped_bytes, 'byte')} would be taken out and kept. Do it: --apply")
     else:
-        app.out.line(path)
-        app.out.note(f"{done.kept_entries:,} entries kept, {done.salvaged:,} saved from damaged lines")
+        app.out.line(visible_line(path))
+        told = f"{many(done.kept_entries, 'entry')} kept, {done.salvaged:,} saved from damaged lines"
+        app.out.note(told)
         app.out.note(f"the file as it was: {done.original}")
     return 0
 
@@ -149,19 +185,22 @@ def repair_verb(app: App, session: str, apply: bool, in_place: bool) -> int:
 def doctor_verb(app: App, sessions: tuple[str, ...]) -> int:
     """Find out what is wrong: with sessions, folders, the cache, and this installation. Nothing is changed."""
     found = [] if sessions else list(_surroundings(app))
-    reports = list(_reports(app, _suspects(app, sessions)))
-    found += [_advice(report) for report in reports if not report.ok or sessions]
+    checking = _Checking(app)
+    reports = list(checking.reports(_suspects(app, sessions)))
+    found += [_advice(app, report) for report in reports if not report.ok or sessions]
     if app.json:
-        app.out.document("doctor/1", found, reports=[_described(report) for report in reports])
+        app.out.document("doctor/1", found, reports=[_described(report) for report in reports], failed=checking.failed)
     else:
         for item in found:
-            app.out.line(f"{_GLYPHS[item['severity']]}  {item['what']}", _STYLES[item["severity"]])
+            sign = _severity(app, item["severity"])
+            app.out.line(visible_line(f"{sign}: {item['what']}"), _STYLES[item["severity"]])
             if item["do"]:
-                app.out.line(f"    → {item['do']}")
-        if not any(item["severity"] != "note" for item in found):
+                app.out.line(
+                    visible_line(f"do: {item['do']}") if app.out.plain else f"    → {visible_line(item['do'])}"
+                )
+        if not checking.failed and all(item["severity"] == "note" for item in found):
             app.out.note("nothing is wrong")
-    bad = any(not report.ok for report in reports)
-    return _DAMAGED if bad else 0
+    return checking.code
 
 
 def _suspects(app: App, sessions: tuple[str, ...]) -> Iterator[str]:
@@ -177,16 +216,18 @@ def _suspects(app: App, sessions: tuple[str, ...]) -> Iterator[str]:
     )
 
 
-def _advice(report: Report) -> dict[str, Any]:
+def _advice(app: App, report: Report) -> dict[str, Any]:
     if report.ok:
-        return {"severity": "note", "what": f"{report.path} is sound: {report.entries:,} entries", "do": ""}
+        return {"severity": "note", "what": f"{report.path} is sound: {many(report.entries, 'entry')}", "do": ""}
     what = report.summary or next(p.message for p in report.problems if p.severity == "damage")
-    do = (
-        f"sessile repair {report.id or report.path}"
-        if report.repairable
-        else f"sessile check {report.id or report.path}"
+    return {"severity": "damage", "what": f"{report.path}: {what}", "do": _again(app, report)}
+
+
+def _again(app: App, report: Report) -> str:
+    """What to do about a damaged session: mend it, or at least see what is wrong."""
+    return (
+        f"{app.command} {'repair' if report.repairable else 'check'} {handle(app, report.id, report.path, whole=True)}"
     )
-    return {"severity": "damage", "what": f"{report.path}: {what}", "do": do}
 
 
 def _surroundings(app: App) -> Iterator[dict[str, Any]]:
@@ -194,7 +235,10 @@ def _surroundings(app: App) -> Iterator[dict[str, Any]]:
     yield {"severity": "note", "what": versions, "do": ""}
     app.library.catch_up()
     for notice in app.library.notices:
-        yield {"severity": "warning", "what": notice, "do": f"look at {app.places.cache}; it may be deleted"}
+        is_folder = notice.startswith("the folder ")
+        do = "check who owns it, and its permissions" if is_folder else f"look at the cache folder {app.places.cache}"
+        yield {"severity": "warning", "what": notice, "do": do}
     for source in app.library.sources:
         total = app.library.list(Filter(below=[source.sessions], hide=())).total
-        yield {"severity": "note", "what": f"{source.agent}: {total} files in {source.sessions}", "do": ""}
+        told = f"{source.agent}: {many(total, 'file')} in {app.tilde(source.sessions)}"
+        yield {"severity": "note", "what": told, "do": ""}

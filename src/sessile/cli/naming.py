@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +15,8 @@ import click
 from sessile.cli.app import App
 from sessile.core.address import Address, is_path, parse_address
 from sessile.core.visible import visible_line
-from sessile.errors import Invalid, Refused, SessionNotFound
+from sessile.errors import Invalid, NotASession, Refused, SessionNotFound
+from sessile.render.wording import many
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -23,8 +25,9 @@ if TYPE_CHECKING:
 
 _SUGGESTED = 40  # sessions that a shell is offered
 _PATIENCE = 0.3  # seconds that somebody waits for titles after pressing Tab
+_SHORT = 8  # characters of an id that are enough, nearly always
 _TOLD = 3  # findings that are told one by one
-_DAMAGED = 5
+DAMAGED = 5  # the exit code where data is damaged, and what could be read was given
 
 
 class SessionName(click.ParamType[str]):
@@ -68,8 +71,27 @@ class Named(NamedTuple):
 def addresses(names: tuple[str, ...]) -> Iterator[Address]:
     """The addresses of an argument; `-` stands for those on stdin, one a line."""
     for name in names:
-        lines = (line.strip() for line in sys.stdin) if name == "-" else (name,)
-        yield from (parse_address(line.split("\t")[0]) for line in lines if line)
+        if name == "-":
+            yield from (_address(line.split("\t")[0]) for line in map(str.strip, sys.stdin) if line)
+        else:
+            yield _address(name)
+
+
+def _address(text: str) -> Address:
+    """An address; a file that is there is meant, whatever characters are in its name."""
+    if _is_file(text):
+        return Address(text, None, None)
+    path, hash_, entry = text.rpartition("#")
+    if hash_ and entry and _is_file(path):
+        return Address(path, entry, None)
+    path, at, branch = text.rpartition("@")
+    if at and branch and _is_file(path):
+        return Address(path, None, branch)
+    return parse_address(text)
+
+
+def _is_file(text: str) -> bool:
+    return is_path(text) and os.path.lexists(os.path.expanduser(text))
 
 
 @contextmanager
@@ -85,20 +107,44 @@ def located(app: App, address: Address) -> str:
     if is_path(address.session):
         path = os.path.abspath(os.path.join(app.here, os.path.expanduser(address.session)))
         if not os.path.lexists(path):
-            raise SessionNotFound("there is no such file", path=path)
-        return path
+            raise SessionNotFound("there is no such file", path=path, hint="sessile ls shows what there is")
+        return _plain_file(path)
     with app.out.progress("Reading sessions") as progress:
         return app.library.find(address.session, app.here, progress=progress)
+
+
+def _plain_file(path: str) -> str:
+    """The file behind a path that somebody has named; a link is followed because they named it."""
+    target = os.path.realpath(path) if os.path.islink(path) else path
+    if os.path.isdir(target):
+        raise NotASession("this is a folder, not a session", path=path, hint="sessile ls -p FOLDER lists a project's")
+    if not os.path.lexists(target):
+        raise SessionNotFound("this link leads nowhere", path=path, hint="the file that it names was moved or deleted")
+    if not os.path.isfile(target):
+        raise NotASession("this is not a plain file", path=path, hint="a session is a file of lines, such as x.jsonl")
+    return target
 
 
 def damage(app: App, session: Session) -> int:
     """Say what could not be read; the exit code for that."""
     findings = session.findings
+    if not findings:
+        return 0
+    again = f"{app.command} check {handle(app, session.id, session.path)}"
     for finding in findings[:_TOLD]:
-        app.out.note(f"note: {finding.detail} – sessile check {session.id[:8]}")
+        app.out.note(f"note: {finding.detail} – {again}")
     if len(findings) > _TOLD:
-        app.out.note(f"note: {len(findings) - _TOLD} more findings – sessile check {session.id[:8]}")
-    return _DAMAGED if findings else 0
+        # Of very many, the last one only says that there are more.
+        least = "at least " if findings[-1].code == "more" else ""
+        app.out.note(f"note: {least}{many(len(findings) - _TOLD, 'more finding')} – {again}")
+    return DAMAGED
+
+
+def handle(app: App, session_id: str | None, path: str, *, whole: bool = False) -> str:
+    """How a session is named on the command line: by its id, or by its file if it lies where nobody looks."""
+    if session_id and app.library.agent_of(path) is not None:
+        return visible_line(session_id)[: None if whole else _SHORT]
+    return shlex.quote(path)
 
 
 def name_of(session: Session) -> str:

@@ -5,6 +5,11 @@
     --json     one document with a schema and its version, or lines of documents for streams
     --plain    words instead of glyphs and columns
 
+    NO_COLOR, TERM=dumb     no colours; FORCE_COLOR: colours at a pipe, too
+    SESSILE_PAGER, PAGER    the pager, instead of less -FRX; cat is none
+    SESSILE_PLAIN=1         the same as --plain
+    COLUMNS, LINES          the size of the terminal
+
 Meaning is never in a colour alone. Stored text has been made visible before it comes here; what comes as a cell is made so
 again, because a title is stored text too.
 """
@@ -19,13 +24,15 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, tzinfo
 from functools import cached_property
 from itertools import chain, islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from sessile import errors
+from sessile.cli.progress import Bar, Lines
+from sessile.cli.table import Cell, Column, aligned, in_words
 from sessile.core.styled import Line, Span, Style
-from sessile.core.visible import cut, visible, visible_json, visible_line, width
+from sessile.core.visible import cut, visible, visible_json, visible_line
 
 _STYLES: dict[str, str] = {
     "dim": "2",
@@ -42,25 +49,15 @@ _STYLES: dict[str, str] = {
     "removed": "31",
     "mark": "1;33",
 }
-_SHOW_PROGRESS_AFTER = 0.4  # seconds: what is faster needs no bar
-_SAY_PROGRESS_EVERY = 5.0  # seconds, where there is no terminal
+_HINTS = {  # by exit code, for errors that know none better
+    2: "sessile help VERB shows how it is used",
+    3: "sessile ls shows what there is",
+    5: "sessile check says what is wrong with a file",
+    6: "another program is at work; try again in a moment",
+    8: "check the folder, its permissions and the room on the disk",
+}
 _NARROWEST = 40
-
-
-class Column(NamedTuple):
-    """A column of a table; a wide one takes the room that the others leave."""
-
-    name: str
-    right: bool = False
-    wide: bool = False
-
-
-class Cell(NamedTuple):
-    """What stands in a table: for a person, and for a program where that differs."""
-
-    text: str
-    style: Style = "plain"
-    value: str | None = None
+_TOLD = 100  # columns of a title in a list of candidates
 
 
 class Output:
@@ -113,7 +110,7 @@ class Output:
 
     def line(self, text: str = "", style: Style = "plain") -> None:
         """One line of data."""
-        self.lines([(Span(text, style),)])
+        self.lines([(Span(visible(text), style),)])
 
     def lines(self, lines: Iterable[Line]) -> None:
         """Lines of data."""
@@ -176,42 +173,14 @@ class Output:
         """Rows of a table: aligned at a terminal, with tabs at a pipe, in words for a screen reader."""
         if self.plain:
             for row in rows:
-                told = (f"{column.name}: {visible_line(cell.text)}" for column, cell in zip(columns, row, strict=True))
-                self.line("; ".join(told))
+                self.line(in_words(columns, row))
         elif not self.is_terminal:
-            if header:
-                self.line("\t".join(column.name for column in columns))
-            for row in rows:
+            heads = [[Cell(column.name) for column in columns]] if header else []
+            for row in chain(heads, rows):
                 values = (cell.text if cell.value is None else cell.value for cell in row)
-                self.line("\t".join(visible_line(value) for value in values))
+                self.lines([(Span("\t".join(visible_line(value) for value in values)),)])
         else:
-            self.lines(self._aligned(columns, list(rows)))
-
-    def _aligned(self, columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> Iterator[Line]:
-        texts = [[visible_line(cell.text) for cell in row] for row in rows]
-        heads = [column.name for column in columns]
-        widths = [max(map(width, cells)) for cells in zip(heads, *texts, strict=True)]
-        wide = next((number for number, column in enumerate(columns) if column.wide), None)
-        if wide is not None:
-            room = (self.columns or 80) - sum(widths) + widths[wide] - 2 * (len(columns) - 1)
-            widths[wide] = max(8, min(widths[wide], room))
-        yield tuple(self._row(columns, heads, ["dim" for _ in heads], widths))
-        for row, cells in zip(rows, texts, strict=True):
-            yield tuple(self._row(columns, cells, [cell.style for cell in row], widths))
-
-    @staticmethod
-    def _row(
-        columns: Sequence[Column], texts: Sequence[str], styles: Sequence[Style], widths: Sequence[int]
-    ) -> Iterator[Span]:
-        for number, (column, text, style, room) in enumerate(zip(columns, texts, styles, widths, strict=True)):
-            text = cut(text, room)
-            blank = " " * (room - width(text))
-            last = number == len(columns) - 1
-            if column.right:
-                yield Span(blank, "plain")
-            yield Span(text, style)
-            if not last:
-                yield Span("  " if column.right else blank + "  ", "plain")
+            self.lines(aligned(columns, list(rows), self.columns or 80))
 
     # -- documents
 
@@ -227,7 +196,9 @@ class Output:
             write(b"]")
         # What is known only when all items are written, such as what was hidden, comes behind them.
         for name, value in members.items():
-            write(b"," + _encoded(name) + b":" + _encoded(value))
+            # A list is encoded item by item: one that needs escapes does not slow down the others.
+            encoded = b"[" + b",".join(map(_encoded, value)) + b"]" if isinstance(value, list) else _encoded(value)
+            write(b"," + _encoded(name) + b":" + encoded)
         write(b"}\n")
         sys.stdout.buffer.flush()
 
@@ -273,72 +244,33 @@ class Output:
     def fail(self, error: errors.SessileError) -> int:
         """Say what went wrong, and what can be done; the exit code."""
         candidates = error.candidates if isinstance(error, errors.Ambiguous) else ()
+        hint = error.hint or _HINTS.get(error.exit_code)
         if self.json:
-            told = {"kind": _kind(error), "message": error.message, "path": error.path, "hint": error.hint}
+            told = {"kind": _kind(error), "message": error.message, "path": error.path, "hint": hint}
             report = {"schema": "sessile.error/1", "error": {**told, "candidates": list(candidates)}}
             sys.stderr.write(_encoded(report).decode() + "\n")
             return error.exit_code
         where = f" ({error.path})" if error.path else ""
         self.note(f"sessile: {error.message}{where}", "failed")
         for candidate in candidates:
-            names = (visible_line(candidate[name] or "") for name in ("id", "title", "project") if name in candidate)
-            self.note("  " + "  ".join(names), "plain")
-        if error.hint:
-            self.note(f"hint: {error.hint}")
+            names = (candidate[name] or "" for name in ("id", "title", "project") if name in candidate)
+            self.note("  " + "  ".join(cut(visible_line(name), _TOLD) for name in names), "plain")
+        if hint:
+            self.note(f"hint: {hint}")
         return error.exit_code
 
     @contextmanager
     def progress(self, doing: str) -> Iterator[Callable[[Any], None]]:
         """A bar for work that takes long; gives what to call with each `Progress`."""
-        bar = _Bar(doing) if sys.stderr.isatty() and not self.plain else _Lines(doing, self.note)
+        dull = self.plain or os.environ.get("TERM") == "dumb"
+        if sys.stderr.isatty() and not dull:
+            bar: Bar | Lines = Bar(doing, colours=self.colours)
+        else:
+            bar = Lines(doing, self.note)
         try:
             yield bar.show
         finally:
             bar.close()
-
-
-class _Bar:
-    """A bar on a terminal, from the moment when somebody may wonder."""
-
-    def __init__(self, doing: str) -> None:
-        self._doing = doing
-        self._began = time.monotonic()
-        self._bar: Any = None
-        self._task: Any = None
-
-    def show(self, progress: Any) -> None:
-        if self._bar is None and time.monotonic() - self._began < _SHOW_PROGRESS_AFTER:
-            return
-        if self._bar is None:
-            from rich.console import Console
-            from rich.progress import Progress
-
-            self._bar = Progress(console=Console(stderr=True), transient=True)
-            self._bar.start()
-            self._task = self._bar.add_task(self._doing, total=None)
-        self._bar.update(self._task, completed=progress.done, total=progress.total)
-
-    def close(self) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-
-
-class _Lines:
-    """A line now and then, where there is no terminal."""
-
-    def __init__(self, doing: str, say: Callable[[str], None]) -> None:
-        self._doing = doing
-        self._say = say
-        self._last = time.monotonic()
-
-    def show(self, progress: Any) -> None:
-        if time.monotonic() - self._last >= _SAY_PROGRESS_EVERY:
-            self._last = time.monotonic()
-            share = 100 * progress.done // max(1, progress.total)
-            self._say(f"{self._doing} … {share} %")
-
-    def close(self) -> None:
-        pass
 
 
 def _screen() -> os.terminal_size:

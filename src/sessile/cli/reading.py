@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 import click
 
-from sessile import Session
+from sessile import Entry, Session
 from sessile.cli.app import App, verb
 from sessile.cli.naming import SESSION, Named, damage, name_of, opened, when
 from sessile.core.digest import Digest
@@ -17,7 +21,7 @@ from sessile.core.parts import DEPTHS, Depth
 from sessile.core.shown import show_all
 from sessile.core.styled import Line, Span
 from sessile.core.transcript import Gap
-from sessile.errors import EntryNotFound, Invalid
+from sessile.errors import EntryNotFound, Invalid, SessionNotFound
 from sessile.render.outline_text import OutlineHead, outline_lines
 from sessile.render.text import transcript_lines
 
@@ -59,8 +63,10 @@ def show_verb(
         raise Invalid("--raw is not printed to a terminal, which stored text could drive", hint="redirect it to a file")
     name = session if branch in (None, "all") else f"{session.partition('#')[0]}@{branch}"
     with opened(app, name) as named:
-        path = list(_path(named, branch == "all"))
-        entries = _part(named.session, path, first, last or named.entry, tail)
+        following = _Following(app, named.session, depth, jsonl) if follow else None
+        entries = _part(named, branch == "all", first, last or named.entry, tail)
+        if following:
+            entries = following.noted(entries)
         if raw:
             _print_raw(entries)
         elif app.json and not jsonl:
@@ -77,28 +83,31 @@ def show_verb(
                 app.out.record("show.entry/1", {"entry": dict(entry)})
         else:
             app.out.page(_told(app, named.session, entries, depth))
-        if follow:
-            _follow(app, named, depth, jsonl=jsonl)
+        if following:
+            following.go_on()
         return damage(app, named.session)
 
 
-def _path(named: Named, everything: bool) -> Iterable[Mapping[str, Any]]:
-    if everything:
-        return named.session.iter_entries()
-    return named.session.get_branch(named.leaf)
+def _path(named: Named, everything: bool) -> Iterator[Entry]:
+    return named.session.iter_entries() if everything else named.session.iter_branch(named.leaf)
 
 
-def _part(session: Session, path: list[Any], first: str | None, last: str | None, tail: int | None) -> list[Any]:
-    """The entries between two of them, or the last few."""
-    start = 0 if first is None else _place(path, first, session)
-    end = len(path) if last is None else _place(path, last, session) + 1
-    return path[start:end][-tail:] if tail else path[start:end]
+def _part(named: Named, everything: bool, first: str | None, last: str | None, tail: int | None) -> Iterator[Entry]:
+    """The entries between two of them, or the last few, one at a time: a session need not fit in memory."""
+    path = _path(named, everything)
+    if first is None and last is None:
+        return path if tail is None else iter(deque(path, tail))
+    start = 0 if first is None else _place(named, everything, first)
+    end = None if last is None else _place(named, everything, last) + 1
+    part = islice(path, start, end)
+    return part if tail is None else iter(deque(part, tail))
 
 
-def _place(path: list[Any], name: str, session: Session) -> int:
-    found = next((number for number, entry in enumerate(path) if entry.id.startswith(name)), None)
+def _place(named: Named, everything: bool, name: str) -> int:
+    found = next((number for number, entry in enumerate(_path(named, everything)) if entry.id.startswith(name)), None)
     if found is None:
-        raise EntryNotFound(f"this branch has no entry {name[:40]!r}", path=session.path, hint="say --branch ENTRY")
+        hint = "say --branch ENTRY; sessile tree shows ids"
+        raise EntryNotFound(f"this branch has no entry {name[:40]!r}", path=named.session.path, hint=hint)
     return found
 
 
@@ -118,28 +127,51 @@ def _told(app: App, session: Session, entries: Iterable[Mapping[str, Any]], dept
 
 
 def _print_raw(entries: Iterable[Any]) -> None:
-    import sys
-
     sys.stdout.flush()
     for entry in entries:
         sys.stdout.buffer.write(entry.raw + b"\n")
 
 
-def _follow(app: App, named: Named, depth: Depth, *, jsonl: bool) -> None:
-    """Print what is appended, on any branch, until somebody interrupts."""
-    session = named.session
-    seen = sum(1 for _ in session.iter_lines())
-    app.out.note("following; Ctrl-C ends it")
-    while True:
-        time.sleep(_LOOK_AGAIN)
-        fresh = list(session.iter_lines(seen))
-        seen += len(fresh)
-        if jsonl:
-            for entry in fresh:
-                app.out.record("show.entry/1", {"entry": dict(entry)})
-        elif fresh:
-            lines = transcript_lines(show_all(fresh), depth, app.out.columns, session.get_labels(), when=when(app))
-            app.out.lines(lines)
+class _Following:
+    """What is appended to a session from the moment when somebody began to read it, on any branch."""
+
+    def __init__(self, app: App, session: Session, depth: Depth, jsonl: bool) -> None:
+        self._app = app
+        self._session = session
+        self._depth: Depth = depth
+        self._jsonl = jsonl
+        self._seen = sum(1 for _ in session.iter_lines())
+        self._shown: set[str] = set()  # what came while the beginning was printed is not to be printed twice
+
+    def noted(self, entries: Iterable[Entry]) -> Iterator[Entry]:
+        """The entries that are printed at first."""
+        for entry in entries:
+            self._shown.add(entry.id)
+            yield entry
+
+    def go_on(self) -> None:
+        """Print what is appended until somebody interrupts, or the session is gone."""
+        out = self._app.out
+        out.note("following; Ctrl-C ends it")
+        while True:
+            fresh = list(self._session.iter_lines(self._seen))
+            self._seen += len(fresh)
+            new = [entry for entry in fresh if entry.id not in self._shown]
+            self._shown.clear()
+            if self._jsonl:
+                for entry in new:
+                    out.record("show.entry/1", {"entry": dict(entry)})
+            elif new:
+                labels = self._session.get_labels()
+                moment, plain = when(self._app), out.plain
+                out.lines(
+                    transcript_lines(show_all(new), self._depth, out.columns, labels, plain_words=plain, when=moment)
+                )
+                sys.stdout.flush()
+            if not os.path.lexists(self._session.path):
+                hint = "sessile trash and sessile ls say where it may be"
+                raise SessionNotFound("the session was moved or deleted", path=self._session.path, hint=hint)
+            time.sleep(_LOOK_AGAIN)
 
 
 @verb(
@@ -159,7 +191,7 @@ def tree_verb(app: App, session: str, full: bool, only: str | None, ids: bool) -
     if not set(names) <= set(_ONLY):
         raise Invalid(f"a tree cannot show only {only!r}", hint=f"there are {', '.join(_ONLY)}")
     with opened(app, session) as named:
-        rows = named.session.get_outline(only=wanted, full=full)
+        rows = named.session.iter_outline(only=wanted, full=full)
         if app.json:
             app.out.document(
                 "tree/1",

@@ -12,17 +12,19 @@ import click
 from sessile import Filter, HistoryStorage, Needle, SessionRow, WordNeedle
 from sessile.cli.app import App, verb
 from sessile.cli.listing import chosen, filters
-from sessile.cli.output import Cell, Column
+from sessile.cli.table import Cell, Column
 from sessile.core.passages import FIELDS, INDEXED, Excerpt, Field, Span, excerpt, passages
 from sessile.core.styled import Line, clipped
 from sessile.core.styled import Span as Piece
-from sessile.core.visible import visible_line
+from sessile.core.visible import cut, visible_line, width
 from sessile.core.words import Query
 from sessile.errors import Invalid, SessileError
+from sessile.render.wording import many
 
 _FILLING = (
     3.0  # seconds that a person waits for new sessions to be indexed; then there are answers, and the rest is said
 )
+_NARROWEST_TITLE = 24  # columns of a title that its project and age give way to
 _COUNTING = 0.3  # seconds for counting what was not asked for
 _SHOWN = 20  # hits, unless somebody wants more
 _WORDS = {"text": "text", "thinking": "thinking", "tool_input": "tool input", "tool_result": "tool results"}
@@ -88,13 +90,14 @@ def search_verb(
     shown = list(_printed(app, islice(hits, limit + 1), limit, jsonl)) if jsonl else list(islice(hits, limit + 1))
     more, shown = len(shown) > limit, shown[:limit]
     hidden = searching.unsearched() if not (literal or regex) else {}
+    notices += searching.unreadable() if not (literal or regex) else ()
     if app.json and not jsonl:
         app.out.document(
             "search/1", map(_described, shown), hidden=hidden, more=more, titles=searching.titles, notices=notices
         )
     elif only_ids:
         for path_or_id in dict.fromkeys(hit.session_id or hit.path for hit in shown):
-            app.out.line(path_or_id)
+            app.out.line(visible_line(path_or_id))
     elif not jsonl:
         _print(app, shown, searching.titles, text if around is not None else None, around or 0)
     for notice in notices:
@@ -102,7 +105,10 @@ def search_verb(
     _say_rest(app, searching, hidden, more, limit)
     if not shown and not searching.titles:
         elsewhere = searching.elsewhere() if not (literal or regex) else 0
-        app.out.note(f"nothing found; {elsewhere} elsewhere" if elsewhere else "nothing found")
+        if elsewhere:
+            app.out.note(f"nothing found; {elsewhere:,} elsewhere, in sessions that the options leave out")
+        else:
+            app.out.note("nothing found")
         return 1
     return 0
 
@@ -122,8 +128,7 @@ def _fill(app: App, *, words: bool) -> None:
     deadline = time.monotonic() + _FILLING if app.out.is_terminal else None
     with app.out.progress("Indexing text for search") as progress:
         app.library.catch_up("index" if words else "look", progress=progress, deadline=deadline)
-    for notice in app.library.notices:
-        app.out.note(f"note: {notice}")
+    app.say_notices()
 
 
 class _Search:
@@ -171,6 +176,13 @@ class _Search:
             hidden |= {"tool_result": count} if count else {}
         return hidden
 
+    def unreadable(self) -> list[str]:
+        """What nobody could index, and a search for words cannot find; a scan says it of each file."""
+        damaged = self._wanted._replace(has=(*self._wanted.has, "finding"), limit=0)
+        count = self._app.library.list(damaged).total
+        told = many(count, "session has", "sessions have")
+        return [f"{told} lines that could not be read, nor searched – {self._app.command} doctor"] if count else []
+
     def elsewhere(self) -> int:
         """Hits in sessions that the filter leaves out."""
         return sum(self._app.library.search(self._text, limit=1).matches.values()) if self._narrowed() else 0
@@ -181,11 +193,12 @@ def _say_rest(app: App, searching: _Search, hidden: dict[str, int], more: bool, 
         return
     for field, count in hidden.items():
         least = " at least" if field == "tool_result" and searching.uncounted else ""
-        app.out.note(f"+{count}{least} in {_WORDS[field]}. Show: --in {field}")
+        app.out.note(f"+{count:,}{least} in {_WORDS[field]}. Show: --in {field}")
     if more:
         app.out.note(f"… more than {limit} hits. Show: -n {limit * 5}")
     if searching.pending:
-        app.out.note(f"… {searching.pending} sessions are not indexed yet; search again to go on")
+        told = many(searching.pending, "session is", "sessions are")
+        app.out.note(f"… {told} not indexed yet; search again to go on")
 
 
 def _print(app: App, hits: Sequence[_Hit], titles: Sequence[str], query: str | None, around: int) -> None:
@@ -202,27 +215,34 @@ def _print(app: App, hits: Sequence[_Hit], titles: Sequence[str], query: str | N
         return
     for path, found in by_path.items():
         row = rows.get(path)
-        app.out.lines([_heading(app, path, row)])
+        app.out.lines([_heading(app, path, row, bool(found))])
         for hit in found:
             lines = _told(hit) if query is None else _in_context(app, hit, query, around)
             app.out.lines(line if app.out.columns is None else clipped(line, app.out.columns) for line in lines)
 
 
-def _heading(app: App, path: str, row: SessionRow | None) -> Line:
+def _heading(app: App, path: str, row: SessionRow | None, has_hits: bool) -> Line:
+    """A session that holds hits, or is named so."""
     if row is None:
-        return (Piece(path, "strong"),)
+        return (Piece(visible_line(path), "strong"),)
     age = app.out.moment(row.modified // 1_000_000).text
-    title = visible_line(row.title or row.first_text or "(untitled)")
-    return (
-        Piece((row.id or "")[:8] + "  ", "id"),
-        Piece(title, "strong"),
-        Piece(f"  {visible_line(row.cwd or '')}  {app.library.agent_of(path) or ''}  {age}", "dim"),
-    )
+    name = f"{'session ' if app.out.plain else ''}{visible_line(row.id or '')[:8]}  "
+    facts = f"  {visible_line(app.tilde(row.cwd or ''))}  {app.library.agent_of(path) or ''}  {age}"
+    facts += "" if has_hits else "  (its title matches)"
+    title = visible_line(row.title or row.first_text or "(no title)")
+    if app.out.columns is not None:
+        title = cut(title, max(_NARROWEST_TITLE, app.out.columns - len(name) - width(facts)))
+    line = (Piece(name, "id"), Piece(title, "strong"), Piece(facts, "dim"))
+    return line if app.out.columns is None else clipped(line, app.out.columns)
 
 
 def _told(hit: _Hit) -> list[Line]:
-    name = f"  #{hit.entry_id or '?'}  "
-    return [(Piece(name, "id"), Piece(f"{_WORDS[hit.field]}: ", "dim"), *_marked(hit.excerpt))]
+    return [(*_entry_name(hit), Piece(f"{_WORDS[hit.field]}: ", "dim"), *_marked(hit.excerpt))]
+
+
+def _entry_name(hit: _Hit) -> Line:
+    """How to name the entry; those of very old files have no ids to be named by."""
+    return (Piece("  "), Piece(f"#{visible_line(hit.entry_id)}  ", "id")) if hit.entry_id else (Piece("  "),)
 
 
 def _marked(part: Excerpt) -> Iterator[Piece]:
@@ -258,7 +278,7 @@ def _in_context(app: App, hit: _Hit, query: str, around: int) -> Iterator[Line]:
     if text is None:
         yield from _told(hit)
         return
-    yield (Piece(f"  #{hit.entry_id}  ", "id"), Piece(f"{_WORDS[hit.field]}:", "dim"))
+    yield (*_entry_name(hit), Piece(f"{_WORDS[hit.field]}:", "dim"))
     spans = Query(query).find(text) or [(text.find(query), text.find(query) + len(query))]
     for line in _lines_around(text, spans[0], around):
         yield (Piece("    "), *line)
@@ -288,7 +308,7 @@ def _print_counts(app: App, hits: Iterable[_Hit], notices: list[str]) -> int:
     else:
         columns = [Column("hits", right=True), Column("in")]
         app.out.table(columns, ([Cell(str(count)), Cell(_WORDS[field])] for field, count in counts.items() if count))
-        app.out.note(f"in {len(sessions)} sessions")
+        app.out.note(f"in {many(len(sessions), 'session')}" if sessions else "nothing found")
     return 0 if sessions else 1
 
 
@@ -347,4 +367,6 @@ def history_verb(app: App, words: tuple[str, ...], limit: int) -> int:
         app.out.table(
             columns, ([app.out.moment(e.created_at * 1000), Cell(agent), Cell(e.prompt)] for e, agent in found)
         )
+        if not found:
+            app.out.note("no prompt matches" if words else "no prompts are kept in the histories of these agents")
     return 0 if found else 1

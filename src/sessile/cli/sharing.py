@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import click
 
 from sessile import FORMS, Export, Redaction, Redactor, Session
 from sessile.cli.app import App, verb
+from sessile.cli.files import Pictures, refuse_existing, write_file
 from sessile.cli.listing import catch_up, chosen, filters
-from sessile.cli.naming import SESSION, Named, damage, opened
-from sessile.cli.output import Cell, Column, size_of
+from sessile.cli.naming import DAMAGED, SESSION, Named, damage, opened
+from sessile.cli.output import size_of
+from sessile.cli.progress import Step
+from sessile.cli.table import Cell, Column
 from sessile.core.parts import DEPTHS, Depth
 from sessile.core.secrets_table import PERSONAL, SECRET
-from sessile.errors import Invalid, Refused, SessileError, storage_failures
+from sessile.errors import Invalid, NotFound, Refused, SessileError, storage_failures
+from sessile.render.wording import many
 
 _GROUPS = {False: (SECRET,), True: (SECRET, PERSONAL)}
 
@@ -61,24 +65,33 @@ def export_verb(
     name = session if branch is None else f"{session.partition('#')[0]}@{branch}"
     with opened(app, name) as named:
         form = form or _form_of(output)
+        target = _target(app, named.session, output, form)
+        _refuse_early(target, form, force)
         kept = _review(app, named, keep, personal, images=not no_images) if redact == "review" else keep
         redactor = (
             None if redact == "off" else Redactor(groups=_GROUPS[personal], keep=kept, known=_known(app, personal))
         )
-        export = Export(named.session, leaf=named.at, redactor=redactor, images=not no_images)
-        target = _target(named.session, output, form)
-        size = _to_stdout(export, form, depth) if target == "-" else _to_file(target, export, form, depth, force)
+        with app.out.progress("Exporting") as progress:
+            export = Export(named.session, leaf=named.at, redactor=redactor, images=not no_images, progress=progress)
+            if target == "-":
+                size, pictures = _to_stdout(export, form, depth), None
+            else:
+                size, pictures = _to_file(target, export, form, depth, force)
         if form == "jsonl" and target != "-":
             _artifacts(app, named.session, export, target)
         _tell(app, export, redact)
         if report_file is not None:
-            _write(report_file, _report(named.session, export), force)
+            report_path = _absolute(app, report_file)
+            write_file(report_path, [_report(named.session, export)], force=force, doing="write the report")
         if app.json and target != "-":
             found = [_described(redaction) for redaction in export.report]
-            app.out.document("export/1", found, path=target, bytes=size, form=form)
+            folder = pictures.folder if pictures else None
+            app.out.document("export/1", found, path=target, bytes=size, form=form, images=folder)
         elif target != "-":
             app.out.line(target)
             app.out.note(f"{size_of(size)} written to {target}")
+            if pictures:
+                app.out.note(f"{many(pictures.count, 'image')} written to {pictures.folder}")
         return damage(app, named.session)
 
 
@@ -92,38 +105,41 @@ def _known(app: App, personal: bool) -> dict[str, str]:
     return {app.places.home: "home-folder"} if personal else {}
 
 
-def _target(session: Session, output: str | None, form: str) -> str:
-    if output == "-" or (output is None and not sys.stdout.isatty()):
+def _target(app: App, session: Session, output: str | None, form: str) -> str:
+    if output == "-" or (output is None and not app.out.is_terminal):
         return "-"
-    return (
-        os.path.abspath(os.path.expanduser(output)) if output else os.path.abspath(f"session-{session.id[:8]}.{form}")
-    )
+    return _absolute(app, output or f"session-{session.id[:8]}.{form}")
+
+
+def _absolute(app: App, path: str) -> str:
+    return os.path.abspath(os.path.join(app.here, os.path.expanduser(path)))
+
+
+def _refuse_early(target: str, form: str, force: bool) -> None:
+    """Nobody should wait for an export that has nowhere to go."""
+    if target == "-":
+        if sys.stdout.isatty() and form in ("html", "jsonl"):
+            raise Invalid(f"{form} is not for a terminal", hint="say -o FILE")
+        return
+    refuse_existing(target, force=force)
+    if not os.path.isdir(os.path.dirname(target)):
+        raise NotFound("there is no such folder to write to", path=os.path.dirname(target), hint="make it first")
 
 
 def _to_stdout(export: Export, form: str, depth: Depth) -> int:
-    if sys.stdout.isatty() and form in ("html", "jsonl"):
-        raise Invalid(f"{form} is not for a terminal", hint="say -o FILE")
     sys.stdout.flush()
     return sum(sys.stdout.buffer.write(piece) for piece in export.written(form, depth))
 
 
-def _to_file(path: str, export: Export, form: str, depth: Depth, force: bool) -> int:
-    """Write beside the target and rename: nobody sees half an export. Nobody else may read it either."""
-    if os.path.lexists(path) and not force:
-        raise Refused("there is a file of that name already", path=path, hint="choose another name, or say --force")
-    temporary = f"{path}.{os.getpid()}.tmp"
-    size = 0
-    with storage_failures(path, "write the export"):
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        try:
-            with open(fd, "wb") as file:
-                for piece in export.written(form, depth):
-                    size += file.write(piece)
-            os.replace(temporary, path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
-    return size
+def _to_file(path: str, export: Export, form: str, depth: Depth, force: bool) -> tuple[int, Pictures | None]:
+    """Write the export, and its pictures beside it if it holds none itself."""
+    pictures = Pictures(path)
+    try:
+        size = write_file(path, export.written(form, depth, keep=pictures.keep), force=force)
+    except BaseException:
+        pictures.forget()
+        raise
+    return size, pictures if pictures.count else None
 
 
 def _artifacts(app: App, session: Session, export: Export, target: str) -> None:
@@ -136,10 +152,12 @@ def _artifacts(app: App, session: Session, export: Export, target: str) -> None:
             left_out += 1
             continue
         path = os.path.join(folder, name)
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        _write(path, content, force=True)
+        with storage_failures(path, "write an artifact"):
+            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        write_file(path, [content], force=True, doing="write an artifact")
     if left_out:
-        app.out.note(f"{left_out} artifacts are no text and were left out; --redact off takes them along")
+        told = many(left_out, "artifact that is no text was", "artifacts that are no text were")
+        app.out.note(f"{told} left out; --redact off takes them along")
 
 
 def _files_below(folder: str) -> Iterator[str]:
@@ -167,7 +185,7 @@ def _tell(app: App, export: Export, redact: str) -> None:
             f"{what} {found.placeholder} {found.count}× (begins with {found.hint!r}, {found.length} characters)"
         )
     replaced = sum(found.count for found in export.report if not found.kept)
-    app.out.note(f"{replaced} secrets replaced; best effort: look at what you share")
+    app.out.note(f"{many(replaced, 'secret')} replaced; best effort: look at what you share")
 
 
 def _review(app: App, named: Named, keep: tuple[str, ...], personal: bool, *, images: bool) -> Collection[str]:
@@ -179,7 +197,8 @@ def _review(app: App, named: Named, keep: tuple[str, ...], personal: bool, *, im
         return keep
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         hint = "say --keep PLACEHOLDER for those to keep, and --redact auto"
-        raise Refused(f"{len(report)} findings need a person's decision", hint=hint)
+        told = many(len(report), "finding needs", "findings need")
+        raise Refused(f"{told} a person's decision", hint=hint)
     kept = set(keep)
     for found in report:
         answer = click.prompt(f"{found.placeholder}: [r]edact or [k]eep", default="r", err=True)
@@ -193,12 +212,6 @@ def _report(session: Session, export: Export) -> bytes:
 
     told = {"schema": "sessile.share-report/1", "session": session.id, "items": export.report}
     return msgspec.json.format(msgspec.json.encode(told), indent=1) + b"\n"
-
-
-def _write(path: str, content: bytes, force: bool) -> None:
-    flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if force else os.O_EXCL)
-    with storage_failures(path, "write the report"), open(os.open(path, flags, 0o600), "wb") as file:
-        file.write(content)
 
 
 # -- secrets
@@ -216,31 +229,44 @@ def _write(path: str, content: bytes, force: bool) -> None:
 def secrets_verb(app: App, sessions: tuple[str, ...], personal: bool, **options: Any) -> int:
     """Find secrets by their shapes. Their text is never printed. Nothing is changed."""
     found: list[tuple[str, Redaction]] = []
+    skipped = 0
+    hidden: Mapping[str, int] = {}
     if sessions:
         for name in sessions:
             with opened(app, name) as named:
-                found += _secrets_in(named.session, personal)
+                with app.out.progress("Looking for secrets") as progress:
+                    found += _secrets_in(named.session, personal, progress)
+                skipped += bool(damage(app, named.session))
     else:
         wanted = chosen(app, **options)
         catch_up(app, wanted, counts=False)
-        for row in app.library.list(wanted).rows:
-            try:
-                with app.store.open(row.path, readonly=True) as session:
-                    found += _secrets_in(session, personal)
-            except SessileError as error:
-                app.out.note(f"note: not looked into: {error}")
+        listing = app.library.list(wanted)
+        hidden = listing.hidden
+        with app.out.progress("Looking for secrets") as progress:
+            for number, row in enumerate(listing.rows):
+                progress(Step(number, len(listing.rows)))
+                try:
+                    with app.store.open(row.path, readonly=True) as session:
+                        found += _secrets_in(session, personal)
+                        skipped += bool(damage(app, session))
+                except SessileError as error:
+                    skipped += 1
+                    app.out.note(f"note: not looked into: {error}")
     if app.json:
         items = ({"session": session_id, **_described(redaction)} for session_id, redaction in found)
-        app.out.document("secrets/1", items)
+        app.out.document("secrets/1", items, hidden=hidden, skipped=skipped)
     else:
         _print_findings(app, found)
-        app.out.note(f"{len(found)} secrets found" if found else "no secrets found; best effort")
-    return 1 if found else 0
+        app.out.hidden(hidden, "-A")
+        app.out.note(f"{many(len(found), 'secret')} found" if found else "no secrets found; best effort")
+    return 1 if found else DAMAGED if skipped else 0
 
 
-def _secrets_in(session: Session, personal: bool) -> list[tuple[str, Redaction]]:
+def _secrets_in(
+    session: Session, personal: bool, progress: Callable[[Any], None] | None = None
+) -> list[tuple[str, Redaction]]:
     redactor = Redactor(groups=_GROUPS[personal])
-    return [(session.id, found) for found in Export(session, redactor=redactor).report]
+    return [(session.id, found) for found in Export(session, redactor=redactor, progress=progress).report]
 
 
 def _print_findings(app: App, found: Sequence[tuple[str, Redaction]]) -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
 from sessile import Filter, added_sources
 from sessile.cli.app import App, verb
-from sessile.cli.output import Cell, Column
 from sessile.cli.places import source_at
+from sessile.cli.table import Cell, Column
 from sessile.errors import Invalid, NotFound
 
 
@@ -26,28 +27,39 @@ def sources_verb(app: App, action: str, path: str | None) -> int:
     """See which folders are looked at, and which were looked for in vain. Other agents' folders are only read."""
     if action != "list":
         return _change_sources(app, action, path)
-    app.library.catch_up()
+    with app.out.progress("Reading sessions") as progress:
+        app.library.catch_up(progress=progress)
+    app.say_notices()
     items, missing = source_items(app)
     if app.json:
-        app.out.document("sources/1", items, missing=missing, cache=app.places.cache)
+        document_sources(app, items, missing)
         return 0
-    columns = [Column("agent"), Column("sessions", True), Column("newest", True), Column("folder", wide=True)]
-    app.out.table(
-        columns,
-        (
-            [
-                Cell(item["agent"], "strong"),
-                Cell(str(item["sessions"])),
-                app.out.moment(item["newest"]),
-                Cell(item["root"]),
-            ]
-            for item in items
-        ),
-    )
+    print_sources(app, items)
     if missing:
-        app.out.note(f"not found: {', '.join(missing)}")
-    app.out.note(f"cache, may be deleted at any time: {app.places.cache}")
+        app.out.note(f"not found: {', '.join(map(app.tilde, missing))}")
+    app.out.note(f"cache, may be deleted at any time: {app.tilde(app.places.cache)}")
     return 0
+
+
+def document_sources(app: App, items: Sequence[Mapping[str, Any]], missing: Sequence[str]) -> None:
+    """The folders that sessions come from, for a program."""
+    told = ({**item, "newest": app.out.iso(item["newest"])} for item in items)
+    app.out.document("sources/1", told, missing=missing, cache=app.places.cache)
+
+
+def print_sources(app: App, items: Sequence[Mapping[str, Any]]) -> None:
+    """The folders that sessions come from, as a table."""
+    columns = [Column("agent"), Column("sessions", True), Column("newest", True), Column("folder", wide=True)]
+    rows = (
+        [
+            Cell(item["agent"], "strong"),
+            Cell(str(item["sessions"])),
+            app.out.moment(item["newest"]) if item["sessions"] else Cell("-", "dim", ""),
+            Cell(app.tilde(item["root"]), value=item["root"]),
+        ]
+        for item in items
+    )
+    app.out.table(columns, rows)
 
 
 def source_items(app: App) -> tuple[list[dict[str, Any]], list[str]]:
@@ -69,7 +81,7 @@ def _change_sources(app: App, action: str, path: str | None) -> int:
     folder = os.path.abspath(os.path.join(app.here, os.path.expanduser(path)))
     known = added_sources(app.store)
     if action == "add" and not os.path.isdir(folder):
-        raise NotFound("there is no such folder", path=folder)
+        raise NotFound("there is no such folder", path=folder, hint="sessile sources add PATH looks in a folder")
     changed = known.add(folder) if action == "add" else known.remove(folder)
     if action == "add":
         found = source_at(folder)

@@ -9,10 +9,10 @@ import click
 
 from sessile import Filter
 from sessile.cli.app import App, verb
-from sessile.cli.listing import print_newest
-from sessile.cli.output import Cell, Column
-from sessile.cli.sources import source_items
+from sessile.cli.listing import catch_up, print_newest
+from sessile.cli.sources import document_sources, print_sources, source_items
 from sessile.errors import Unsupported
+from sessile.render.wording import many
 
 _SHELLS = ("bash", "zsh", "fish")
 _NEWEST = 10  # sessions on the first screen
@@ -21,48 +21,37 @@ _NEWEST = 10  # sessions on the first screen
 def welcome(app: App) -> None:
     """The first screen: which agents' sessions there are, the newest of them, and where to go from here."""
     began = time.monotonic()
-    with app.out.progress("Reading sessions") as progress:
-        app.library.catch_up(progress=progress)
+    catch_up(app, Filter(), counts=app.demo)  # the demo is small, and whoever sees it for the first time sees all of it
     listing = app.library.list(Filter(limit=0))
     unreadable = listing.hidden.get("unreadable", 0)
     if app.json:
         items, missing = source_items(app)
-        app.out.document("sources/1", items, missing=missing, cache=app.places.cache)
+        document_sources(app, items, missing)
         return
-    if not listing.total:
+    if not listing.total and not unreadable:
         _nothing(app)
         return
     items, missing = source_items(app)
     found = [item for item in items if item["sessions"]]
-    agents = f"{len(found)} agent{'s' if len(found) > 1 else ''}"
-    app.out.note(f"Found {listing.total} sessions of {agents} in {time.monotonic() - began:.1f} s", "strong")
-    app.out.table(
-        [Column("agent"), Column("sessions", True), Column("newest", True), Column("folder", wide=True)],
-        (
-            [
-                Cell(item["agent"], "strong"),
-                Cell(str(item["sessions"])),
-                app.out.moment(item["newest"]),
-                Cell(item["root"]),
-            ]
-            for item in found
-        ),
-    )
+    told = f"Found {many(listing.total, 'session')} of {many(len(found), 'agent')}"
+    app.out.note(f"{told} in {time.monotonic() - began:.1f} s", "strong")
+    print_sources(app, found)
     if missing:
-        app.out.note(f"not found: {', '.join(missing)}  (add a folder with: sessile sources add PATH)")
+        places = ", ".join(map(app.tilde, missing))
+        app.out.note(f"not found: {places}  (add a folder with: sessile sources add PATH)")
     if unreadable:
-        app.out.note(f"{unreadable} file{'s are' if unreadable > 1 else ' is'} not readable → sessile doctor", "failed")
+        app.out.note(f"{many(unreadable, 'file is', 'files are')} not readable → {app.command} doctor", "failed")
     if app.out.is_terminal:
         app.out.line()
         print_newest(app, _NEWEST)
         app.out.note("")
-        app.out.note("sessile show ID · tree ID · search WORDS · resume ID · stats · help")
+        app.out.note(f"{app.command} show ID · tree ID · search WORDS · resume ID · stats · help")
     else:
-        app.out.note("hint: sessile ls --json")
+        app.out.note(f"hint: {app.command} ls --json")
 
 
 def _nothing(app: App) -> None:
-    looked = ", ".join([app.places.root, *(source.root for source in app.places.family)])
+    looked = ", ".join(map(app.tilde, [app.places.root, *(source.root for source in app.places.family)]))
     app.out.note(f"No agent sessions found. Looked in: {looked}")
     app.out.note("  sessile demo               try it on made-up sessions; they go to the cache folder only")
     app.out.note("  sessile sources add PATH   look in another folder")

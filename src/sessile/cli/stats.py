@@ -8,13 +8,17 @@ from typing import Any
 
 import click
 
+from sessile import Filter
 from sessile.cli.app import App, verb
 from sessile.cli.listing import catch_up, chosen, filters
-from sessile.cli.output import Cell, Column, money
+from sessile.cli.output import money
+from sessile.cli.table import Cell, Column
 from sessile.core import statistics
-from sessile.core.shown import amount
+from sessile.core.spending import amount
 from sessile.core.statistics import StatRow, Table, Usage
+from sessile.render.wording import many
 
+_LAST = {"daily": ("30d", "30 days"), "weekly": ("26w", "26 weeks")}  # unless somebody says since when
 _TABLES: dict[str, Callable[[Usage, tzinfo], Table]] = {
     "daily": statistics.daily,
     "weekly": statistics.weekly,
@@ -36,9 +40,10 @@ _TABLES: dict[str, Callable[[Usage, tzinfo], Table]] = {
 @click.option("--csv", "as_csv", is_flag=True, help="Values with commas, with a header.")
 def stats_verb(app: App, table: str, as_csv: bool, **options: Any) -> int:
     """Count tokens, money and tools. What nobody priced is said, and not counted as nothing."""
-    if options["since"] is None and table in ("daily", "weekly"):
-        options["since"] = "30d" if table == "daily" else "26w"
-        app.out.note(f"… only the last {options['since']}. Show more: --since 10y")
+    if options["since"] is None and table in _LAST:
+        options["since"], words = _LAST[table]
+        if not app.json:
+            app.out.note(f"… only the last {words}. Show more: --since 10y")
     wanted = chosen(app, **options)._replace(hide=())  # what a sub-agent costs is paid, too
     catch_up(app, wanted, counts=True)
     usage = app.library.usage(wanted)
@@ -57,6 +62,10 @@ def stats_verb(app: App, table: str, as_csv: bool, **options: Any) -> int:
     if as_csv:
         _print_csv(rows)
         return 0
+    if not rows:
+        found = app.library.list(Filter(hide=(), limit=0)).total
+        app.out.note("nothing to count" + (f"; there are {many(found, 'session')} in all" if found else ""))
+        return 1
     if table == "tools":
         columns = [Column("tool", wide=True), Column("calls", True), Column("failures", True), Column("sessions", True)]
         cells = [
@@ -65,36 +74,55 @@ def stats_verb(app: App, table: str, as_csv: bool, **options: Any) -> int:
     else:
         names = ("sessions", "answers", "input", "output", "cache", "total", "cost")
         columns = [Column(_NAMED.get(table, table.rstrip("s")), wide=True), *(Column(name, True) for name in names)]
-        cells = [_spent(row) for row in (*rows, total)]
+        cells = [*map(_spent, rows), _spent(total, rows)]
     app.out.table(columns, cells)
     app.out.hidden(usage.hidden, "-A")
-    if total.unpriced:
-        app.out.note(f"{total.unpriced} of {total.answers} answers have no price: the cost is at least what is shown")
+    if usage.uncounted:
+        app.out.note(f"{many(usage.uncounted, 'session is', 'sessions are')} not counted yet, and left out")
+    if total.unpriced and table != "tools":
+        told = f"{total.unpriced:,} of {many(total.answers or 0, 'answer')}"
+        app.out.note(f"{told} {'has' if total.unpriced == 1 else 'have'} no price: the cost is at least what is shown")
     if made.undated:
-        app.out.note(f"{made.undated} answers have no time and are left out")
-    return 0 if rows else 1
+        told = many(made.undated, "answer without a time is", "answers without a time are")
+        app.out.note(f"{told} left out")
+    return 0
 
 
 _NAMED = {"daily": "day", "weekly": "week"}
+
+
+def _cached(row: StatRow) -> int | None:
+    if row.cache_read is None and row.cache_write is None:
+        return None
+    return (row.cache_read or 0) + (row.cache_write or 0)
+
+
+_TOKENS: tuple[Callable[[StatRow], int | None], ...] = (
+    lambda row: row.input,
+    lambda row: row.output,
+    _cached,
+    lambda row: row.total,
+)
 
 
 def _failures(count: int | None) -> Cell:
     return Cell(f"✗ {count}" if count else "0", "failed" if count else "dim", str(count))
 
 
-def _spent(row: StatRow) -> list[Cell]:
-    cached = (
-        None if row.cache_read is None and row.cache_write is None else (row.cache_read or 0) + (row.cache_write or 0)
-    )
-    tokens = (row.input, row.output, cached, row.total)
+def _spent(row: StatRow, parts: Sequence[StatRow] = ()) -> list[Cell]:
+    """The cells of a row; a sum of parts of which one is unknown is at least what it says."""
+    tokens = [(count(row), any(count(part) is None for part in parts)) for count in _TOKENS]
     price = money(row.cost) + ("+" if row.cost is not None and row.unpriced else "")
     return [
         Cell(row.title or row.name, value=row.name),
         Cell(str(row.sessions)),
         Cell(str(row.answers)),
         *(
-            Cell("n/a" if count is None else amount(count), value="" if count is None else str(count))
-            for count in tokens
+            Cell(
+                "n/a" if count is None else amount(count) + ("+" if open_ended else ""),
+                value="" if count is None else str(count),
+            )
+            for count, open_ended in tokens
         ),
         Cell(price, value="" if row.cost is None else str(row.cost)),
     ]

@@ -15,7 +15,7 @@ import click
 
 from sessile import Session
 from sessile.cli.app import App, verb
-from sessile.cli.naming import SESSION, in_place_option, opened, writable
+from sessile.cli.naming import SESSION, damage, in_place_option, opened, writable
 from sessile.errors import Invalid, NotFound, SessionNotFound
 
 # How each agent is told to go on with a session file.
@@ -28,12 +28,19 @@ _AGENTS = {"pi": ("pi", "--session"), "omp": ("omp", "--resume"), "xcsh": ("xcsh
     "sessile resume @last --print      only say what would be run",
     name="resume",
 )
-@click.argument("session", type=SESSION, default="@here")
+@click.argument("session", type=SESSION, required=False)
 @click.option("--in", "agent", type=click.Choice(tuple(_AGENTS)), help="In this agent.")
 @click.option("--at", metavar="ENTRY", help="From this entry, as a fork of your own; the same as SESSION#ENTRY.")
 @click.option("--print", "only_print", is_flag=True, help="Print the command, run nothing.")
-def resume_verb(app: App, session: str, agent: str | None, at: str | None, only_print: bool) -> int:
-    """Go on with a session: change to its folder and start its agent there."""
+def resume_verb(app: App, session: str | None, agent: str | None, at: str | None, only_print: bool) -> int:
+    """Go on with a session: change to its folder and start its agent there.
+
+    Without a name, a terminal offers those of this folder; elsewhere the last one of this folder is taken.
+    """
+    if session is None:
+        from sessile.cli.choosing import can_ask, choose
+
+        session = choose(app) if can_ask(app) else "@here"
     return _resume(app, f"{session}#{at}" if at else session, agent, only_print)
 
 
@@ -56,6 +63,7 @@ def _resume(app: App, name: str, agent: str | None, only_print: bool) -> int:
         agent = agent or (owner if owner in _AGENTS else "pi")
         if named.at is not None and not only_print:
             path = _forked(app, named.session, named.at)
+            damage(app, named.session)
     command = [*_AGENTS[agent], path]
     exists = os.path.isdir(cwd)
     if app.json:
@@ -66,7 +74,8 @@ def _resume(app: App, name: str, agent: str | None, only_print: bool) -> int:
         return 0
     program = shutil.which(command[0])
     if program is None:
-        raise NotFound(f"{agent} is not installed here", hint=f"run it elsewhere: {shlex.join(command)}")
+        hint = f"install it, or say another: --in {'|'.join(_AGENTS)}; it would run {shlex.join(command)}"
+        raise NotFound(f"the command {command[0]} of this agent is not installed", hint=hint)
     if exists:
         os.chdir(cwd)
     else:
@@ -125,7 +134,8 @@ def fork_verb(app: App, session: str, cwd: str | None) -> int:
             fork.publish()
             if folder is not None and named.at is not None:
                 fork.move_to(folder)
-            return _done(app, "fork", fork, f"forked as {fork.id}", source=source.path)
+            _done(app, "fork", fork, f"forked as {fork.id}", source=source.path)
+        return damage(app, source)  # what could not be read is not in the fork
 
 
 @verb(

@@ -7,13 +7,16 @@ that are not UTF-8) goes through the standard library, so that the fast and the 
 
 from __future__ import annotations
 
-import json
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from sessile.core.plain import plain
 from sessile.errors import InvalidEntry
+
+if TYPE_CHECKING:
+    from json import JSONDecoder
 
 _encode = msgspec.json.encode
 _decode = msgspec.json.decode
@@ -35,6 +38,8 @@ def encode_plain(value: Any) -> bytes:
 
 
 def _encode_exactly(value: Any) -> bytes:
+    import json  # few lines need it, and a command starts faster without
+
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except (TypeError, ValueError) as error:
@@ -53,15 +58,18 @@ def decode(raw: bytes) -> Any:
         raise ValueError("nested too deeply") from error
 
 
-def exact_decoder() -> json.JSONDecoder:
+@cache
+def exact_decoder() -> JSONDecoder:
     """The standard library's decoder without its extensions; numbers beyond all limits are infinite, as in JavaScript."""
+    import json
+
     return json.JSONDecoder(parse_constant=_refuse, parse_int=_integer)
 
 
 def decode_exactly(text: str) -> Any:
     """The value of a JSON text, by the standard library and without its extensions."""
     try:
-        return _exact.decode(text)
+        return exact_decoder().decode(text)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
 
@@ -75,6 +83,3 @@ def _integer(digits: str) -> int | float:
         return int(digits)
     except ValueError:
         return float(digits)
-
-
-_exact = exact_decoder()

@@ -92,19 +92,20 @@ class Digest(msgspec.Struct, omit_defaults=True):
 
     def _mark(self, entry: Json) -> None:
         """A leaf marker is no entry; what hangs from it hangs from what it marks."""
-        marker, parent = _string(entry.get("id")), _string(entry.get("parentId"))
+        marker = _string(entry.get("id"))
         if marker is not None:
-            self.markers[marker] = self._meant(parent)
+            self.markers[marker] = self._parent_of(entry)
 
-    def _meant(self, parent: str | None) -> str | None:
-        return self.markers.get(parent, parent) if parent is not None else None
+    def _parent_of(self, entry: Json) -> str | None:
+        parent = _string(entry.get("parentId"))
+        return self.markers.get(parent, parent) if parent is not None and self.markers else parent
 
     def _place(self, entry: Json) -> None:
         entry_id = _string(entry.get("id"))
         if entry_id is None:
             self.rootless = 1
             return
-        parent = self._meant(_string(entry.get("parentId")))
+        parent = self._parent_of(entry)
         if parent is not None and parent != entry_id:
             self.heads.pop(parent, None)
         self.heads[entry_id] = None
@@ -112,9 +113,9 @@ class Digest(msgspec.Struct, omit_defaults=True):
     def _add_message(self, entry: Json, message: object) -> None:
         if not isinstance(message, dict):
             return
-        role = _string(message.get("role")) or "unknown"
-        self.roles[role] = self.roles.get(role, 0) + 1
         self.last_role, self.last_status = standing_of(message)
+        role = self.last_role or "unknown"
+        self.roles[role] = self.roles.get(role, 0) + 1
         content = message.get("content")
         if role == "assistant":
             self._add_answer(entry, message, content)
@@ -194,10 +195,15 @@ def shown(value: object) -> str | None:
 
 def spoken(content: object) -> str:
     """The beginning of what is said in the content of a message, on one line."""
-    texts = [content] if isinstance(content, str) else []
-    texts += [block.get("text") for block in _blocks(content) if _kind(block) == "text"]
-    said = " ".join(text[: 2 * FIRST_TEXT] for text in texts if isinstance(text, str))
-    return (shown(said) or "")[:FIRST_TEXT]
+    if isinstance(content, str):
+        said = content
+    else:
+        texts = [block.get("text") for block in _blocks(content) if _kind(block) == "text"]
+        said = " ".join(text[: 2 * FIRST_TEXT] for text in texts if isinstance(text, str))
+    start = said[:FIRST_TEXT]
+    if shown(start) == start:  # as most are; then nothing behind it moves up
+        return start
+    return (shown(said[: 2 * FIRST_TEXT]) or "")[:FIRST_TEXT]
 
 
 def _images(content: object) -> int:

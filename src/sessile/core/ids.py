@@ -6,10 +6,10 @@ digits would collide about six times in 237,000 entries. Randomness and time are
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable
 
+from sessile.core.hashes import sha256
 from sessile.errors import InvalidId
 
 LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -53,7 +53,7 @@ def new_entry_id(random: Random) -> str:
 
 def derived_entry_id(*parts: object) -> str:
     """The same eight letters and digits for the same parts, so that links survive rereading and retries."""
-    digest = hashlib.sha256("\0".join(map(str, parts)).encode("utf-8", "surrogatepass")).digest()
+    digest = sha256("\0".join(map(str, parts)).encode("utf-8", "surrogatepass")).digest()
     return _letters(digest[:ENTRY_ID_LENGTH])
 
 

@@ -7,7 +7,6 @@ its full text, so that nothing is lost. Storing and fetching blobs are arguments
 
 from __future__ import annotations
 
-import base64
 import binascii
 import re
 from collections.abc import Callable
@@ -110,10 +109,10 @@ def _without_image(item: Any, at: str, put: Put, full: dict[str, str]) -> Any:
         return item
     plain = "".join(data.split()).translate(_URL_SAFE).rstrip("=")
     try:
-        decoded = base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True)
+        decoded = binascii.a2b_base64(plain + "=" * (-len(plain) % 4), strict_mode=True)
     except (binascii.Error, ValueError):
         return item
-    if base64.b64encode(decoded).decode("ascii") != data:
+    if _base64(decoded) != data:
         full[f"{at}/data"] = _put_text(data, put)  # another spelling of base64 would not come back as it was
     return {**item, "data": blob_ref(put(decoded))}
 
@@ -149,7 +148,7 @@ def _resolve_url(text: str, get: Get, missing: Callable[[str], None]) -> str:
 def _with_image(item: Any, get: Get, missing: Callable[[str], None]) -> Any:
     reference = _image_data(item)
     data = _fetch(reference, get, missing)
-    return item if data is None else {**item, "data": base64.b64encode(data).decode("ascii")}
+    return item if data is None else {**item, "data": _base64(data)}
 
 
 def _fetch(reference: str | None, get: Get, missing: Callable[[str], None]) -> bytes | None:
@@ -205,3 +204,7 @@ def blob_refs(entry: dict[str, Any]) -> set[str]:
     if isinstance(references, dict):
         found.update(filter(None, map(parse_blob_ref, references.values())))
     return found
+
+
+def _base64(data: bytes) -> str:
+    return binascii.b2a_base64(data, newline=False).decode("ascii")

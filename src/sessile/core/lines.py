@@ -11,7 +11,6 @@ open files, and holds no more than one line, whatever is fed.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -78,7 +77,6 @@ class _NotAnEntry(ValueError):
 
 
 _decode_head = msgspec.json.Decoder(Head).decode
-_json = exact_decoder()
 
 
 class Scanner:
@@ -122,6 +120,26 @@ class Scanner:
                     yield Line(base + start, raw, head)
                     if not raw.isascii() and _utf8(raw) is None:
                         yield _bad_utf8(base + start)
+            start = end + 1
+            end = data.find(b"\n", start)
+        self.offset = base + len(data)
+        if start < len(data):
+            self._hold(data[start:] if start else data)
+
+    def split(self, data: bytes) -> Iterator[tuple[int, bytes | None]]:
+        """The lines that `data` completes, with their places but not looked at; `None` is one over the limit."""
+        start = 0
+        end = data.find(b"\n")
+        base = self.offset
+        if end >= 0 and (self._pending or self._skipping):
+            begin = self.line_start
+            self._hold(data[:end])
+            yield begin, None if self._skipping else b"".join(self._pending)
+            self._pending, self._pending_size, self._skipping = [], 0, 0
+            start = end + 1
+            end = data.find(b"\n", start)
+        while end >= 0:
+            yield base + start, data[start:end] if end - start <= self._limit else None
             start = end + 1
             end = data.find(b"\n", start)
         self.offset = base + len(data)
@@ -265,7 +283,7 @@ def _pieces(text: str) -> list[_Piece]:
     at = _past_spaces(text, 0)
     while at < len(text):
         try:
-            value, end = _json.raw_decode(text, at)
+            value, end = exact_decoder().raw_decode(text, at)
             _head_of(value)
         except (ValueError, RecursionError):
             break
@@ -312,14 +330,13 @@ def _last_object(text: str, at: int) -> _Piece | None:
         tries -= 1
         after = start + 1
         try:
-            value, end = _json.raw_decode(text, start)
-        except json.JSONDecodeError as error:
-            if error.pos >= whole:
+            value, end = exact_decoder().raw_decode(text, start)
+        except (ValueError, RecursionError) as error:
+            place = getattr(error, "pos", None)  # of a `JSONDecodeError`; others do not say where they failed
+            if place is not None and place >= whole:
                 start, is_entry = _closed_by_the_end(text, start), _has_base
                 continue
-            after = max(after, error.pos - 2)
-        except (ValueError, RecursionError):
-            pass  # nothing says where it failed
+            after = after if place is None else max(after, place - 2)
         else:
             if end >= whole:
                 return (start, end) if is_entry(value) else None

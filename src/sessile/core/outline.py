@@ -180,10 +180,10 @@ class _Outline:
                 for number in self._hanging(numbers[0]):
                     yield self._row(branch, self._look(number), [number], 0, False)
 
-    def _pieces(self, path: Sequence[int], tip: int) -> list[tuple[Shown | None, list[int], int]]:
+    def _pieces(self, path: Sequence[int], tip: int) -> Iterator[tuple[Shown | None, list[int], int]]:
         """The path as entries that are shown and runs between them, each with the settings that are counted on it."""
         always = {tip, self._leaf, self._opening(path)}
-        pieces: list[tuple[Shown | None, list[int], int]] = []
+        last: tuple[Shown | None, list[int], int] | None = None  # settings behind it are counted on it
         waiting = 0  # settings before the first piece
         for seen, numbers in self._runs(path, always):
             settings = sum(map(self._is_setting, numbers)) if seen is None else 0
@@ -191,13 +191,15 @@ class _Outline:
             if not self._full:
                 settings += sum(self._twigs.get(number, 0) for number in numbers)
             if not idle:
-                pieces.append((seen, numbers, settings + waiting))
+                if last is not None:
+                    yield last
+                last = (seen, numbers, settings + waiting)
                 waiting = 0
-            elif pieces:
-                pieces[-1] = (*pieces[-1][:2], pieces[-1][2] + settings)
+            elif last is not None:
+                last = (*last[:2], last[2] + settings)
             else:
                 waiting += settings
-        return pieces or [(None, list(path), waiting)]
+        yield last or (None, list(path), waiting)
 
     def _runs(self, path: Sequence[int], always: set[int]) -> Iterator[tuple[Shown | None, list[int]]]:
         run: list[int] = []

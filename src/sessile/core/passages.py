@@ -11,10 +11,11 @@ passages are searched.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 Field = Literal["text", "thinking", "tool_input", "tool_result"]
+Piece = tuple[Field, str]
 Span = tuple[int, int]
 
 FIELDS: tuple[Field, ...] = ("text", "thinking", "tool_input", "tool_result")
@@ -29,6 +30,7 @@ _SPOKEN = {
     "session_info": ("name",),
     "title_change": ("title",),
 }
+_TALKING = ("user", "assistant", "toolResult")
 _RUNS = {"bashExecution": ("command", "output"), "pythonExecution": ("code", "output")}
 
 
@@ -41,83 +43,90 @@ class Excerpt(NamedTuple):
     after: bool
 
 
-def pieces(entry: Mapping[str, Any]) -> Iterator[tuple[Field, str]]:
+def pieces(entry: Mapping[str, Any]) -> list[Piece]:
     """Every text of an entry with its field, in the order of the entry."""
     kind = entry.get("type")
     if kind == "message":
         message = entry.get("message")
-        if isinstance(message, dict):
-            yield from _of_message(message)
-    elif kind == "custom_message":
-        yield from _of_content(entry.get("content"), "text")
-    elif isinstance(kind, str):
-        for name in _SPOKEN.get(kind, ()):
-            yield from _given(entry.get(name), "text")
+        return _of_message(message) if isinstance(message, dict) else []
+    if kind == "custom_message":
+        return _of_content(entry.get("content"), "text")
+    return _given((entry.get(name), "text") for name in _SPOKEN.get(kind, ())) if isinstance(kind, str) else []
 
 
 def passages(entry: Mapping[str, Any]) -> dict[Field, str]:
     """The texts of an entry by field, those of one field on lines of their own."""
-    found: dict[Field, list[str]] = {}
-    for field, text in pieces(entry):
-        found.setdefault(field, []).append(text)
-    return {field: texts[0] if len(texts) == 1 else "\n".join(texts) for field, texts in found.items()}
+    found = pieces(entry)
+    if len(found) < 2:
+        return dict(found)
+    texts: dict[Field, list[str]] = {}
+    for field, text in found:
+        texts.setdefault(field, []).append(text)
+    return {field: "\n".join(several) for field, several in texts.items()}
 
 
-def _of_message(message: Mapping[str, Any]) -> Iterator[tuple[Field, str]]:
+def _of_message(message: Mapping[str, Any]) -> list[Piece]:
     role = message.get("role")
+    if role in _TALKING:
+        return _of_content(message.get("content"), "tool_result" if role == "toolResult" else "text")
     if isinstance(role, str) and role in _RUNS:
         command, output = _RUNS[role]
-        yield from _given(message.get(command), "tool_input")
-        yield from _given(message.get(output), "tool_result")
-    elif role == "fileMention":
-        for file in _objects(message.get("files")):
-            yield from _given(file.get("path"), "tool_input")
-            yield from _given(file.get("content"), "tool_result")
-    elif role in ("branchSummary", "compactionSummary"):
-        yield from _given(message.get("summary"), "text")
-    else:
-        yield from _of_content(message.get("content"), "tool_result" if role == "toolResult" else "text")
+        return _given([(message.get(command), "tool_input"), (message.get(output), "tool_result")])
+    if role == "fileMention":
+        files = [file for file in _list(message.get("files")) if isinstance(file, dict)]
+        return _given(
+            piece
+            for file in files
+            for piece in ((file.get("path"), "tool_input"), (file.get("content"), "tool_result"))
+        )
+    if role in ("branchSummary", "compactionSummary"):
+        return _given([(message.get("summary"), "text")])
+    return _of_content(message.get("content"), "text")
 
 
-def _of_content(content: object, field: Field) -> Iterator[tuple[Field, str]]:
+def _of_content(content: object, field: Field) -> list[Piece]:
     if isinstance(content, str):
-        yield from _given(content, field)
-        return
-    for block in _objects(content):
+        return [(field, content)] if content else []
+    found: list[Piece] = []
+    for block in _list(content):
+        if not isinstance(block, dict):
+            continue
         kind = block.get("type")
-        if kind == "text":
-            yield from _given(block.get("text"), field)
-        elif kind == "thinking":
-            yield from _given(block.get("thinking"), "thinking")
+        if kind == "text" or kind == "thinking":
+            text = block.get(kind)
+            if isinstance(text, str) and text:
+                found.append((field if kind == "text" else "thinking", text))
         elif kind == "toolCall":
-            yield from _given(block.get("name"), "tool_input")
-            for text in _scalars(block.get("arguments")):
-                yield "tool_input", text
+            found += _given([(block.get("name"), "tool_input")])
+            found += [("tool_input", text) for text in _scalars(block.get("arguments"))]
+    return found
 
 
-def _objects(value: object) -> Iterator[Mapping[str, Any]]:
-    return (item for item in value if isinstance(item, dict)) if isinstance(value, list) else iter(())
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
-def _given(value: object, field: Field) -> Iterator[tuple[Field, str]]:
-    if isinstance(value, str) and value:
-        yield field, value
+def _given(values: Iterable[tuple[object, Field]]) -> list[Piece]:
+    """Those that are texts, and not empty."""
+    return [(field, value) for value, field in values if isinstance(value, str) and value]
 
 
-def _scalars(value: object) -> Iterator[str]:
+def _scalars(value: object) -> list[str]:
     """The strings and whole numbers in a value, in order; names of members say little and are left out."""
+    found: list[str] = []
     waiting: list[object] = [value]
     while waiting:
         value = waiting.pop()
         if isinstance(value, str):
             if value:
-                yield value
+                found.append(value)
         elif isinstance(value, dict):
-            waiting.extend(reversed(list(value.values())))
+            waiting.extend(reversed(value.values()))
         elif isinstance(value, list):
             waiting.extend(reversed(value))
         elif isinstance(value, int) and not isinstance(value, bool):
-            yield str(value)
+            found.append(str(value))
+    return found
 
 
 def excerpt(text: str, spans: Sequence[Span], width: int = _EXCERPT) -> Excerpt:

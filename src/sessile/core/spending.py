@@ -24,8 +24,7 @@ Json = Mapping[str, Any]
 QUARTER = 15 * 60 * 1000  # milliseconds; no zone in use is off by a part of that
 UNDATED = "undated"
 _LATEST = 253_370_764_800_000  # the year 9999: every zone can still tell what day it is
-_ISO_LENGTH, _HOUR, _MINUTE = (len(text) for text in ("2026-01-01T00:00:00.000Z", "2026-01-01T00", "2026-01-01T00:00:"))
-_PARTS = {f":{minute:02d}:": minute // 15 for minute in range(60)}
+_ISO_LENGTH, _MINUTE = len("2026-01-01T00:00:00.000Z"), len("2026-01-01T00:00:")
 _NUMBERS = (int, float)  # a union would be slower to ask for
 _MOST = 2**40  # tokens or dollars of one answer; sums of these fit into 64 bits
 _TOKENS = ("input", "output", "cacheRead", "cacheWrite", "totalTokens")
@@ -147,22 +146,30 @@ def quarter_of(entry: Json, message: Json) -> str:
     """The number of the quarter-hour since 1970 in which a message was written, or `UNDATED`."""
     written = entry.get("timestamp")
     if isinstance(written, str) and len(written) == _ISO_LENGTH and written[-1] == "Z":
-        hour, part = _hour_at(written[:_HOUR]), _PARTS.get(written[_HOUR:_MINUTE])
-        if hour is not None and part is not None:
-            return str(hour + part)
+        quarter = _quarter_at(written[:_MINUTE])
+        if quarter is not None:
+            return quarter
     return _quarter(parse_timestamp(written)) or _quarter(message.get("timestamp")) or UNDATED
 
 
-@lru_cache(maxsize=16)  # reading a date is slow, and an hour holds many answers
-def _hour_at(hour: str) -> int | None:
-    quarter = _quarter(parse_timestamp(f"{hour}:00:00.000Z"))
-    return None if quarter is None else int(quarter)
+@lru_cache(maxsize=64)  # reading a date is slow, and a minute holds many answers
+def _quarter_at(minute: str) -> str | None:
+    return _quarter(parse_timestamp(f"{minute}00.000Z"))
 
 
 def _quarter(milliseconds: object) -> str | None:
     if isinstance(milliseconds, bool) or not isinstance(milliseconds, _NUMBERS):
         return None
     return str(int(milliseconds) // QUARTER) if 0 <= milliseconds < _LATEST else None
+
+
+def amount(tokens: object) -> str:
+    """A number of tokens as people say it: 940, 48.2k, 1.3M."""
+    if isinstance(tokens, bool) or not isinstance(tokens, int):
+        return "?"
+    if tokens < 1000:
+        return str(tokens)
+    return f"{tokens / 1000:.1f}k" if tokens < 999_950 else f"{tokens / 1_000_000:.1f}M"
 
 
 def _used(table: dict[str, dict[str, Used]], name: str, quarter: str) -> Used:
@@ -174,8 +181,10 @@ def _used(table: dict[str, dict[str, Used]], name: str, quarter: str) -> Used:
 
 
 def _more(before: int | None, told: object) -> int | None:
-    amount = _amount(told)
-    return before if amount is None else int(amount) + (before or 0)
+    if type(told) is int and 0 <= told < _MOST:  # as nearly all are
+        return told if before is None else before + told
+    number = _amount(told)
+    return before if number is None else int(number) + (before or 0)
 
 
 def _sum(one: int | None, other: int | None) -> int | None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from sessile.core.compare import Change, Comparison, Side, Turn, word_changes
-from sessile.core.shown import amount
+from sessile.core.spending import amount
 from sessile.core.styled import EMPTY, Line, Span, Style, clipped, line, padded, wrapped_line
 from sessile.core.visible import visible, visible_line, width
 from sessile.render.wording import UNKNOWN, duration, many, money, price, short_id

@@ -18,7 +18,7 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from sessile.core.parts import Call, Data, Output, Part, Shown, Spent
-from sessile.core.shown import amount
+from sessile.core.spending import amount
 from sessile.render.markup import escape, escape_line, language_of
 from sessile.render.parts_html import FAILED, changes, folded, is_small_change, json_html, part_html, said_by
 

@@ -28,8 +28,8 @@ from sessile.render.prose import fenced, in_tag, inline, prose, quoted_scalar
 from sessile.render.text import Damage, Story, count_hidden, hidden_words, is_shown
 from sessile.render.wording import image_word, moment, short_id, who
 
-Keep = Callable[[str, bytes], None]
-"""Receives the name and the bytes of a picture, each picture once."""
+Keep = Callable[[str, bytes], str]
+"""Receives the name and the bytes of a picture, each picture once; gives the address to name it by."""
 
 _HEADING = 80  # columns of a prompt that its heading repeats
 _NO_TITLE = "(no title)"
@@ -69,7 +69,7 @@ class _Document:
         self._labels: Mapping[str, str] = transcript.labels
         self._damage = Damage(transcript.gaps)
         self._keep = keep
-        self._kept: set[str] = set()
+        self._kept: dict[str, str] = {}
         self._prompts = 0
 
     def lines(self) -> Iterator[str]:
@@ -135,9 +135,8 @@ class _Document:
             return word
         name = f"image-{hashlib.sha256(data).hexdigest()[:12]}.{_EXTENSIONS.get(image.mime, 'bin')}"
         if name not in self._kept:
-            self._kept.add(name)
-            self._keep(name, data)
-        return f"![{word}]({name})"
+            self._kept[name] = self._keep(name, data)
+        return f"![{word}]({self._kept[name]})"
 
 
 def _bytes(data: str) -> bytes | None:

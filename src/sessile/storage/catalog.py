@@ -18,20 +18,32 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable, Collection, Sequence
-from typing import NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 
 from sessile.core.passages import INDEXED, Field
-from sessile.core.statistics import Usage
-from sessile.core.words import Query
 from sessile.errors import SessileError, StorageFailure
 from sessile.storage import fulltext
 from sessile.storage.base import Filesystem
 from sessile.storage.catalog_file import CatalogFile
-from sessile.storage.catalog_rows import EVERYTHING, SESSIONS, Filter, Listing, SessionRow, find, listing, within
-from sessile.storage.catalog_usage import USED, usage
-from sessile.storage.fulltext import Results, Searcher
-from sessile.storage.reconcile import Depth, Enough, Known, Progress, Reconciler, differences, known_files
+from sessile.storage.catalog_rows import (
+    EVERYTHING,
+    SESSIONS,
+    Filter,
+    Known,
+    Listing,
+    SessionRow,
+    find,
+    known_files,
+    listing,
+    within,
+)
 from sessile.storage.walk import Found, walk
+
+if TYPE_CHECKING:
+    # A listing that is up to date needs neither; what does imports them then.
+    from sessile.core.statistics import Usage
+    from sessile.storage.reconcile import Depth, Progress, Reconciler
+    from sessile.storage.searcher import Results
 
 VERSION = 2  # of the tables: another number makes the catalog anew
 _TRIES = 4  # as it is, anew, over a copy, in memory
@@ -106,26 +118,22 @@ class Catalog:
         known = known_files(database)
         changed, gone = self._news(found, known)
         if changed or gone or any(self._waiting(database, depth)):
+            from sessile.storage.reconcile import Enough, Reconciler
+
             with self._file.writing() as ours:
                 if ours is not database:  # another process has been here before we were alone
                     known = known_files(ours)
+                    changed, gone = self._news(found, known)
                 work = Reconciler(self._fs, ours, self._file.keeps, progress, deadline)
                 try:
-                    self._reconcile(work, ours, found, known, depth)
+                    work.look(found, known, changed, gone)
+                    self._read(work, ours, depth)
                 except Enough:
                     pass  # the rest is counted below
                 database = ours
         return CaughtUp(len(found.marks), len(changed), len(gone), *self._waiting(database, "index"))
 
-    def _reconcile(
-        self,
-        work: Reconciler,
-        database: sqlite3.Connection,
-        found: Found,
-        known: dict[str, Known],
-        depth: Depth,
-    ) -> None:
-        work.look(found, known, *self._news(found, known))
+    def _read(self, work: Reconciler, database: sqlite3.Connection, depth: Depth) -> None:
         if depth == "index" and not self._file.keeps:
             depth = "count"  # words of a whole store are too much for the memory
         if depth == "index":
@@ -134,12 +142,11 @@ class Catalog:
             work.read(depth, self._places)
 
     def _news(self, found: Found, known: dict[str, Known]) -> tuple[Sequence[str], Sequence[str]]:
-        """The files that are to be looked at, and those that are gone."""
-        changed = [
-            path
-            for path in differences(found.marks, known)
-            if not self._failed_before(known.get(path)) or self._opens(path)
-        ]
+        """The files to look at, those changed longest ago first, so that newer ones have higher numbers; and those gone."""
+        marks = found.marks
+        changed = [path for path, mark in marks.items() if (row := known.get(path)) is None or row[2:] != mark]
+        changed = [path for path in changed if not self._failed_before(known.get(path)) or self._opens(path)]
+        changed.sort(key=lambda path: marks[path][1])
         return changed, [path for path in known if path not in found.marks and self._is_ours(path)]
 
     @staticmethod
@@ -195,8 +202,11 @@ class Catalog:
         """The sessions that somebody may mean: by the beginning of their id, else by words of title and first text."""
         return self._ask(lambda database: find(database, self._places, text, limit))
 
-    def usage(self, wanted: Filter = USED) -> Usage:
-        """What the sessions that a filter lets through have used; sessions must be counted for that."""
+    def usage(self, wanted: Filter | None = None) -> Usage:
+        """What the sessions that a filter lets through have used, or all of them; sessions must be counted for that."""
+        from sessile.storage.catalog_usage import USED, usage
+
+        wanted = USED if wanted is None else wanted
         return self._ask(lambda database: usage(database, self._places, wanted))
 
     def search(
@@ -214,6 +224,9 @@ class Catalog:
         With `directly`, sessions that are not indexed yet are read from end to end instead of being reported as pending.
         Without `count`, matches by field are not counted: for a first screen while somebody is typing.
         """
+        from sessile.core.words import Query
+        from sessile.storage.searcher import Searcher
+
         query = Query(text)
         directly = directly or not self._file.keeps
 

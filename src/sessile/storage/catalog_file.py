@@ -33,6 +33,7 @@ from sessile.storage.lock import acquire
 
 PATIENCE = 0.5  # seconds for the lock of another process; reading anew what changed costs no more
 _SIDES = ("-journal", "-wal", "-shm")
+_PAGE = 8 * 1024  # bytes; a first listing writes all rows at once
 _CACHE = 16 * 1024  # kilobytes of pages in memory
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CONSTRAINT)
 
@@ -219,6 +220,7 @@ class CatalogFile:
             address, uri=True, timeout=PATIENCE, isolation_level=None, check_same_thread=False, cached_statements=64
         )
         database.execute("PRAGMA synchronous = OFF")
+        database.execute(f"PRAGMA page_size = {_PAGE}")  # of a file that is still empty
         database.execute(f"PRAGMA cache_size = -{_CACHE}")
         return database
 

@@ -8,7 +8,6 @@ What a listing does not show stands behind what it does: SQLite reads a row no f
 
 from __future__ import annotations
 
-import json
 import os
 import sqlite3
 from collections.abc import Collection, Sequence
@@ -18,7 +17,7 @@ import msgspec
 
 from sessile.core.codec import decode, encode_plain
 from sessile.core.digest import Counts
-from sessile.core.text import parse_timestamp
+from sessile.core.text import parse_timestamp, without_surrogates
 from sessile.core.words import fold
 from sessile.errors import InvalidQuery
 
@@ -70,10 +69,15 @@ SORTS = {
     "messages": "messages",
     "size": "size",
 }
+_KNOWN = "SELECT path, number, size, mtime_ns, inode FROM sessions"
 _SHOWN = (
     "number, path, size, mtime_ns, sub_agent, format, problem, id, cwd, title, created, parent, first_text,"
     f" last_role, last_status, counted, searchable, {', '.join(COUNTS)}"
 )
+
+
+Known = tuple[bytes, int, int | None, int, int]
+"""What the catalog has of a file: path, number of its row, mark."""
 
 
 class SessionRow(NamedTuple):
@@ -182,6 +186,11 @@ class Question:
         return self.uncounted() if self._dear else 0
 
 
+def known_files(database: sqlite3.Connection) -> dict[str, Known]:
+    """What the catalog has of every file."""
+    return {row[0].decode("utf-8", "surrogateescape"): row for row in database.execute(_KNOWN)}
+
+
 def listing(database: sqlite3.Connection, places: Sequence[str], wanted: Filter) -> Listing:
     """The rows below these places that a filter lets through."""
     question = Question(database, places, wanted)
@@ -232,7 +241,7 @@ def _cheap(places: Sequence[str], wanted: Filter) -> tuple[list[str], dict[str, 
         values["prefix"] = wanted.id_prefix
     if wanted.pinned is not None:
         conditions.append("id IN (SELECT value FROM json_each(:pinned))")
-        values["pinned"] = json.dumps([storable(session_id) for session_id in wanted.pinned])
+        values["pinned"] = encode_plain([storable(session_id) for session_id in wanted.pinned]).decode()
     if wanted.named:
         conditions.append("title IS NOT NULL")
     for number, word in enumerate(wanted.words):
@@ -266,7 +275,7 @@ def within(places: Sequence[str], name: str = "place") -> tuple[str, dict[str, A
 
 def storable(value: Any) -> Any:
     """UTF-8, and so SQLite, has no lone surrogates."""
-    return value.encode("utf-8", "replace").decode() if isinstance(value, str) and not value.isascii() else value
+    return without_surrogates(value) if isinstance(value, str) else value
 
 
 def counts_as_columns(counts: Counts) -> list[Any]:

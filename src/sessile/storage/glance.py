@@ -7,7 +7,7 @@ newer name. What neither tells is unknown. Nothing here changes a file, or knows
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -25,60 +25,61 @@ _TAIL = 4096
 
 _PROMPT = b'"role":"user"'
 _NAMING = ("session_info", "title_change")
+_PLAIN = b'{"type":"'
+_PLAIN_NAMING = tuple(_PLAIN + kind.encode() for kind in _NAMING)
 
 Record = dict[str, Any]
 
 
-class Glance(NamedTuple):
-    """What a session file says of itself at its ends."""
+class Glance(msgspec.Struct, gc=False):
+    """What a session file says of itself at its ends, by the catalog's columns; what is unknown is an empty text."""
 
     id: str
     cwd: str
-    title: str | None  # as the header, or the slot before it, has it
-    renamed: bool  # an entry near the end has given another name, or taken it away
-    name: str | None
-    created: str | None  # as the header has it
-    parent: str | None
-    version: int
+    title: str  # an entry near the end may have given another one than the header's, or taken it away
+    created: str  # as the header has it
+    parent: str
+    first_text: str
+    last_role: str
+    last_status: str
+    header_title: str  # as the header, or the slot before it, has it
     header_at: int
-    first_text: str | None
-    last_role: str | None
-    last_status: str | None
+    version: int
 
 
 # Partial decoders: of lines as the family writes them, only what is looked at becomes objects. What they refuse is read
 # the exact way.
 
 
-class _Block(msgspec.Struct):
+class _Block(msgspec.Struct, gc=False):
     type: str
     text: str | None = None
 
 
-class _Message(msgspec.Struct):
+class _Message(msgspec.Struct, gc=False):
     role: str
     content: str | list[_Block] = ""
 
 
-class _Prompt(msgspec.Struct):
+class _Prompt(msgspec.Struct, gc=False):
     type: str
     id: str
     message: _Message
 
 
-class _LastMessage(msgspec.Struct):
+class _LastMessage(msgspec.Struct, gc=False):
     role: str
     stopReason: str | None = None
     isError: bool | None = None
 
 
-class _Last(msgspec.Struct):
+class _Last(msgspec.Struct, gc=False):
     type: str
     id: str
     message: _LastMessage
 
 
-class _Header(msgspec.Struct):
+class _Header(msgspec.Struct, gc=False):
     type: str
     id: str
     timestamp: str | None = None
@@ -94,10 +95,8 @@ _decode_last = msgspec.json.Decoder(_Last).decode
 _REFUSED = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
-class _Head(NamedTuple):
-    header: _Header
-    at: int
-    first_text: str | None
+_Head = tuple[_Header, int, str]
+"""The header, where it begins, and the first thing that a user said."""
 
 
 def glance(fs: Filesystem, fd: int, size: int) -> Glance | None:
@@ -106,28 +105,32 @@ def glance(fs: Filesystem, fd: int, size: int) -> Glance | None:
     head = _quick_head(chunk) or _exact_head(fs, fd, size)
     if head is None:
         return None
-    renamed, name, role, status = _tail(fs, fd, size, chunk)
     header, at, first_text = head
-    return Glance(
-        id=header.id,
-        cwd=shown(header.cwd) or "",
-        title=shown(header.title),
-        renamed=renamed,
-        name=name,
-        created=header.timestamp,
-        parent=shown(header.parentSession),
-        version=header.version,
-        header_at=at,
-        first_text=first_text,
-        last_role=role,
-        last_status=status,
+    title = shown(header.title) or "" if header.title else ""
+    seen = Glance(
+        header.id,
+        shown(header.cwd) or "",
+        title,
+        header.timestamp or "",
+        shown(header.parentSession) or "" if header.parentSession else "",
+        first_text,
+        "",
+        "",
+        title,
+        at,
+        header.version,
     )
+    complete = size <= len(chunk)
+    tail = chunk if complete else fs.read(fd, _TAIL, max(0, size - _TAIL))
+    if not _quick_tail(tail, seen):
+        _exact_tail(tail if complete else tail.partition(b"\n")[2], seen)
+    return seen
 
 
 def _quick_head(chunk: bytes) -> _Head | None:
     """The head of a file whose first line is a plain header and is soon followed by a prompt."""
     end = chunk.find(b"\n")
-    said = chunk.find(_PROMPT, end + 1)
+    said = chunk.find(_PROMPT, end)
     stop = chunk.find(b"\n", said)
     if end < 0 or said < 0 or stop < 0:
         return None
@@ -142,7 +145,7 @@ def _quick_head(chunk: bytes) -> _Head | None:
     if not isinstance(content, str):
         content = " ".join(block.text for block in content if block.type == "text" and block.text)
     text = spoken(content)
-    return _Head(header, 0, text) if text and VERSION >= header.version > 1 else None
+    return (header, 0, text) if text and VERSION >= header.version > 1 else None
 
 
 def _exact_head(fs: Filesystem, fd: int, size: int) -> _Head | None:
@@ -163,10 +166,10 @@ def _exact_head(fs: Filesystem, fd: int, size: int) -> _Head | None:
         elif head.message is not None and head.message.role == "user":
             said = _said(decoded(line))
             if said:
-                return _Head(header, at, said)
+                return header, at, said
         elif line.offset > _FURTHER:
             break
-    return None if header is None else _Head(header, at, None)
+    return None if header is None else (header, at, "")
 
 
 def _header_of(record: Record, slot: Record | None) -> _Header:
@@ -201,36 +204,37 @@ def _said(entry: Record | None) -> str | None:
     return spoken(message.get("content")) or None if isinstance(message, dict) else None
 
 
-def _tail(fs: Filesystem, fd: int, size: int, head: bytes) -> tuple[bool, str | None, str | None, str | None]:
-    """Whether the session was renamed near its end, and how; who spoke last, and how that ended."""
-    start = max(0, size - _TAIL)
-    data = head if size <= len(head) else fs.read(fd, size - start, start)
-    first = data.find(b"\n") + 1 if start else 0
-    if start and not first:
-        return False, None, None, None
-    if b'"session_info"' not in data and b'"title_change"' not in data:
-        # The last line is most often a message: then that is all there is to know.
-        end = len(data) - data.endswith(b"\n")
-        try:
-            last = _decode_last(data[max(first, data.rfind(b"\n", 0, end) + 1) : end])
-            if last.type == "message":
-                said = last.message
-                if said.role != "toolResult":
-                    return False, None, said.role, said.stopReason
-                return False, None, said.role, "error" if said.isError else "ok"
-        except _REFUSED:
-            pass
-    names: list[str | None] = []
-    standing: tuple[str | None, str | None] = (None, None)
-    for item in scan(data[first:]):
+def _quick_tail(tail: bytes, seen: Glance) -> bool:
+    """Note who spoke last, and how that ended, if the lines that begin here are plain and none of them names the session."""
+    end = len(tail) - tail.endswith(b"\n")
+    start = last = tail.rfind(b"\n", 0, end) + 1
+    while start and tail.startswith(_PLAIN, start) and not tail.startswith(_PLAIN_NAMING, start):
+        start = tail.rfind(b"\n", 0, start - 1) + 1
+    if start or not last:
+        return False
+    try:
+        entry = _decode_last(tail[last:end])
+    except _REFUSED:
+        return False
+    said = entry.message
+    if entry.type != "message":
+        return False
+    seen.last_role = said.role
+    seen.last_status = ("error" if said.isError else "ok") if said.role == "toolResult" else said.stopReason or ""
+    return True
+
+
+def _exact_tail(lines: bytes, seen: Glance) -> None:
+    """Note the last name that these lines give the session; who spoke last, and how that ended."""
+    for item in scan(lines):
         entry = decoded(item) if isinstance(item, Line) and item.head.type != "session" else None
         if entry is None:
             continue
         if entry["type"] in _NAMING:
-            names.append(name_in(entry))
+            seen.title = name_in(entry) or ""
         elif entry["type"] == "message" and isinstance(entry.get("message"), dict):
-            standing = standing_of(entry["message"])
-    return bool(names), names[-1] if names else None, *standing
+            role, status = standing_of(entry["message"])
+            seen.last_role, seen.last_status = without_surrogates(role or ""), without_surrogates(status or "")
 
 
 def decoded(line: Line) -> Record | None:

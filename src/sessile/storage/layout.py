@@ -9,7 +9,6 @@ Names are computed here and nowhere else. Nothing is created or read, no environ
 
 from __future__ import annotations
 
-import hashlib
 import posixpath
 import re
 from collections.abc import Mapping, Sequence
@@ -17,6 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from sessile.core.hashes import sha256
 from sessile.core.ids import check_session_id
 from sessile.errors import Invalid, InvalidId
 
@@ -44,7 +44,7 @@ def encode_cwd(cwd: str) -> str:
     if len(encoded) > _MAX_NAME:
         # The family fails on such a folder; the hash keeps two long paths apart.
         start = encoded[:200].decode("utf-8", "ignore")
-        name = f"{start}-{hashlib.sha256(encoded).hexdigest()[:16]}--"
+        name = f"{start}-{sha256(encoded).hexdigest()[:16]}--"
     return name
 
 
@@ -111,7 +111,7 @@ class Layout(msgspec.Struct, frozen=True):
 
     def index(self, path: str) -> str:
         """The cache file for the index of a journal."""
-        digest = hashlib.sha256(path.encode("utf-8", "surrogateescape")).hexdigest()
+        digest = sha256(path.encode("utf-8", "surrogateescape")).hexdigest()
         return f"{self.cache}/index/{digest[:2]}/{digest[2:32]}"
 
     def owns(self, path: str) -> bool:

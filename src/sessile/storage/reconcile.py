@@ -12,7 +12,6 @@ Rules:
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sqlite3
 import time
@@ -20,34 +19,46 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import msgspec
+from msgspec.structs import astuple
 
 from sessile.core.codec import decode, encode_plain
 from sessile.core.digest import Digest
+from sessile.core.hashes import blake2b
 from sessile.core.lines import Item, Line, Scanner
 from sessile.storage import fulltext
 from sessile.storage.base import Filesystem, Stat
-from sessile.storage.catalog_rows import COUNTS, counts_as_columns, storable, within
-from sessile.storage.glance import HEAD, Glance, decoded, glance
+from sessile.storage.catalog_rows import COUNTS, Known, counts_as_columns, storable, within
+from sessile.storage.glance import Glance, Record, decoded, glance
 from sessile.storage.session_file import CHUNK
-from sessile.storage.walk import Found, Mark, inode_of
+from sessile.storage.walk import INODES, Found, Mark
+
+# Most lines are plain entries and are decoded once; whatever this refuses is left to the scanner.
+_decode = msgspec.json.Decoder().decode
+_REFUSED = (msgspec.MsgspecError, ValueError, RecursionError, TypeError, KeyError)
+_NO_ENTRIES = ("session", "title")
 
 Depth = Literal["look", "count", "index"]
 
-_NEAR = 64 * 1024  # bytes behind the place where counting stopped that cost no more than a look
+_NEAR = 64 * 1024  # bytes behind the place where counting stopped that are counted with a look
 _FIT = 4096  # bytes before that place that must not have changed
+_TINY = 1024  # bytes of a new session that is counted with a look: one without a message is not shown
+_LOOKS = 64  # files that are looked at before their rows are written
 _BATCH = 0.25  # seconds of one transaction
 _GROUP = 16 << 20  # bytes of journals whose words are written at once
 
-_LOOKED = (
-    "number, path, size, mtime_ns, inode, sub_agent, format, problem, id, cwd, title, created, parent, first_text,"
-    " last_role, last_status, header_title, header_at, version"
-)
-_INSERT = f"INSERT INTO sessions ({_LOOKED}) VALUES ({', '.join('?' * (_LOOKED.count(',') + 1))})"
+_COLUMNS = ("number", "path", "size", "mtime_ns", "inode", "sub_agent", "format", "problem", *Glance.__struct_fields__)
+_LOOKED = ", ".join(_COLUMNS)
+# Of a session, unknown texts come as empty ones, and paths as bytearrays: sqlite3 offers `None` and bytes to adapters first,
+# which takes longer than to store them.
+_TEXTS = ("title", "created", "parent", "first_text", "last_role", "last_status", "header_title", "problem")
+_ROW = ", ".join("nullif(?, '')" if name in _TEXTS else "?" for name in _COLUMNS)
+_INSERT = f"INSERT INTO sessions ({_LOOKED}) VALUES ({_ROW})"
 _CHANGE = (
-    f"UPDATE sessions SET ({_LOOKED}) = ({', '.join('?' * (_LOOKED.count(',') + 1))}), counted = 0, searchable = 0,"
+    f"UPDATE sessions SET ({_LOOKED}) = ({_ROW}), counted = 0, searchable = 0,"
     f" {', '.join(f'{name} = NULL' for name in COUNTS)}, spending = NULL WHERE number = ?"
 )
-_KNOWN = "SELECT path, number, size, mtime_ns, inode FROM sessions"
+_UNKNOWN = (None,) * len(Glance.__struct_fields__)
+_NO_SESSION = (None, "it does not begin with a session header", *_UNKNOWN)
 # Numbers of sessions that are gone are not used again as long as the index holds their words.
 _LAST_NUMBER = (
     "SELECT max(coalesce((SELECT max(number) FROM sessions), 0), coalesce((SELECT max(number) FROM gone), 0))"
@@ -61,10 +72,6 @@ _TELL = (
     f"UPDATE sessions SET {_PLACED}, counted = 1, searchable = ?, title = ?, first_text = ?, last_role = ?,"
     f" last_status = ?, {', '.join(f'{name} = ?' for name in COUNTS)}, spending = ? WHERE number = ?"
 )
-
-
-Known = tuple[bytes, int, int | None, int, int]
-"""What the catalog has of a file: path, number of its row, mark."""
 
 
 class Progress(NamedTuple):
@@ -89,18 +96,6 @@ class _Reading(msgspec.Struct):
     header_at: int
     version: int
     header_title: str | None
-
-
-def known_files(database: sqlite3.Connection) -> dict[str, Known]:
-    """What the catalog has of every file."""
-    return {row[0].decode("utf-8", "surrogateescape"): row for row in database.execute(_KNOWN)}
-
-
-def differences(marks: Mapping[str, Mark], known: Mapping[str, Known]) -> list[str]:
-    """The files that are new or not as they were, those changed longest ago first: a newer session has a higher number."""
-    changed = [path for path, mark in marks.items() if (row := known.get(path)) is None or row[2:] != mark]
-    changed.sort(key=lambda path: marks[path][1])
-    return changed
 
 
 class Enough(Exception):
@@ -170,13 +165,13 @@ class Reconciler:
         (self._last_number,) = self._db.execute(_LAST_NUMBER).fetchone()
         for path in gone:
             self._forget(known[path][1])
-        for path in changed:
-            self._look_at(path, found.marks[path], path in found.sub_agents, known.get(path))
-            self._done += 1
+        for start in range(0, len(changed), _LOOKS):
+            for path in changed[start : start + _LOOKS]:
+                self._look_at(path, found.marks[path], path in found.sub_agents, known.get(path))
+            self._insert()
+            self._done = min(start + _LOOKS, len(changed))
             if self._is_long():
-                self._insert()
                 self._next_batch()
-        self._insert()
         self._end()
 
     def _look_at(self, path: str, mark: Mark, sub_agent: bool, old: Known | None) -> None:
@@ -188,17 +183,18 @@ class Reconciler:
         try:
             stat = self._fs.fstat(fd)
             seen = glance(self._fs, fd, stat.st_size)
-            before = self._resumable(fd, stat, old)
+            before = None if old is None else self._resumable(fd, stat, old)
         except OSError as error:
             self._put(_unread(path, mark, sub_agent, error), old)
         else:
-            row = _told(path, stat, sub_agent, seen)
+            file = (_stored(path), stat.st_size, stat.st_mtime_ns, stat.st_ino & INODES, int(sub_agent))
+            told = _NO_SESSION if seen is None else ("native", "", *astuple(seen))
             if before is None or seen is None:
-                number = self._put(row, old)
+                number = self._put((*file, *told), old)
             else:
                 number = before.number
-                self._db.execute(_CHANGE, (number, *row, number))
-            if seen is not None:
+                self._db.execute(_CHANGE, (number, *file, *told, number))
+            if seen is not None and stat.st_size <= (_TINY if before is None else before.covered + _NEAR):
                 self._read_near(fd, number, stat.st_size, before, seen)
         finally:
             self._fs.close(fd)
@@ -221,24 +217,24 @@ class Reconciler:
         self._db.execute("DELETE FROM sessions WHERE number = ?", (number,))
 
     def _read_near(self, fd: int, number: int, size: int, before: _Reading | None, seen: Glance) -> None:
-        """Count at once what costs no more than the look."""
-        covered = 0 if before is None else before.covered
-        if size - covered > (_NEAR if covered else HEAD):
-            return
+        """Count at once what is soon counted."""
         self._insert()
         row = before or _Reading(number, b"", size, 0, None, None, 0, 0, 0, 0, None)
-        row.size, row.header_at, row.version, row.header_title = size, seen.header_at, seen.version, seen.title
+        row.size, row.header_at, row.version, row.header_title = (
+            size,
+            seen.header_at,
+            seen.version,
+            seen.header_title or None,
+        )
         try:
             self._read_on(fd, row, index=False)
         except OSError:
             pass  # then it is counted later, or the next walk says why not
 
-    def _resumable(self, fd: int, stat: Stat, old: Known | None) -> _Reading | None:
+    def _resumable(self, fd: int, stat: Stat, old: Known) -> _Reading | None:
         """Where to read on, if the file has only grown since; a change without growth is a rewrite."""
-        if old is None:
-            return None
         _, number, size, _, inode = old
-        if size is None or stat.st_size <= size or inode != inode_of(stat):
+        if size is None or stat.st_size <= size or inode != stat.st_ino & INODES:
             return None
         place = self._db.execute(f"{_PLACE} WHERE number = ?", (number,)).fetchone()
         if place is None:
@@ -248,7 +244,7 @@ class Reconciler:
 
     def _fit(self, fd: int, end: int) -> bytes:
         start = max(0, end - _FIT)
-        return hashlib.blake2b(self._fs.read(fd, end - start, start), digest_size=16).digest()
+        return blake2b(self._fs.read(fd, end - start, start), 16)
 
     # -- counting and indexing
 
@@ -287,7 +283,7 @@ class Reconciler:
             if not chunk:
                 return  # it has been cut off meanwhile; the next walk will see that
             at += len(chunk)
-            for offset, entry in _entries(scanner.feed(chunk), row):
+            for offset, entry in _entries(scanner.split(chunk), row):
                 if offset >= counted:
                     _count(digest, entry)
                 if index and entry is not None and offset >= written:
@@ -300,7 +296,7 @@ class Reconciler:
                 if self._is_long():
                     self._next_batch()
         place = self._place(fd, row, digest, scanner, words, index)
-        for _, entry in _entries(scanner.finish(), row):
+        for _, entry in _judged(scanner.finish(), row):
             _count(digest, entry)
         self._tell(row, place, digest, index)
 
@@ -324,26 +320,15 @@ class Reconciler:
             fulltext.retitle(self._db, row.number, title)
 
 
-def _told(path: str, stat: Stat, sub_agent: bool, seen: Glance | None) -> tuple[Any, ...]:
-    """The columns that a look gives, but for the number."""
-    file = (_stored(path), stat.st_size, stat.st_mtime_ns, inode_of(stat), sub_agent)
-    if seen is None:
-        return (*file, None, "it does not begin with a session header", *[None] * 11)
-    title = seen.name if seen.renamed else seen.title
-    said = (seen.id, seen.cwd, title, seen.created, seen.parent, seen.first_text)
-    end = (storable(seen.last_role), storable(seen.last_status), seen.title, seen.header_at, seen.version)
-    return (*file, "native", None, *said, *end)
-
-
 def _unread(path: str, mark: Mark, sub_agent: bool, error: OSError) -> tuple[Any, ...]:
     """The columns of a file that cannot be read; without a size, so that it is tried again."""
     reason = error.strerror or str(error)
-    return (_stored(path), None, *mark[1:], sub_agent, None, reason, *[None] * 11)
+    return (_stored(path), None, *mark[1:], int(sub_agent), None, reason, *_UNKNOWN)
 
 
-def _stored(path: str) -> bytes:
+def _stored(path: str) -> bytearray:
     """Names of files are bytes."""
-    return path.encode("utf-8", "surrogateescape")
+    return bytearray(path, "utf-8", "surrogateescape")
 
 
 def _start(row: _Reading, index: bool) -> int:
@@ -363,8 +348,27 @@ def _groups(rows: Sequence[_Reading], index: bool) -> Iterator[list[_Reading]]:
         yield group[::-1]
 
 
-def _entries(items: Iterable[Item], row: _Reading) -> Iterator[tuple[int, dict[str, Any] | None]]:
+def _entries(lines: Iterable[tuple[int, bytes | None]], row: _Reading) -> Iterator[tuple[int, Record | None]]:
     """Each entry with its place, and `None` for what is not as it should be; header and title slot are left out."""
+    for offset, raw in lines:
+        if raw is None:
+            yield offset, None
+            continue
+        try:
+            entry = _decode(raw)
+            is_plain = (
+                isinstance(entry["id"], str) and isinstance(kind := entry["type"], str) and kind not in _NO_ENTRIES
+            )
+        except _REFUSED:
+            is_plain = False
+        if is_plain:
+            yield offset, entry
+        elif raw:
+            yield from _judged(Scanner(offset).feed(raw + b"\n"), row)
+
+
+def _judged(items: Iterable[Item], row: _Reading) -> Iterator[tuple[int, Record | None]]:
+    """The same of lines that the scanner has looked at."""
     for item in items:
         if isinstance(item, Line):
             head = item.head
@@ -378,7 +382,7 @@ def _entries(items: Iterable[Item], row: _Reading) -> Iterator[tuple[int, dict[s
         yield item.offset, None
 
 
-def _count(digest: Digest, entry: dict[str, Any] | None) -> None:
+def _count(digest: Digest, entry: Record | None) -> None:
     if entry is None:
         digest.findings += 1
     else:

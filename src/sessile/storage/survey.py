@@ -6,12 +6,12 @@ while one looks is not there. Nothing here changes anything.
 
 from __future__ import annotations
 
-import hashlib
 import posixpath
 import re
 import stat
 from collections.abc import Iterator
 
+from sessile.core.hashes import sha256
 from sessile.errors import storage_failures
 from sessile.storage.base import Filesystem, Stat
 from sessile.storage.layout import DRAFT, session_files
@@ -72,7 +72,7 @@ def bytes_below(fs: Filesystem, top: str) -> int:
 
 def digest_of(fs: Filesystem, path: str) -> str:
     """The SHA-256 of a file, of which only a piece is held at a time."""
-    digest = hashlib.sha256()
+    digest = sha256()
     with RawFile(fs, path) as file:
         for chunk in file.chunks():
             digest.update(chunk)

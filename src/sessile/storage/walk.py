@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from sessile.storage.base import Filesystem, Stat
+from sessile.storage.base import Filesystem
 from sessile.storage.layout import JOURNAL, session_files
 
 _DEEPEST = 8  # folders of sub-agents of sub-agents
-_INODES = 2**63 - 1  # SQLite has no larger numbers
+INODES = 2**63 - 1  # SQLite has no larger numbers
 
 
 Mark = tuple[int | None, int, int]
@@ -26,11 +26,6 @@ class Found(NamedTuple):
 
     marks: dict[str, Mark]
     sub_agents: set[str]
-
-
-def inode_of(status: Stat) -> int:
-    """The inode as the catalog stores it."""
-    return status.st_ino & _INODES
 
 
 def walk(fs: Filesystem, places: Iterable[str], notices: list[str]) -> Found:
@@ -57,7 +52,7 @@ def _visit(fs: Filesystem, folder: str, level: int, sub_agents: bool, found: Fou
             status = lstat(path)
         except OSError:
             continue  # gone since
-        marks[path] = (status.st_size, status.st_mtime_ns, status.st_ino & _INODES)
+        marks[path] = (status.st_size, status.st_mtime_ns, status.st_ino & INODES)
         if sub_agents:
             found.sub_agents.add(path)
     if level == _DEEPEST or len(names) == len(journals):

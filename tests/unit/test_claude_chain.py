@@ -1,0 +1,266 @@
+"""The chain of a transcript: leaf, progress, parallel calls, compactions, queued prompts, damage."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from claude_reference import messages as reference
+from claude_trees import SESSION, Tree, answered, boundary, called, lines, row
+from sessile.formats.claude.chain import conversation, subagent_conversation
+from sessile.formats.claude.heads import Heads, View, heads_of, read_row
+from sessile.formats.claude.messages import SessionMessage, message_of, shown_rows, shown_subagent_rows
+
+pytestmark = pytest.mark.mission("C10")
+
+Json = dict[str, Any]
+
+
+def read(data: bytes, view: View = "ts", *, system: bool = False, subagent: bool = False) -> list[SessionMessage]:
+    """The messages of a transcript in memory."""
+    heads = heads_of(data, view)
+
+    def row_at(number: int) -> Json:
+        offset, length = heads.place(number)
+        return read_row(data[offset : offset + length], view) or {}
+
+    def time(number: int) -> str:
+        return str(row_at(number).get("timestamp", ""))
+
+    if subagent:
+        shown = shown_subagent_rows(heads, subagent_conversation(heads))
+    else:
+        shown = shown_rows(heads, conversation(heads, time), time, include_system=system)
+    return [message_of(row_at(number), view, shown.sent_as.get(number)) for number in shown.rows]
+
+
+def uuids(rows: list[Json] | bytes, view: View = "ts", **options: bool) -> str:
+    data = rows if isinstance(rows, bytes) else lines(rows)
+    return " ".join(message.uuid for message in read(data, view, **options))
+
+
+def talk(*names: str) -> list[Json]:
+    """A conversation in one line: user and assistant by turns."""
+    parents = [None, *names]
+    return [row(("user", "assistant")[at % 2], name, parents[at]) for at, name in enumerate(names)]
+
+
+def queued(uuid: str, parent: str, **members: Any) -> Json:
+    return row("attachment", uuid, parent, attachment={"type": "queued_command", "prompt": "more", **members})
+
+
+def test_the_last_branch_in_the_file_is_the_answer() -> None:
+    """Of two branches the one that was written last is shown, whatever the timestamps say."""
+    rows = [*talk("a", "b", "c"), row("user", "d", "b", timestamp="2020-01-01T00:00:00.000Z")]
+    assert uuids(rows) == uuids(rows, "python-sdk") == "a b d"
+
+
+def test_a_late_row_that_nobody_spoke_moves_the_typescript_answer_only() -> None:
+    """An attachment on an old branch decides in the TypeScript SDK; in the Python SDK the leaf's own place does."""
+    rows = [*talk("a", "b", "c"), row("attachment", "d", "a", attachment={"type": "file"})]
+    assert uuids(rows) == "a"
+    assert uuids(rows, "python-sdk") == "a b c"
+
+
+def test_a_missing_parent_ends_the_chain() -> None:
+    """What hangs from a uuid that is not in the file is where the conversation begins."""
+    assert uuids([*talk("a", "b"), row("user", "c", "ghost"), row("assistant", "d", "c")]) == "c d"
+
+
+def test_a_circle_ends_and_a_pure_one_is_empty() -> None:
+    """A circle without a tail has no leaf; with one each row of it is shown once."""
+    assert uuids([row("user", "a", "b"), row("assistant", "b", "a")]) == ""
+    assert uuids([row("user", "a", "b"), row("assistant", "b", "a"), row("user", "c", "b")]) == "a b c"
+    assert uuids([row("user", "a", "a")]) == ""
+
+
+def test_of_rows_with_one_uuid_the_last_counts() -> None:
+    """A row that is written again takes the place of the first."""
+    again = row("assistant", "b", "a", message={"content": "new"})
+    assert [each.message for each in read(lines([*talk("a", "b"), again]))][1] == {"content": "new"}
+
+
+@pytest.mark.mission("C3")
+def test_progress_is_bridged_and_never_shown() -> None:
+    """Rows below one or several rows of progress hang from what those hang from."""
+    rows = [row("user", "a"), row("progress", "p", "a"), row("progress", "q", "p"), row("assistant", "b", "q")]
+    assert uuids(rows) == uuids(rows, "python-sdk") == "a b"
+    looped = [row("user", "a"), row("progress", "p", "q"), row("progress", "q", "p"), row("assistant", "b", "p")]
+    assert uuids(looped) == "b"
+
+
+@pytest.mark.mission("C3")
+@pytest.mark.mission("C5")
+@pytest.mark.parametrize("kind", ["progress", "system"])
+def test_progress_and_system_rows_cut_a_sub_agent_in_the_typescript_view(kind: str) -> None:
+    """In a sub-agent's file the TypeScript SDK loses what is above such a row; the Python SDK keeps it."""
+    rows = [row("user", "a"), row(kind, "p", "a"), row("assistant", "b", "p")]
+    assert uuids(rows, subagent=True) == "b"
+    assert uuids(rows, "python-sdk", subagent=True) == "a b"
+
+
+@pytest.mark.mission("C5")
+def test_a_sub_agent_is_shown_whatever_its_flags() -> None:
+    """Sidechain, meta and team rows of a sub-agent are its conversation; parallel calls are not put back."""
+    rows = [
+        row("user", "a", isSidechain=True),
+        row("assistant", "b", "a", isMeta=True),
+        row("user", "c", "b", teamName="t"),
+    ]
+    assert uuids(rows, subagent=True) == uuids(rows, "python-sdk", subagent=True) == "a b c"
+    parallel = [row("user", "a"), called("b", "a", "m", "t1"), called("c", "b", "m", "t2"), answered("d", "b", "t1")]
+    assert uuids(parallel, subagent=True) == "a b d"
+
+
+@pytest.mark.parametrize("flag", [{"isSidechain": True}, {"teamName": "red"}, {"isMeta": True}, {"isMeta": [0]}])
+def test_flagged_rows_are_hidden(flag: Json) -> None:
+    """Rows of sidechains and teams and meta rows are links of the chain, but not shown."""
+    rows = [row("user", "a"), row("assistant", "b", "a", **flag), row("user", "c", "b")]
+    assert uuids(rows) == uuids(rows, "python-sdk") == "a c"
+
+
+def test_an_empty_list_is_true_in_javascript_only() -> None:
+    """A flag of another type counts as each language counts it."""
+    rows = [row("user", "a"), row("assistant", "b", "a", isMeta=[]), row("user", "c", "b")]
+    assert uuids(rows) == "a c"
+    assert uuids(rows, "python-sdk") == "a b c"
+
+
+def test_parallel_results_are_put_back() -> None:
+    """Calls and results of a response beside the chain follow its last row on it: calls first, then results by time."""
+    rows = [
+        row("user", "a"),
+        called("b", "a", "m", "t1"),
+        called("c", "b", "m", "t2"),
+        answered("late", "c", "t2", timestamp="2026-01-01T00:00:09.000Z"),
+        answered("r1", "b", "t1"),
+        row("assistant", "d", "r1"),
+    ]
+    assert uuids(rows) == uuids(rows, "python-sdk") == "a b c late r1 d"
+
+
+def test_a_stray_result_is_taken_if_its_call_is_open() -> None:
+    """A result that hangs from elsewhere comes back by its call, unless the call is answered or claimed twice."""
+    rows = [row("user", "a"), called("b", "a", "m", "t1"), called("c", "b", "m", "t2"), answered("r2", "c", "t2")]
+    stray = answered("s", "a", "t1")
+    assert uuids([*rows, stray, row("assistant", "d", "r2")]) == "a b c s r2 d"
+    assert uuids([*rows, stray, answered("again", "a", "t1"), row("assistant", "d", "r2")]) == "a b c s r2 d"
+    twice = called("x", "a", "other", "t1")
+    assert uuids([*rows, twice, stray, row("assistant", "d", "r2")]) == "a b c r2 d"
+    assert uuids([*rows, {**stray, "agentId": "z"}, row("assistant", "d", "r2")]) == "a b c r2 d"
+
+
+def test_without_a_response_id_nothing_is_put_back() -> None:
+    """Back ends that leave the message id out lose the other results, as in both SDKs."""
+    rows = [row("user", "a"), called("b", "a", "", "t1"), called("c", "b", "", "t2"), answered("r1", "b", "t1")]
+    assert uuids(rows) == "a b r1"
+
+
+def compacted(**hints: Any) -> list[Json]:
+    return [
+        *talk("a", "b", "c", "d"),
+        boundary("B", **hints),
+        row("user", "S", "B", isCompactSummary=True),
+        row("user", "n", "S"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("hints", "expected"),
+    [
+        ({}, "S n"),
+        ({"preservedSegment": {"headUuid": "c", "anchorUuid": "S", "tailUuid": "d"}}, "S c d n"),
+        ({"preservedSegment": {"headUuid": "c", "anchorUuid": "B", "tailUuid": "d"}}, "c d S n"),
+        ({"preservedMessages": {"anchorUuid": "S", "uuids": ["b", "d"]}}, "S b d n"),
+        ({"preservedMessages": {"anchorUuid": "B", "uuids": ["c", "d"]}}, "c d S n"),
+        ({"preservedMessages": {"anchorUuid": "S", "uuids": ["ghost", "d"]}}, "S n"),
+        ({"preservedMessages": {"anchorUuid": "S", "uuids": []}}, "S n"),
+        ({"preservedMessages": {"anchorUuid": "S", "uuids": 5}}, "S n"),
+        ({"preservedSegment": {"headUuid": "c", "anchorUuid": "ghost", "tailUuid": "d"}}, "S n"),
+        (
+            {
+                "preservedSegment": {"headUuid": "a", "anchorUuid": "S", "tailUuid": "b"},
+                "preservedMessages": {"anchorUuid": "S", "uuids": ["d"]},
+            },
+            "S d n",
+        ),
+    ],
+)
+def test_kept_messages_follow_the_summary(hints: Json, expected: str) -> None:
+    """What a compaction kept is read behind its anchor; the Python SDK shows the summary only."""
+    assert uuids(compacted(**hints)) == expected
+    assert uuids(compacted(**hints), "python-sdk") == "S n"
+
+
+def test_system_rows_are_shown_when_asked_for() -> None:
+    """A boundary is a message without content for who asks for system rows."""
+    assert uuids(compacted(), system=True) == "B S n"
+    assert uuids([boundary("B")], system=True) == ""
+    assert uuids([queued("q", "a")], system=True) == ""
+    assert uuids(b"", system=True) == ""
+
+
+def test_queued_prompts_are_shown_where_the_agent_went_on() -> None:
+    """A queued prompt before an assistant row or behind the leaf is a user message; before a new prompt it is not."""
+    rows = [row("user", "a"), queued("q", "a")]
+    assert uuids([*rows, row("assistant", "b", "q")]) == "a q b"
+    assert uuids([*rows, row("user", "b", "q")]) == "a b"
+    assert uuids(rows) == "a q"
+    assert uuids(rows, "python-sdk") == "a"
+    assert uuids([row("user", "a"), queued("q", "a", isMeta=True)]) == "a"
+    message = read(lines(rows))[1]
+    assert (message.type, message.message, message.is_queued_command) == (
+        "user",
+        {"role": "user", "content": "more"},
+        True,
+    )
+
+
+def test_a_queued_prompt_has_the_uuid_under_which_it_was_sent() -> None:
+    """It is shown once, and not at all if that row is in the chain."""
+    rows = [
+        row("user", "a"),
+        queued("q", "a", source_uuid="z"),
+        queued("r", "q", source_uuid="z"),
+        row("assistant", "b", "r"),
+    ]
+    assert uuids(rows) == "a z b"
+    assert uuids([row("user", "a"), queued("q", "a", source_uuid="a"), row("assistant", "b", "q")]) == "a b"
+
+
+def test_damage_costs_no_more_than_it_does_in_the_sdk() -> None:
+    """NUL bytes before a row are passed over, bytes that are not UTF-8 replaced; a torn row is not loaded."""
+    first, second, third = lines(talk("a", "b", "c")).splitlines(keepends=True)
+    assert uuids(first + b"\0\0" + second + third) == "a b c"
+    assert uuids(first + b"\0\0" + second + third, "python-sdk") == "c"
+    assert uuids(first + second.replace(b'"content":"b"', b'"content":"\xff"') + third) == "a b c"
+    assert uuids(first + second[:30] + b"\n" + third) == "c"
+    assert uuids(b"\n\n[1]\n5\n" + first + second + third[:-1]) == "a b c"
+    assert uuids(first.replace(b"\n", b"\r\n") + second) == "a b"
+
+
+@given(seed=st.integers(0, 1 << 32))
+def test_any_tree_gives_what_the_simple_reading_gives(seed: int) -> None:
+    """Branches, progress, sidechains, compactions, parallel calls and damage: equal to the reference, nothing twice."""
+    rows = [each for each in Tree(seed).rows if each.get("attachment", {}).get("type") != "queued_command"]
+    found = uuids(rows)
+    assert found == " ".join(reference(rows))
+    assert len(found.split()) == len(set(found.split()))
+
+
+@given(seed=st.integers(0, 1 << 32), view=st.sampled_from(["ts", "python-sdk"]), cut=st.integers(1, 50))
+def test_the_answer_does_not_depend_on_how_the_bytes_come(seed: int, view: View, cut: int) -> None:
+    """Fed in pieces of any size, the same rows are found at the same places; no progress is ever shown."""
+    data = lines(Tree(seed).rows)
+    whole, pieces = heads_of(data, view), Heads(view)
+    for at in range(0, len(data), cut):
+        pieces.feed(data[at : at + cut])
+    pieces.finish()
+    assert [whole.place(at) for at in range(len(whole))] == [pieces.place(at) for at in range(len(pieces))]
+    assert (whole.kind, whole.flags, whole.parent) == (pieces.kind, pieces.flags, pieces.parent)
+    shown = read(data, view)
+    assert {each.type for each in shown} <= {"user", "assistant"}
+    assert all(each.session_id == SESSION for each in shown)

@@ -1,0 +1,181 @@
+"""What a listing tells of a session: titles, tags, prompts, branch, times, from the two ends of its file."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from sessile.formats.claude.first_prompt import first_prompt
+from sessile.formats.claude.heads import View
+from sessile.formats.claude.lite import WINDOW, LiteFile, SessionInfo, session_info
+
+pytestmark = pytest.mark.mission("C11")
+
+PAD = json.dumps({"type": "other", "pad": "p" * WINDOW})
+
+
+def said(content: Any, **members: Any) -> str:
+    """A user row as Claude Code writes it."""
+    message = {"role": "user", "content": content}
+    return json.dumps(
+        {"type": "user", "message": message, "timestamp": "2026-01-01T00:00:00.000Z", **members},
+        separators=(",", ":"),
+        ensure_ascii=False,
+    )
+
+
+def info(*rows: str, view: View = "ts", project: str | None = None) -> SessionInfo | None:
+    data = "".join(row + "\n" for row in rows).encode()
+    return session_info("id", LiteFile(data[:WINDOW], data[-WINDOW:], 1_500_000_001, len(data)), project, view)
+
+
+def summary(*rows: str, view: View = "ts") -> str | None:
+    found = info(*rows, view=view)
+    return found.summary if found else None
+
+
+def title(text: str) -> str:
+    return json.dumps({"type": "custom-title", "customTitle": text}, separators=(",", ":"))
+
+
+@pytest.mark.parametrize(
+    ("text", "ts", "python"),
+    [
+        ("hello", "hello", "hello"),
+        ("  a\nb  ", "a b", "a b"),
+        ("<local-command-stdout>x", None, None),
+        ("[Request interrupted by user for tool use] go", None, None),
+        ("<ide_opened_file>x</ide_opened_file>", None, None),
+        ("<ide_selection>x</ide_selection> why", None, "<ide_selection>x</ide_selection> why"),
+        ("<task-notification>x", None, "<task-notification>x"),
+        ("<channel a=1>x", None, "<channel a=1>x"),
+        ("<foo:bar>", "<foo:bar>", "<foo:bar>"),
+        ("<Foo>", "<Foo>", "<Foo>"),
+        ("</foo>", "</foo>", "</foo>"),
+        ("<f", "<f", "<f"),
+        ("<bash-input> ls </bash-input>", "! ls", "<bash-input> ls </bash-input>"),
+        ("<command-name>/clear</command-name>", "/clear", "/clear"),
+        ("", None, None),
+        ("x" * 200, "x" * 200, "x" * 200),
+        ("x" * 199 + " y", "x" * 199 + "…", "x" * 199 + "…"),
+        ("😀" * 101, "😀" * 100 + "…", "😀" * 101),
+        ("a" + "😀" * 100, "a" + "😀" * 99 + "…", "a" + "😀" * 100),
+    ],
+)
+def test_the_first_prompt_follows_the_rules_of_each_sdk(text: str, ts: str | None, python: str | None) -> None:
+    """Skipped texts, shell input, slash commands and the cut at 200 are those of the SDK of the view."""
+    assert first_prompt(said(text)) == ts
+    assert first_prompt(said(text), "python-sdk") == python
+
+
+def test_the_first_text_that_counts_is_the_prompt() -> None:
+    """Skipped texts and rows give way to the next one; a slash command only if nothing else is there."""
+    blocks = [{"type": "image"}, {"type": "text", "text": "<tick>"}, {"type": "text", "text": "real"}]
+    assert first_prompt(said(blocks)) == "real"
+    command = said("<command-name>/x</command-name>")
+    assert first_prompt("\n".join([command, said("real")])) == "real"
+    assert first_prompt("\n".join([command, said("<command-name>/y</command-name>")])) == "/x"
+    hidden = [said("a", isMeta=True), said("b", isCompactSummary=True), said([{"type": "tool_result", "content": "c"}])]
+    assert first_prompt("\n".join([*hidden, "torn", said("d")[:-5], said("e")])) == "e"
+    assert first_prompt("\n".join(hidden)) is None
+
+
+def test_titles_come_before_prompts() -> None:
+    """A given title beats a made-up one, that the last prompt, that a summary, that the first prompt."""
+    rows = [said("first")]
+    assert summary(*rows) == "first"
+    rows.append('{"type":"summary","summary":"short","leafUuid":"x"}')
+    assert summary(*rows) == "short"
+    rows.append('{"type":"last-prompt","lastPrompt":"last"}')
+    assert summary(*rows) == "last"
+    rows.append('{"type":"ai-title","aiTitle":"made up"}')
+    assert summary(*rows) == "made up"
+    rows.insert(0, title("given"))
+    assert summary(*rows) == summary(*rows, view="python-sdk") == "given"
+    assert summary(*rows, title("")) == summary(*rows, title(""), view="python-sdk") == "made up"
+
+
+def test_only_rows_of_the_type_are_titles_to_the_typescript_sdk() -> None:
+    """A tool input that holds `customTitle` is a title to the Python SDK only."""
+    decoy = json.dumps({"type": "assistant", "input": {"customTitle": "decoy"}}, separators=(",", ":"))
+    assert summary(said("q"), decoy) == "q"
+    assert summary(said("q"), decoy, view="python-sdk") == "decoy"
+    torn = '{"type":"assistant","x":' + title("inside")
+    assert summary(said("q"), torn) == "q"
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        (said("x") + title("glued"), True),
+        (said("x")[:38] + title("glued"), True),
+        ('{"torn":1,' + title("glued"), False),
+        ("\0\0" + title("glued"), True),
+        (title("glued") + said("x"), False),
+        (title("glued")[:-1], False),
+        ('{"customTitle": "glued", "type": "custom-title"}', True),
+    ],
+)
+def test_a_title_behind_a_torn_row_counts(line: str, found: bool) -> None:
+    """What ends a line is found behind a row without a newline; what something is glued to is not."""
+    assert summary(said("q"), line) == ("glued" if found else "q")
+
+
+def test_tags_are_the_last_of_the_tail() -> None:
+    """An empty tag is none; a tag out of the tail is not seen; the Python SDK needs the exact beginning."""
+    one, cleared, spaced = '{"type":"tag","tag":"t"}', '{"type":"tag","tag":""}', '{"type": "tag", "tag": "t"}'
+
+    def tag(*rows: str, view: View = "ts") -> str | None:
+        found = info(said("q"), *rows, view=view)
+        return found.tag if found else None
+
+    assert tag(one) == tag(one, view="python-sdk") == "t"
+    assert tag(one, cleared) is tag(one, cleared, view="python-sdk") is None
+    assert (tag(spaced), tag(spaced, view="python-sdk")) == ("t", None)
+    assert tag(one, PAD, PAD) is None
+    assert tag(said("x") + one) == "t"
+
+
+def test_windows_decide_what_is_known() -> None:
+    """A title between the windows is unknown, one in either is known, the tail before the head."""
+    assert summary(said("q"), PAD, title("mid"), PAD) == "q"
+    assert summary(title("head"), said("q"), PAD, PAD) == "head"
+    assert summary(title("head"), said("q"), PAD, PAD, title("tail")) == "tail"
+    assert summary(said("z" * WINDOW)) is None
+    assert summary(PAD, said("behind")) is None
+
+
+def test_sessions_that_say_nothing_and_sidechains_are_not_listed() -> None:
+    """A file of metadata only, and one whose first row is a sidechain, are no sessions of a listing."""
+    assert info('{"type":"mode","mode":"x"}') is None
+    assert info(said("q", isSidechain=True)) is None
+    assert info(said("q"), said("r", isSidechain=True)) is not None
+
+
+def test_branch_cwd_and_times() -> None:
+    """The last branch, the first directory and time, and the project's path where no row tells one."""
+    found = info('{"type":"mode"}', said("q", gitBranch="one", cwd="/a"), said("r", gitBranch="two", cwd="/b"))
+    assert found is not None
+    assert (found.git_branch, found.cwd, found.created_at) == ("two", "/a", 1_767_225_600_000)
+    assert found.last_modified == 1500
+    bare = info(json.dumps({"type": "user", "message": {"content": "q"}}), project="/p")
+    assert bare is not None
+    assert (bare.git_branch, bare.cwd, bare.created_at) == (None, "/p", None)
+    wrong = info(said("q", timestamp="nope"))
+    assert wrong is not None
+    assert wrong.created_at is None
+
+
+def test_programs_are_told_from_people() -> None:
+    """Sessions that an SDK or a daemon began are marked."""
+    for member, value, expected in (
+        ("entrypoint", "cli", False),
+        ("entrypoint", "sdk-py", True),
+        ("sessionKind", "daemon", True),
+        ("sessionKind", "bg", False),
+    ):
+        found = info(said("q", **{member: value}))
+        assert found is not None
+        assert found.is_programmatic is expected
