@@ -102,6 +102,9 @@ def test_only_rows_of_the_type_are_titles_to_the_typescript_sdk() -> None:
     decoy = json.dumps({"type": "assistant", "input": {"customTitle": "decoy"}}, separators=(",", ":"))
     assert summary(said("q"), decoy) == "q"
     assert summary(said("q"), decoy, view="python-sdk") == "decoy"
+    inside = json.dumps({"type": "assistant", "input": {"summary": "decoy"}}, separators=(",", ":"))
+    assert (summary(said("q"), inside), summary(said("q"), inside, view="python-sdk")) == ("q", "decoy")
+    assert summary(said("q"), '{"type":"task-summary","summary":"told"}') == "told"
     torn = '{"type":"assistant","x":' + title("inside")
     assert summary(said("q"), torn) == "q"
 

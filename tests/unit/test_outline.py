@@ -308,13 +308,13 @@ SHAPES = {
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_a_hundred_thousand_entries_take_less_than_two_seconds(name: str) -> None:
+def test_a_hundred_thousand_entries_are_outlined_in_seconds(name: str) -> None:
     """Whatever the shape, without recursion."""
     made = Tree(SHAPES[name])
     some = show(said("x", None))
     started = time.process_time()
     rows = list(outline(made, lambda number: some, leaf="5"))
-    assert time.process_time() - started < 2
+    assert time.process_time() - started < 8  # a second on a quiet machine; a minute if it were not linear
     assert sum(row.entries + row.settings for row in rows) == MANY
 
 

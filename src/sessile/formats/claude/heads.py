@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -114,16 +114,19 @@ class Heads:
 
     def feed(self, data: bytes) -> None:
         """Take the next bytes of the file."""
-        lines = data.split(b"\n")
-        self._pending.append(lines[0])
-        if len(lines) > 1:
-            lines[0] = b"".join(self._pending)
-            self._pending = [lines.pop()]
-            self._add_rows(lines)
+        end = data.find(b"\n")
+        if end < 0:
+            self._pending.append(data)
+            return
+        first = b"".join((*self._pending, memoryview(data)[:end]))
+        last = data.rfind(b"\n") + 1
+        self._pending = [data[last:]]
+        self._add_rows((first,))
+        self._add_rows(_lines(data, end + 1))
 
     def finish(self) -> None:
         """Take the last row, which has no newline."""
-        self._add_rows([b"".join(self._pending)])
+        self._add_rows((b"".join(self._pending),))
         self._pending = []
 
     def live(self) -> Iterator[int]:
@@ -164,7 +167,7 @@ class Heads:
 
     # -- adding rows
 
-    def _add_rows(self, lines: Sequence[bytes]) -> None:
+    def _add_rows(self, lines: Iterable[bytes | memoryview]) -> None:
         """Add rows that follow each other. One loop almost without calls: it runs for each row of a gigabyte."""
         at, row, row_of = self._at, len(self.kind), self.row_of
         kind_of, number_of = KINDS.get, self._numbers.setdefault
@@ -182,7 +185,7 @@ class Heads:
             try:
                 head = _decode_head(raw)
             except (msgspec.DecodeError, ValueError, RecursionError):
-                self._add_exactly(raw, offset)
+                self._add_exactly(bytes(raw), offset)
                 row = len(self.kind)
                 continue
             kind = kind_of(head.type, NOBODY)
@@ -196,7 +199,7 @@ class Heads:
                 if head.subtype == kinds.COMPACT_BOUNDARY or (
                     head.attachment and head.attachment.type == _QUEUED_COMMAND
                 ):
-                    self._add_exactly(raw, offset)
+                    self._add_exactly(bytes(raw), offset)
                     row = len(self.kind)
                     continue
             elif message is not None:
@@ -307,6 +310,16 @@ class Heads:
             if is_true(row.get(member), self.view):
                 flags |= flag
         return flags
+
+
+def _lines(data: bytes, start: int) -> Iterator[memoryview]:
+    """The complete lines from a place on, not copied: most of their bytes are only passed over."""
+    view = memoryview(data)
+    end = data.find(b"\n", start)
+    while end >= 0:
+        yield view[start:end]
+        start = end + 1
+        end = data.find(b"\n", start)
 
 
 def is_true(value: object, view: View) -> bool:

@@ -70,7 +70,7 @@ def session_info(
         return None
     title = _title(head, tail, view)
     prompt = first_prompt(head, view)
-    summary = title or _last_prompt(tail, view) or last_text(tail, "summary") or prompt
+    summary = title or _last_prompt(tail, view) or _summary(tail, view) or prompt
     if not summary:
         return None
     is_program = first_text(head, "entrypoint") in _PROGRAMS or first_text(head, "sessionKind") in _DAEMONS
@@ -138,6 +138,18 @@ def _last_prompt(tail: str, view: View) -> str | None:
     if view == "python-sdk":
         return last_text(tail, "lastPrompt")
     return _last_of_type(tail, "last-prompt", "lastPrompt", glued=False)
+
+
+def _summary(tail: str, view: View) -> str | None:
+    """The last summary that a row of any type tells; to the Python SDK, one inside a row as well."""
+    if view == "python-sdk":
+        return last_text(tail, "summary")
+    for line in reversed(tail.split("\n")):
+        row = read_row(line.encode("utf-8", "surrogatepass")) if '"summary"' in line else None
+        told = text_of(row, "summary")
+        if told is not None:
+            return told
+    return None
 
 
 def _tag(tail: str, view: View) -> str | None:
