@@ -147,7 +147,10 @@ class Library:
         if len(name) < SHORTEST_PREFIX:
             return ()
         rows = self.list(Filter(id_prefix=name, hide=("unreadable",))).rows
-        return [row for row in rows if row.id == name] or rows
+        rows = [row for row in rows if row.id == name] or rows
+        if len({row.id for row in rows}) == 1:  # imported from another agent: one's own copy is meant
+            rows = [row for row in rows if self.store.layout.owns(row.path)] or rows
+        return rows
 
     def _by_title(self, name: str) -> Sequence[SessionRow]:
         """Those with all words in title or first prompt; a title that is just that comes first, then any title."""
@@ -188,7 +191,9 @@ class Library:
         for row in self.list(wanted).rows:
             unread: list[Any] = []
             try:
-                for match in scan_file(self.store.fs, row.path, needle, fields=fields, findings=unread):
+                for match in scan_file(
+                    self.store.fs, row.path, needle, fields=fields, findings=unread, name=row.format or "native"
+                ):
                     yield Found(row, match)
             except (StorageFailure, SessionNotFound) as error:
                 notices.append(f"{row.path} was not searched: {error.message}")
@@ -204,7 +209,9 @@ class Library:
             if time.monotonic() > deadline:
                 return found, len(rows) - number
             try:
-                found += len([*scan_file(self.store.fs, row.path, needle, fields=_UNINDEXED)])
+                found += len(
+                    [*scan_file(self.store.fs, row.path, needle, fields=_UNINDEXED, name=row.format or "native")]
+                )
             except (StorageFailure, SessionNotFound):
                 continue  # a search for tool results says so
         return found, 0

@@ -25,7 +25,7 @@ from sessile.core.words import Query
 from sessile.storage.catalog import Catalog
 from sessile.storage.catalog_rows import Filter
 from sessile.storage.filesystem import PosixFilesystem
-from sessile.storage.reconcile import _entries, _judged, _Reading
+from sessile.storage.native_rows import NativeRows
 from sessile.storage.scan import Needle, scan_file
 from sessions import header
 from strategies import chunks_of, damaged, json_objects
@@ -268,8 +268,8 @@ lines = st.lists(
 @given(lines.map(b"\n".join) | damaged().map(lambda damage: damage.data), st.integers(1, 50), st.sampled_from([1, 3]))
 def test_plain_lines_are_read_as_the_scanner_reads_them(data: bytes, size: int, version: int) -> None:
     """Entries and findings are the same, one by one, whether or not the scanner has looked at a line first."""
-    row = _Reading(1, b"", len(data), 0, None, None, 0, 0, 0, version, None)
+    rows = NativeRows(0, version)
     scanner = Scanner()
-    fast = [entry for chunk in chunks_of(data, [size]) for entry in _entries(scanner.split(chunk), row)]
-    fast += _judged(scanner.finish(), row)
-    assert fast == list(_judged(scan(data), row))
+    fast = [entry for chunk in chunks_of(data, [size]) for entry in rows.split(scanner.split(chunk))]
+    fast += rows.judged(scanner.finish())
+    assert fast == list(rows.judged(scan(data)))

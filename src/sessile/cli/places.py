@@ -2,7 +2,8 @@
 
     SESSILE_ROOT     one's own store, instead of ~/.sessile
     SESSILE_CACHE    the cache, instead of the system's folder for caches; may be deleted at any time
-    HOME, XDG_DATA_HOME, PI_CODING_AGENT_DIR, PI_CONFIG_DIR    where other agents keep their sessions
+    HOME, XDG_DATA_HOME, PI_CODING_AGENT_DIR, PI_CONFIG_DIR, CLAUDE_CONFIG_DIR, CODEX_HOME, OPENCLAW_STATE_DIR
+                     where other agents keep their sessions
 
 Nothing is created here.
 """
@@ -53,7 +54,23 @@ def find_places(environ: Mapping[str, str], *, root: str | None, demo: bool) -> 
     own = os.path.abspath(os.path.expanduser(root or environ.get("SESSILE_ROOT") or f"{home}/.sessile"))
     homes = family_homes(home, environ)
     family = [Source(agent, folder, f"{folder}/sessions") for agent, folder in homes if folder != own]
+    family += _others(home, environ)
     return Places(home, own, os.path.abspath(os.path.expanduser(cache)), family)
+
+
+def _others(home: str, environ: Mapping[str, str]) -> list[Source]:
+    """The folders of agents with formats of their own, and of gateways."""
+    claude = environ.get("CLAUDE_CONFIG_DIR") or f"{home}/.claude"
+    codex = environ.get("CODEX_HOME") or f"{home}/.codex"
+    sources = [Source("claude", claude, f"{claude}/projects"), Source("codex", codex, f"{codex}/sessions")]
+    gateways = [environ.get("OPENCLAW_STATE_DIR") or f"{home}/.openclaw", f"{home}/.yoyoclaw"]
+    for root in gateways:
+        agents = f"{root}/agents"
+        names = sorted(os.listdir(agents)) if os.path.isdir(agents) else []
+        sources += [Source("openclaw", root, f"{agents}/{name}/sessions") for name in names] or [
+            Source("openclaw", root, f"{agents}/main/sessions")
+        ]
+    return sources
 
 
 def _cache_folder() -> str:

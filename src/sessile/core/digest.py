@@ -69,12 +69,17 @@ class Digest(msgspec.Struct, omit_defaults=True):
     first_text: str | None = None
     last_role: str | None = None
     last_status: str | None = None
+    last_response: str | None = None  # answers may stand in several rows, each with the usage of all of it
+    translator: Any = None  # what reading another agent's rows has to know to go on
 
     def add(self, entry: Json) -> None:
         """Count the next entry."""
         kind = entry.get("type")
         if kind == "custom" and entry.get("customType") == LEAF_MARKER:
             self._mark(entry)
+            return
+        if kind == "session_info" and "id" not in entry:  # a row of another agent's, beside its conversation
+            self.named, self.name = True, name_in(entry)
             return
         self.entries += 1
         self._place(entry)
@@ -141,6 +146,11 @@ class Digest(msgspec.Struct, omit_defaults=True):
         self.errors += message.get("stopReason") == "error"
         provider, model = _string(message.get("provider")), _string(message.get("model"))
         name = f"{provider}/{model}" if provider and model else model or ""
+        response = _string(message.get("responseId"))
+        if response is not None and response == self.last_response:
+            self.spending.add_calls(name, quarter_of(entry, message), tools)
+            return
+        self.last_response = response
         self.spending.add_answer(name, quarter_of(entry, message), message.get("usage"), tools)
 
     def counts(self) -> Counts:

@@ -102,6 +102,12 @@ class Spending(msgspec.Struct, omit_defaults=True):
         for tool in tools:
             _used(self.tools, tool, quarter).calls += 1
 
+    def add_calls(self, model: str, quarter: str, tools: Sequence[str]) -> None:
+        """Count more tools that an answer calls which was counted before."""
+        self.answers.setdefault(model, {}).setdefault(quarter, Spent()).calls += len(tools)
+        for tool in tools:
+            _used(self.tools, tool, quarter).calls += 1
+
     def add_failure(self, tool: str, quarter: str) -> None:
         """Count the call of a tool as failed."""
         _used(self.tools, tool, quarter).failures += 1

@@ -29,6 +29,14 @@ class Known(NamedTuple):
     flags: int | None = None
 
 
+class Glimpse(NamedTuple):
+    """What a listing shows of a session; what is unknown is an empty text."""
+
+    title: str = ""
+    first_text: str = ""
+    last_role: str = ""
+
+
 class Translator(Protocol):
     """Goes through the rows of one file in order."""
 
@@ -60,6 +68,10 @@ class Format(Protocol):
 
     def header(self, stem: str, first: bytes) -> Entry:
         """Our header for a file; `stem` is its name without the ending."""
+        ...
+
+    def glimpse(self, stem: str, first: bytes, last: bytes) -> Glimpse | None:
+        """What the two ends of a file tell a listing; `None` if it should not be listed."""
         ...
 
     def translator(self, saved: Any = None) -> Translator:

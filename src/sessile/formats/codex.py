@@ -19,7 +19,7 @@ from sessile.core.codec import decode
 from sessile.core.kinds import LEAF_MARKER, MARKER
 from sessile.core.lines import Head, Line, MessageHead
 from sessile.core.text import parse_timestamp
-from sessile.formats.base import Entry, Known, Look
+from sessile.formats.base import Entry, Glimpse, Known, Look
 
 NAME = "codex"
 _PROVIDER = "openai"
@@ -47,6 +47,16 @@ class Codex:
         header = {"type": "session", "version": 3, "id": meta.get("id") or stem, "format": NAME}
         header |= {"timestamp": meta.get("timestamp") or row.get("timestamp"), "cwd": meta.get("cwd") or ""}
         return {name: value for name, value in header.items() if value is not None}
+
+    def glimpse(self, stem: str, first: bytes, last: bytes) -> Glimpse | None:
+        """The first thing that a person said; what programs put before it begins with a tag."""
+        for line in first.split(b"\n"):
+            kind, item = _item(_row(line))
+            if kind == "message" and item.get("role") == "user":
+                said = " ".join(part["text"] for part in _texts(item.get("content")) if part.get("text")).strip()
+                if said and not said.startswith("<"):
+                    return Glimpse(first_text=said)
+        return Glimpse()
 
     def translator(self, saved: Any = None) -> Rows:
         """From the beginning of a file, or from where one was saved."""

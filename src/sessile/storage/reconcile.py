@@ -15,8 +15,8 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 from msgspec.structs import astuple
@@ -24,18 +24,19 @@ from msgspec.structs import astuple
 from sessile.core.codec import decode, encode_plain
 from sessile.core.digest import Digest
 from sessile.core.hashes import blake2b
-from sessile.core.lines import Item, Line, Scanner
+from sessile.core.lines import Scanner
 from sessile.storage import fulltext
 from sessile.storage.base import Filesystem, Stat
 from sessile.storage.catalog_rows import COUNTS, Known, counts_as_columns, storable, within
-from sessile.storage.glance import Glance, Record, decoded, glance
+from sessile.storage.glance import Glance, Record, glance
+from sessile.storage.native_rows import NATIVE, NativeRows
 from sessile.storage.session_file import CHUNK
 from sessile.storage.walk import INODES, Found, Mark
 
+if TYPE_CHECKING:
+    from sessile.storage.foreign_rows import RowReader
+
 # Most lines are plain entries and are decoded once; whatever this refuses is left to the scanner.
-_decode = msgspec.json.Decoder().decode
-_REFUSED = (msgspec.MsgspecError, ValueError, RecursionError, TypeError, KeyError)
-_NO_ENTRIES = ("session", "title")
 
 Depth = Literal["look", "count", "index"]
 
@@ -64,7 +65,8 @@ _LAST_NUMBER = (
     "SELECT max(coalesce((SELECT max(number) FROM sessions), 0), coalesce((SELECT max(number) FROM gone), 0))"
 )
 _PLACE = (
-    "SELECT number, path, size, covered, fit, state, indexed, passages, header_at, version, header_title FROM sessions"
+    "SELECT number, path, size, covered, fit, state, indexed, passages, header_at, version, header_title, format"
+    " FROM sessions"
 )
 _PLACED = "covered = ?, fit = ?, state = ?, indexed = ?, passages = ?"
 _SAVE = f"UPDATE sessions SET {_PLACED} WHERE number = ?"
@@ -96,6 +98,7 @@ class _Reading(msgspec.Struct):
     header_at: int
     version: int
     header_title: str | None
+    format: str = NATIVE
 
 
 class Enough(Exception):
@@ -182,22 +185,29 @@ class Reconciler:
             return
         try:
             stat = self._fs.fstat(fd)
-            seen = glance(self._fs, fd, stat.st_size)
+            name, seen = NATIVE, glance(self._fs, fd, stat.st_size)
+            if seen is None and stat.st_size:
+                name, seen = self._glance_foreign(fd, stat.st_size, path)
             before = None if old is None else self._resumable(fd, stat, old)
         except OSError as error:
             self._put(_unread(path, mark, sub_agent, error), old)
         else:
             file = (_stored(path), stat.st_size, stat.st_mtime_ns, stat.st_ino & INODES, int(sub_agent))
-            told = _NO_SESSION if seen is None else ("native", "", *astuple(seen))
+            told = _NO_SESSION if seen is None else (name, "", *astuple(seen))
             if before is None or seen is None:
                 number = self._put((*file, *told), old)
             else:
                 number = before.number
                 self._db.execute(_CHANGE, (number, *file, *told, number))
             if seen is not None and stat.st_size <= (_TINY if before is None else before.covered + _NEAR):
-                self._read_near(fd, number, stat.st_size, before, seen)
+                self._read_near(fd, number, stat.st_size, before, seen, name)
         finally:
             self._fs.close(fd)
+
+    def _glance_foreign(self, fd: int, size: int, path: str) -> tuple[str, Glance | None]:
+        from sessile.storage.foreign_rows import glance_foreign  # most people have sessions of one kind
+
+        return glance_foreign(self._fs, fd, size, path) or ("", None)
 
     def _put(self, row: Sequence[Any], old: Known | None) -> int:
         """A new row in place of the old one; it is written with others of its kind."""
@@ -216,10 +226,10 @@ class Reconciler:
             fulltext.forget(self._db, number)
         self._db.execute("DELETE FROM sessions WHERE number = ?", (number,))
 
-    def _read_near(self, fd: int, number: int, size: int, before: _Reading | None, seen: Glance) -> None:
+    def _read_near(self, fd: int, number: int, size: int, before: _Reading | None, seen: Glance, name: str) -> None:
         """Count at once what is soon counted."""
         self._insert()
-        row = before or _Reading(number, b"", size, 0, None, None, 0, 0, 0, 0, None)
+        row = before or _Reading(number, b"", size, 0, None, None, 0, 0, 0, 0, None, name)
         row.size, row.header_at, row.version, row.header_title = (
             size,
             seen.header_at,
@@ -277,26 +287,28 @@ class Reconciler:
         counted, written = row.covered, row.indexed
         at = _start(row, index)
         scanner = Scanner(at)
+        lines = _rows_of(row, digest)
         words: list[fulltext.Words] = []
         while at < row.size:
             chunk = self._fs.read(fd, min(CHUNK, row.size - at), at)
             if not chunk:
                 return  # it has been cut off meanwhile; the next walk will see that
             at += len(chunk)
-            for offset, entry in _entries(scanner.split(chunk), row):
+            for offset, entry in lines.split(scanner.split(chunk)):
                 if offset >= counted:
                     _count(digest, entry)
                 if index and entry is not None and offset >= written:
                     words += fulltext.words_of(row.number, offset, entry)
             if self._doing != "look":
                 self._done += len(chunk)
+            digest.translator = lines.saved()
             if at < row.size:
                 self._db.execute(_SAVE, (*self._place(fd, row, digest, scanner, words, index), row.number))
                 words = []
                 if self._is_long():
                     self._next_batch()
         place = self._place(fd, row, digest, scanner, words, index)
-        for _, entry in _judged(scanner.finish(), row):
+        for _, entry in lines.judged(scanner.finish()):
             _count(digest, entry)
         self._tell(row, place, digest, index)
 
@@ -348,38 +360,13 @@ def _groups(rows: Sequence[_Reading], index: bool) -> Iterator[list[_Reading]]:
         yield group[::-1]
 
 
-def _entries(lines: Iterable[tuple[int, bytes | None]], row: _Reading) -> Iterator[tuple[int, Record | None]]:
-    """Each entry with its place, and `None` for what is not as it should be; header and title slot are left out."""
-    for offset, raw in lines:
-        if raw is None:
-            yield offset, None
-            continue
-        try:
-            entry = _decode(raw)
-            is_plain = (
-                isinstance(entry["id"], str) and isinstance(kind := entry["type"], str) and kind not in _NO_ENTRIES
-            )
-        except _REFUSED:
-            is_plain = False
-        if is_plain:
-            yield offset, entry
-        elif raw:
-            yield from _judged(Scanner(offset).feed(raw + b"\n"), row)
+def _rows_of(row: _Reading, digest: Digest) -> NativeRows | RowReader:
+    """What makes entries of the lines of a file."""
+    if row.format == NATIVE:
+        return NativeRows(row.header_at, row.version)
+    from sessile.storage.foreign_rows import RowReader
 
-
-def _judged(items: Iterable[Item], row: _Reading) -> Iterator[tuple[int, Record | None]]:
-    """The same of lines that the scanner has looked at."""
-    for item in items:
-        if isinstance(item, Line):
-            head = item.head
-            if head.type == "session" and item.offset == row.header_at:
-                continue
-            if head.type == "title" and head.id is None:
-                continue
-            if head.type != "session" and (head.id is not None or row.version < 2):
-                yield item.offset, decoded(item)
-                continue
-        yield item.offset, None
+    return RowReader(row.format, digest.translator, row.covered)
 
 
 def _count(digest: Digest, entry: Record | None) -> None:

@@ -25,7 +25,7 @@ from sessile.core.passages import FIELDS, Excerpt, Field, Span, excerpt, pieces
 from sessile.core.words import Query
 from sessile.errors import InvalidQuery, storage_failures
 from sessile.storage.base import Filesystem
-from sessile.storage.glance import decoded
+from sessile.storage.native_rows import NATIVE, entry_in
 from sessile.storage.session_file import CHUNK
 
 _MOST_SPANS = 1000  # matches that are marked in one text
@@ -171,14 +171,18 @@ def scan_file(
     fields: Collection[Field] = FIELDS,
     findings: list[Finding] | None = None,
     start: int = 0,
+    name: str = NATIVE,
 ) -> Iterator[Match]:
-    """Every text of a journal that holds the needle, in order. Lines too long to be searched are added to `findings`."""
+    """Every text of a journal that holds the needle, in order. Lines too long to be searched are added to `findings`.
+
+    `name` is the format of the file.
+    """
     with storage_failures(path, "search the session"):
         fd = fs.open(path, os.O_RDONLY)
         try:
             for offset, block in _blocks(fs, fd, start, [] if findings is None else findings):
                 for begin, end in needle.candidates(block):
-                    yield from _matches(block[begin:end], offset + begin, needle, fields)
+                    yield from _matches(block[begin:end], offset + begin, needle, fields, name)
         finally:
             fs.close(fd)
 
@@ -208,12 +212,14 @@ def _blocks(fs: Filesystem, fd: int, at: int, findings: list[Finding]) -> Iterat
         yield at - size, b"".join(held)
 
 
-def _matches(raw: bytes, offset: int, needle: Needle, fields: Collection[Field]) -> Iterator[Match]:
+def _matches(raw: bytes, offset: int, needle: Needle, fields: Collection[Field], name: str) -> Iterator[Match]:
     for item in scan(raw):
-        entry = decoded(item) if isinstance(item, Line) and item.head.type != "session" else None
-        if entry is None or not isinstance(item, Line):
+        if not isinstance(item, Line):
+            continue
+        entry_id, entry = entry_in(name, item._replace(offset=offset + item.offset))
+        if entry is None:
             continue
         for field, text in pieces(entry):
             spans = needle.spans(text) if field in fields else []
             if spans:
-                yield Match(item.head.id, offset + item.offset, field, excerpt(text, spans), len(spans))
+                yield Match(entry_id, offset + item.offset, field, excerpt(text, spans), len(spans))

@@ -19,7 +19,7 @@ from sessile.core.words import Query, fold
 from sessile.storage.base import Filesystem
 from sessile.storage.catalog_rows import storable, within
 from sessile.storage.fulltext import OFFSET_BITS, OFFSETS
-from sessile.storage.glance import decoded
+from sessile.storage.native_rows import entry_in
 from sessile.storage.session_file import CHUNK
 
 _RANKED = 1000  # matches that are ranked at once, newest first: the best of all is not worth the wait
@@ -35,6 +35,7 @@ class _Session(NamedTuple):
     id: str
     size: int
     indexed: int
+    format: str
 
 
 class Hit(NamedTuple):
@@ -113,7 +114,8 @@ class Searcher:
         """The session with that number, if it is searched."""
         if number not in self._known:
             where, values = self._within
-            select = f"SELECT path, id, size, indexed FROM sessions WHERE number = :number AND format IS NOT NULL AND {where}"
+            columns = "path, id, size, indexed, format"
+            select = f"SELECT {columns} FROM sessions WHERE number = :number AND format IS NOT NULL AND {where}"
             row = self._db.execute(select, values | {"number": number}).fetchone()
             searched = row is not None and (self._wanted is None or number in self._wanted)
             self._known[number] = _Session(os.fsdecode(row[0]), *row[1:]) if searched else None
@@ -154,7 +156,7 @@ class Searcher:
 
     def _read(self, query: Query, fields: Sequence[Field], session: _Session) -> Iterator[Hit]:
         """The hits behind the place up to which a session is indexed."""
-        path, _, size, at = session
+        path, _, size, at, _ = session
         scanner = Scanner(at)
         try:
             fd = self._fs.open(path, os.O_RDONLY)
@@ -207,12 +209,12 @@ class Searcher:
 
 
 def _hits_in(query: Query, fields: Sequence[Field], session: _Session, line: Line, rank: float | None) -> Iterator[Hit]:
-    entry = decoded(line) if line.head.type != "session" else None
+    entry_id, entry = entry_in(session.format, line)
     said = {} if entry is None else passages(entry)
     for field in fields:
         spans = query.find(said[field]) if field in said else []
         if spans:
-            yield Hit(session.path, session.id, line.head.id, line.offset, field, excerpt(said[field], spans), rank)
+            yield Hit(session.path, session.id, entry_id, line.offset, field, excerpt(said[field], spans), rank)
 
 
 def _line_at(fs: Filesystem, fd: int, offset: int, end: int) -> bytes:

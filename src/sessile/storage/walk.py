@@ -1,8 +1,8 @@
 """Finding session files below folders: names and what `lstat` says of them, nothing is opened.
 
-A place holds session files, or project folders with such files. Beside a session file, without `.jsonl`, may be its artifacts
-folder; session files in there are those of sub-agents. Links to folders are followed, because people put their sessions on
-other disks; no deeper than that.
+A place holds session files, or folders of projects or dates with such files. Beside a session file, without `.jsonl`, may be
+its artifacts folder; session files in there are those of sub-agents. Links to folders are followed, because people put their
+sessions on other disks; no deeper than that.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from sessile.storage.base import Filesystem
 from sessile.storage.layout import JOURNAL, session_files
 
 _DEEPEST = 8  # folders of sub-agents of sub-agents
+_SUB_AGENTS = ("subagents", "workflows")
 INODES = 2**63 - 1  # SQLite has no larger numbers
 
 
@@ -61,5 +62,12 @@ def _visit(fs: Filesystem, folder: str, level: int, sub_agents: bool, found: Fou
     for name in names:
         if name in stems:
             _visit(fs, f"{folder}/{name}", level + 1, True, found, notices)
-        elif level == 0 and not name.startswith(".") and not name.endswith(JOURNAL):
-            _visit(fs, f"{folder}/{name}", 1, sub_agents, found, notices)
+        elif _leads_on(name, level, sub_agents):
+            _visit(fs, f"{folder}/{name}", level + 1, sub_agents, found, notices)
+
+
+def _leads_on(name: str, level: int, sub_agents: bool) -> bool:
+    """Whether a folder is one of a project, of a date, or of a kind of sub-agents."""
+    if name.startswith(".") or name.endswith(JOURNAL):
+        return False
+    return level == 0 or name.isdecimal() or (sub_agents and name in _SUB_AGENTS)

@@ -26,8 +26,9 @@ from sessile.core.codec import decode
 from sessile.core.kinds import CHAIN, LEAF_MARKER, MARKER, TITLE, flags_of
 from sessile.core.lines import Head, Line, MessageHead
 from sessile.core.text import parse_timestamp
-from sessile.formats.base import Entry, Known, Look
+from sessile.formats.base import Entry, Glimpse, Known, Look
 from sessile.formats.claude.blocks import blocks_of, from_blocks, from_content, plain
+from sessile.formats.claude.lite import LiteFile, session_info
 from sessile.formats.claude.rendering import MEMBER, entry_of
 from sessile.formats.claude.rows import mapping_of, text_of
 
@@ -93,6 +94,13 @@ class Claude:
         at = next((row["timestamp"] for row in rows if isinstance(row.get("timestamp"), str)), None)
         header = {"type": "session", "version": 3, "id": stem, "timestamp": at, "cwd": cwd, "format": NAME}
         return {name: value for name, value in header.items() if value is not None}
+
+    def glimpse(self, stem: str, first: bytes, last: bytes) -> Glimpse | None:
+        """Title and first prompt as Claude Code itself tells them."""
+        info = session_info(stem, LiteFile(first, last, 0, len(first)))
+        if info is None:
+            return Glimpse()
+        return Glimpse(info.custom_title or "", info.first_prompt or info.summary)
 
     def translator(self, saved: Any = None) -> Rows:
         """From the beginning of a file, or from where one was saved."""

@@ -1,0 +1,105 @@
+"""Rows of other agents' files for the catalog: what a look tells of them, and each as an entry of ours.
+
+The catalog reads lines one by one and goes on where it stopped; what a translator has to know for that is kept with what was
+counted.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from sessile.core.digest import FIRST_TEXT, shown
+from sessile.core.kinds import MARKER, TITLE, flags_of
+from sessile.core.lines import Item, Line, Scanner
+from sessile.formats.base import Translator
+from sessile.formats.registry import FORMATS, format_named
+from sessile.storage.base import Filesystem
+from sessile.storage.glance import Glance
+
+_WINDOW = 64 * 1024
+
+Record = dict[str, Any]
+
+
+def glance_foreign(fs: Filesystem, fd: int, size: int, path: str) -> tuple[str, Glance] | None:
+    """The format of an open file and what its ends tell; `None` if no format knows it."""
+    first = fs.read(fd, _WINDOW, 0)
+    known = next((known for known in FORMATS if known.recognises(first)), None)
+    if known is None:
+        return None
+    last = first if size <= len(first) else fs.read(fd, _WINDOW, size - _WINDOW)
+    stem = posixpath.basename(path).removesuffix(".jsonl")
+    glimpse = known.glimpse(stem, first, last)
+    if glimpse is None:
+        return None
+    header = known.header(stem, first)
+    told = shown(glimpse.title) or ""
+    said = (shown(glimpse.first_text) or "")[:FIRST_TEXT]
+    seen = Glance(
+        id=str(header["id"]),
+        cwd=shown(header.get("cwd")) or "",
+        title=told,
+        created=shown(header.get("timestamp")) or "",
+        parent="",
+        first_text=said,
+        last_role=glimpse.last_role,
+        last_status="",
+        header_title=told,
+        header_at=-1,
+        version=3,
+    )
+    return known.name, seen
+
+
+class RowReader:
+    """Makes entries of the rows of one file, in order.
+
+    Those behind `start` go on from what was saved; those before it are read again for their words only, and what hangs from
+    what does not matter there.
+    """
+
+    def __init__(self, name: str, saved: Any, start: int) -> None:
+        known = format_named(name)
+        assert known is not None, name
+        self._format = known
+        self._start = start
+        self._again: Translator = known.translator()
+        self._translator: Translator = known.translator(saved)
+
+    def saved(self) -> Any:
+        """What is needed to go on later."""
+        return self._translator.saved()
+
+    def split(self, lines: Iterable[tuple[int, bytes | None]]) -> Iterator[tuple[int, Record | None]]:
+        """Each entry with its place, and `None` for what is not as it should be; markers are left out."""
+        for offset, raw in lines:
+            if raw is None:
+                yield offset, None
+            elif raw:
+                yield from self.judged(Scanner(offset).feed(raw + b"\n"))
+
+    def judged(self, items: Iterable[Item]) -> Iterator[tuple[int, Record | None]]:
+        """The same of lines that the scanner has looked at."""
+        for item in items:
+            if not isinstance(item, Line):
+                yield item.offset, None
+                continue
+            head, flags = (self._translator if item.offset >= self._start else self._again).take(item)
+            flags = flags_of(head) if flags is None else flags
+            if flags & MARKER and not flags & TITLE:
+                continue
+            entry = self._format.entry(item.raw, str(head.id), head.parentId, lambda entry_id: None)
+            if flags & MARKER:
+                del entry["id"]  # a name that stands beside the conversation, not in it
+            yield item.offset, entry
+
+
+def entry_at(name: str, line: Line) -> tuple[str | None, Record | None]:
+    """One row as an entry, and its id; its parent is not known here."""
+    known = format_named(name)
+    if known is None:
+        return None, None
+    entry_id = known.id_of(line.raw, line.offset)
+    return entry_id, known.entry(line.raw, entry_id or "", None, lambda other: None)

@@ -1,0 +1,117 @@
+"""Other agents' sessions in the catalog: listed, counted, searched and followed like ours."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sessile import Filter, Library, Needle, Source, Store
+
+from .test_foreign import CODEX, SESSION, call, result, row
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A home with sessions of Claude Code, one of its sub-agents, and one of Codex."""
+    project = tmp_path / "claude" / "projects" / "-work-app"
+    agents = project / SESSION / "subagents"
+    dated = tmp_path / "codex" / "sessions" / "2026" / "05" / "01"
+    for folder in (agents, dated):
+        folder.mkdir(parents=True)
+    _write(
+        project / f"{SESSION}.jsonl",
+        [
+            row("user", "u1", None, "find the webhook"),
+            call("c1", "u1", "m", "t1"),
+            call("c2", "c1", "m", "t2"),
+            result("r1", "c1", "t1"),
+            result("r2", "c2", "t2"),
+            {"type": "custom-title", "customTitle": "Webhooks", "sessionId": SESSION},
+        ],
+    )
+    _write(agents / "agent-1.jsonl", [row("user", "x1", None, "look around", isSidechain=True)])
+    _write(dated / f"rollout-2026-05-01T10-00-00-{SESSION}.jsonl", CODEX)
+    return tmp_path
+
+
+def _write(path: Path, rows: list[dict[str, Any]]) -> None:
+    path.write_text("".join(json.dumps(each) + "\n" for each in rows))
+
+
+def library(home: Path, cache: str = "cache") -> Library:
+    sources = [
+        Source("claude", str(home / "claude"), str(home / "claude" / "projects")),
+        Source("codex", str(home / "codex"), str(home / "codex" / "sessions")),
+    ]
+    return Library(Store(home / "own"), sources, cache=str(home / cache))
+
+
+@pytest.mark.mission("B1")
+def test_sessions_of_all_agents_are_one_list(home: Path) -> None:
+    """Title, first prompt, folder and counts come from their own rows; nothing is written in their folders."""
+    before = {path: path.stat().st_mtime_ns for name in ("claude", "codex") for path in (home / name).rglob("*")}
+    with library(home) as all_of_them:
+        all_of_them.catch_up("count")
+        listing = all_of_them.list()
+        rows = {row.format: row for row in listing.rows}
+        claude, codex = rows["claude"], rows["codex"]
+        assert listing.hidden == {"sub_agent": 1}
+        assert (claude.title, claude.first_text, claude.cwd) == ("Webhooks", "find the webhook", "/work/app")
+        assert (codex.first_text, codex.cwd, codex.id) == ("list", "/work/app", SESSION)
+        assert claude.counts is not None and codex.counts is not None
+        assert (claude.counts.messages, claude.counts.branches, claude.counts.tool_calls) == (5, 1, 2)
+        assert claude.counts.total_tokens == 7  # both rows of the answer tell the usage of all of it
+        assert (codex.counts.compactions, codex.counts.messages) == (1, 5)
+        assert all_of_them.agent_of(claude.path) == "claude"
+    assert {
+        path: path.stat().st_mtime_ns for name in ("claude", "codex") for path in (home / name).rglob("*")
+    } == before
+
+
+def test_their_words_are_found_with_the_ids_that_they_have_here(home: Path) -> None:
+    """By the index, by a scan, and in what tools printed."""
+    with library(home) as all_of_them:
+        all_of_them.catch_up("index")
+        (hit,) = all_of_them.search("webhook").hits
+        assert hit.entry_id == "u1"
+        with all_of_them.store.open(hit.path, readonly=True) as session:
+            assert session.get_entry(hit.entry_id) is not None
+        notices: list[str] = []
+        found = list(all_of_them.scan(Needle("two files"), notices=notices))
+        assert [each.row.format for each in found] == ["codex"] and not notices
+        with all_of_them.store.open(found[0].row.path, readonly=True) as session:
+            assert session.get_entry(str(found[0].match.entry_id)) is not None
+        assert [each.match.entry_id for each in all_of_them.scan(Needle("t1 done"), notices=notices)] == ["r1"]
+
+
+def test_a_session_that_grows_is_counted_on_from_where_it_was_left(home: Path) -> None:
+    """Also in the middle of an answer: the same as counting all of it anew."""
+    path = home / "claude" / "projects" / "-work-app" / f"{SESSION}.jsonl"
+    more = [
+        call("c3", "r2", "m2", "t3"),
+        call("c4", "c3", "m2", "t4"),
+        result("r3", "c3", "t3"),
+        result("r4", "c4", "t4"),
+    ]
+    with library(home) as all_of_them:
+        all_of_them.catch_up("index")
+        for each in more:
+            with path.open("a") as file:
+                file.write(json.dumps(each) + "\n")
+            all_of_them.catch_up("index")
+        grown = all_of_them.list(Filter(named=True)).rows[0]
+        with library(home, "fresh") as again:
+            again.catch_up("index")
+            assert again.list(Filter(named=True)).rows[0].counts == grown.counts
+            assert len(again.search("run").hits) == len(all_of_them.search("run").hits) == 5
+
+
+def test_a_file_of_nobody_is_unreadable(home: Path) -> None:
+    """It is counted among the hidden."""
+    (home / "claude" / "projects" / "-work-app" / "notes.jsonl").write_text('{"a": 1}\n')
+    with library(home) as all_of_them:
+        all_of_them.catch_up()
+        assert all_of_them.list().hidden["unreadable"] == 1
