@@ -6,9 +6,11 @@ import json
 import os
 import pty
 import shutil
+import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -158,3 +160,21 @@ def at_a_terminal(arguments: list[str], environment: Mapping[str, str], typed: s
         os.close(ours)
         run.wait(20)
     return b"".join(pieces).decode()
+
+
+@contextmanager
+def running(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """The command in a process of its own, to be interrupted; it ends with the test, whatever happens."""
+    command = [sys.executable, "-m", "sessile.cli.main", *arguments]
+    # A test run in the background ignores Ctrl-C, and what it starts would do so, too.
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=_interruptible
+    ) as run:
+        try:
+            yield run
+        finally:
+            run.kill()
+
+
+def _interruptible() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -9,8 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ from builders import AT, answered, said
 from sessile.core.visible import width
 from sessions import dumps, header, snapshot, write_file
 
-from .conftest import Command, apart, at_a_terminal
+from .conftest import Command, apart, at_a_terminal, running
 
 ROOT = os.geteuid() == 0
 ENOUGH = 200  # megabytes that a command may take, whatever it reads
@@ -251,17 +250,6 @@ def large(path: Path, entries: int, text: str = "some words of a prompt ") -> st
             file.write(json.dumps(made) + "\n")
             parent = made["id"]
     return str(path)
-
-
-@contextmanager
-def running(*arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """The command in a process of its own, to be interrupted."""
-    command = [sys.executable, "-m", "sessile.cli.main", *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
-        try:
-            yield run
-        finally:
-            run.kill()
 
 
 def wait_for(there: Callable[[], bool], run: subprocess.Popen[str]) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -12,7 +10,7 @@ import pytest
 
 from sessile import Store
 
-from .conftest import Command
+from .conftest import Command, running
 
 WEBHOOK = "6513270e"
 DAMAGED = "Power cut during the backfill"
@@ -77,8 +75,7 @@ def test_following_prints_what_is_appended(home: Path, tmp_path: Path) -> None:
     store = Store(home / ".sessile")
     with store.create("/work", publish=True) as session:
         session.append_message({"role": "user", "content": "first"})
-        command = [sys.executable, "-m", "sessile.cli.main", "show", session.path, "-f", "--jsonl"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as follower:
+        with running("show", session.path, "-f", "--jsonl") as follower:
             assert follower.stdout is not None and follower.stderr is not None
             assert "first" in follower.stdout.readline()
             assert "following" in follower.stderr.readline()
