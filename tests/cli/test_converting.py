@@ -76,3 +76,28 @@ def test_what_cannot_be_imported_is_said(sessile: Command, home: Path) -> None:
     (home / "notes.jsonl").write_text('{"a": 1}\n')
     done = sessile("import", str(home / "notes.jsonl"))
     assert done.code == 5 and "1 could not be imported" in done.err
+
+
+def test_resume_starts_the_agent_that_wrote_it_or_forks_for_another(
+    sessile: Command, claude: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Claude Code by the id, in its folder; pi on a copy of one's own; codex cannot go on with it."""
+    assert sessile("resume", SESSION, "--json").json["argv"] == ["claude", "--resume", SESSION]
+    done = sessile("resume", SESSION, "--in", "codex")
+    assert done.code == 2 and "of its own only" in done.err
+    started: list[list[str]] = []
+
+    def start(program: str, command: list[str]) -> int:
+        started.append(command)
+        return 0
+
+    monkeypatch.setattr("os.execv", start)
+    program = tmp_path / "bin" / "pi"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o700)
+    monkeypatch.setenv("PATH", str(program.parent))
+    assert sessile("resume", SESSION, "--in", "pi").code == 0
+    ((_, option, path),) = started
+    assert option == "--session" and path.startswith(str(home / ".sessile"))
+    assert [m["role"] for m in sessile("context", path, "--json").json["messages"]] == ["user", "assistant"]

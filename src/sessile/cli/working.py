@@ -16,10 +16,17 @@ import click
 from sessile import Session
 from sessile.cli.app import App, verb
 from sessile.cli.naming import SESSION, damage, in_place_option, opened, writable
-from sessile.errors import Invalid, NotFound, SessionNotFound
+from sessile.errors import Invalid, NotFound, SessionNotFound, Unsupported
 
-# How each agent is told to go on with a session file.
-_AGENTS = {"pi": ("pi", "--session"), "omp": ("omp", "--resume"), "xcsh": ("xcsh", "--resume")}
+# How each agent is told to go on with a session: the family by its file, the others by its id, and only with their own.
+_AGENTS = {
+    "pi": ("pi", "--session"),
+    "omp": ("omp", "--resume"),
+    "xcsh": ("xcsh", "--resume"),
+    "claude": ("claude", "--resume"),
+    "codex": ("codex", "resume"),
+}
+_BY_ID = ("claude", "codex")
 
 
 @verb(
@@ -58,13 +65,18 @@ def continue_verb(app: App, agent: str | None, only_print: bool) -> int:
 
 def _resume(app: App, name: str, agent: str | None, only_print: bool) -> int:
     with opened(app, name) as named:
-        path, cwd = named.session.path, named.session.cwd
-        owner = app.library.agent_of(path)
-        agent = agent or (owner if owner in _AGENTS else "pi")
-        if named.at is not None and not only_print:
-            path = _forked(app, named.session, named.at)
-            damage(app, named.session)
-    command = [*_AGENTS[agent], path]
+        session, cwd = named.session, named.session.cwd
+        written_by = session.header.get("format")  # by one with a format of its own
+        owner = written_by or app.library.agent_of(session.path)
+        agent = agent or (owner if owner in _AGENTS and named.at is None else "pi")
+        if agent in _BY_ID and (agent != written_by or named.at is not None):
+            hint = f"sessile convert {session.id[:8]} --to {agent}" if agent == "claude" else "say --in pi"
+            raise Unsupported(f"{agent} goes on with whole sessions of its own only", path=session.path, hint=hint)
+        target = session.id if agent in _BY_ID else session.path
+        if agent not in _BY_ID and (named.at is not None or written_by):
+            target = _forked(app, session, named.at, only_print or app.json)
+        damage(app, session)
+    command = [*_AGENTS[agent], target]
     exists = os.path.isdir(cwd)
     if app.json:
         app.out.document("resume/1", argv=command, cwd=cwd, cwd_exists=exists, agent=agent)
@@ -85,9 +97,13 @@ def _resume(app: App, name: str, agent: str | None, only_print: bool) -> int:
     return os.execv(program, command)
 
 
-def _forked(app: App, session: Session, entry: str) -> str:
-    """The path to an entry as a session of one's own."""
-    with session.create_branched_session(entry) as fork:
+def _forked(app: App, session: Session, entry: str | None, only_say: bool) -> str:
+    """The session, or the path to an entry of it, as one of one's own; its file."""
+    if only_say:
+        app.out.note("it would be forked into your own store first; the command is for the copy")
+        return session.path
+    fork = app.store.fork_from(session.path, session.cwd) if entry is None else session.create_branched_session(entry)
+    with fork:
         fork.publish()
         app.out.note(f"forked into {fork.path}")
         return fork.path
