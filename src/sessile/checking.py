@@ -10,6 +10,7 @@ from __future__ import annotations
 import posixpath
 import stat
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
 from sessile.core import entries as make
@@ -27,6 +28,7 @@ from sessile.errors import (
     SessionNotFound,
     StorageFailure,
     UnsafePath,
+    Unsupported,
     storage_failures,
 )
 from sessile.storage import atomic, drafts
@@ -121,11 +123,36 @@ class Repaired(NamedTuple):
 
 
 def check(store: Store, ref: str) -> Report:
-    """Read one session file from end to end: that of a session id, or any by its absolute path."""
+    """Read one session file from end to end: that of a session id, or any by its absolute path.
+
+    Another agent's file is read as that agent's rows.
+    """
     path = _locate(store, ref)
+    report = _check_foreign(store, path)
+    if report is not None:
+        return report
     with RawFile(store.fs, path) as file:
         held = drafts.is_draft(path) and file.is_held()
         return _Examined(store, file).report(_look_around(store, path, held=held))
+
+
+def _check_foreign(store: Store, path: str) -> Report | None:
+    """The report on a file of another agent; `None` if it is none."""
+    from sessile.foreign import open_foreign, problems_of
+
+    try:
+        reader = open_foreign(store.fs, path)
+    except (NotASession, SessionNotFound, StorageFailure):
+        return None  # what it is instead is found out below
+    with closing(reader):
+        size = sum(map(len, reader.pieces()))
+        return Report(path, reader.session_id, size, reader.count(), tuple(problems_of(reader)), size)
+
+
+def _refuse_foreign(store: Store, path: str) -> None:
+    if _check_foreign(store, path) is not None:
+        hint = "import it: sessile import; what could be read is then in your own store"
+        raise Unsupported("another agent's file is not repaired", path=path, hint=hint)
 
 
 def check_all(store: Store) -> Iterator[Report]:
@@ -209,6 +236,7 @@ def _permissions(fs: Filesystem, path: str) -> list[Problem]:
 def plan_repair(store: Store, ref: str) -> RepairPlan:
     """What `repair` would do to a file, problem by problem. Nothing is changed."""
     path = _locate(store, ref)
+    _refuse_foreign(store, path)
     with RawFile(store.fs, path) as file:
         held = drafts.is_draft(path) and file.is_held()
         examined = _Examined(store, file)
@@ -227,6 +255,7 @@ def repair(store: Store, ref: str, *, in_place: bool = False, patience: float = 
     it may be another program's. A file without repairable damage is not touched.
     """
     path = _locate(store, ref)
+    _refuse_foreign(store, path)
     if not store.layout.owns(path) and not in_place:
         raise Invalid(
             "the file is not one of this store", path=path, hint="repair it in place if no other program uses it now"

@@ -5,8 +5,10 @@ It is apart from `store` because programs that only use sessions of ours need no
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import closing
 
+from sessile.core.troubles import TROUBLES, Problem, problem
 from sessile.errors import NotASession, Unsupported, storage_failures
 from sessile.formats.registry import FORMATS
 from sessile.storage.base import Filesystem
@@ -30,3 +32,11 @@ def refuse_to_write(fs: Filesystem, path: str) -> None:
             path=path,
             hint="fork it, and go on in the copy",
         )
+
+
+def problems_of(reader: ForeignReader) -> Iterator[Problem]:
+    """What is not as it should be in another agent's file; none of it is for us to repair."""
+    for code, offset, length, detail in reader.findings():
+        kind = code if code in TROUBLES else "not_an_entry"
+        found = problem(kind, detail)._replace(repairable=False)
+        yield found._replace(offset=offset, length=length) if offset >= 0 else found

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessile import Session, Store
+from sessile import Session, Store, check, plan_repair, repair
 from sessile.core.lines import Line, scan
 from sessile.errors import NotASession, Unsupported
 from sessile.formats.base import Format
@@ -343,3 +343,20 @@ def test_whatever_a_row_holds_it_becomes_an_entry(value: Any, known: Format) -> 
     head, _ = known.translator().take(line)
     entry = known.entry(raw, str(head.id), None, lambda entry_id: None)
     assert entry["id"] == head.id and isinstance(entry["type"], str)
+
+
+def test_a_check_reads_the_rows_and_a_repair_is_refused(tmp_path: Path) -> None:
+    """A sound file of another agent is sound; a torn row is damage; mending it is the owner's business."""
+    with opened(tmp_path, [row("user", "u1", None), row("assistant", "a1", "u1")]) as session:
+        path = Path(session.path)
+    store = Store(tmp_path / "store")
+    report = check(store, str(path))
+    assert report.ok and (report.id, report.entries, report.size) == (SESSION, 2, path.stat().st_size)
+    path.write_bytes(path.read_bytes() + b'{"type":"user","uu\n')
+    before = path.read_bytes()
+    report = check(store, str(path))
+    assert not report.ok and [problem.kind for problem in report.problems] == ["not_json"] and not report.repairable
+    for mend in (plan_repair, repair):
+        with pytest.raises(Unsupported, match="not repaired"):
+            mend(store, str(path))
+    assert path.read_bytes() == before
