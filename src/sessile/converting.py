@@ -27,6 +27,7 @@ from sessile.core.text import iso_timestamp
 from sessile.errors import Conflict, Unsupported
 from sessile.foreign import open_foreign
 from sessile.formats.claude.rendering import Rendering, uuid_for
+from sessile.formats.claude.side_rows import title_row
 from sessile.session import Session
 from sessile.storage.foreign import ForeignReader
 from sessile.storage.layout import file_name
@@ -119,6 +120,9 @@ def _to_claude(session: SessionView, report: Report) -> Iterator[bytes]:
             body = entry.body if entry.get("customType") == LEAF_MARKER else session.get_full_entry(entry.id)
             for row in rendering.rows(body):
                 yield encode_plain(row) + b"\n"
+    if blob is None and session.title and session.title.strip():
+        # Claude Code looks for titles near the end of a file, in rows of their own.
+        yield encode_plain(title_row(session.id, session.title)) + b"\n"
     report.update(rendering.counts)
 
 

@@ -10,6 +10,7 @@ import pytest
 from sessile import Store, make_demo
 from sessile.converting import converted, import_session
 from sessile.errors import Conflict, Unsupported
+from sessile.stores.claude.reading import ClaudeSessions
 
 from .test_foreign import SESSION, call, result, row
 
@@ -105,8 +106,21 @@ def test_every_session_of_the_demo_goes_there_and_back(tmp_path: Path) -> None:
                     dict(entry) for entry in session.iter_entries()
                 ]
                 assert copy.get_labels() == session.get_labels()
+                assert copy.title == session.title
                 assert copy.context().messages == session.context().messages
                 assert copy.context().models == session.context().models
+
+
+def test_claude_code_sees_the_title(tmp_path: Path) -> None:
+    """Where it looks for it."""
+    store = Store(tmp_path / "store")
+    with store.create("/work", title="Retries", publish=True) as session:
+        session.append_message({"role": "user", "content": "x"})
+        path = tmp_path / "claude" / "projects" / "-work" / f"{session.id}.jsonl"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"".join(converted(session, "claude", {})))
+    info = ClaudeSessions(store.fs, str(tmp_path / "claude")).get_session_info(path.stem)
+    assert info is not None and (info.custom_title, info.first_prompt) == ("Retries", "x")
 
 
 def test_what_has_no_counterpart_is_counted(tmp_path: Path) -> None:
