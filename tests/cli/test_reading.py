@@ -138,6 +138,7 @@ def test_context_of_a_bare_file_needs_no_catalog(sessile: Command, demo: Path, t
     assert not (tmp_path / "cache" / "catalog.db").exists()
 
 
+@pytest.mark.mission("B6")
 def test_diff_compares_two_branches(sessile: Command, demo: Path) -> None:
     """What they share is one line; then what each did and cost."""
     document = sessile("diff", f"{WEBHOOK}@deadbee1", f"{WEBHOOK}@tests-green", "--json").json

@@ -128,7 +128,8 @@ def test_a_word_that_is_not_there_is_not_found(tmp_path: Path, query: str, text:
 def test_any_text_is_a_safe_query(tmp_path: Path, query: str) -> None:
     """Nothing that people type means anything to SQLite."""
     session_at(tmp_path, "s1", said("u1", None, "and or not near a b text x"))
-    found(tmp_path, query)
+    session_at(tmp_path, "s2", said("u2", None, "nothing of the kind"))
+    assert "u2" not in found(tmp_path, query)
 
 
 def test_what_no_index_can_find_is_said(tmp_path: Path) -> None:

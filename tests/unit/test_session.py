@@ -198,7 +198,9 @@ def test_closing_twice_is_once(tmp_path: Path) -> None:
     session.branch(first)
     for closed in (draft, session):
         closed.close()
+        before = Path(session.path).read_bytes()
         closed.close()
+        assert Path(session.path).read_bytes() == before
 
 
 def test_a_closed_session_takes_no_more_entries(tmp_path: Path) -> None:

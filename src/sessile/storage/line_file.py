@@ -19,7 +19,7 @@ from contextlib import contextmanager
 
 from sessile.errors import LeafMoved, StorageFailure, SyncFailed, UnsafePath, storage_failure, storage_failures
 from sessile.storage import atomic, log
-from sessile.storage.base import Filesystem
+from sessile.storage.base import Filesystem, Stat
 from sessile.storage.lock import acquire
 
 CHUNK = 1 << 20
@@ -45,6 +45,16 @@ class HeldFile:
         """A few bytes."""
         with storage_failures(self.path, "read the file"):
             return self._fs.read(self._fd, length, offset)
+
+    def status(self) -> Stat:
+        """What the file is now."""
+        with storage_failures(self.path, "look at the file"):
+            return self._fs.fstat(self._fd)
+
+    def has_its_name(self) -> bool:
+        """Whether nobody has put another file in its place."""
+        with storage_failures(self.path, "look at the file"):
+            return _identity(self._fs, self.path) == self.identity
 
     def chunks(self, start: int, end: int) -> Iterator[bytes]:
         """The bytes between two places, in pieces."""

@@ -10,16 +10,15 @@ row means.
 
 from __future__ import annotations
 
-import errno
 import os
 import posixpath
-import stat
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from sessile.errors import LeafMoved, StorageFailure, UnsafePath, storage_failures
-from sessile.storage import atomic, log
+from sessile.errors import LeafMoved, StorageFailure, storage_failures
+from sessile.storage import atomic
 from sessile.storage.base import Filesystem, Stat
+from sessile.storage.line_file import held, sync_name
 from sessile.storage.lock import acquire
 
 CHUNK = 1 << 20
@@ -40,69 +39,23 @@ def add_rows(fs: Filesystem, path: str, data: bytes, *, create: bool = False, se
 
     `settled` says that the name of the file is durable already.
     """
-    with storage_failures(path, "append to the session"):
-        for _ in range(_TRIES):
-            fd = fs.open(path, os.O_RDWR | os.O_APPEND | (os.O_CREAT if create else 0))
+    lines = data.removesuffix(_NEWLINE).split(_NEWLINE)
+    for _ in range(_TRIES):
+        with held(fs, path, create=create, patience=_PATIENCE) as file:
             create = False  # what is deleted from here on stays deleted
             try:
-                acquire(fs, fd, path, _PATIENCE)
-                _check_plain(fs.fstat(fd), path)
-                added = _write(fs, fd, path, data)
-                fs.sync(fd)
-                if not settled:
-                    fs.sync_directory(posixpath.dirname(path))
-                if _is_named(fs, fd, path):
-                    return Added(added, fs.fstat(fd))
-                # Somebody has put another file in place: ours is not there any more, so the rows go into that one.
+                offset = file.append(lines)
+            except LeafMoved:
                 settled = False
-            finally:
-                fs.close(fd)
+                continue
+            file.sync()
+            if not settled:
+                sync_name(fs, path)
+            if file.has_its_name():
+                return Added(offset, file.status())
+        # Somebody has put another file in place: ours is not there any more, so the rows go into that one.
+        settled = False
     raise StorageFailure("another program replaces the file without pause", path=path, hint="end it, then try again")
-
-
-def _write(fs: Filesystem, fd: int, path: str, data: bytes) -> int:
-    """Write once, on a line of its own; gives the place of the first row."""
-    for _ in range(_TRIES):
-        size = fs.fstat(fd).st_size
-        torn = size > 0 and fs.read(fd, 1, size - 1) != _NEWLINE
-        whole = _NEWLINE + data if torn else data
-        written = 0
-        try:
-            written = fs.write(fd, whole)
-            while written < len(whole):
-                more = fs.write(fd, whole[written:])
-                if not more:
-                    raise OSError(errno.EIO, "the storage took only a part of the row")
-                written += more
-        except OSError:
-            _take_back(fs, fd, path, size, written)
-            raise
-        if fs.fstat(fd).st_size == size + len(whole):
-            return size + len(whole) - len(data)
-        place = _find(fs, fd, data, size)
-        if place is not None:
-            return place
-        # Another program wrote at that moment and ours was glued to its row: write once more.
-    raise StorageFailure("another program writes into the session without pause", path=path)
-
-
-def _find(fs: Filesystem, fd: int, data: bytes, start: int) -> int | None:
-    """Where rows lie on lines of their own, behind `start`."""
-    before = max(0, start - 1)
-    tail = fs.read(fd, fs.fstat(fd).st_size - before, before)
-    if not start and tail.startswith(data):
-        return 0
-    place = tail.rfind(_NEWLINE + data)
-    return None if place < 0 else before + place + 1
-
-
-def _take_back(fs: Filesystem, fd: int, path: str, size: int, written: int) -> None:
-    """Remove a part of a row, unless somebody has written behind it: then the next row begins a new line."""
-    try:
-        if written and fs.fstat(fd).st_size == size + written:
-            fs.truncate(fd, size)
-    except OSError as error:
-        log.warning("a fragment stays at the end of %s: %s", path, error)
 
 
 def replace_row(fs: Filesystem, path: str, offset: int, old: bytes, new: bytes, aside: str) -> None:
@@ -154,8 +107,3 @@ def _is_named(fs: Filesystem, fd: int, path: str) -> bool:
         return False
     held = fs.fstat(fd)
     return (named.st_ino, named.st_dev) == (held.st_ino, held.st_dev)
-
-
-def _check_plain(status: Stat, path: str) -> None:
-    if not stat.S_ISREG(status.st_mode):
-        raise UnsafePath("this is not a plain file", path=path)
