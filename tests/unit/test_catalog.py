@@ -364,28 +364,6 @@ def test_pages_show_everything_once(tmp_path: Path, sort: str) -> None:
         assert catalog.list(Filter(sort=sort, offset=9)).rows == whole[9:]
 
 
-def test_sessions_are_found_by_id_and_by_words(tmp_path: Path) -> None:
-    """A whole id means one session, four characters of it may mean some; anything else is words."""
-    session_at(tmp_path, "0199aaaa", said("u1", None, "retry the webhook"))
-    session_at(tmp_path, "0199aaaa-2", said("u1", None, "something else"), title="Webhook queue")
-    session_at(tmp_path, "xyz", said("u1", None, "0199 in the text"))
-    write_file(tmp_path / "sessions" / FOLDER / "other.jsonl", {"hello": "world"})
-
-    with Catalog(PosixFilesystem(), None) as catalog:
-        catalog.catch_up([place(tmp_path)])
-
-        def ids(text: str, limit: int = 20) -> set[str | None]:
-            return {row.id for row in catalog.find(text, limit=limit)}
-
-        assert ids("0199aaaa") == {"0199aaaa"}
-        assert ids("0199aaa") == {"0199aaaa", "0199aaaa-2"}
-        assert len(ids("0199", limit=1)) == 1
-        assert ids("019") == ids("text") == ids("xyz") == {"xyz"}
-        assert ids("WEBHOOK") == {"0199aaaa", "0199aaaa-2"}
-        assert ids("queue webhook else") == {"0199aaaa-2"}
-        assert ids("hello") == ids(" ") == ids("") == set()
-
-
 def test_rows_that_cannot_be_judged_are_counted(tmp_path: Path) -> None:
     """A filter that needs counts says how many sessions have none yet."""
     some_sessions(tmp_path)

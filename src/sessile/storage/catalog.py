@@ -31,8 +31,6 @@ from sessile.storage.catalog_rows import (
     Filter,
     Known,
     Listing,
-    SessionRow,
-    find,
     known_files,
     listing,
     within,
@@ -197,10 +195,6 @@ class Catalog:
     def list(self, wanted: Filter = EVERYTHING) -> Listing:
         """The sessions below the places of the last catch-up, newest first unless the filter says otherwise."""
         return self._ask(lambda database: listing(database, self._places, wanted))
-
-    def find(self, text: str, *, limit: int = 20) -> Sequence[SessionRow]:
-        """The sessions that somebody may mean: by the beginning of their id, else by words of title and first text."""
-        return self._ask(lambda database: find(database, self._places, text, limit))
 
     def usage(self, wanted: Filter | None = None) -> Usage:
         """What the sessions that a filter lets through have used, or all of them; sessions must be counted for that."""

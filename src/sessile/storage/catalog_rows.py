@@ -21,7 +21,6 @@ from sessile.core.text import parse_timestamp, without_surrogates
 from sessile.core.words import fold
 from sessile.errors import InvalidQuery
 
-SHORTEST_PREFIX = 4  # characters of an id that say which session is meant
 COUNTS = Counts.__struct_fields__
 _OBJECTS = ("roles", "models")  # stored as JSON
 
@@ -195,21 +194,6 @@ def listing(database: sqlite3.Connection, places: Sequence[str], wanted: Filter)
     """The rows below these places that a filter lets through."""
     question = Question(database, places, wanted)
     return Listing([_row(row) for row in question.page(_SHOWN)], *question.hidden(), question.unjudged())
-
-
-def find(database: sqlite3.Connection, places: Sequence[str], text: str, limit: int) -> list[SessionRow]:
-    """The session with that id; else those whose id begins so; else those with all the words in title or first text."""
-    readable = Filter(hide=("unreadable",), limit=limit)
-    meanings = [readable._replace(pinned=[text])]
-    if len(text) >= SHORTEST_PREFIX:
-        meanings.append(readable._replace(id_prefix=text))
-    if words := text.split():
-        meanings.append(readable._replace(words=words))
-    for wanted in meanings:
-        rows = [_row(row) for row in Question(database, places, wanted).page(_SHOWN)]
-        if rows:
-            return rows
-    return []
 
 
 def _order(sort: str) -> str:
