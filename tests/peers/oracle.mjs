@@ -8,6 +8,8 @@
  *   {"op":"append","path":P,"messages":[…],"name"?:"…"}   append messages, then a session name
  *   {"op":"branch","path":P,"entry":id|null,"messages":[…]}   the same below an earlier entry (null: before the first)
  *   {"op":"call","path":P,"method":M,"args":[…],"at"?:id|null}   one public method, below `at` if given
+ *   {"op":"compaction","function":F,"args":[…]}           one exported function of the compaction module
+ *   {"op":"abandoned","path":P,"from":id,"to":id}        what pi would sum up of the branch that is left
  *   {"op":"create","dir":D,"cwd":C,"messages":[…],"name"?:"…"}   a new session; pi writes it with the first assistant
  *
  * A failure is answered as {"error":"…"}; the process lives until stdin ends.
@@ -22,6 +24,11 @@ console.log = console.info = console.error; // stdout carries answers only
 // The package's index needs node 22 (0.87.1); its session manager, which the index re-exports, runs on 20.
 const entry = join(resolve(process.argv[2]), "dist", "core", "session-manager.js");
 const { SessionManager, buildSessionContext } = await import(pathToFileURL(entry));
+
+const compaction = await import(pathToFileURL(join(resolve(process.argv[2]), "dist", "core", "compaction", "index.js")));
+
+/** Sets have no JSON of their own. */
+const plain = (name, value) => (value instanceof Set ? [...value] : value);
 
 /** SessionManager.open makes a new session of a missing path; a test that asks for one has a mistake in it. */
 function open(path) {
@@ -61,6 +68,18 @@ const operations = {
     if ("at" in request) moveTo(manager, request.at);
     const result = manager[request.method](...(request.args ?? []));
     return { result: result ?? null, leafId: manager.getLeafId() };
+  },
+  compaction(request) {
+    const result = compaction[request.function](...request.args);
+    return { result: result === undefined ? null : JSON.parse(JSON.stringify(result, plain)) };
+  },
+  abandoned(request) {
+    const { entries, commonAncestorId } = compaction.collectEntriesForBranchSummary(
+      open(request.path),
+      request.from,
+      request.to,
+    );
+    return { ids: entries.map((entry) => entry.id), ancestor: commonAncestorId };
   },
   create(request) {
     const manager = SessionManager.create(request.cwd, request.dir);

@@ -143,6 +143,15 @@ class Peer:
         place = {} if isinstance(at, EllipsisType) else {"at": at}
         return self._ask(op="call", path=path, method=method, args=args, **place)["result"]
 
+    def compaction(self, function: str, *args: Any) -> Any:
+        """Call one exported function of the peer's compaction module."""
+        return self._ask(op="compaction", function=function, args=args)["result"]
+
+    def abandoned(self, path: str, old: str, new: str) -> tuple[list[str], str | None]:
+        """The entries that the peer would sum up when it leaves one entry for another, and the ancestor of both."""
+        answer = self._ask(op="abandoned", path=path, **{"from": old, "to": new})
+        return answer["ids"], answer["ancestor"]
+
     def create(self, folder: str, cwd: str, messages: list[Message]) -> str:
         """A new session in `folder`; its path, which pi writes with the first assistant message."""
         return str(self._ask(op="create", dir=folder, cwd=cwd, messages=messages)["path"])

@@ -116,7 +116,7 @@ class Live:
             if entry.get("type") == "context_edit" and isinstance(target := entry.get("targetId"), str)
         }
         edited = [
-            (_edit(message, edits[source]) if source in edits else message, source)
+            (edited_message(message, edits[source]) if source in edits else message, source)
             for message, source in zip(self._messages, self._sources, strict=True)
         ]
         visible = [(message, source) for message, source in edited if message is not None]
@@ -128,7 +128,8 @@ def _role(entry: Json) -> object:
     return message.get("role") if isinstance(message, Mapping) else None
 
 
-def _edit(message: Message, replacement: object) -> Message | None:
+def edited_message(message: Message, replacement: object) -> Message | None:
+    """A message as a `context_edit` leaves it; `None` if that takes it out."""
     if not isinstance(replacement, Mapping):
         return None
     content = replacement.get("content")

@@ -1,0 +1,124 @@
+"""Compaction loses nothing: whatever the tree, and however often it is compacted."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from builders import Json
+from compacting import Conversations, Step, compacted, prepared, steps_of
+from sessile.core.compaction import Fate, Preparation, account
+from sessile.core.context import build_session_context
+
+pytestmark = [pytest.mark.mission("Y9"), pytest.mark.mission("X12")]
+
+PARTS = 10
+BUDGETS = (0, 1, 5, 20, 60, 150)
+LIVE = ("history", "turn_prefix", "kept")
+
+
+def check(seeds: range) -> None:
+    """Compact random trees again and again, and look at every entry each time."""
+    compactions = 0
+    for seed in seeds:
+        compactions += Run(seed).play()
+    assert compactions > len(seeds)  # else nothing was tested
+
+
+class Run:
+    """One tree, and what became of its entries in each of its compactions."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.conversation = Conversations(self.random, wild=self.random.random() < 0.7)
+        self.fates: dict[str, dict[str, Fate]] = {}  # by the id of the compaction
+
+    def play(self) -> int:
+        for _ in range(self.random.randrange(2, 7)):
+            self.conversation.grow(self.random.randrange(1, 5))
+            if self.random.random() < 0.25:
+                self.conversation.go_back()
+            self.compact()
+        return len(self.fates)
+
+    def compact(self) -> None:
+        path = list(self.conversation.entries)
+        preparation = prepared(path, self.random.choice(BUDGETS))
+        if preparation is None:
+            return
+        fates = dict(account(steps_of(path), preparation))
+        assert list(fates) == [entry["id"] for entry in reversed(path)]
+        self.check_context_before(path, preparation, fates)
+        self.check_no_pair_is_parted(path, fates)
+        self.check_what_was_given_up_earlier(path, fates)
+        self.check_spans(path, preparation, fates)
+        compaction = self.conversation.add(compacted(preparation.first_kept_id, self.random.choice((1, 7))))
+        self.check_context_after(compaction, fates)
+        self.fates[compaction] = fates
+
+    def check_context_before(self, path: list[Json], preparation: Preparation[Step], fates: dict[str, Fate]) -> None:
+        """Everything that the model saw is summed up or stays, in its order and as it was seen; and nothing else."""
+        context = build_session_context(self.conversation.tree, path[-1]["id"])
+        seen = [
+            (message, source)
+            for message, source in zip(context.messages, context.sources, strict=True)
+            if message["role"] != "compactionSummary" and not message.get("excludeFromContext")
+        ]
+        assert [source for _, source in seen] == [entry["id"] for entry in path if fates[entry["id"]] in LIVE]
+        told = [*preparation.history(), *preparation.turn_prefix(), *preparation.kept()]
+        assert [message for message, _ in seen] == told
+
+    def check_context_after(self, compaction: str, fates: dict[str, Fate]) -> None:
+        """Behind the summary stays what was to stay."""
+        context = build_session_context(self.conversation.tree, compaction)
+        kept = [entry["id"] for entry in self.conversation.entries if fates.get(entry["id"]) == "kept"]
+        excluded = {s for m, s in zip(context.messages, context.sources, strict=True) if m.get("excludeFromContext")}
+        assert [source for source in context.sources if source not in excluded] == [compaction, *kept]
+
+    def check_no_pair_is_parted(self, path: list[Json], fates: dict[str, Fate]) -> None:
+        """No result stays whose call is summed up."""
+        calls: dict[str, str] = {}
+        for entry in path:
+            message = entry.get("message", {})
+            if message.get("role") == "assistant":
+                calls |= {block["id"]: entry["id"] for block in message["content"] if block["type"] == "toolCall"}
+            elif message.get("role") == "toolResult" and fates[entry["id"]] == "kept":
+                call = calls.get(message["toolCallId"])
+                assert call is None or fates[call] not in ("history", "turn_prefix")
+
+    def check_what_was_given_up_earlier(self, path: list[Json], fates: dict[str, Fate]) -> None:
+        """What counts as summed up earlier was, on this very path; what was kept the last time is not forgotten now."""
+        ids = {entry["id"] for entry in path}
+        before = [past for compaction, past in self.fates.items() if compaction in ids]
+        for entry in path:
+            if fates[entry["id"]] == "earlier" and entry["type"] != "compaction":
+                assert any(past.get(entry["id"]) in ("history", "turn_prefix", "removed", "silent") for past in before)
+                assert before[-1].get(entry["id"]) != "kept"
+
+    def check_spans(self, path: list[Json], preparation: Preparation[Step], fates: dict[str, Fate]) -> None:
+        """The spans cover what is summed up, one behind the other, and end before what stays."""
+        order = {entry["id"]: number for number, entry in enumerate(path)}
+        history, prefix = preparation.history_span, preparation.turn_prefix_span
+        assert preparation.is_split_turn is (prefix is not None)
+        ends = [order[end] for span in (history, prefix) if span is not None for end in span]
+        assert ends == sorted(ends)
+        assert ends[-1] + 1 == order[preparation.first_kept_id]
+        for entry in path:
+            for span, fate in ((history, "history"), (prefix, "turn_prefix")):
+                if fates[entry["id"]] == fate:
+                    assert span is not None
+                    assert order[span.first] <= order[entry["id"]] <= order[span.last]
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_every_entry_of_the_path_has_one_fate(part: int) -> None:
+    """Kept, summed up now or earlier, cleared, removed, or without a message: 500 trees."""
+    check(range(part * 50, part * 50 + 50))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("part", range(PARTS))
+def test_every_entry_of_the_path_has_one_fate_for_long(part: int) -> None:
+    """The long form: 10,000 other trees."""
+    check(range(10_000 + part * 1000, 11_000 + part * 1000))
