@@ -1,8 +1,9 @@
 """Messages of a context as a model takes them: the family's wrappers, then the shape of a provider's API.
 
-`convert_to_llm` leaves only `user`, `assistant`, `toolResult` and `system` messages: summaries and custom messages become
-user messages, shell and Python runs become text. `to_anthropic` and `to_openai` give the request's messages. Pairing of
-tool calls and other hygiene is not done here.
+`convert_to_llm` leaves only `user`, `assistant`, `toolResult` and `system` messages: summaries and custom messages
+become user messages, shell and Python runs become text. `to_anthropic` and `to_openai` give the request's messages.
+Pairing of tool calls and other hygiene is done before, by `core/hygiene.py`; the shape of Gemini is in
+`core/llm_google.py`.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def convert_to_llm(messages: Iterable[Message]) -> list[Message]:
 def _convert(message: Message) -> Message | None:
     role = message.get("role")
     if role == "toolResult" and message.get("prunedAt"):
-        return {**message, "content": [_text(_joined(message.get("content")) or PRUNED)]}
+        return {**message, "content": [_text(joined_text(message.get("content")) or PRUNED)]}
     if role in _PASSED:
         return message
     convert = _CONVERSIONS.get(role) if isinstance(role, str) else None
@@ -46,7 +47,7 @@ def _convert(message: Message) -> Message | None:
 
 def _custom(message: Message) -> list[Message]:
     content = message.get("content")
-    return [_text(content)] if isinstance(content, str) else _blocks(content)
+    return [_text(content)] if isinstance(content, str) else blocks_of(content)
 
 
 def _compaction(message: Message) -> list[Message]:
@@ -89,7 +90,7 @@ def _outcome(message: Message, cancelled: str, failed: str) -> str:
 
 
 def _files(message: Message) -> list[Message]:
-    files = _blocks(message.get("files"))
+    files = blocks_of(message.get("files"))
     blocks = [f'<file path="{file.get("path", "")}">\n{file.get("content") or ""}\n</file>' for file in files]
     images = [file["image"] for file in files if isinstance(file.get("image"), dict)]
     body = "\n\n".join(blocks)
@@ -111,25 +112,26 @@ def _text(text: str) -> Message:
     return {"type": "text", "text": text}
 
 
-def _blocks(content: object) -> list[Message]:
+def blocks_of(content: object) -> list[Message]:
     """The blocks of a content, without what is none."""
     return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
 
 
-def _joined(content: object) -> str:
+def joined_text(content: object) -> str:
+    """All text of a content, a line for each block."""
     if isinstance(content, str):
         return content
-    return "\n".join(str(block.get("text", "")) for block in _blocks(content) if block.get("type") == "text")
+    return "\n".join(str(block.get("text", "")) for block in blocks_of(content) if block.get("type") == "text")
 
 
-def _sendable(value: Any) -> Any:
+def sendable(value: Any) -> Any:
     """The value without lone surrogates, which no provider accepts, wherever they hide."""
     if isinstance(value, str):
         return without_surrogates(value)
     if isinstance(value, dict):
-        return {_sendable(name): _sendable(item) for name, item in value.items()}
+        return {sendable(name): sendable(item) for name, item in value.items()}
     if isinstance(value, list):
-        return [_sendable(item) for item in value]
+        return [sendable(item) for item in value]
     return value
 
 
@@ -153,7 +155,7 @@ def to_anthropic(messages: Iterable[Message]) -> list[Message]:
         blocks = _anthropic_blocks(message.get("content"))
         if blocks:
             result.append({"role": "assistant" if role == "assistant" else "user", "content": blocks})
-    return [_sendable(message) for message in result]
+    return [sendable(message) for message in result]
 
 
 def _holds_results(message: Message) -> bool:
@@ -164,7 +166,7 @@ def _anthropic_blocks(content: object) -> list[Message]:
     if isinstance(content, str):
         return [_text(content)] if content else []
     blocks = []
-    for block in _blocks(content):
+    for block in blocks_of(content):
         kind = block.get("type")
         if kind == "text" and block.get("text"):
             blocks.append(_text(block["text"]))
@@ -184,20 +186,20 @@ def _anthropic_blocks(content: object) -> list[Message]:
 
 def to_openai(messages: Iterable[Message]) -> list[Message]:
     """Messages of the OpenAI chat API."""
-    return [_openai(_sendable(message)) for message in convert_to_llm(messages)]
+    return [_openai(sendable(message)) for message in convert_to_llm(messages)]
 
 
 def _openai(message: Message) -> Message:
     role, content = message["role"], message.get("content")
     if role == "toolResult":
-        return {"role": "tool", "tool_call_id": message.get("toolCallId"), "content": _joined(content)}
+        return {"role": "tool", "tool_call_id": message.get("toolCallId"), "content": joined_text(content)}
     if role == "assistant":
         return _openai_assistant(content)
     return {"role": role, "content": _openai_parts(content)}
 
 
 def _openai_assistant(content: object) -> Message:
-    blocks = [_text(content)] if isinstance(content, str) else _blocks(content)
+    blocks = [_text(content)] if isinstance(content, str) else blocks_of(content)
     calls = [
         {
             "id": block.get("id"),
@@ -210,7 +212,7 @@ def _openai_assistant(content: object) -> Message:
         for block in blocks
         if block.get("type") == "toolCall"
     ]
-    answer: Message = {"role": "assistant", "content": _joined(blocks) or None}
+    answer: Message = {"role": "assistant", "content": joined_text(blocks) or None}
     return answer | {"tool_calls": calls} if calls else answer
 
 
@@ -218,7 +220,7 @@ def _openai_parts(content: object) -> Any:
     if isinstance(content, str):
         return content
     parts: list[Message] = []
-    for block in _blocks(content):
+    for block in blocks_of(content):
         if block.get("type") == "text":
             parts.append(_text(str(block.get("text", ""))))
         elif block.get("type") == "image":

@@ -1,0 +1,120 @@
+"""Pruning: old tool results that are no longer sent, while the session keeps them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from builders import Json, answered, entry, said
+from sessile.core.context import build_session_context
+from sessile.core.entries import with_base
+from sessile.core.pruning import Pruning, is_pruned, notice, plan_pruning
+from sessile.core.tokens import estimate, total
+
+pytestmark = pytest.mark.mission("Y8")
+
+
+def result(tokens: int, tool: str = "bash", **members: Any) -> Json:
+    """A tool result of so many estimated tokens."""
+    content = [{"type": "text", "text": "x" * (4 * tokens)}]
+    return {"role": "toolResult", "toolCallId": "c", "toolName": tool, "content": content, **members}
+
+
+def targets(found: Pruning) -> list[str]:
+    return [edit["targetId"] for edit in found.edits]
+
+
+def plan(*messages: Json, **options: Any) -> Pruning:
+    return plan_pruning(messages, [f"e{number}" for number in range(len(messages))], **options)
+
+
+def test_results_behind_the_protected_tokens_are_pruned() -> None:
+    """The newest stay while those after them hold less than 40,000 tokens."""
+    found = plan(result(15_000), result(15_000), result(1), result(39_999))
+    assert targets(found) == ["e0", "e1"]
+    assert found.edits[0] == {
+        "type": "context_edit",
+        "targetId": "e0",
+        "replacement": {"content": "[Output truncated - 15000 tokens]"},
+    }
+    assert found.saved == 2 * (15_000 - estimate(result(0) | {"content": notice(15_000)}))
+
+
+@pytest.mark.parametrize(("last", "expected"), [(39_999, []), (40_000, ["e0"])])
+def test_the_protection_ends_at_its_limit(last: int, expected: list[str]) -> None:
+    """A result is protected as long as the newer ones do not fill the limit."""
+    assert targets(plan(result(30_000), result(last))) == expected
+
+
+@pytest.mark.parametrize(("tokens", "pruned"), [(20_007, False), (20_008, False), (20_009, True), (20_010, True)])
+def test_nothing_is_pruned_for_little(tokens: int, pruned: bool) -> None:
+    """What the line itself takes is not saved."""
+    line = estimate({"role": "toolResult", "content": notice(tokens)})
+    assert line == 9
+    assert bool(plan(result(tokens), result(40_000)).edits) is pruned
+
+
+@pytest.mark.parametrize("tool", ["skill", "read"])
+def test_results_that_the_model_must_keep_are_protected(tool: str) -> None:
+    """They count against the protected tokens all the same."""
+    found = plan(result(30_000), result(30_000, tool), result(20_000), result(20_000))
+    assert targets(found) == ["e0"]
+    assert targets(plan(result(30_000), result(40_000, tool))) == ["e0"]
+
+
+def test_what_was_pruned_is_not_pruned_again() -> None:
+    """Neither an edit of ours nor what the family did in the file."""
+    old = result(0) | {"content": [{"type": "text", "text": notice(30_000)}]}
+    assert is_pruned(old)
+    assert is_pruned(result(5, prunedAt=5))
+    assert not is_pruned(result(5))
+    found = plan(old, result(50_000, prunedAt=5), result(30_000), result(40_000), minimum=1)
+    assert targets(found) == ["e2"]
+
+
+def test_other_messages_and_short_results_stay() -> None:
+    """A line that is longer than the result saves nothing; an entry without an id cannot be named."""
+    user: Json = {"role": "user", "content": "x" * 400_000}
+    found = plan_pruning([result(30_000), user, result(8), result(30_000), result(40_000)], ["a", "b", "c", None, "d"])
+    assert targets(found) == ["a"]
+
+
+def test_the_limits_are_arguments() -> None:
+    """So are the tools and the counter."""
+    found = plan(result(30), result(30, "read"), protect=1, minimum=1, protected_tools=(), counter=estimate)
+    assert targets(found) == ["e0"]
+    assert plan(result(30_000), result(40_000), counter=lambda _: 1) == Pruning()
+
+
+def test_appended_edits_prune_the_context_and_keep_the_session() -> None:
+    """The context shrinks by what was promised, the entry holds all it held, and a second plan is empty."""
+    path = [said("u", None), answered("a", "u")]
+    for number in range(5):
+        path.append(entry("message", f"r{number}", path[-1]["id"], message=result(15_000)))
+    before = build_session_context(path)
+    found = plan_pruning(before.messages, before.sources)
+    for number, edit in enumerate(found.edits):
+        path.append(with_base(edit, f"x{number}", path[-1]["id"], path[0]["timestamp"]))
+    after = build_session_context(path)
+    assert total(before.messages) - total(after.messages) == found.saved > 20_000
+    assert after.messages[2]["content"] == [{"type": "text", "text": notice(15_000)}]
+    assert path[2]["message"] == result(15_000)
+    assert plan_pruning(after.messages, after.sources) == Pruning()
+
+
+@given(st.lists(st.tuples(st.integers(0, 300), st.sampled_from(["bash", "read"]), st.booleans()), max_size=12))
+def test_the_newest_and_the_protected_always_stay(results: list[tuple[int, str, bool]]) -> None:
+    """For any sizes, tools and order."""
+    messages = [
+        result(size, tool) if is_result else {"role": "user", "content": "q"} for size, tool, is_result in results
+    ]
+    found = plan(*messages, protect=400, minimum=200)
+    assert not found.edits or found.saved >= 200
+    for target in targets(found):
+        number = int(target.removeprefix("e"))
+        assert messages[number].get("toolName") == "bash"
+        newer = [message for message in messages[number + 1 :] if message["role"] == "toolResult"]
+        assert total(newer) >= 400
