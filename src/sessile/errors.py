@@ -202,7 +202,18 @@ class ExtensionFailed(SessileError):
 
 
 class SummarizerFailed(ExtensionFailed):
-    """The summarizer failed."""
+    """The summarizer failed; `overflow` if what it was to read was too long for it."""
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        path: str | None = None,
+        hint: str | None = None,
+        overflow: bool = False,
+    ) -> None:
+        super().__init__(message, path=path, hint=hint)
+        self.overflow = overflow
 
 
 class RunnerFailed(ExtensionFailed):

@@ -1,0 +1,308 @@
+"""The compactor: keeps a session usable for a model, however long it gets.
+
+    compactor = Compactor(session, summarizer, window=200_000)
+    compactor.compact("keep the error messages")      when a person asks
+    compactor.compact_if_due()                        after a turn and before the next
+    compactor.recover(error)                          when a provider says that the context is too long
+    compactor.prune()                                 old tool results are no longer sent
+
+Rules:
+
+- One appended entry: nothing that it sums up is removed, and `Session.branch` leads back to all of it.
+- A result must be whole, smaller than what it stands for, and fit the path; else nothing is appended and the outcome says why.
+  A summarizer that fails raises; the session is as it was.
+- What was said while the summarizer worked stays: the entry hangs from the leaf as it is then, and keeps all of that.
+- An overflow is recovered from once; if the next answer overflows too, it is told.
+
+Which model sums up, and how much it can read, are arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from sessile.batch import Receipt
+from sessile.core import entries as make
+from sessile.core.compaction import (
+    CompactionSettings,
+    Objection,
+    Preparation,
+    Result,
+    context_size,
+    is_due,
+    prepare,
+    verify,
+)
+from sessile.core.conversation_text import SYSTEM_PROMPT, as_text, history_prompt, merged, turn_prefix_prompt
+from sessile.core.overflow import is_overflow
+from sessile.core.pruning import Pruning, plan_pruning
+from sessile.core.summaries import Message, Purpose, Summarizer, Summary, SummaryRequest, extract
+from sessile.core.tokens import Counter, Snapshot, estimate
+from sessile.errors import HookFailed, LeafMoved, SummarizerFailed
+from sessile.hooks import Hooks
+from sessile.session import Session
+from sessile.storage.base import Row
+
+Trigger = Literal["manual", "threshold", "overflow"]
+Status = Literal["compacted", "nothing", "not_due", "cancelled", "rejected", "given_up"]
+
+_READABLE = 100_000  # tokens that a summarizer is given at once if nobody knows its window
+_LEAST = 1_000  # tokens: less at once is not worth another try
+_SHORT = (
+    "Say in two or three sentences what was done in the conversation that this summary is of, as one would describe a change "
+    "to a colleague. Answer with these sentences only.\n\n"
+)
+
+
+class Outcome(NamedTuple):
+    """What became of a compaction; `retry` says that a turn that failed is worth another try."""
+
+    status: Status
+    tokens_before: Snapshot | None = None
+    tokens_after: int | None = None
+    receipt: Receipt | None = None
+    objections: tuple[Objection, ...] = ()
+    retry: bool = False
+
+
+class Compactor:
+    """Compacts one session. `window` is how many tokens its model can read; unknown means that nothing is ever due."""
+
+    def __init__(
+        self,
+        session: Session,
+        summarizer: Summarizer = extract,
+        *,
+        window: int | None = None,
+        settings: CompactionSettings | None = None,
+        counter: Counter = estimate,
+        hooks: Hooks | None = None,
+        readable: int | None = None,
+    ) -> None:
+        self._session = session
+        self._summarizer = summarizer
+        self._window = window
+        self._settings = settings or CompactionSettings()
+        self._counter = counter
+        self._hooks = hooks or Hooks()
+        self._readable = readable or window or _READABLE
+
+    # -- looking
+
+    def size(self) -> Snapshot:
+        """How large the context is now, and who says so."""
+        return context_size(self._session.walk_up(), self._session.read_row, self._counter)
+
+    def is_due(self, coming: int = 0) -> bool:
+        """Whether the context, with so many tokens to come, is too large for the window."""
+        return is_due(self.size().tokens + coming, self._window, self._settings)
+
+    def prepare(self) -> Preparation[Row] | None:
+        """What a compaction would keep and sum up; `None` if there is nothing to do."""
+        read = self._session.read_row
+        return prepare(self._session.walk_up(), read, self._settings, window=self._window, counter=self._counter)
+
+    # -- compacting
+
+    def compact_if_due(self, coming: int = 0) -> Outcome:
+        """Compact if the context is too large; `coming` are the tokens of the next prompt."""
+        return self.compact(trigger="threshold") if self.is_due(coming) else Outcome("not_due")
+
+    def recover(self, error: str, failed: Message | None = None) -> Outcome:
+        """Compact after a provider has refused a context as too long; `failed` is its answer, if there is one.
+
+        An answer that failed, if it is the leaf, is taken out of the context first. `retry` says whether to try once more.
+        """
+        told = failed or {}
+        usage, stop = told.get("usage"), told.get("stopReason")
+        if not is_overflow(error, usage if isinstance(usage, Mapping) else None, self._window, stop and str(stop)):
+            return Outcome("not_due")
+        if self._has_recovered():
+            return Outcome("given_up", self.size())
+        leaf = self._session.leaf_id
+        entry = None if leaf is None else self._session.get_entry(leaf)
+        if entry is not None and entry.get("message", {}).get("stopReason") == "error":
+            self._session.append_context_edit(entry.id, None)
+        return self.compact(trigger="overflow")._replace(retry=True)
+
+    def _has_recovered(self) -> bool:
+        """Whether the last compaction was for an overflow and nothing was answered since."""
+        for row in self._session.walk_up():
+            entry = self._session.read_row(row)
+            if entry.get("type") == "compaction":
+                return entry.get("trigger") == "overflow"
+            message = entry.get("message") or {}
+            if message.get("role") == "assistant" and message.get("stopReason") not in ("error", "aborted"):
+                return False
+        return False
+
+    def compact(self, instructions: str | None = None, *, trigger: Trigger = "manual") -> Outcome:
+        """Sum up all but the newest part of the context."""
+        preparation = self.prepare()
+        if preparation is None:
+            return Outcome("nothing", self.size())
+        leaf, before = self._session.leaf_id, preparation.tokens_before
+        event = self._event(preparation, instructions, trigger)
+        supplied: Mapping[str, Any] | None = None
+        for answer in self._hooks.ask("session_before_compact", event):
+            if answer.get("cancel") is True:
+                return Outcome("cancelled", before)
+            supplied = answer.get("compaction", supplied)
+        payload, result = (
+            self._summed_up(preparation, instructions) if supplied is None else _supplied(supplied, preparation)
+        )
+        objections = verify(
+            result,
+            preparation,
+            replaced_tokens=preparation.replaced_tokens(self._counter),
+            counter=self._counter,
+        )
+        if objections:
+            return Outcome("rejected", before, objections=objections)
+        receipt = self._append({**payload, "trigger": trigger}, leaf)
+        after = self.size().tokens
+        self._hooks.tell("session_compact", {**event, "entryId": receipt.id, "tokensAfter": after})
+        return Outcome("compacted", before, after, receipt)
+
+    def _event(self, preparation: Preparation[Row], instructions: str | None, trigger: Trigger) -> dict[str, Any]:
+        return {
+            "sessionId": self._session.id,
+            "path": self._session.path,
+            "trigger": trigger,
+            "customInstructions": instructions,
+            "firstKeptEntryId": preparation.first_kept_id,
+            "tokensBefore": preparation.tokens_before.tokens,
+            "isSplitTurn": preparation.is_split_turn,
+            "previousSummary": preparation.previous_summary,
+        }
+
+    def _summed_up(self, preparation: Preparation[Row], instructions: str | None) -> tuple[make.Payload, Result]:
+        """The entry that a summarizer's work makes."""
+        more = self._wishes(preparation)
+        focus = "\n".join(filter(None, (instructions, more.get("prompt"), *more.get("context", ())))) or None
+        messages, prefix = list(preparation.history()), list(preparation.turn_prefix())
+        previous = preparation.previous_summary
+        summary = self._in_pieces(messages, previous, focus) if messages or not prefix else None
+        stops, text = [summary.stop] if summary else [], summary.text if summary else None
+        if prefix:
+            turn = self._ask("prefix", turn_prefix_prompt(prefix, focus), prefix, None, 0.5)
+            stops.append(turn.stop)
+            # Half a summary is none, though together they would be some text.
+            whole = turn.text and (summary is None or summary.text)
+            text = merged(text, turn.text, previous) if whole else ""
+        files = preparation.files()
+        payload = make.compaction(
+            files.told_in(text or ""),
+            preparation.first_kept_id,
+            preparation.tokens_before.tokens,
+            short_summary=self._in_short(text or "", [*messages, *prefix]),
+            details=files.details(),
+            preserve_data=more.get("preserveData", preparation.preserve_data),
+        )
+        if preparation.system_message is not None:
+            payload["systemMessage"] = preparation.system_message
+        stop = next((stop for stop in stops if stop != "stop"), "stop")
+        return payload, Result(text or "", preparation.first_kept_id, stop, int(stop == "toolUse"))
+
+    def _wishes(self, preparation: Preparation[Row]) -> dict[str, Any]:
+        """What hooks want the summary to look at, and to carry on."""
+        wishes: dict[str, Any] = {}
+        for answer in self._hooks.ask("session.compacting", {"sessionId": self._session.id}):
+            wishes |= answer
+        lines = wishes.get("context", [])
+        if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
+            raise HookFailed("a hook for session.compacting gave a context that is no list of lines")
+        return wishes
+
+    # -- asking the summarizer
+
+    def _ask(
+        self, purpose: Purpose, prompt: str, messages: Sequence[Message], previous: str | None, share: float
+    ) -> Summary:
+        most = int(self._settings.reserve(self._window) * share) or None
+        return self._summarizer(SummaryRequest(purpose, SYSTEM_PROMPT, prompt, messages, previous, most))
+
+    def _in_pieces(self, messages: Sequence[Message], previous: str | None, focus: str | None) -> Summary:
+        """The summary of a history, piece by piece if it is longer than the summarizer can read."""
+        whole = sum(map(_length, messages))
+        size = min(whole, self._readable * 3 // 4)  # the rest is for instructions and the summary before
+        while True:
+            told, summary = previous, None
+            try:
+                for piece in _pieces(messages, size):
+                    summary = self._ask("history", history_prompt(piece, told, focus), piece, told, 0.8)
+                    if summary.stop != "stop":
+                        return summary
+                    told = summary.text
+            except SummarizerFailed as error:
+                size //= 2
+                if not error.overflow or size < _LEAST:
+                    raise
+            else:
+                return summary or Summary(previous or "")
+
+    def _in_short(self, summary: str, messages: Sequence[Message]) -> str | None:
+        """A few sentences for listings; a compaction does not fail for want of them."""
+        try:
+            short = self._ask("short", _SHORT + summary, messages, None, 0.2)
+        except SummarizerFailed:
+            return None
+        return short.text if short.stop == "stop" and short.text else None
+
+    def _append(self, payload: make.Payload, planned_at: str | None) -> Receipt:
+        """Append the compaction behind what was said meanwhile, if that goes on from where it was planned."""
+        leaf = self._session.leaf_id
+        if leaf != planned_at and not any(row.id == planned_at for row in self._session.walk_up()):
+            raise LeafMoved(
+                "the session went on elsewhere while it was summed up; nothing was changed",
+                path=self._session.path,
+                hint="compact it again",
+            )
+        return self._session.append_many([payload], on_leaf_moved="follow")[0]
+
+    # -- pruning
+
+    def prune(self) -> Pruning:
+        """Take old tool results out of the context, if that is worth it; the results themselves stay."""
+        context = self._session.context()
+        pruning = plan_pruning(context.messages, context.sources, counter=self._counter)
+        self._session.append_many(pruning.edits)
+        return pruning
+
+
+def _length(message: Message) -> int:
+    """How many tokens a message takes as text, about."""
+    return len(as_text([message])) // 4 + 1
+
+
+def _pieces(messages: Sequence[Message], size: int) -> Iterator[Sequence[Message]]:
+    """Messages in groups of so many tokens, as text; a tool's result stays with its call."""
+    piece: list[Message] = []
+    length = 0
+    for message in messages:
+        own = _length(message)
+        if piece and length + own > size and message.get("role") != "toolResult":
+            yield piece
+            piece, length = [], 0
+        piece.append(message)
+        length += own
+    if piece:
+        yield piece
+
+
+def _supplied(given: Mapping[str, Any], preparation: Preparation[Row]) -> tuple[make.Payload, Result]:
+    """The entry that a hook supplies."""
+    summary, first = given.get("summary"), given.get("firstKeptEntryId", preparation.first_kept_id)
+    if not isinstance(summary, str) or not isinstance(first, str | None):
+        raise HookFailed("a hook for session_before_compact supplied no summary")
+    payload = make.compaction(
+        summary,
+        first,
+        preparation.tokens_before.tokens,
+        short_summary=given.get("shortSummary"),
+        details=given.get("details"),
+        from_extension=True,
+        preserve_data=given.get("preserveData"),
+    )
+    return payload, Result(summary, first)

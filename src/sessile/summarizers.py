@@ -1,0 +1,217 @@
+"""Summarizers: who sums up what a compaction removes from the context.
+
+    extract                                   from the words that are there; needs nothing (core.summaries)
+    OpenAISummarizer("gpt-5-mini")            any OpenAI-compatible endpoint, through the vendor's client
+    AnthropicSummarizer("claude-haiku-4-5")   Anthropic's, through the vendor's client
+    RemoteSummarizer("https://…")             POST {systemPrompt, prompt} → {summary}
+    CommandSummarizer(["my-summarizer"])      a program: the prompt on stdin, the summary on stdout
+
+Each is called with a `SummaryRequest` and returns a `Summary`, or raises `SummarizerFailed`, which says whether the request was
+too long for the model (`overflow`). An answer that was cut off is a failure, never a summary. Keys are arguments or the
+vendors' own environment variables; they never appear in a message.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from sessile.core.overflow import is_overflow
+from sessile.core.summaries import Summary, SummaryRequest
+from sessile.errors import InvalidConfig, SummarizerFailed
+from sessile.storage.commands import NoAnswer, run
+
+TIMEOUT = 180.0  # seconds for a whole summary
+_SILENCE = 60.0  # seconds without a byte
+_RETRIES = 2  # by the vendors' clients: connections, timeouts, rate limits, 5xx
+_LONGEST = 4 << 20  # bytes of an answer
+_DETAIL = 300  # characters of what went wrong
+
+
+class OpenAISummarizer:
+    """A model behind an OpenAI-compatible endpoint."""
+
+    def __init__(
+        self, model: str, *, base_url: str | None = None, api_key: str | None = None, timeout: float = TIMEOUT
+    ) -> None:
+        openai = _client("openai")
+        self._errors: Any = openai.APIError
+        self._model = model
+        self._timeout = timeout
+        options = {"base_url": base_url, "api_key": api_key, "timeout": min(_SILENCE, timeout), "max_retries": _RETRIES}
+        self._connect: Callable[[], Any] = partial(openai.OpenAI, **options)
+        with _setting_up(openai.OpenAIError):
+            self._connect().close()
+
+    def __call__(self, request: SummaryRequest) -> Summary:
+        """Stream the answer, so that a slow model is not taken for a dead one."""
+        deadline = time.monotonic() + self._timeout
+        limit = {} if request.max_tokens is None else {"max_completion_tokens": request.max_tokens}
+        said = [{"role": "system", "content": request.system}, {"role": "user", "content": request.prompt}]
+        text, stop, usage, calls = "", None, None, False
+        options = {"include_usage": True}
+        with _asking(self._model, self._errors), self._connect() as api:
+            asked = {"model": self._model, "messages": said, "stream_options": options, **limit}
+            with api.chat.completions.create(**asked, stream=True) as stream:
+                for chunk in stream:
+                    _in_time(deadline, self._model, text)
+                    usage = chunk.usage or usage
+                    for choice in chunk.choices:
+                        text += choice.delta.content or ""
+                        calls = calls or bool(choice.delta.tool_calls)
+                        stop = choice.finish_reason or stop
+        told = usage and {"input": usage.prompt_tokens, "output": usage.completion_tokens}
+        return _whole(self._model, text, "toolUse" if calls else stop and _STOPS.get(stop, stop), told)
+
+
+class AnthropicSummarizer:
+    """A model behind Anthropic's endpoint, or one that speaks its protocol."""
+
+    def __init__(
+        self, model: str, *, base_url: str | None = None, api_key: str | None = None, timeout: float = TIMEOUT
+    ) -> None:
+        anthropic = _client("anthropic")
+        self._errors: Any = anthropic.APIError
+        self._model = model
+        self._timeout = timeout
+        options = {"base_url": base_url, "api_key": api_key, "timeout": min(_SILENCE, timeout), "max_retries": _RETRIES}
+        self._connect: Callable[[], Any] = partial(anthropic.Anthropic, **options)
+        with _setting_up(anthropic.AnthropicError):
+            self._connect().close()
+
+    def __call__(self, request: SummaryRequest) -> Summary:
+        """Stream the answer, so that a slow model is not taken for a dead one."""
+        deadline = time.monotonic() + self._timeout
+        text, stop, usage, calls = "", None, {}, False
+        said = [{"role": "user", "content": request.prompt}]
+        with _asking(self._model, self._errors), self._connect() as api:
+            most = request.max_tokens or _ANSWER_TOKENS
+            asked = {"model": self._model, "max_tokens": most, "system": request.system, "messages": said}
+            with api.messages.create(**asked, stream=True) as stream:
+                for event in stream:
+                    _in_time(deadline, self._model, text)
+                    if event.type == "message_start":
+                        usage["input"] = event.message.usage.input_tokens
+                    elif event.type == "content_block_start":
+                        calls = calls or event.content_block.type == "tool_use"
+                    elif event.type == "content_block_delta" and event.delta.type == "text_delta":
+                        text += event.delta.text
+                    elif event.type == "message_delta":
+                        stop = event.delta.stop_reason or stop
+                        usage["output"] = event.usage.output_tokens
+        return _whole(self._model, text, "toolUse" if calls else stop and _STOPS.get(stop, stop), usage or None)
+
+
+_ANSWER_TOKENS = 8192  # what Anthropic's endpoint is told if nobody says how long a summary may be
+_STOPS = {"stop": "stop", "end_turn": "stop", "stop_sequence": "stop", "max_tokens": "length", "tool_use": "toolUse"}
+
+
+class RemoteSummarizer:
+    """An endpoint that is given `{systemPrompt, prompt}` and answers `{summary}`."""
+
+    def __init__(self, url: str, *, headers: Mapping[str, str] | None = None, timeout: float = TIMEOUT) -> None:
+        if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
+            raise InvalidConfig("the address of a summarizer begins with http:// or https://")
+        self._url = url
+        self._headers = {"Content-Type": "application/json", **(headers or {})}
+        self._timeout = timeout
+
+    def __call__(self, request: SummaryRequest) -> Summary:
+        """Ask once: the caller decides whether to ask again."""
+        asked = json.dumps({"systemPrompt": request.system, "prompt": request.prompt}).encode()
+        place = urllib.parse.urlsplit(self._url).netloc.rpartition("@")[2]
+        with _asking(place, urllib.error.HTTPError):
+            call = urllib.request.Request(self._url, asked, self._headers, method="POST")
+            with urllib.request.urlopen(call, timeout=self._timeout) as answer:
+                data = answer.read(_LONGEST + 1)
+        if len(data) > _LONGEST:
+            raise SummarizerFailed(f"the answer of {place} is longer than {_LONGEST} bytes")
+        try:
+            summary = json.loads(data)["summary"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise SummarizerFailed(f"the answer of {place} holds no summary", hint='{"summary": "…"}') from error
+        return _whole(place, summary if isinstance(summary, str) else "", "stop", None)
+
+
+class CommandSummarizer:
+    """A program of this machine; system prompt and prompt come on stdin, with a blank line between them."""
+
+    def __init__(self, command: Sequence[str], *, timeout: float = TIMEOUT) -> None:
+        if not command:
+            raise InvalidConfig("a summarizer needs a command")
+        self._command = list(command)
+        self._timeout = timeout
+
+    def __call__(self, request: SummaryRequest) -> Summary:
+        """Run the program once."""
+        name = self._command[0]
+        given = f"{request.system}\n\n{request.prompt}".encode("utf-8", "replace")
+        try:
+            code, out, err = run(self._command, given, timeout=self._timeout)
+        except NoAnswer as error:
+            raise SummarizerFailed(f"{name} did not answer: {error}", hint="sessile needs it to sum up") from error
+        if code:
+            said = err.decode("utf-8", "replace").strip()[-_DETAIL:]
+            raise SummarizerFailed(f"{name} ended with code {code}: {said}", overflow=is_overflow(said))
+        return _whole(name, out[:_LONGEST].decode("utf-8", "replace"), "stop", None)
+
+
+# -- common to all
+
+
+def _client(name: str) -> Any:
+    """The vendor's package."""
+    import importlib
+
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        hint = "pip install 'sessile[models]', or use the extract, which needs no model"
+        raise SummarizerFailed(f"the package {name} is not installed", hint=hint) from error
+
+
+@contextmanager
+def _setting_up(errors: type[Exception]) -> Iterator[None]:
+    try:
+        yield
+    except errors as error:
+        raise InvalidConfig(f"the summarizer cannot be used: {_told(error)}", hint="give it a key") from error
+
+
+@contextmanager
+def _asking(name: str, refused: type[Exception]) -> Iterator[None]:
+    """Failures of an endpoint as ours: refused, unreachable, or cut off."""
+    try:
+        yield
+    except SummarizerFailed:
+        raise
+    except refused as error:
+        told = _told(error)
+        raise SummarizerFailed(f"{name} has refused: {told}", overflow=is_overflow(told)) from error
+    except Exception as error:  # a stream fails with the errors of whatever HTTP library the client stands on
+        raise SummarizerFailed(f"{name} did not answer: {_told(error)}") from error
+
+
+def _told(error: Exception) -> str:
+    """What went wrong, in one line; a response may hold it."""
+    body = error.read(_LONGEST) if isinstance(error, urllib.error.HTTPError) else b""
+    return " ".join(f"{error} {body.decode('utf-8', 'replace')}".split())[:_DETAIL]
+
+
+def _in_time(deadline: float, name: str, text: str) -> None:
+    if time.monotonic() > deadline:
+        raise SummarizerFailed(f"{name} took too long", hint=f"{len(text)} characters had come; allow more time")
+
+
+def _whole(name: str, text: str, stop: str | None, usage: Mapping[str, Any] | None) -> Summary:
+    """The summary, if the answer came to its end."""
+    if stop is None:
+        raise SummarizerFailed(f"the answer of {name} was cut off after {len(text)} characters")
+    return Summary(text.strip(), stop, name, usage)

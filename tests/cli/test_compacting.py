@@ -1,0 +1,72 @@
+"""`sessile compact`, and the context as providers take it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from model_server import serving
+
+from .conftest import Command
+
+WEBHOOK = "6513270e"
+
+
+@pytest.mark.mission("Y9")
+def test_a_session_is_compacted_without_a_model_and_nothing_is_lost(sessile: Command, demo: Path) -> None:
+    """The plan says what would happen; then one entry more, a smaller context, and where the rest is."""
+    before = sessile("show", WEBHOOK, "--json").json
+    plan = sessile("compact", WEBHOOK, "--keep", "50", "--plan", "--json").json
+    assert plan["status"] == "planned" and plan["summed_up"] > 0
+    done = sessile("compact", WEBHOOK, "--keep", "50", "--json").json
+    assert done["status"] == "compacted" and done["tokens_after"] < done["tokens_before"]["tokens"]
+    after = sessile("show", WEBHOOK, "--json").json
+    assert len(after["items"]) == len(before["items"]) + 1
+    context = sessile("context", WEBHOOK).out
+    assert f"summed up by the compaction {done['entry']}" in context and "an extract" in context
+    again = sessile("compact", WEBHOOK)
+    assert again.code == 1 and "nothing to sum up" in again.err
+
+
+def test_a_command_or_an_endpoint_can_sum_up(sessile: Command, demo: Path) -> None:
+    """Instructions reach it; a bad summary changes nothing."""
+    script = "import sys; text = sys.stdin.read(); print('SUM', 'mind the gap' in text)"
+    command = f"command:{sys.executable} -c {script!r}"
+    said = sessile("compact", WEBHOOK, "--keep", "50", "--with", command, "mind", "the", "gap")
+    assert said.code == 0 and "compacted:" in said.err
+    assert "SUM True" in sessile("context", WEBHOOK).out
+    with serving() as server:
+        server.say("")
+        other = str(sessile("ls", "--sort", "messages", "-n", "1", "--json").json["items"][0]["id"])
+        empty = sessile("compact", other, "--keep", "50", "--with", f"{server.url}/compact")
+        assert empty.code == 1 and "the summary is empty" in empty.err and "nothing was changed" in empty.err
+
+
+@pytest.mark.parametrize("name", ["nobody", "openai/", "ftp://x", "gemini/x"])
+def test_whoever_is_not_known_is_refused(sessile: Command, demo: Path, name: str) -> None:
+    """Before anything is read."""
+    refused = sessile("compact", WEBHOOK, "--with", name)
+    assert refused.code == 2 and "nobody is called" in refused.err
+
+
+@pytest.mark.mission("X13")
+@pytest.mark.mission("Y6")
+@pytest.mark.parametrize("provider", ["anthropic", "openai", "google"])
+def test_the_context_is_shown_as_a_provider_takes_it(sessile: Command, demo: Path, provider: str) -> None:
+    """Messages in its shape, and a note for whatever had to be done."""
+    document = sessile("context", WEBHOOK, "--provider", provider).json
+    assert document["schema"] == f"sessile.context.{provider}/1" and document["messages"]
+    roles = {message["role"] for message in document["messages"]}
+    assert (
+        roles
+        <= {
+            "anthropic": {"user", "assistant"},
+            "openai": {"user", "assistant", "tool"},
+            "google": {"user", "model"},
+        }[provider]
+    )
+    assert all(note.keys() == {"entry", "did", "text"} for note in document["notes"])
+    earlier = sessile("context", WEBHOOK, "--at", "1b0CnUN9", "--provider", provider).json
+    assert earlier["messages"] != document["messages"]

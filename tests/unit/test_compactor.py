@@ -1,0 +1,273 @@
+"""Compacting sessions: what is appended, what is refused, and that nothing is ever lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from sessile import Session
+from sessile.compactor import Compactor
+from sessile.core.compaction import CompactionSettings
+from sessile.core.summaries import EXTRACTED, Summary, SummaryRequest
+from sessile.errors import HookFailed, LeafMoved, SummarizerFailed
+from sessile.hooks import Hooks
+
+pytestmark = pytest.mark.mission("Y9")
+
+SMALL = CompactionSettings(reserve_tokens=100, keep_recent_tokens=300, reserve_tokens_floor=0)
+
+
+def user(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+def answer(text: str, **members: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": [{"type": "text", "text": text}], "stopReason": "stop", **members}
+
+
+@pytest.fixture
+def session() -> Iterator[Session]:
+    with Session.in_memory("/work") as made:
+        for number in range(20):
+            made.append_message(user(f"request {number} " + "x" * 300))
+            made.append_message(answer(f"answer {number} " + "y" * 300))
+        yield made
+
+
+class Told:
+    """A summarizer that says what it was told to, and remembers what it was asked."""
+
+    def __init__(self, *answers: Summary | Exception | str) -> None:
+        self.asked: list[SummaryRequest] = []
+        self._answers = list(answers)
+
+    def __call__(self, request: SummaryRequest) -> Summary:
+        self.asked.append(request)
+        if request.purpose == "short":
+            return Summary("in short")
+        told = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        if isinstance(told, Exception):
+            raise told
+        return Summary(told) if isinstance(told, str) else told
+
+
+def compactor(session: Session, *answers: Summary | Exception | str, **options: Any) -> tuple[Compactor, Told]:
+    told = Told(*(answers or ("the story so far",)))
+    return Compactor(session, told, **{"settings": SMALL, "window": 2000, "readable": 100_000, **options}), told
+
+
+def test_a_compaction_is_one_entry_and_everything_stays(session: Session) -> None:
+    """Summary, what is kept, sizes and files are in it; the context begins with it; the branch before is whole."""
+    before = [entry.id for entry in session.get_branch()]
+    work, told = compactor(session)
+    outcome = work.compact("mind the x")
+    assert outcome.status == "compacted" and outcome.receipt is not None and outcome.tokens_before is not None
+    entry = session.get_entry(outcome.receipt.id)
+    assert entry is not None and entry["summary"] == "the story so far" and entry["shortSummary"] == "in short"
+    assert entry["details"] == {"readFiles": [], "modifiedFiles": []} and entry["trigger"] == "manual"
+    assert outcome.tokens_after is not None and outcome.tokens_after < outcome.tokens_before.tokens
+    assert [each.id for each in session.get_branch()] == [*before, outcome.receipt.id]
+    messages = session.context().messages
+    assert messages[0]["role"] == "compactionSummary" and len(messages) < 10
+    assert "Additional focus: mind the x" in told.asked[0].prompt and "request 0" in told.asked[0].prompt
+
+
+def test_the_second_compaction_begins_where_the_first_one_kept(session: Session) -> None:
+    """What the first one kept is summed up by the second, with its summary carried on."""
+    work, told = compactor(session)
+    work.compact()
+    kept = [number for number in range(20) if f"request {number} " in str(session.context().messages)]
+    for number in range(20, 30):
+        session.append_message(user(f"request {number} " + "x" * 300))
+        session.append_message(answer(f"answer {number} " + "y" * 300))
+    assert work.compact().status == "compacted"
+    again = told.asked[2]
+    assert again.previous == "the story so far" and "<previous-summary>" in again.prompt
+    assert kept and all(f"request {number} " in again.prompt for number in kept)
+
+
+def test_nothing_happens_right_after_a_compaction_or_in_a_short_session(session: Session) -> None:
+    """There is nothing to sum up."""
+    work, _ = compactor(session)
+    assert work.compact().status == "compacted"
+    assert work.compact().status == "nothing"
+    with Session.in_memory("/work") as short:
+        short.append_message(user("hello"))
+        assert compactor(short)[0].compact().status == "nothing"
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        (Summary(""), "empty"),
+        (Summary("half of", "length"), "cut_off"),
+        (Summary("let me look", "toolUse"), "calls_tools"),
+        (Summary("z" * 100_000), "does_not_shrink"),
+    ],
+)
+def test_a_summary_that_is_no_good_changes_nothing(session: Session, bad: Summary, reason: str) -> None:
+    """The history stays as it was, and it is said why."""
+    before = [entry.id for entry in session.get_entries()]
+    outcome = compactor(session, bad)[0].compact()
+    assert outcome.status == "rejected" and reason in [objection.reason for objection in outcome.objections]
+    assert [entry.id for entry in session.get_entries()] == before
+
+
+def test_a_summarizer_that_fails_changes_nothing(session: Session) -> None:
+    """Its error comes out as it is."""
+    before = [entry.id for entry in session.get_entries()]
+    with pytest.raises(SummarizerFailed, match="no luck"):
+        compactor(session, SummarizerFailed("no luck"))[0].compact()
+    assert [entry.id for entry in session.get_entries()] == before
+
+
+def test_a_history_that_is_too_long_for_the_summarizer_is_given_in_pieces(session: Session) -> None:
+    """Each piece with what the one before was summed up to."""
+    work, told = compactor(session, SummarizerFailed("prompt is too long", overflow=True), "part 1", "part 2", "part 3")
+    assert work.compact().status == "compacted"
+    asked = [request for request in told.asked if request.purpose == "history"]
+    assert [request.previous for request in asked[1:3]] == [None, "part 1"] and len(asked) > 2
+    whole = "".join(request.prompt for request in asked[1:])
+    assert all(f"request {number} " in whole for number in range(10))
+
+
+def test_the_threshold_counts_what_is_to_come(session: Session) -> None:
+    """Strictly more than the window without its reserve; without a window nothing is due."""
+    tokens = compactor(session)[0].size().tokens
+    assert compactor(session, window=tokens + 100)[0].compact_if_due().status == "not_due"
+    assert compactor(session, window=None)[0].compact_if_due(10**9).status == "not_due"
+    assert compactor(session, window=tokens + 100)[0].compact_if_due(coming=1).status == "compacted"
+
+
+def test_an_overflow_is_recovered_from_once(session: Session) -> None:
+    """The failed answer leaves the context, the rest is summed up; if that does not help, it is said."""
+    session.append_message(user("one more"))
+    failed = answer("", stopReason="error", errorMessage="prompt is too long: 250000 tokens")
+    failed_id = session.append_message(failed).id
+    work, _ = compactor(session)
+    outcome = work.recover(failed["errorMessage"], failed)
+    assert outcome.status == "compacted" and outcome.retry
+    assert failed_id not in session.context().sources and session.get_entry(failed_id) is not None
+    session.append_message(failed)
+    assert work.recover(failed["errorMessage"], failed)[0] == "given_up"
+    assert work.recover("rate limit reached: too many tokens per minute").status == "not_due"
+    session.append_message(answer("fine"))
+    for number in range(10):
+        session.append_message(user(f"{number}" + "x" * 400))
+    session.append_message(failed)
+    assert work.recover(failed["errorMessage"], failed).status == "compacted"
+
+
+def test_hooks_can_cancel_supply_and_steer(session: Session) -> None:
+    """They are asked before, heard by the summarizer, and told afterwards."""
+    hooks, events = Hooks(), []
+    hooks.on("session_compact", lambda event: events.append(event))
+    hooks.on("session.compacting", lambda event: {"context": ["mind the gap"], "preserveData": {"a": 1}})
+    work, told = compactor(session, hooks=hooks)
+    outcome = work.compact()
+    assert "mind the gap" in told.asked[0].prompt and outcome.receipt is not None
+    entry = session.get_entry(outcome.receipt.id)
+    assert entry is not None and entry["preserveData"] == {"a": 1} and events[0]["entryId"] == outcome.receipt.id
+    for _ in range(10):
+        session.append_message(user("x" * 400))
+    hooks.on("session_before_compact", lambda event: {"compaction": {"summary": f"mine, {event['trigger']}"}})
+    mine = work.compact()
+    assert mine.receipt is not None and len(told.asked) == 2
+    supplied = session.get_entry(mine.receipt.id)
+    assert supplied is not None and supplied["summary"] == "mine, manual" and supplied["fromExtension"] is True
+    hooks.on("session_before_compact", lambda event: {"cancel": True})
+    for _ in range(10):
+        session.append_message(user("x" * 400))
+    assert work.compact().status == "cancelled"
+
+
+def test_a_hook_that_fails_is_named(session: Session) -> None:
+    """Before anything happens it stops it; afterwards it is remembered."""
+
+    def broken(event: Any) -> None:
+        raise RuntimeError("oops")
+
+    hooks = Hooks()
+    hooks.on("session_compact", broken)
+    assert compactor(session, hooks=hooks)[0].compact().status == "compacted"
+    assert "broken" in str(hooks.failures[0])
+    hooks.on("session_before_compact", broken)
+    for _ in range(10):
+        session.append_message(user("x" * 400))
+    before = len(session.get_entries())
+    with pytest.raises(HookFailed, match="broken"):
+        compactor(session, hooks=hooks)[0].compact()
+    assert len(session.get_entries()) == before
+
+
+def test_what_is_said_while_it_is_summed_up_stays(session: Session) -> None:
+    """The compaction comes behind it and keeps it; if the session went on elsewhere, nothing is appended."""
+    _, told = compactor(session)
+
+    def meanwhile(request: SummaryRequest) -> Summary:
+        if request.purpose == "history":
+            session.append_message(user("by the way"))
+        return told(request)
+
+    outcome = Compactor(session, meanwhile, settings=SMALL, window=2000).compact()
+    assert outcome.status == "compacted" and "by the way" in str(session.context().messages)
+
+    def elsewhere(request: SummaryRequest) -> Summary:
+        session.branch(session.get_entries()[0].id)
+        return told(request)
+
+    for _ in range(10):
+        session.append_message(user("x" * 400))
+    count = len(session.get_entries())
+    with pytest.raises(LeafMoved):
+        Compactor(session, elsewhere, settings=SMALL, window=2000).compact()
+    assert len(session.get_entries()) == count
+
+
+def test_the_default_needs_no_model(session: Session) -> None:
+    """It says that it is an extract."""
+    outcome = Compactor(session, window=2000, settings=SMALL).compact()
+    assert outcome.receipt is not None
+    entry = session.get_entry(outcome.receipt.id)
+    assert entry is not None and entry["summary"].startswith(EXTRACTED)
+
+
+def test_files_are_listed_over_several_compactions(session: Session) -> None:
+    """Those that the first one knew are in the second one's list."""
+
+    def touch(name: str, path: str) -> None:
+        call = {"type": "toolCall", "id": f"c-{path}", "name": name, "arguments": {"path": path}}
+        session.append_message({"role": "assistant", "content": [call], "stopReason": "toolUse"})
+        session.append_message({"role": "toolResult", "toolCallId": f"c-{path}", "toolName": name, "content": []})
+
+    work, _ = compactor(session)
+    for path in ("a.py", "b.py"):
+        touch("read" if path == "a.py" else "edit", path)
+        for _ in range(10):
+            session.append_message(user("x" * 400))
+        outcome = work.compact()
+    assert outcome.receipt is not None
+    entry = session.get_entry(outcome.receipt.id)
+    assert entry is not None and entry["details"] == {"readFiles": ["a.py"], "modifiedFiles": ["b.py"]}
+    assert "<read-files>\na.py\n</read-files>" in entry["summary"]
+
+
+@pytest.mark.mission("Y8")
+def test_pruning_appends_edits_and_the_results_stay(session: Session) -> None:
+    """Old results become one line in the context; the entries are as they were."""
+    ids = []
+    for number in range(40):
+        call = {"type": "toolCall", "id": f"c{number}", "name": "bash", "arguments": {}}
+        session.append_message({"role": "assistant", "content": [call], "stopReason": "toolUse"})
+        content = [{"type": "text", "text": "z" * 12_000}]
+        result = {"role": "toolResult", "toolCallId": f"c{number}", "toolName": "bash", "content": content}
+        ids.append(session.append_message(result).id)
+    pruning = compactor(session)[0].prune()
+    assert pruning.saved > 20_000
+    seen = dict(zip(session.context().sources, session.context().messages, strict=True))
+    assert "[Output truncated" in str(seen[ids[0]]["content"]) and "zzz" in str(seen[ids[-1]]["content"])
+    first = session.get_entry(ids[0])
+    assert first is not None and "zzz" in str(first["message"]["content"])
+    assert compactor(session)[0].prune().edits == ()
