@@ -3,9 +3,16 @@ import { createInterface } from "node:readline";
 import { pathToFileURL } from "node:url";
 
 const sdk = await import(pathToFileURL(`${process.argv[2]}/sdk.mjs`));
-for await (const line of createInterface({ input: process.stdin })) {
-  const request = JSON.parse(line);
+
+async function answer(request) {
   process.env.CLAUDE_CONFIG_DIR = request.home;
-  const answer = await sdk[request.function](...request.arguments);
-  process.stdout.write(`${JSON.stringify(answer ?? null)}\n`);
+  try {
+    return { result: (await sdk[request.function](...request.arguments, request.options)) ?? null };
+  } catch (error) {
+    return { error: String(error) };
+  }
+}
+
+for await (const line of createInterface({ input: process.stdin })) {
+  process.stdout.write(`${JSON.stringify(await answer(JSON.parse(line)))}\n`);
 }

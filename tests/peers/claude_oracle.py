@@ -15,9 +15,15 @@ def plain(value: Any) -> Any:
     return dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
 
 
-for line in sys.stdin:
-    request = json.loads(line)
+def answer(request: dict[str, Any]) -> dict[str, Any]:
+    """What the function returns, or the error that it raises."""
     os.environ["CLAUDE_CONFIG_DIR"] = request["home"]
-    answer = getattr(claude_agent_sdk, request["function"])(*request["arguments"])
-    found = [plain(each) for each in answer] if isinstance(answer, list) else plain(answer)
-    print(json.dumps(found), flush=True)
+    try:
+        found = getattr(claude_agent_sdk, request["function"])(*request["arguments"], **request["options"])
+    except Exception as error:  # whatever it is, who asked must know
+        return {"error": repr(error)}
+    return {"result": [plain(each) for each in found] if isinstance(found, list) else plain(found)}
+
+
+for line in sys.stdin:
+    print(json.dumps(answer(json.loads(line))), flush=True)

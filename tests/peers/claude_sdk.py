@@ -1,7 +1,7 @@
-"""The real claude-agent-sdk as an oracle: installed once below `.cache/peers` in an environment of its own.
+"""The real Claude Agent SDKs as oracles, each in one process: that of Python and that of TypeScript.
 
-Rules: as for the other peers. It is fetched by name and version only, a machine that cannot have it skips with the reason, and it
-sees a configuration folder of the test, never the user's.
+Rules: as for the other peers. They are fetched by name and version only, a machine that cannot have them skips with the reason,
+and they see a configuration folder of the test, never the user's.
 """
 
 from __future__ import annotations
@@ -11,16 +11,17 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from peers.peers import ANSWER_SECONDS, CACHE, INSTALL_SECONDS, PeerError
+from peers.peers import ANSWER_SECONDS, CACHE, HERE, INSTALL_SECONDS, Package, PeerError
 
-HERE = Path(__file__).parent
 PACKAGE = "claude-agent-sdk"
 VERSION = "0.2.182"
+TS_SDK = Package("@anthropic-ai/claude-agent-sdk", "0.3.325")
 
 
 def installed() -> Path:
@@ -51,11 +52,11 @@ def _install(target: Path) -> None:
 class ClaudeSdk:
     """One process that answers for whatever configuration folder it is asked about."""
 
-    def __init__(self) -> None:
+    def __init__(self, command: list[str]) -> None:
         self._home = tempfile.TemporaryDirectory(prefix="sessile-peer-")
         with tempfile.TemporaryFile() as complaints:
             self._process = subprocess.Popen(
-                [str(installed()), str(HERE / "claude_oracle.py")],
+                command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=complaints,
@@ -64,15 +65,30 @@ class ClaudeSdk:
                 env={"PATH": os.environ["PATH"], "HOME": self._home.name},
             )
 
+    @classmethod
+    def python(cls) -> ClaudeSdk:
+        """The SDK for Python."""
+        return cls([str(installed()), str(HERE / "claude_oracle.py")])
+
+    @classmethod
+    def typescript(cls) -> ClaudeSdk:
+        """The SDK for TypeScript, whose functions take their options as the last argument."""
+        return cls(["node", str(HERE / "claude_oracle.mjs"), str(TS_SDK.install())])
+
     def ask(self, config: Path, call: str, *args: Any, **options: Any) -> Any:
         """The result of one public function on a configuration folder."""
         assert self._process.stdin is not None and self._process.stdout is not None
-        request = {"config": str(config), "call": call, "args": args, "options": options}
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
+        overdue = threading.Timer(ANSWER_SECONDS, self._process.kill)
+        overdue.start()
+        try:
+            request = {"home": str(config), "function": call, "arguments": args, "options": options}
+            self._process.stdin.write(json.dumps(request) + "\n")
+            self._process.stdin.flush()
+            line = self._process.stdout.readline()
+        finally:
+            overdue.cancel()
         if not line:
-            raise PeerError(f"{PACKAGE} gave no answer to {call}")
+            raise PeerError(f"the SDK gave no answer to {call}")
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
             raise PeerError(answer["error"])
@@ -80,5 +96,6 @@ class ClaudeSdk:
 
     def close(self) -> None:
         """End the process and remove its home."""
-        self._process.communicate(timeout=ANSWER_SECONDS)
+        self._process.kill()
+        self._process.communicate()
         self._home.cleanup()

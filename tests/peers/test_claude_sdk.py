@@ -4,80 +4,59 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
-import tempfile
+import shutil
 from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from claude_trees import SESSION, Tree, lines
-from peers.peers import CACHE, HERE, INSTALL_SECONDS, Package
-from sessile.formats.claude.heads import View
+from claude_wild import Wild
+from peers.claude_sdk import ClaudeSdk
+from peers.peers import PeerError
+from sessile.formats.claude.lite import SessionInfo
+from sessile.formats.claude.messages import SessionMessage
+from sessile.formats.claude.rows import View
 from sessile.storage.filesystem import PosixFilesystem
 from sessile.stores.claude.reading import ClaudeSessions
 
-pytestmark = [pytest.mark.peers, pytest.mark.mission("C10")]
+pytestmark = [pytest.mark.peers, pytest.mark.mission("C10"), pytest.mark.mission("C11")]
 
-PYTHON_SDK = "claude-agent-sdk==0.2.182"
-TS_SDK = Package("@anthropic-ai/claude-agent-sdk", "0.3.325")
-TREES = 10_000 if os.environ.get("SESSILE_LONG") == "1" else 2_000
+Json = dict[str, Any]
 
-
-class Sdk:
-    """One process that answers for one SDK."""
-
-    def __init__(self, command: list[str]) -> None:
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8", env={"PATH": os.environ["PATH"]}
-        )
-
-    def ask(self, home: Path, function: str, *arguments: Any) -> Any:
-        """What a function of the SDK answers."""
-        assert self._process.stdin is not None and self._process.stdout is not None
-        request = {"home": str(home), "function": function, "arguments": arguments}
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
-        return json.loads(self._process.stdout.readline())
-
-    def close(self) -> None:
-        self._process.kill()
-        self._process.communicate()
-
-
-def python_with_sdk() -> str:
-    """The interpreter of an environment with the Python SDK; skips, saying why, when it cannot be had."""
-    target = CACHE / PYTHON_SDK
-    if not target.exists():
-        CACHE.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=CACHE, prefix=".install-") as folder:
-            fresh = Path(folder) / "fresh"
-            install = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(fresh), PYTHON_SDK]
-            done = subprocess.run(install, capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False)
-            if done.returncode:
-                pytest.skip(f"pip install {PYTHON_SDK} failed: {done.stderr.strip()[-500:]}")
-            if not target.exists():  # else another run was faster
-                fresh.rename(target)
-    return str(target)
+LONG = os.environ.get("SESSILE_LONG") == "1"
+TREES = 10_000 if LONG else 2_000
+WILD = 10_000 if LONG else 1_000
+TS_NAMES = {
+    "sessionId": "session_id",
+    "lastModified": "last_modified",
+    "fileSize": "file_size",
+    "customTitle": "custom_title",
+    "firstPrompt": "first_prompt",
+    "gitBranch": "git_branch",
+    "createdAt": "created_at",
+    "isCompactSummary": "is_compact_summary",
+    "isQueuedCommand": "is_queued_command",
+}
+NOT_TOLD = ("interruptedByShutdown", "tool_result_meta", "isCompletedLocalCommand")
+OURS_ONLY = ("is_programmatic", "begun_in", "continued_in")
 
 
 @pytest.fixture(scope="module")
-def python_sdk() -> Iterator[Sdk]:
-    """The Python SDK, in a process that sees its packages only."""
-    start = f"import sys, runpy; sys.path.insert(0, {python_with_sdk()!r}); runpy.run_path({str(HERE / 'claude_oracle.py')!r})"
-    sdk = Sdk([sys.executable, "-I", "-c", start])
-    yield sdk
-    sdk.close()
+def python_sdk() -> Iterator[ClaudeSdk]:
+    """The Python SDK, which takes its time to start."""
+    with closing(ClaudeSdk.python()) as sdk:
+        yield sdk
 
 
 @pytest.fixture(scope="module")
-def ts_sdk() -> Iterator[Sdk]:
+def ts_sdk() -> Iterator[ClaudeSdk]:
     """The TypeScript SDK."""
-    sdk = Sdk(["node", str(HERE / "claude_oracle.mjs"), str(TS_SDK.install())])
-    yield sdk
-    sdk.close()
+    with closing(ClaudeSdk.typescript()) as sdk:
+        yield sdk
 
 
 def uuids(home: Path, view: View, *, subagent: bool = False) -> list[str]:
@@ -96,14 +75,31 @@ def write(home: Path, tree: Tree) -> None:
     (agents / "agent-x.jsonl").write_bytes(lines(tree.rows))
 
 
-def is_queued_and_repeated(tree: Tree) -> bool:
-    """Whether a queued prompt stands beside a repeated uuid: there the SDK shows rows that others have replaced."""
-    names = [each["uuid"] for each in tree.rows if "uuid" in each]
-    queued = any(each.get("attachment", {}).get("type") == "queued_command" for each in tree.rows)
-    return queued and len(names) > len(set(names))
+def write_wild(home: Path, wild: Wild, seed: int) -> None:
+    """A session with agents and sidecars, and nothing of the one before it; written at an odd nanosecond."""
+    folder = home / "projects" / "-w"
+    shutil.rmtree(folder, ignore_errors=True)
+    files = {f"{SESSION}.jsonl": wild.data}
+    files |= {f"{SESSION}/subagents/{name}.jsonl": data for name, data in wild.agents.items()}
+    files |= {f"{SESSION}/subagents/{name}.meta.json": data for name, data in wild.sidecars.items()}
+    for name, data in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)
+    moment = 1_780_000_000_000_000_000 + seed * 1_234_567
+    os.utime(folder / f"{SESSION}.jsonl", ns=(moment, moment))
 
 
-def test_the_python_view_is_the_python_sdk(python_sdk: Sdk, tmp_path: Path) -> None:
+def told(answer: SessionInfo | SessionMessage | Json | None) -> Json | None:
+    """An info or a message in our words, without what is not told."""
+    if answer is None:
+        return None
+    members = json.loads(json.dumps(answer if isinstance(answer, dict) else asdict(answer)))
+    named = {TS_NAMES.get(name, name): value for name, value in members.items()}
+    unknown = (*NOT_TOLD, *OURS_ONLY)
+    return {name: value for name, value in named.items() if value not in (None, False) and name not in unknown}
+
+
+def test_the_python_view_is_the_python_sdk(python_sdk: ClaudeSdk, tmp_path: Path) -> None:
     """Messages of sessions and of sub-agents are the same for every tree."""
     for seed in range(TREES):
         write(tmp_path, Tree(seed))
@@ -113,13 +109,54 @@ def test_the_python_view_is_the_python_sdk(python_sdk: Sdk, tmp_path: Path) -> N
         assert uuids(tmp_path, "python-sdk", subagent=True) == [each["uuid"] for each in expected], seed
 
 
-def test_the_default_view_is_the_typescript_sdk(ts_sdk: Sdk, tmp_path: Path) -> None:
+def test_the_default_view_is_the_typescript_sdk(ts_sdk: ClaudeSdk, tmp_path: Path) -> None:
     """Messages of sessions and of sub-agents are the same for every tree."""
     for seed in range(TREES):
-        tree = Tree(seed)
-        write(tmp_path, tree)
-        expected = ts_sdk.ask(tmp_path, "getSubagentMessages", SESSION, "x", {})
+        write(tmp_path, Tree(seed))
+        expected = ts_sdk.ask(tmp_path, "getSubagentMessages", SESSION, "x")
         assert uuids(tmp_path, "ts", subagent=True) == [each["uuid"] for each in expected], seed
-        if not is_queued_and_repeated(tree):
-            expected = ts_sdk.ask(tmp_path, "getSessionMessages", SESSION, {})
-            assert uuids(tmp_path, "ts") == [each["uuid"] for each in expected], seed
+        expected = ts_sdk.ask(tmp_path, "getSessionMessages", SESSION)
+        assert uuids(tmp_path, "ts") == [each["uuid"] for each in expected], seed
+
+
+@pytest.mark.parametrize("view", ["python-sdk", "ts"])
+def test_a_wild_disk_reads_as_in_the_sdk(request: pytest.FixtureRequest, tmp_path: Path, view: View) -> None:
+    """Infos, listings, messages, sub-agents and their messages are the same member by member, however odd the rows are.
+
+    Where the SDK itself gives up with an error, ours must only answer.
+    """
+    sdk: ClaudeSdk = request.getfixturevalue("python_sdk" if view == "python-sdk" else "ts_sdk")
+    names = ("get_session_info", "list_sessions", "get_session_messages", "list_subagents", "get_subagent_messages")
+    info, listing, messages, subagents, of_subagent = (
+        names if view == "python-sdk" else [_camel(name) for name in names]
+    )
+    compared = 0
+    for seed in range(WILD):
+        wild = Wild(seed)
+        write_wild(tmp_path, wild, seed)
+        ours = ClaudeSessions(PosixFilesystem(), str(tmp_path))
+        agents = sorted({name.rpartition("agent-")[2] for name in wild.agents})
+        asked: list[tuple[Any, tuple[Any, ...]]] = [
+            ([ours.get_session_info(SESSION, view=view)], (info, SESSION)),
+            (ours.list_sessions(view=view), (listing,)),
+            (ours.get_session_messages(SESSION, view=view), (messages, SESSION)),
+            *(
+                (ours.get_subagent_messages(SESSION, agent, view=view), (of_subagent, SESSION, agent))
+                for agent in agents
+            ),
+        ]
+        for mine, question in asked:
+            try:
+                expected = sdk.ask(tmp_path, *question)
+            except PeerError:
+                continue
+            expected = expected if isinstance(expected, list) else [expected]
+            assert [told(each) for each in mine] == [told(each) for each in expected], (seed, question)
+            compared += 1
+        assert ours.list_subagents(SESSION, view=view) == sdk.ask(tmp_path, subagents, SESSION), seed
+    assert compared > WILD * 3
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)

@@ -1,4 +1,4 @@
-"""What Sessile writes into Claude Code's files means the same to its Python SDK, and the changes of both are equal."""
+"""What Sessile writes into Claude Code's files means the same to its SDKs, and the changes of both are equal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from typing import Any
 import pytest
 
 from claude_rows import OTHER, SESSION, STAMP, Json, assistant, boundary, progress, system, uid, user
+from claude_trees import SESSION as TREE_SESSION
+from claude_trees import Tree, lines
 from peers.claude_sdk import ClaudeSdk
+from peers.peers import PeerError
 from sessile.storage.filesystem import PosixFilesystem
 from sessile.stores.claude.mutations import Mutations
 from sessile.stores.claude.paths import Current
@@ -37,7 +40,7 @@ def config(tmp_path: Path) -> Path:
 @pytest.fixture(scope="module")
 def running() -> Iterator[ClaudeSdk]:
     """The SDK, which takes its time to start."""
-    with closing(ClaudeSdk()) as process:
+    with closing(ClaudeSdk.python()) as process:
         yield process
 
 
@@ -207,3 +210,54 @@ def test_forks_of_both_are_equal(sdk: Ask, change: Mutations, config: Path, sess
     assert comparable(path.with_name(f"{OTHER}.jsonl"), OTHER) == comparable(path.with_name(f"{theirs}.jsonl"), theirs)
     read = [sdk("get_session_messages", fork) for fork in (OTHER, theirs)]
     assert said(read[0]) == said(read[1])
+
+
+@pytest.fixture(scope="module")
+def ts_running() -> Iterator[ClaudeSdk]:
+    """The SDK for TypeScript."""
+    with closing(ClaudeSdk.typescript()) as process:
+        yield process
+
+
+def numbered(path: Path, fork_id: str) -> list[Json]:
+    """A fork with its uuids as numbers, without what is new in every fork and without members that are null or missing."""
+    rows = [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]]
+    numbers = {row["uuid"]: f"#{number}" for number, row in enumerate(rows) if "uuid" in row} | {fork_id: "fork"}
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: plain(each) for name, each in value.items() if each is not None}
+        if isinstance(value, list):
+            return [plain(each) for each in value]
+        return numbers.get(value, value) if isinstance(value, str) else value
+
+    copied = [row for row in rows if "forkedFrom" in row]
+    for row in (row for row in rows if row not in copied[:-1]):
+        row.pop("timestamp", None)
+    return [plain(row) for row in rows]
+
+
+@pytest.mark.mission("C13")
+def test_forks_of_made_up_trees_are_those_of_the_typescript_sdk(
+    ts_running: ClaudeSdk, change: Mutations, config: Path
+) -> None:
+    """Row for row and member for member, hints of compactions and uuids of queued prompts included."""
+    path = config / "projects" / "-w" / f"{TREE_SESSION}.jsonl"
+    path.parent.mkdir(parents=True)
+    compared = 0
+    for seed in range(300):
+        tree = Tree(seed)
+        names = [each["uuid"] for each in tree.rows if "uuid" in each]
+        if len(names) > len(set(names)):
+            continue  # of rows with one uuid both copies get one new uuid, in an order of their own
+        path.write_bytes(lines(tree.rows))
+        try:
+            theirs = ts_running.ask(config, "forkSession", TREE_SESSION)["sessionId"]
+        except PeerError:
+            continue  # there is nothing to fork
+        change.fork(TREE_SESSION)
+        ours = path.with_name(f"{OTHER}.jsonl")
+        assert numbered(ours, OTHER) == numbered(path.with_name(f"{theirs}.jsonl"), theirs), seed
+        ours.unlink()
+        compared += 1
+    assert compared > 200

@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from claude_reference import messages as reference
 from claude_trees import SESSION, Tree, answered, boundary, called, lines, row
 from sessile.formats.claude.chain import conversation, subagent_conversation
-from sessile.formats.claude.heads import Heads, View, heads_of, read_row
+from sessile.formats.claude.heads import Heads, heads_of
 from sessile.formats.claude.messages import SessionMessage, message_of, shown_rows, shown_subagent_rows
+from sessile.formats.claude.parsing import read_row
+from sessile.formats.claude.rows import View
 
 pytestmark = pytest.mark.mission("C10")
 
@@ -31,9 +33,9 @@ def read(data: bytes, view: View = "ts", *, system: bool = False, subagent: bool
         return str(row_at(number).get("timestamp", ""))
 
     if subagent:
-        shown = shown_subagent_rows(heads, subagent_conversation(heads))
+        shown = shown_subagent_rows(heads, subagent_conversation(heads), row_at)
     else:
-        shown = shown_rows(heads, conversation(heads, time), time, include_system=system)
+        shown = shown_rows(heads, conversation(heads, time), time, row_at, include_system=system)
     return [message_of(row_at(number), view, shown.sent_as.get(number)) for number in shown.rows]
 
 
@@ -264,3 +266,137 @@ def test_the_answer_does_not_depend_on_how_the_bytes_come(seed: int, view: View,
     shown = read(data, view)
     assert {each.type for each in shown} <= {"user", "assistant"}
     assert all(each.session_id == SESSION for each in shown)
+
+
+def test_a_hole_between_pieces_moves_no_row() -> None:
+    """NUL bytes that fill whole pieces of the file are passed over, and the row behind them is still found."""
+    data = lines(talk("a", "b")) + b"\0" * 300 + lines([row("user", "c", "b")])
+    pieces = Heads("ts")
+    for at in range(0, len(data), 64):
+        pieces.feed(data[at : at + 64])
+    pieces.finish()
+    assert len(pieces) == 3
+    offset, length = pieces.place(2)
+    assert (read_row(data[offset : offset + length]) or {})["uuid"] == "c"
+    assert uuids(data) == "a b c"
+
+
+def test_a_carriage_return_ends_a_line_for_the_python_sdk_only() -> None:
+    """It opens transcripts as text; for the other view a line ends with a newline."""
+    first, second = lines(talk("a", "b")).splitlines()
+    assert uuids(first + b"\r" + second + b"\n", "python-sdk") == "a b"
+    assert uuids(first + b"\r" + second + b"\n") == ""
+
+
+def test_meta_rows_of_other_people_are_shown() -> None:
+    """What comes over a channel or from a peer was said by somebody, though nobody typed it here."""
+    rows = [row("user", "a"), row("user", "b", "a", isMeta=True, origin={"kind": "channel"})]
+    assert uuids(rows) == "a b"
+    assert uuids(rows, "python-sdk") == "a"
+    assert read(lines(rows))[1].is_meta
+    assert uuids([row("user", "a"), row("user", "b", "a", isMeta=True, origin={"kind": "human"})]) == "a"
+
+
+def test_of_a_notification_only_the_public_part_is_told() -> None:
+    """Members that are meant for the terminal stay there, and an id that is none is left out."""
+    origin = {"kind": "task-notification", "runId": "not an id", "inner": 1, "subkind": "s"}
+    (message,) = read(lines([row("user", "a", origin=origin)]))
+    assert message.origin == {"kind": "task-notification", "subkind": "s"}
+    queue = [row("user", "a"), queued("q", "a", commandMode="task-notification", runId="r1")]
+    assert read(lines(queue))[1].origin == {"kind": "task-notification", "runId": "r1"}
+
+
+def test_what_a_fork_is_told_at_its_begin_is_no_end_of_the_conversation() -> None:
+    """A briefing behind an abandoned row does not make that row the leaf."""
+    briefing = row("attachment", "f", "b", attachment={"type": "fork_briefing"})
+    rows = [*talk("a", "b"), row("user", "c", "a"), briefing]
+    assert uuids(rows) == "a c"
+    rows[-1] = row("attachment", "f", "b", attachment={"type": "file"})
+    assert uuids(rows) == "a b"
+
+
+def test_without_a_main_conversation_the_last_message_of_any_is_the_leaf() -> None:
+    """Not the last terminal: a system row may hang far above the newest message."""
+    rows = [
+        row("user", "a", teamName="red"),
+        row("user", "b", "a", teamName="red"),
+        row("system", "s", "a", teamName="red"),
+    ]
+    assert [read_row(lines([each]))["uuid"] for each in rows] == ["a", "b", "s"]  # type: ignore[index]
+    data = lines(rows)
+    heads = heads_of(data)
+    assert heads.uuid[conversation(heads, lambda number: "").leaf] == heads.uuid[1]
+
+
+def test_an_anchor_of_null_is_the_anchor_of_all_roots() -> None:
+    """A compaction that kept messages without a place for them hangs every other root behind them."""
+    segment = {"headUuid": "b", "anchorUuid": None, "tailUuid": "b"}
+    rows = [*talk("a", "b"), boundary("B", preservedSegment=segment), row("user", "S", "B"), row("user", "n", "S")]
+    assert uuids(rows) == "b S n"
+
+
+@pytest.mark.parametrize(
+    "stop",
+    [
+        "[Request interrupted by user]",
+        [{"type": "text", "text": "[Request interrupted by user for tool use]"}],
+        [{"type": "tool_result", "tool_use_id": "t", "is_error": True, "content": "[Request interrupted by user]"}],
+    ],
+)
+def test_a_queued_prompt_before_an_interruption_was_taken_up(stop: Any) -> None:
+    """The agent went on with it until it was stopped; any other prompt behind it means that it was sent again."""
+    said = {"role": "user", "content": stop}
+    assert uuids([row("user", "a"), queued("q", "a"), row("user", "b", "q", message=said)]) == "a q b"
+    assert uuids([row("user", "a"), queued("q", "a"), row("user", "b", "q")]) == "a b"
+
+
+def test_commands_of_the_terminal_are_no_prompts() -> None:
+    """Behind a caveat, a slash command and its output say nothing of a queued prompt; without the caveat they do."""
+
+    def told(uuid: str, parent: str, text: str, **members: Any) -> Json:
+        return row("user", uuid, parent, message={"role": "user", "content": text}, **members)
+
+    caveat = told("v", "q", "<local-command-caveat>x</local-command-caveat>", isMeta=True)
+    command = told("w", "v", "<command-name>/model</command-name>")
+    output = told("x", "w", "<local-command-stdout>set</local-command-stdout>")
+    rows = [row("user", "a"), queued("q", "a"), caveat, command, output, row("assistant", "b", "x")]
+    assert uuids(rows) == "a q w x b"
+    rows[2] = told("v", "q", "nothing", isMeta=True)
+    assert uuids(rows) == "a w x b"
+
+
+def test_the_queue_tells_which_copies_were_taken_up() -> None:
+    """As many copies are shown as were absorbed, the last ones; copies that differ decide nothing."""
+    absorbed = {"type": "queue-operation", "operation": "remove", "reason": "absorbed_mid_turn", "commandUuid": "z"}
+    talked = [row("user", "a"), queued("q", "a", source_uuid="z"), queued("r", "q", source_uuid="z")]
+    rows = [*talked, row("user", "b", "r")]
+    assert uuids(rows) == "a b"
+    assert uuids([*rows, absorbed]) == "a z b"
+    assert uuids([*rows, {**absorbed, "reason": "cancelled"}]) == "a b"
+    rows[2] = queued("r", "q", source_uuid="z", prompt="other")
+    assert uuids([*rows, absorbed]) == "a b"
+
+
+def test_the_queue_tells_which_deliveries_were_taken_up() -> None:
+    """A delivery is known by its own id, and counts more than what follows it."""
+    absorbed = {"type": "queue-operation", "operation": "remove", "reason": "absorbed_mid_turn", "deliveryId": "d"}
+    rows = [row("user", "a"), queued("q", "a", delivery_id="d"), queued("r", "q", delivery_id="d")]
+    rows.append(row("assistant", "b", "r"))
+    assert uuids(rows) == "a q r b"
+    assert uuids([*rows, absorbed]) == "a r b"
+
+
+def test_a_queued_prompt_that_is_meta_is_shown_of_sub_agents_only() -> None:
+    """Unless other people wrote it; one that was passed on to another agent is never shown."""
+    rows = [row("user", "a"), queued("q", "a", isMeta=True), row("assistant", "b", "q")]
+    assert (uuids(rows), uuids(rows, subagent=True)) == ("a b", "a q b")
+    rows[1] = queued("q", "a", isMeta=True, origin={"kind": "peer"})
+    assert uuids(rows) == "a q b"
+    rows[1] = queued("q", "a", forwardedIntent={"lineage": "x"})
+    assert (uuids(rows), uuids(rows, subagent=True)) == ("a b", "a b")
+
+
+def test_a_replaced_row_behind_the_leaf_is_still_shown() -> None:
+    """Of two rows with one uuid the last counts in the chain, but a queued prompt behind the leaf is shown as it was."""
+    rows = [row("user", "a"), queued("q", "a"), row("system", "q", "nobody")]
+    assert uuids(rows) == "a q"

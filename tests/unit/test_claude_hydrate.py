@@ -14,7 +14,8 @@ from sessile.errors import InvalidId
 from sessile.storage import atomic
 from sessile.storage.base import Filesystem
 from sessile.storage.memory import MemoryFilesystem
-from sessile.stores.claude.hydrate import Fetch, Hydration, hydrate_session
+from sessile.stores.claude.hydrate import Hydration, hydrate_session
+from sessile.stores.claude.remote import Fetch
 from sessile.stores.claude.transcript import Diagnostic, Transcript
 from sessile.testing.faults import Fail, FaultyFilesystem
 

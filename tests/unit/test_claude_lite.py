@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from sessile.formats.claude.first_prompt import first_prompt
-from sessile.formats.claude.heads import View
 from sessile.formats.claude.lite import WINDOW, LiteFile, SessionInfo, session_info
+from sessile.formats.claude.rows import View
 
 pytestmark = pytest.mark.mission("C11")
 
@@ -34,6 +34,10 @@ def info(*rows: str, view: View = "ts", project: str | None = None) -> SessionIn
 def summary(*rows: str, view: View = "ts") -> str | None:
     found = info(*rows, view=view)
     return found.summary if found else None
+
+
+def prompt(*rows: str, view: View = "ts") -> str | None:
+    return first_prompt("\n".join(rows).encode(), view)
 
 
 def title(text: str) -> str:
@@ -66,20 +70,20 @@ def title(text: str) -> str:
 )
 def test_the_first_prompt_follows_the_rules_of_each_sdk(text: str, ts: str | None, python: str | None) -> None:
     """Skipped texts, shell input, slash commands and the cut at 200 are those of the SDK of the view."""
-    assert first_prompt(said(text)) == ts
-    assert first_prompt(said(text), "python-sdk") == python
+    assert prompt(said(text)) == ts
+    assert prompt(said(text), view="python-sdk") == python
 
 
 def test_the_first_text_that_counts_is_the_prompt() -> None:
     """Skipped texts and rows give way to the next one; a slash command only if nothing else is there."""
     blocks = [{"type": "image"}, {"type": "text", "text": "<tick>"}, {"type": "text", "text": "real"}]
-    assert first_prompt(said(blocks)) == "real"
+    assert prompt(said(blocks)) == "real"
     command = said("<command-name>/x</command-name>")
-    assert first_prompt("\n".join([command, said("real")])) == "real"
-    assert first_prompt("\n".join([command, said("<command-name>/y</command-name>")])) == "/x"
+    assert prompt(command, said("real")) == "real"
+    assert prompt(command, said("<command-name>/y</command-name>")) == "/x"
     hidden = [said("a", isMeta=True), said("b", isCompactSummary=True), said([{"type": "tool_result", "content": "c"}])]
-    assert first_prompt("\n".join([*hidden, "torn", said("d")[:-5], said("e")])) == "e"
-    assert first_prompt("\n".join(hidden)) is None
+    assert prompt(*hidden, "torn", said("d")[:-5], said("e")) == "e"
+    assert prompt(*hidden) is None
 
 
 def test_titles_come_before_prompts() -> None:

@@ -29,9 +29,9 @@ from claude_rows import (
     uid,
     user,
 )
+from sessile.core.text import clean_tag
 from sessile.errors import Conflict, EntryNotFound, Invalid, InvalidId, NotFound, SessionExists, SessionNotFound
 from sessile.formats.claude.forking import Fork, derived_uuid
-from sessile.formats.claude.side_rows import clean_tag
 from sessile.storage import atomic
 from sessile.storage.base import Filesystem
 from sessile.storage.memory import MemoryFilesystem
@@ -186,6 +186,36 @@ def test_a_fork_changes_what_it_must_and_keeps_the_rest() -> None:
         "sessionId": OTHER,
         "timestamp": NOW,
     }
+
+
+@pytest.mark.mission("C13")
+def test_a_fork_maps_every_uuid_that_it_copies_and_brings_the_directory_along() -> None:
+    """What a queued prompt was sent as, and what compactions kept, but not uuids of rows that are left out."""
+    metadata = {
+        "preservedMessages": {"anchorUuid": uid("S"), "uuids": [uid("A"), uid("P"), "elsewhere"]},
+        "runningTurnSends": [uid("A")],
+    }
+    queued = {"type": "queued_command", "prompt": "q", "source_uuid": uid("A")}
+    rows = [
+        user("A", sessionKind="daemon", turnAttributionKey="k"),
+        progress("P"),
+        {"type": "attachment", "uuid": uid("Q"), "parentUuid": uid("P"), "attachment": queued},
+        {"type": "system", "subtype": "compact_boundary", "uuid": uid("B"), "compactMetadata": metadata},
+        user("S", isCompactSummary=True),
+        {"type": "relocated", "relocatedCwd": "/moved", "sessionId": SESSION},
+        {"type": "relocated", "relocatedCwd": "/not/mine", "sessionId": OTHER},
+    ]
+    fs = MemoryFilesystem()
+    put(fs, b"".join(json.dumps(row).encode() + b"\n" for row in rows))
+    forked = rows_in(data(fs, mutations(fs).fork(SESSION).path))
+    new = {row["forkedFrom"]["messageUuid"]: row["uuid"] for row in forked if "forkedFrom" in row}
+    first, attachment, compaction, _, moved, _ = forked
+    assert "sessionKind" not in first and "turnAttributionKey" not in first
+    assert attachment["attachment"]["source_uuid"] == new[uid("A")]
+    assert compaction["compactMetadata"] == {
+        "preservedMessages": {"anchorUuid": new[uid("S")], "uuids": [new[uid("A")], uid("P"), "elsewhere"]}
+    }
+    assert moved == {"type": "relocated", "sessionId": forked[0]["sessionId"], "relocatedCwd": "/moved"}
 
 
 @pytest.mark.mission("C13")

@@ -82,11 +82,13 @@ def test_worktrees_are_listed_by_their_exact_slug(home: Home) -> None:
 
 
 def test_a_long_path_is_found_under_another_hash(home: Home) -> None:
-    """Older releases hashed long paths in another way; the beginning of the name is enough."""
+    """Older releases hashed long paths in another way: a folder that begins alike counts if its sessions say so."""
     path = "/" + "x" * 300
-    home.put(slug(path)[:201] + "bunhash", f"{SESSION}.jsonl", TALK)
+    home.put(slug(path)[:201] + "bunhash", f"{SESSION}.jsonl", lines([row("user", "u", cwd=path)]))
+    home.put(slug(path)[:201] + "other", f"{OTHER}.jsonl", TALK)
     assert [info.session_id for info in home.sessions().list_sessions(path)] == [SESSION]
     assert home.sessions().list_sessions("/" + "x" * 150) == []
+    assert [info.session_id for info in home.sessions().list_sessions(path, view="python-sdk")] == [SESSION]
 
 
 @pytest.mark.mission("C1")

@@ -359,6 +359,14 @@ def test_the_folder_is_the_slug_of_the_working_directory_unless_told() -> None:
     """A session that is resumed from elsewhere keeps its own folder."""
     assert transcript().transcript_path() == PATH
     assert transcript(project_dir="/p/x").transcript_path() == f"/p/x/{SESSION}.jsonl"
+    payload = transcript(project_dir="/p/x").hook_payload("Stop", stop_hook_active=False)
+    assert payload == {
+        "session_id": SESSION,
+        "transcript_path": f"/p/x/{SESSION}.jsonl",
+        "cwd": CWD,
+        "hook_event_name": "Stop",
+        "stop_hook_active": False,
+    }
     assert transcript(project_dir="/p/x").transcript_path(SESSION) == f"/p/x/{SESSION}.jsonl"
     assert transcript(project_dir="/p/x").transcript_path(OTHER) == f"{FOLDER}/{OTHER}.jsonl"
     with pytest.raises(InvalidId):

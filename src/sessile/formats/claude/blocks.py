@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sessile.formats.claude.rows import mapping_of, text_of
+from sessile.formats.claude.rows import OBJECT, mapping_of, text_of
 
 Block = dict[str, Any]
 
 
 def blocks_of(content: object) -> list[Mapping[str, Any]]:
     """The blocks of a content that has any."""
-    return [block for block in content if isinstance(block, Mapping)] if isinstance(content, list) else []
+    return [block for block in content if isinstance(block, OBJECT)] if isinstance(content, list) else []
 
 
 def plain(content: object) -> str:

@@ -5,8 +5,9 @@ Rules:
 - A terminal is a row that nobody names as its parent. From it the walk goes up to the nearest user or assistant row, the
   leaf, and from there to the root. It ends at a missing parent and at a circle; `logicalParentUuid` is never followed.
 - The TypeScript SDK looks for terminals among the rows of the main conversation (no sidechain, no team, no progress) and
-  takes the last in the file; only if none leads to a leaf it looks at all rows. The Python SDK looks at all rows, and takes
-  of the leaves of the main conversation, which are no meta rows either, the one that is last in the file.
+  takes the last in the file; what a fork is told at its begin is no terminal. Only if none leads to a leaf it does as the
+  Python SDK, which looks at all rows, and takes of the leaves of the main conversation, which are no meta rows either, the
+  one that is last in the file.
 - Progress is a link of the chain that is never shown: who hangs from it hangs from what it hangs from. In the file of a
   sub-agent the TypeScript SDK knows neither progress nor system rows, so that what lies above them is lost there; the
   Python SDK walks through.
@@ -18,11 +19,22 @@ It works on numbers; contents are read only to compare times.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from sessile.formats.claude.compaction import mended_links
-from sessile.formats.claude.heads import ASSISTANT, ATTACHMENT, KINDS, META, NOBODY, OFF_MAIN, PROGRESS, USER, Heads
+from sessile.formats.claude.heads import (
+    ASSISTANT,
+    ATTACHMENT,
+    BRIEFING,
+    KINDS,
+    META,
+    NOBODY,
+    OFF_MAIN,
+    PROGRESS,
+    USER,
+    Heads,
+)
 from sessile.formats.claude.parallel import Times, with_parallel_rows
 
 _KNOWN_IN_SUBAGENTS = (USER, ASSISTANT, ATTACHMENT)
@@ -40,7 +52,7 @@ def conversation(heads: Heads, times: Times) -> Conversation:
     if heads.view == "ts":
         heads.relink(mended_links(heads))
     heads.forget_names()
-    leaf = _last_leaf(heads) if heads.view == "ts" else _best_leaf(heads)
+    leaf = _last_leaf(heads) if heads.view == "ts" else _best_leaf(heads, range(len(heads)))
     chain = [] if leaf == NOBODY else _up_to_root(heads, leaf, heads.row_of)
     return Conversation(leaf, with_parallel_rows(heads, chain, times))
 
@@ -60,12 +72,13 @@ def subagent_conversation(heads: Heads) -> Conversation:
 
 
 def _last_leaf(heads: Heads) -> int:
-    """The leaf of the last terminal of the main conversation, else of all rows, in the TypeScript manner."""
+    """The leaf of the last terminal of the main conversation, else the best of all, in the TypeScript manner."""
     main = bytearray(
-        kind != PROGRESS and not flags & OFF_MAIN for kind, flags in zip(heads.kind, heads.flags, strict=True)
+        kind != PROGRESS and not flags & (OFF_MAIN | BRIEFING)
+        for kind, flags in zip(heads.kind, heads.flags, strict=True)
     )
     leaf = _leaf_among(heads, main)
-    return leaf if leaf != NOBODY else _leaf_among(heads, bytes([True]) * len(heads))
+    return leaf if leaf != NOBODY else _best_leaf(heads, heads.live())
 
 
 def _leaf_among(heads: Heads, accepted: Sequence[int]) -> int:
@@ -83,16 +96,17 @@ def _leaf_among(heads: Heads, accepted: Sequence[int]) -> int:
     return NOBODY
 
 
-def _best_leaf(heads: Heads) -> int:
-    """The leaf that is last in the file, preferably of the main conversation, in the Python manner.
+def _best_leaf(heads: Heads, rows: Iterable[int]) -> int:
+    """The leaf that is last in the file, preferably of the main conversation, of those that these rows lead to.
 
-    Of rows with one uuid each is a terminal of its own, and the first of them is walked from: that is what the SDK does.
+    Of rows with one uuid each is a terminal of its own to the Python SDK, and the first of them is walked from.
     """
+    rows = list(rows)
     is_parent = bytearray(len(heads.row_of) + 1)  # the last place is that of nobody
-    for number in heads.parent:
-        is_parent[number] = True
+    for row in rows:
+        is_parent[heads.parent[row]] = True
     best = main = NOBODY
-    for row in range(len(heads)):
+    for row in rows:
         if is_parent[heads.uuid[row]]:
             continue
         leaf = nearest_spoken(heads, row)

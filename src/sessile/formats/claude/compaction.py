@@ -5,7 +5,7 @@ Rules, as the TypeScript SDK follows them (the Python SDK follows none):
 - Each boundary is looked at in file order, whatever is the last one.
 - `preservedMessages` chains the named rows to each other and the first to the anchor; if one of them is missing, nothing
   happens. `preservedSegment`, which it supersedes, hangs the head from the anchor and trusts the links up to it.
-- Every other row that hung from the anchor then hangs from the last kept row.
+- Every other row that hung from the anchor then hangs from the last kept row; if the anchor is null, every other root.
 - No row is dropped: what the new links do not reach is not in the chain.
 
 It changes no row; the answer says which rows have another parent than they name.
@@ -23,6 +23,9 @@ Links = dict[int, int]
 """Row → the number of its parent, for rows whose parent is another than the one they name."""
 
 
+_NOWHERE = -2  # the anchor from which no row can hang
+
+
 class _Kept(NamedTuple):
     """What one boundary asks for, in numbers: these rows, each below the one before, the first below the anchor."""
 
@@ -38,7 +41,7 @@ def mended_links(heads: Heads) -> Links:
     if not wishes:
         return {}
     links: Links = {}
-    hanging = _rows_below(heads, {wish.anchor for wish in wishes if wish.anchor != NOBODY})
+    hanging = _rows_below(heads, {wish.anchor for wish in wishes})
     for wish in wishes:
         for number, parent in wish.links:
             _move(heads.row_of[number], parent, heads, links, hanging)
@@ -86,15 +89,24 @@ def _kept_messages(heads: Heads, hint: Row) -> Iterator[_Kept]:
     rows = [number for number in numbers if number != NOBODY and heads.row_of[number] != NOBODY]
     if len(rows) < len(uuids):
         return
-    anchor = _number(heads, hint.get("anchorUuid"))
-    yield _Kept(anchor, rows[0], list(zip(rows, [anchor, *rows], strict=False)), rows[-1])
+    anchor = _anchor(heads, hint)
+    yield _Kept(anchor, rows[0], list(zip(rows, [max(anchor, NOBODY), *rows], strict=False)), rows[-1])
 
 
 def _kept_segment(heads: Heads, hint: Row) -> Iterator[_Kept]:
-    anchor = _number(heads, hint.get("anchorUuid"))
+    anchor = _anchor(heads, hint)
     head = _number(heads, hint.get("headUuid"))
-    links = [(head, anchor)] if head != NOBODY and heads.row_of[head] != NOBODY else []
+    links = [(head, max(anchor, NOBODY))] if head != NOBODY and heads.row_of[head] != NOBODY else []
     yield _Kept(anchor, head, links, _number(heads, hint.get("tailUuid")))
+
+
+def _anchor(heads: Heads, hint: Row) -> int:
+    """The number of the anchor; null is the anchor of the roots, and anything else that is no uuid is nobody's."""
+    anchor = hint.get("anchorUuid", "")
+    if anchor is None:
+        return NOBODY
+    number = _number(heads, anchor)
+    return _NOWHERE if number == NOBODY else number
 
 
 def _number(heads: Heads, uuid: object) -> int:

@@ -4,81 +4,141 @@ Rules: tool results, meta rows and compact summaries are passed over, then texts
 counts only if nothing else is there. What is found is one line, cut at 200 characters.
 
 The two SDKs differ in the skip rule (any lower-case tag at the start, or an old list of tags), in shell input, which the
-TypeScript SDK shows as `! ls`, and in how long an emoji is.
+TypeScript SDK shows as `! ls`, in pasted text, which it unwraps, in what is a space, and in how long an emoji is.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
-from sessile.core.text import utf16_cut, utf16_length
-from sessile.formats.claude.heads import View, read_row
-from sessile.formats.claude.rows import USER, mapping_of, text_of, type_of
+from sessile.core.text import utf16_cut, utf16_length, without_surrogates
+from sessile.formats.claude.members import lines_of
+from sessile.formats.claude.parsing import parsed
+from sessile.formats.claude.rows import USER, View, mapping_of, text_of, type_of
 
 LONGEST = 200
 
 _INTERRUPTED = r"\[Request interrupted by user[^\]]*\]"
-_SKIPPED = re.compile(rf"\s*<[a-z][\w-]*[\s>]|{_INTERRUPTED}", re.ASCII)
+_SKIPPED = re.compile(rf"<[a-z][A-Za-z0-9_-]*[\s>]|{_INTERRUPTED}")
 _SKIPPED_BY_PYTHON = re.compile(
     rf"<local-command-stdout>|<session-start-hook>|<tick>|<goal>|{_INTERRUPTED}"
     r"|\s*<ide_opened_file>.*</ide_opened_file>\s*\Z|\s*<ide_selection>.*</ide_selection>\s*\Z",
     re.DOTALL,
 )
-_COMMAND = re.compile(r"<command-name>(.*?)</command-name>")
+_COMMAND = re.compile(r"<command-name>([^\n\r\u2028\u2029]*?)</command-name>")
+_COMMAND_IN_PYTHON = re.compile(r"<command-name>(.*?)</command-name>")
 _SHELL = re.compile(r"<bash-input>(.*?)</bash-input>", re.DOTALL)
-_PASSED_OVER = (
-    '"tool_result"',
-    '"isMeta":true',
-    '"isMeta": true',
-    '"isCompactSummary":true',
-    '"isCompactSummary": true',
+_PASTED = re.compile(
+    r'\n{0,2}<pasted_content id="([0-9a-f]{4})">\n(?:</|(.*?)\n</)pasted_content id="\1">\n{0,2}', re.DOTALL
 )
+_SPACES = "\t\n\v\f\r \u00a0\u1680\u2028\u2029\u202f\u205f\u3000\ufeff" + "".join(map(chr, range(0x2000, 0x200B)))
+"""What JavaScript trims."""
+_PASSED_OVER = (
+    b'"tool_result"',
+    b'"isMeta":true',
+    b'"isMeta": true',
+)
+_SUMMARIES = (b'"isCompactSummary":true', b'"isCompactSummary": true')
+_BESIDE_TEXT = (("image", "Image"), ("document", "Document"))
 
 
-def first_prompt(text: str, view: View = "ts") -> str | None:
+def first_prompt(head: bytes, view: View = "ts") -> str | None:
     """The first prompt in the beginning of a transcript, or None; the last line may be cut."""
+    if view == "python-sdk":
+        return _first_in_python(head)
     command = ""
-    for said in _texts(text, view):
-        line = said.replace("\n", " ").strip()
-        if not line:
-            continue
-        slash = _COMMAND.search(line)
-        if slash:
-            command = command or slash.group(1)
-            continue
-        shell = _SHELL.search(line) if view == "ts" else None
-        if shell:
-            return f"! {shell.group(1).strip()}"
-        if not (_SKIPPED if view == "ts" else _SKIPPED_BY_PYTHON).match(line):
-            return _cut(line, view)
+    for line in _possible(head, _SUMMARIES):
+        said = _said_in(parsed(line))
+        if said.prompt is not None:
+            return said.prompt
+        command = command or said.command
     return command or None
 
 
-def _texts(text: str, view: View) -> Iterator[str]:
-    """What the user rows say, each text for itself. Most lines are judged by a glance: parsing them all takes long."""
-    for line in text.split("\n"):
-        if '"type":"user"' not in line and '"type": "user"' not in line:
-            continue
-        if any(mark in line for mark in _PASSED_OVER):
-            continue
-        row = read_row(line.encode("utf-8", "surrogatepass"), view)
-        if type_of(row) == USER:
-            yield from _texts_of(mapping_of(row, "message").get("content"))
+def is_prompt(row: Any) -> bool:
+    """Whether the user says something in a row, in the sense of the TypeScript SDK."""
+    return _said_in(row).prompt is not None
 
 
-def _texts_of(content: Any) -> Iterator[str]:
+def without_words(head: bytes) -> str | None:
+    """What the TypeScript SDK calls a session that begins with a picture or a document, and has no words at all."""
+    for line in _possible(head, ()):
+        for kind, name in _BESIDE_TEXT:
+            if f'"type":"{kind}"' in line or f'"type": "{kind}"' in line:
+                return name
+    return None
+
+
+def trimmed(text: str) -> str:
+    """The text without what JavaScript calls space at its ends."""
+    return text.strip(_SPACES)
+
+
+class _Said(NamedTuple):
+    prompt: str | None
+    command: str
+
+
+def _said_in(row: Any) -> _Said:
+    """The first prompt in a row, and the first slash command before it."""
+    command = ""
+    for said in _texts_of(row):
+        if "<" in said:  # most prompts hold no tag
+            said = _PASTED.sub(lambda match: match.group(2) or "", said)
+        one = trimmed(said.replace("\n", " "))
+        slash, shell = (_COMMAND.search(one), _SHELL.search(one)) if "<" in one else (None, None)
+        if slash:
+            command = command or slash.group(1)
+        elif shell:
+            return _Said(f"! {trimmed(shell.group(1))}", command)
+        elif one and not _SKIPPED.match(one):
+            short = utf16_length(one) <= LONGEST
+            cut = one if short else trimmed(without_surrogates(utf16_cut(one, LONGEST))) + "…"
+            return _Said(cut, command)
+    return _Said(None, command)
+
+
+def _first_in_python(head: bytes) -> str | None:
+    command = ""
+    for line in _possible(head, _SUMMARIES):
+        row = parsed(line, "python-sdk")
+        content = mapping_of(row, "message").get("content") if type_of(row) == USER else None
+        for said in _texts_in(content):
+            one = said.replace("\n", " ").strip()
+            slash = _COMMAND_IN_PYTHON.search(one)
+            if slash:
+                command = command or slash.group(1)
+            elif one and not _SKIPPED_BY_PYTHON.match(one):
+                return one if len(one) <= LONGEST else one[:LONGEST].rstrip() + "…"
+    return command or None
+
+
+def _possible(head: bytes, passed_over: tuple[bytes, ...]) -> Iterator[str]:
+    """The lines that may be prompts, judged by a glance: parsing them all takes long."""
+    for line in lines_of(head):
+        if b'"type":"user"' not in line and b'"type": "user"' not in line:
+            continue
+        if not any(mark in line for mark in (*_PASSED_OVER, *passed_over)):
+            yield line.decode("utf-8", "replace")
+
+
+def _texts_of(row: Any) -> Iterator[str]:
+    """What a row of the user says, each text for itself."""
+    if type_of(row) != USER or row.get("isMeta") is True or row.get("isCompactSummary") is True:
+        return
+    content = mapping_of(row, "message").get("content")
+    if isinstance(content, list) and any(type_of(block) == "tool_result" for block in content):
+        return
+    yield from _texts_in(content)
+
+
+def _texts_in(content: Any) -> Iterator[str]:
     if isinstance(content, str):
         yield content
     elif isinstance(content, list):
         for block in content:
-            said = text_of(block, "text") if type_of(block) == "text" else None
+            said = text_of(block, "text") if isinstance(block, Mapping) and type_of(block) == "text" else None
             if said is not None:
                 yield said
-
-
-def _cut(line: str, view: View) -> str:
-    if view == "python-sdk":
-        return line if len(line) <= LONGEST else line[:LONGEST].rstrip() + "…"
-    return line if utf16_length(line) <= LONGEST else utf16_cut(line, LONGEST).rstrip() + "…"

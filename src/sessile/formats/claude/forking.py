@@ -4,8 +4,8 @@ Rules:
 
 - Rows keep their order, abandoned branches and what lies before a compaction included; sidechains, progress, snapshots, tags
   and queue rows are not copied. A row that hung from progress hangs from the message before it.
-- Every uuid becomes a new one, also in the hints by which a compaction finds what it kept; a link to what is not copied is
-  cut, but an unknown uuid in a hint stays as it is.
+- Every uuid becomes a new one, also in the hints by which a compaction finds what it kept and where a queued prompt says what
+  it was sent as; a link to what is not copied is cut, but an unknown uuid in such a place stays as it is.
 - A fork up to a compaction ends before it. One up to the summary does not keep what was kept behind the summary.
 - The last row is of now: a fork is as new as its making. Each row says which one it was.
 - A new uuid is made of the fork's id and the old one. So a file of any size is forked in two passes that hold its uuids only.
@@ -22,8 +22,10 @@ from typing import Any
 from sessile.core.id_table import IdTable
 from sessile.errors import EntryNotFound, Invalid
 from sessile.formats.claude.rows import (
+    ATTACHMENT,
     CONTENT_REPLACEMENT,
     CUSTOM_TITLE,
+    RELOCATED,
     Row,
     is_compact_boundary,
     is_progress,
@@ -37,7 +39,17 @@ from sessile.formats.claude.rows import (
 
 UNTITLED = "Forked session"
 
-_DROPPED = ("teamName", "agentName", "slug", "sourceToolAssistantUUID")
+# What a row says of the session that it is copied from, and links that only that session needs.
+_DROPPED = (
+    "teamName",
+    "agentName",
+    "sessionKind",
+    "slug",
+    "sourceToolAssistantUUID",
+    "summarizedTurnPromptUuids",
+    "droppedPromptUuids",
+    "turnAttributionKey",
+)
 _SEGMENT = ("headUuid", "anchorUuid", "tailUuid")
 _LISTS = ("uuids", "allUuids")
 
@@ -54,6 +66,7 @@ class Fork:
         self._uuids = IdTable()
         self._progress: dict[str, str | None] = {}
         self._replacements: list[Any] = []
+        self._moved_to: str | None = None
         self._learned = 0  # rows that will be copied
         self._copied = 0
 
@@ -64,7 +77,9 @@ class Fork:
         if type_of(row) == CONTENT_REPLACEMENT and text_of(row, "sessionId") == self._source:
             replacements = row.get("replacements") if isinstance(row, Mapping) else None
             if isinstance(replacements, list):
-                self._replacements += replacements
+                self._replacements += [each for each in replacements if isinstance(each, Mapping)]
+        if type_of(row) == RELOCATED and text_of(row, "sessionId") == self._source:
+            self._moved_to = text_of(row, "relocatedCwd") or self._moved_to
         uuid = uuid_of(row)
         if uuid is None or self._ended or not _belongs(row):
             return
@@ -108,10 +123,14 @@ class Fork:
         }
         if is_compact_boundary(row) and isinstance(row.get("compactMetadata"), Mapping):
             copied["compactMetadata"] = self._metadata(mapping_of(row, "compactMetadata"))
+        attachment = row.get("attachment")
+        if type_of(row) == ATTACHMENT and isinstance(attachment, Mapping):
+            sent_as = self._mapped(text_of(attachment, "source_uuid"))
+            copied["attachment"] = {**attachment, "source_uuid": sent_as} if sent_as is not None else attachment
         return {name: value for name, value in copied.items() if name not in _DROPPED}
 
     def closing(self, title: str | None, derived: str | None) -> list[dict[str, Any]]:
-        """The rows behind the conversation: what replaces large contents, and the title."""
+        """The rows behind the conversation: what replaces large contents, where the session has moved to, and the title."""
         title = (title or "").strip() or f"{derived or UNTITLED} (fork)"
         rows: list[dict[str, Any]] = []
         if self._replacements:
@@ -119,6 +138,8 @@ class Fork:
                 {"type": CONTENT_REPLACEMENT, "sessionId": self._target, "replacements": self._replacements}
                 | self._mark("replacements")
             )
+        if self._moved_to is not None:
+            rows.append({"type": RELOCATED, "sessionId": self._target, "relocatedCwd": self._moved_to})
         named = {"type": CUSTOM_TITLE, "sessionId": self._target, "customTitle": title}
         return [*rows, named | self._mark("title")]
 
@@ -144,7 +165,7 @@ class Fork:
 
     def _metadata(self, metadata: Row) -> dict[str, Any]:
         """The metadata of a compaction with its hints in new uuids, without those that the fork ends before."""
-        changed = dict(metadata)
+        changed = {name: value for name, value in metadata.items() if name != "runningTurnSends"}  # of a turn elsewhere
         for name in ("preservedSegment", "preservedMessages"):
             hint = metadata.get(name)
             if not isinstance(hint, Mapping):
@@ -157,10 +178,14 @@ class Fork:
 
     def _hinted(self, member: str, value: Any) -> Any:
         if member in _SEGMENT and isinstance(value, str):
-            return self._mapped(value) or value
+            return self._kept(value)
         if member in _LISTS and isinstance(value, list):
-            return [self._mapped(uuid) or uuid if isinstance(uuid, str) else uuid for uuid in value]
+            return [self._kept(uuid) if isinstance(uuid, str) else uuid for uuid in value]
         return value
+
+    def _kept(self, uuid: str) -> str:
+        """The new uuid of a row that a compaction kept; of one that is not copied the old one."""
+        return uuid if uuid in self._progress else self._mapped(uuid) or uuid
 
 
 def derived_uuid(*parts: str) -> str:

@@ -18,16 +18,13 @@ from __future__ import annotations
 import json
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal
 
 import msgspec
 
-from sessile.core.codec import decode_exactly
 from sessile.formats.claude import rows as kinds
-from sessile.formats.claude.rows import Row, mapping_of, text_of
-
-View = Literal["ts", "python-sdk"]
-"""Whose answers are given: those of the TypeScript SDK, or those of the Python SDK where they differ."""
+from sessile.formats.claude.deliveries import Deliveries
+from sessile.formats.claude.parsing import UNPRINTED, read_row
+from sessile.formats.claude.rows import Row, View, mapping_of, text_of
 
 USER, ASSISTANT, SYSTEM, ATTACHMENT, PROGRESS = range(5)
 KINDS: Mapping[str | None, int] = {
@@ -38,7 +35,7 @@ KINDS: Mapping[str | None, int] = {
     kinds.PROGRESS: PROGRESS,
 }
 
-SIDECHAIN, TEAM, META, RESULT, SUMMARY, QUEUED, BOUNDARY = (1 << bit for bit in range(7))
+SIDECHAIN, TEAM, META, RESULT, SUMMARY, QUEUED, BOUNDARY, BRIEFING = (1 << bit for bit in range(8))
 OFF_MAIN = SIDECHAIN | TEAM  # rows that are somebody else's conversation
 
 NOBODY = -1  # the parent of a root, and the row of a uuid that nobody has
@@ -46,7 +43,9 @@ _NO_ID = 0  # the hash of an id that is not there
 _NAMELESS = 1  # the hash of the call that a result answers without saying which
 
 _QUEUED_COMMAND = "queued_command"
-_UNPRINTED = bytes(range(33))  # what the TypeScript SDK passes over before a row
+_FORK_BRIEFING = "fork_briefing"  # what an agent is told that begins as a fork; nothing of the conversation
+_SPECIAL = (_QUEUED_COMMAND, _FORK_BRIEFING)
+_SHOWN_ORIGINS = ("channel", "observer", "observer-activity", "slack-ping", "voice-call", "peer")
 
 
 class _Block(msgspec.Struct, gc=False):
@@ -80,7 +79,6 @@ class _Head(msgspec.Struct, gc=False):
 
 
 _decode_head = msgspec.json.Decoder(_Head).decode
-_decode = msgspec.json.Decoder().decode
 
 
 class Heads:
@@ -99,6 +97,8 @@ class Heads:
         self.agent: dict[int, str] = {}
         self.boundaries: dict[int, Row] = {}  # what a compaction says of itself
         self.queued: dict[int, str] = {}  # the uuid under which a queued prompt was sent, or ""
+        self.deliveries = Deliveries()
+        self.forwarded: set[int] = set()  # meta rows that other people wrote, and that are shown
         self.named: dict[int, int] = {}  # the parent that a row names, where `relink` has given it another
         self.row_of = array("i")  # the last row of each uuid
         self.unreadable = 0
@@ -114,15 +114,24 @@ class Heads:
 
     def feed(self, data: bytes) -> None:
         """Take the next bytes of the file."""
+        if self.view == "python-sdk" and b"\r" in data:
+            data = data.replace(b"\r", b"\n")  # it opens files as text, where each of them ends a line
         end = data.find(b"\n")
         if end < 0:
-            self._pending.append(data)
+            self._wait_with(data)
             return
         first = b"".join((*self._pending, memoryview(data)[:end]))
-        last = data.rfind(b"\n") + 1
-        self._pending = [data[last:]]
+        self._pending = []
         self._add_rows((first,))
         self._add_rows(_lines(data, end + 1))
+        self._wait_with(data[data.rfind(b"\n") + 1 :])
+
+    def _wait_with(self, data: bytes) -> None:
+        """Keep the beginning of a line; a hole that a crash has left before it may be larger than any memory."""
+        if self.view == "ts" and not self._pending and not data.translate(None, UNPRINTED):
+            self._at += len(data)
+        else:
+            self._pending.append(data)
 
     def finish(self) -> None:
         """Take the last row, which has no newline."""
@@ -192,13 +201,13 @@ class Heads:
             uuid = head.uuid
             if kind < 0 or uuid is None:
                 self.others += 1
+                if head.type == kinds.QUEUE_OPERATION:
+                    self.deliveries.note_operation(read_row(bytes(raw), self.view))
                 continue
             flags = response = call = 0
             message = head.message
             if kind >= SYSTEM:
-                if head.subtype == kinds.COMPACT_BOUNDARY or (
-                    head.attachment and head.attachment.type == _QUEUED_COMMAND
-                ):
+                if head.subtype == kinds.COMPACT_BOUNDARY or (head.attachment and head.attachment.type in _SPECIAL):
                     self._add_exactly(bytes(raw), offset)
                     row = len(self.kind)
                     continue
@@ -215,6 +224,10 @@ class Heads:
             if head.isSidechain:
                 flags |= SIDECHAIN
             if head.isMeta:
+                if b'"origin"' in bytes(raw):
+                    self._add_exactly(bytes(raw), offset)
+                    row = len(self.kind)
+                    continue
                 flags |= META
             if head.isCompactSummary:
                 flags |= SUMMARY
@@ -222,7 +235,7 @@ class Heads:
                 flags |= TEAM
             # Nearly every row hangs from the one before it.
             parent, source = head.parentUuid, head.sourceToolAssistantUUID
-            add_parent(last_number if parent == last else self.number(parent) if parent else NOBODY)
+            add_parent(NOBODY if not parent else last_number if parent == last else self.number(parent))
             add_source(NOBODY if not source else last_number if source == last else self.number(source))
             last = uuid
             last_number = number_of(uuid, len(row_of))
@@ -268,6 +281,7 @@ class Heads:
         uuid = text_of(row, "uuid")
         if kind is None or uuid is None:
             self.others += 1
+            self.deliveries.note_operation(row)
             return
         place = len(self.kind)
         flags = self._flags_of(row)
@@ -276,10 +290,17 @@ class Heads:
         response_id = text_of(message, "id") if kind == ASSISTANT else None
         if kind == USER and _blocks(message, "tool_result"):
             flags |= RESULT
-        if kind == ATTACHMENT and is_queued_prompt(row):
-            flags |= QUEUED
-            source = text_of(row["attachment"], "source_uuid")
-            self.queued[place] = source or ""
+        if kind == ATTACHMENT:
+            attachment = mapping_of(row, "attachment")
+            self.deliveries.note_copy(self.number(uuid), attachment)
+            if text_of(attachment, "type") == _FORK_BRIEFING:
+                flags |= BRIEFING
+            if is_queued_prompt(attachment):
+                flags = flags & ~META | QUEUED | (META if is_hidden_meta(attachment) else 0)
+                source = text_of(attachment, "source_uuid")
+                self.queued[place] = source or ""
+        elif flags & META and not is_hidden_meta(row):
+            self.forwarded.add(place)
         if kinds.is_compact_boundary(row):
             flags |= BOUNDARY
             self.boundaries[place] = mapping_of(row, "compactMetadata")
@@ -327,41 +348,23 @@ def is_true(value: object, view: View) -> bool:
     return bool(value) or (view == "ts" and isinstance(value, list | dict))
 
 
-def is_queued_prompt(row: Row) -> bool:
-    """Whether an attachment is a prompt that was typed while the agent worked."""
-    attachment = mapping_of(row, "attachment")
+def is_queued_prompt(attachment: Row) -> bool:
+    """Whether an attachment is a prompt that was typed while the agent worked, and not passed on to another one."""
     return (
         text_of(attachment, "type") == _QUEUED_COMMAND
         and isinstance(attachment.get("prompt"), str | list)
-        and not is_true(attachment.get("isMeta"), "ts")
+        and not text_of(attachment.get("forwardedIntent"), "lineage")
     )
+
+
+def is_hidden_meta(row: Row) -> bool:
+    """Whether a row or an attachment is meta, and not what people elsewhere have said."""
+    return is_true(row.get("isMeta"), "ts") and text_of(mapping_of(row, "origin"), "kind") not in _SHOWN_ORIGINS
 
 
 def _blocks(message: Row, kind: str) -> list[Row]:
     content = message.get("content")
     return [block for block in content if text_of(block, "type") == kind] if isinstance(content, list) else []
-
-
-def read_row(raw: bytes, view: View = "ts") -> dict[str, Any] | None:
-    """One row, or None for what is not an object in JSON; bytes that are not UTF-8 become U+FFFD.
-
-    The TypeScript SDK passes over NUL bytes and other unprinted ones before a row. The Python SDK does so for what Python
-    calls space, on both sides, and reads NaN and Infinity.
-    """
-    try:
-        value = _decode(raw)
-    except (msgspec.DecodeError, ValueError, RecursionError):
-        try:
-            value = _read_exactly(raw, view)
-        except (ValueError, RecursionError):
-            return None
-    return value if isinstance(value, dict) else None
-
-
-def _read_exactly(raw: bytes, view: View) -> object:
-    if view == "ts":
-        return decode_exactly(raw.lstrip(_UNPRINTED).decode("utf-8", "replace"))
-    return json.loads(raw.decode("utf-8", "replace").strip())
 
 
 def heads_of(data: bytes, view: View = "ts") -> Heads:

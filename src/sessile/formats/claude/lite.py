@@ -2,34 +2,42 @@
 
 Rules:
 
-- A gigabyte is never parsed to list it. Members are found as text (`"key":"value"`), so that a row that the window cuts can
-  still tell its branch or time.
+- A gigabyte is never parsed to list it. What is not in a window is unknown, but for what the folder of the session notes
+  beside it: a title that the user gave last, and that the session is archived.
 - Titles, tags and the last prompt are taken from rows of their type by the TypeScript SDK; one that was glued to a torn row
   counts, one inside another row does not. The Python SDK takes any `customTitle` that it sees, and tags only from lines
-  that begin as it writes them.
-- What is not in a window is unknown. A session that tells nothing of itself is not listed, nor is one that begins as a
-  sidechain.
+  that begin as it writes them; it knows no notes.
+- A session that tells nothing of itself is not listed, nor is one that begins as a sidechain.
 """
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from functools import lru_cache
 
 from sessile.core.text import parse_timestamp
-from sessile.formats.claude.first_prompt import first_prompt
-from sessile.formats.claude.heads import View, read_row
-from sessile.formats.claude.rows import AI_TITLE, CUSTOM_TITLE, TAG, text_of, type_of
+from sessile.formats.claude.first_prompt import first_prompt, is_prompt, without_words
+from sessile.formats.claude.members import first_text, first_told, last_text, last_told, last_told_by, line_with
+from sessile.formats.claude.notes import NO_NOTES, Notes, is_archived
+from sessile.formats.claude.parsing import parsed
+from sessile.formats.claude.rows import (
+    AI_TITLE,
+    ASSISTANT,
+    CONTINUED_IN,
+    CUSTOM_TITLE,
+    RELOCATED,
+    TAG,
+    View,
+    mapping_of,
+    text_of,
+    type_of,
+)
 
 WINDOW = 65_536  # bytes at each end; both SDKs look no further
 
 _PROGRAMS = frozenset({"sdk-cli", "sdk-ts", "sdk-py"})
 _DAEMONS = frozenset({"daemon", "daemon-worker"})
-_INSIDE = (":", ",", "[")  # what stands before an object that is a part of another
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +55,9 @@ class SessionInfo:
     tag: str | None = None
     created_at: int | None = None
     is_programmatic: bool = False  # begun by an SDK or a daemon; the terminal's own list leaves it out
+    archived: bool | None = None  # None if nobody has said so
+    begun_in: str | None = None  # the working directory that its rows tell, for those who list by directory
+    continued_in: str | None = None  # the id of the session in which it goes on
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,138 +71,130 @@ class LiteFile:
 
 
 def session_info(
-    session_id: str, file: LiteFile, project_path: str | None = None, view: View = "ts"
+    session_id: str, file: LiteFile, project_path: str | None = None, view: View = "ts", notes: Notes = NO_NOTES
 ) -> SessionInfo | None:
     """What a listing tells of a session, or None if it is not listed."""
+    if begins_as_sidechain(file.head):
+        return None
     head = file.head.decode("utf-8", "replace")
     tail = head if file.tail == file.head else file.tail.decode("utf-8", "replace")
-    first_line = head.split("\n", 1)[0]
-    if '"isSidechain":true' in first_line or '"isSidechain": true' in first_line:
-        return None
-    title = _title(head, tail, view)
-    prompt = first_prompt(head, view)
-    summary = title or _last_prompt(tail, view) or _summary(tail, view) or prompt
+    if view == "python-sdk":
+        return _as_python_tells(session_id, file, head, tail, project_path)
+    title = title_of(file.head, file.tail, notes.title)
+    prompt = first_prompt(file.head)
+    summary = title or last_told(tail, "lastPrompt") or last_told(tail, "summary") or prompt or without_words(file.head)
     if not summary:
         return None
-    is_program = first_text(head, "entrypoint") in _PROGRAMS or first_text(head, "sessionKind") in _DAEMONS
+    moved_to = last_told(tail, "relocatedCwd", RELOCATED)
     return SessionInfo(
         session_id=session_id,
         summary=summary,
-        last_modified=_milliseconds(file.modified_ns, view),
+        last_modified=(file.modified_ns + 500_000) // 1_000_000,  # as JavaScript rounds
         file_size=file.size,
         custom_title=title,
         first_prompt=prompt,
         git_branch=last_text(tail, "gitBranch") or first_text(head, "gitBranch") or None,
-        cwd=first_text(head, "cwd") or project_path or None,
-        tag=_tag(tail, view),
-        created_at=_created(first_text(head, "timestamp"), view),
-        is_programmatic=is_program,
+        cwd=moved_to or first_text(head, "cwd") or project_path or None,
+        tag=last_told(tail, "tag", TAG, glued=True) or None,
+        created_at=parse_timestamp(first_text(head, "timestamp")),
+        is_programmatic=_is_programmatic(head, tail),
+        archived=is_archived(notes, head, tail),
+        begun_in=first_told(head, "cwd") if moved_to is None else moved_to,
+        continued_in=_continued_in(tail),
     )
 
 
-def first_text(text: str, key: str) -> str | None:
-    """The first string that stands behind a key; keys without a space behind the colon come first."""
-    return next(_values(text, key), None)
+def begun_in(file: LiteFile) -> str | None:
+    """The working directory of a session as its rows tell it, the last one if it was moved."""
+    moved_to = last_told(file.tail.decode("utf-8", "replace"), "relocatedCwd", RELOCATED)
+    return first_told(file.head.decode("utf-8", "replace"), "cwd") if moved_to is None else moved_to
 
 
-def last_text(text: str, key: str) -> str | None:
-    """The last string that stands behind a key; keys with a space behind the colon come last."""
-    value = None
-    for value in _values(text, key):  # noqa: B007
-        pass
-    return value
+def begins_as_sidechain(head: bytes) -> bool:
+    """Whether the first row is one of a sub-agent; no listing shows such a session."""
+    end = head.find(b"\n")
+    first_line = head if end < 0 else head[:end]
+    return b'"isSidechain":true' in first_line or b'"isSidechain": true' in first_line
 
 
-def _values(text: str, key: str) -> Iterator[str]:
-    for pattern in _patterns(key):
-        for match in pattern.finditer(text):
-            yield _unescaped(match.group(1))
-
-
-@lru_cache(maxsize=32)
-def _patterns(key: str) -> tuple[re.Pattern[str], ...]:
-    value = r'"([^"\\]*(?:\\.[^"\\]*)*)"'
-    return tuple(re.compile(f'"{re.escape(key)}":{space}{value}', re.DOTALL) for space in ("", " "))
-
-
-def _unescaped(raw: str) -> str:
-    if "\\" not in raw:
-        return raw
-    try:
-        value = json.loads(f'"{raw}"')
-    except ValueError:
-        return raw
-    return value if isinstance(value, str) else raw
-
-
-def _title(head: str, tail: str, view: View) -> str | None:
+def title_of(head: bytes, tail: bytes, noted: str | None = None) -> str | None:
     """The title that the user gave, else the one that was made up; a newer one first."""
-    for kind, member in ((CUSTOM_TITLE, "customTitle"), (AI_TITLE, "aiTitle")):
-        for window in (tail, head):
-            found = last_text(window, member) if view == "python-sdk" else _last_of_type(window, kind, member)
-            if found:
-                return found
-    return None
+    newest = last_told_by(tail, CUSTOM_TITLE, "customTitle")
+    windows = (tail,) if tail == head else (tail, head)
+    return (
+        newest
+        or (noted if newest is None else None)
+        or (last_told_by(head, CUSTOM_TITLE, "customTitle") if tail != head else None)
+        or next(filter(None, (last_told_by(window, AI_TITLE, "aiTitle") for window in windows)), None)
+    )
 
 
-def _last_prompt(tail: str, view: View) -> str | None:
-    if view == "python-sdk":
-        return last_text(tail, "lastPrompt")
-    return _last_of_type(tail, "last-prompt", "lastPrompt", glued=False)
-
-
-def _summary(tail: str, view: View) -> str | None:
-    """The last summary that a row of any type tells; to the Python SDK, one inside a row as well."""
-    if view == "python-sdk":
-        return last_text(tail, "summary")
-    for line in reversed(tail.split("\n")):
-        row = read_row(line.encode("utf-8", "surrogatepass")) if '"summary"' in line else None
-        told = text_of(row, "summary")
-        if told is not None:
-            return told
-    return None
-
-
-def _tag(tail: str, view: View) -> str | None:
-    if view == "ts":
-        return _last_of_type(tail, TAG, "tag") or None
-    lines = (line for line in reversed(tail.split("\n")) if line.startswith('{"type":"tag"'))
-    return last_text(next(lines, ""), "tag") or None
-
-
-def _last_of_type(text: str, kind: str, member: str, *, glued: bool = True) -> str | None:
-    """A member of the last row of a type that has it as a string."""
-    for line in reversed(text.split("\n")):
-        if f'"{kind}"' not in line:
-            continue
-        row = read_row(line.encode("utf-8", "surrogatepass"))
-        if row is None and glued:
-            row = _glued_row(line, kind)
-        if type_of(row) == kind:
-            value = text_of(row, member)
-            if value is not None:
-                return value
-    return None
-
-
-def _glued_row(line: str, kind: str) -> dict[str, object] | None:
-    """The row that ends a line, behind one that was torn or lost its newline."""
-    start = line.rfind(f'{{"type":"{kind}"')
-    if start < 0 or line[:start].rstrip().endswith(_INSIDE):
+def _continued_in(tail: str) -> str | None:
+    """The session in which this one goes on, unless something was said here since."""
+    mark = f'"type":"{CONTINUED_IN}"'
+    if mark not in tail:
         return None
-    return read_row(line[start:].encode("utf-8", "surrogatepass"))
+    for line in reversed(tail.split("\n")):
+        if mark in line or '"type":"user"' in line or '"type":"assistant"' in line:
+            row = parsed(line)
+            if type_of(row) == CONTINUED_IN:
+                return text_of(row, "continuedInSessionId")
+            if is_prompt(row) or _is_answer(row):
+                return None
+    return None
 
 
-def _milliseconds(nanoseconds: int, view: View) -> int:
-    return int(nanoseconds / 1e9 * 1000) if view == "python-sdk" else nanoseconds // 1_000_000
+def _is_answer(row: object) -> bool:
+    failed = isinstance(row, Mapping) and row.get("isApiErrorMessage") is True
+    return type_of(row) == ASSISTANT and not failed and text_of(mapping_of(row, "message"), "stop_reason") is not None
 
 
-def _created(timestamp: str | None, view: View) -> int | None:
-    """When the first row was written; the Python SDK counts in floating point, and may lose a millisecond."""
-    if timestamp is None or view == "ts":
-        return parse_timestamp(timestamp)
+def _is_programmatic(head: str, tail: str) -> bool:
+    entry = first_text(head, "entrypoint")
+    if (last_text(tail, "entrypoint") if entry is None else entry) in _PROGRAMS:
+        return True
+    return first_text(line_with(head, '"parentUuid":') or head, "sessionKind") in _DAEMONS
+
+
+# -- the Python SDK
+
+
+def _as_python_tells(
+    session_id: str, file: LiteFile, head: str, tail: str, project_path: str | None
+) -> SessionInfo | None:
+    windows = [(window, key) for key in ("customTitle", "aiTitle") for window in (tail, head)]
+    titles = (last_text(window, key, "python-sdk") for window, key in windows)
+    title = next((found for found in titles if found), None)
+    prompt = first_prompt(file.head, "python-sdk")
+    told = (last_text(tail, key, "python-sdk") for key in ("lastPrompt", "summary"))
+    summary = title or next((found for found in told if found), None) or prompt
+    if not summary:
+        return None
+    tags = (line for line in reversed(tail.split("\n")) if line.startswith('{"type":"tag"'))
+    return SessionInfo(
+        session_id=session_id,
+        summary=summary,
+        last_modified=_modified_in_python(file.modified_ns),
+        file_size=file.size,
+        custom_title=title,
+        first_prompt=prompt,
+        git_branch=last_text(tail, "gitBranch", "python-sdk") or first_text(head, "gitBranch") or None,
+        cwd=first_text(head, "cwd") or project_path or None,
+        tag=last_text(next(tags, ""), "tag", "python-sdk") or None,
+        created_at=_created_in_python(first_text(head, "timestamp")),
+    )
+
+
+def _modified_in_python(nanoseconds: int) -> int:
+    """When the file was written, by way of the floating point seconds that Python tells."""
+    seconds, rest = divmod(nanoseconds, 1_000_000_000)
+    return int((seconds + 1e-9 * rest) * 1000)
+
+
+def _created_in_python(timestamp: str | None) -> int | None:
+    """When the first row was written; it counts in floating point, and may lose a millisecond."""
     exact = parse_timestamp(timestamp)
-    if exact is None:
+    if exact is None or timestamp is None:
         return None
     moment = datetime.fromisoformat(timestamp)
     return exact if moment.tzinfo is None else int(moment.timestamp() * 1000)

@@ -1,7 +1,7 @@
 """Entries of ours as rows of a Claude Code transcript.
 
     messages, tool results     user and assistant rows
-    compactions                a boundary and a summary, with what was kept as a preserved segment
+    compactions                a boundary and a summary, with what was kept as a preserved segment, or row by row
     everything else            system rows that Claude Code passes over; they stay in the chain, so that it holds together
 
 Rules: a row's uuid is made from session and entry id, so the same entry gives the same row whenever it is converted. Each row
@@ -12,7 +12,7 @@ from a Claude transcript and not changed is not made anew: whoever writes the fi
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sessile.core.text import iso_timestamp, parse_timestamp
@@ -42,14 +42,23 @@ def uuid_for(session_id: str, entry_id: str, part: str = "") -> str:
 class Rendering:
     """Makes the rows of one session; `counts` says how many entries of a type have no counterpart.
 
-    `uuid_of` gives the uuid of an entry's row, where some of them stand in the file already.
+    `uuid_of` gives the uuid of an entry's row, where some of them stand in the file already. `kept_by` gives the uuids of the
+    rows that a compaction keeps: a segment is followed along the links of the file, in which the results of parallel calls
+    hang from their calls, and the way from its last row may lead past the first, to everything that was summed up.
     """
 
-    def __init__(self, session_id: str, cwd: str, uuid_of: Callable[[str], str] | None = None) -> None:
+    def __init__(
+        self,
+        session_id: str,
+        cwd: str,
+        uuid_of: Callable[[str], str] | None = None,
+        kept_by: Callable[[Mapping[str, Any]], Sequence[str]] | None = None,
+    ) -> None:
         self.counts: dict[str, int] = {}
         self._session = session_id
         self._cwd = cwd
         self._uuid_of = uuid_of or (lambda entry_id: uuid_for(session_id, entry_id))
+        self._kept_by = kept_by
 
     def rows(self, entry: Mapping[str, Any]) -> Iterator[Row]:
         """The rows of one entry: two of a compaction, one of any other."""
@@ -81,7 +90,8 @@ class Rendering:
     def _message(self, entry: Mapping[str, Any], message: Mapping[str, Any]) -> Row:
         role = message.get("role")
         if role == "assistant":
-            return self._row(entry, "assistant", message=_answer(message), **_without_content(entry, message))
+            answer = _answer(message, self._uuid_of(str(entry.get("id"))))
+            return self._row(entry, "assistant", message=answer, **_without_content(entry, message))
         if role == "toolResult":
             block = {
                 "type": "tool_result",
@@ -102,13 +112,8 @@ class Rendering:
         return self._row(entry, "system", subtype="sessile", content="", level="info", isMeta=True, **_kept(entry))
 
     def _compaction(self, entry: Mapping[str, Any]) -> Iterator[Row]:
-        entry_id, parent = str(entry.get("id")), entry.get("parentId")
-        boundary = uuid_for(self._session, entry_id, "boundary")
-        metadata: Row = {"trigger": "auto", "preTokens": entry.get("tokensBefore") or 0}
-        first = entry.get("firstKeptEntryId")
-        if isinstance(first, str) and isinstance(parent, str) and first != entry_id:
-            ends = {"headUuid": self._uuid_of(first), "tailUuid": self._uuid_of(parent)}
-            metadata["preservedSegment"] = {**ends, "anchorUuid": self._uuid_of(entry_id)}
+        boundary = uuid_for(self._session, str(entry.get("id")), "boundary")
+        metadata = {"trigger": "auto", "preTokens": entry.get("tokensBefore") or 0, **self._kept(entry)}
         begin = self._row(entry, "system", subtype="compact_boundary", content="Conversation compacted", level="info")
         begin |= {"compactMetadata": metadata, "logicalParentUuid": begin["parentUuid"], "parentUuid": None}
         yield {**begin, "uuid": boundary, MEMBER: {"type": BOUNDARY}}
@@ -117,6 +122,17 @@ class Rendering:
             **self._row(entry, "user", message=summary, isCompactSummary=True, **_without_summary(entry)),
             "parentUuid": boundary,
         }
+
+    def _kept(self, entry: Mapping[str, Any]) -> Row:
+        """What a boundary says of the rows that stay in the context."""
+        entry_id, parent, first = str(entry.get("id")), entry.get("parentId"), entry.get("firstKeptEntryId")
+        if self._kept_by is not None:
+            uuids = list(self._kept_by(entry))
+            return {"preservedMessages": {"anchorUuid": self._uuid_of(entry_id), "uuids": uuids}} if uuids else {}
+        if not (isinstance(first, str) and isinstance(parent, str)) or first == entry_id:
+            return {}
+        ends = {"headUuid": self._uuid_of(first), "tailUuid": self._uuid_of(parent)}
+        return {"preservedSegment": {**ends, "anchorUuid": self._uuid_of(entry_id)}}
 
 
 def _kept(entry: Mapping[str, Any]) -> Row:
@@ -151,10 +167,11 @@ def entry_of(row: Mapping[str, Any], translated: Mapping[str, Any]) -> dict[str,
     return entry
 
 
-def _answer(message: Mapping[str, Any]) -> Row:
+def _answer(message: Mapping[str, Any], uuid: str) -> Row:
     usage = message.get("usage")
     counts = usage if isinstance(usage, Mapping) else {}
-    answer: Row = {"id": message.get("responseId") or "msg_sessile", "type": "message", "role": "assistant"}
+    # Rows with one id are read as one answer, on whatever branches they stand: one that has none needs one of its own.
+    answer: Row = {"id": message.get("responseId") or f"msg_{uuid}", "type": "message", "role": "assistant"}
     answer |= {"model": message.get("model") or "unknown", "content": to_blocks(message.get("content"))}
     answer["stop_reason"] = _REASONS.get(str(message.get("stopReason")), "end_turn")
     answer["usage"] = {theirs: counts[ours] for ours, theirs in _USAGE.items() if isinstance(counts.get(ours), int)}

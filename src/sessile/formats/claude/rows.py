@@ -14,9 +14,13 @@ It does not know files, and no row but the one that it is asked about.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 Row = Mapping[str, Any]
+OBJECT = (dict, Mapping)  # what is an object of JSON; nearly all are dicts, which is told sooner
+
+View = Literal["ts", "python-sdk"]
+"""Whose answers are given: those of the TypeScript SDK, or those of the Python SDK where they differ."""
 
 USER = "user"
 ASSISTANT = "assistant"
@@ -48,6 +52,8 @@ CUSTOM_TITLE = "custom-title"
 AI_TITLE = "ai-title"
 TAG = "tag"
 SUMMARY = "summary"
+RELOCATED = "relocated"  # the session works in another directory now
+CONTINUED_IN = "continued-in"  # the session goes on under another id
 QUEUE_OPERATION = "queue-operation"
 FILE_HISTORY_SNAPSHOT = "file-history-snapshot"
 FILE_HISTORY_DELTA = "file-history-delta"
@@ -97,11 +103,11 @@ def is_compact_boundary(row: object) -> bool:
 
 def text_of(row: object, member: str) -> str | None:
     """A member of a row if it is a string."""
-    value = row.get(member) if isinstance(row, Mapping) else None
+    value = row.get(member) if isinstance(row, OBJECT) else None
     return value if isinstance(value, str) else None
 
 
 def mapping_of(row: object, member: str) -> Row:
     """A member of a row if it is an object, else an empty one."""
-    value = row.get(member) if isinstance(row, Mapping) else None
-    return value if isinstance(value, Mapping) else {}
+    value = row.get(member) if isinstance(row, OBJECT) else None
+    return value if isinstance(value, OBJECT) else {}

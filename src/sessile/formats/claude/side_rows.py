@@ -7,10 +7,10 @@ clear a tag is a call of its own.
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sessile.core.text import clean_tag
 from sessile.errors import Invalid
 from sessile.formats.claude.rows import (
     ATTRIBUTION_SNAPSHOT,
@@ -23,9 +23,6 @@ from sessile.formats.claude.rows import (
 )
 
 SideRow = dict[str, Any]
-
-_UNSEEN = frozenset({"Cf", "Co", "Cn"})  # format, private use, unassigned
-_ROUNDS = 10  # what is stripped may join what can be normalised again; nothing real takes more
 
 
 def title_row(session_id: str, title: str) -> SideRow:
@@ -42,17 +39,6 @@ def tag_row(session_id: str, tag: str | None) -> SideRow:
     if tag is not None and not cleaned:
         raise Invalid("a tag must not be empty", hint="use None to clear the tag")
     return {"type": TAG, "tag": cleaned, "sessionId": session_id}
-
-
-def clean_tag(tag: str) -> str:
-    """A tag in its compatible form, without what nobody can see."""
-    for _ in range(_ROUNDS):
-        before = tag
-        tag = unicodedata.normalize("NFKC", tag)
-        tag = "".join(char for char in tag if unicodedata.category(char) not in _UNSEEN)
-        if tag == before:
-            break
-    return tag.strip()
 
 
 def value_row(session_id: str, kind: str, value: Any) -> SideRow:

@@ -22,7 +22,12 @@ _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 def slug(path: str) -> str:
     """The folder below `projects` for a working directory whose links are resolved."""
-    return _named(path, _HYPHENATED.sub(_hyphens, unicodedata.normalize("NFC", path)), _utf16_units)
+    return _named(path, hyphenated(path), _utf16_units)
+
+
+def hyphenated(path: str) -> str:
+    """A path in the letters of a slug, however long."""
+    return _HYPHENATED.sub(_hyphens, unicodedata.normalize("NFC", path))
 
 
 def python_sdk_slug(path: str) -> str:

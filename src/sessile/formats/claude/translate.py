@@ -1,6 +1,6 @@
 """Rows of a Claude Code transcript as entries of ours.
 
-    user, assistant              a message; with one tool result, a tool result; blocks in our shapes
+    user, assistant              a message; of tool results, one for each; blocks in our shapes
     user that sums up            a compaction; what it kept is told by the boundary before it
     system, attachment, meta     custom entries: nothing of them is lost
     progress, rows without uuid  markers; a title names the session
@@ -17,43 +17,35 @@ What the agent itself would show at a leaf is in `chain`; this is for trees, sea
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import msgspec
 
 from sessile.core.codec import decode
 from sessile.core.kinds import CHAIN, LEAF_MARKER, MARKER, TITLE, flags_of
-from sessile.core.lines import Head, Line, MessageHead
-from sessile.core.text import parse_timestamp
-from sessile.formats.base import Entry, Glimpse, Known, Look
-from sessile.formats.claude.blocks import blocks_of, from_blocks, from_content, plain
-from sessile.formats.claude.lite import LiteFile, session_info
+from sessile.core.lines import Head, Line, MessageHead, Scanner
+from sessile.formats.base import NOTHING_TOLD, Entry, Glimpse, Known, Look, Told
+from sessile.formats.claude.bodies import PROVIDER, TITLES, body_of, lenient, part_of, results_of
+from sessile.formats.claude.first_prompt import first_prompt
+from sessile.formats.claude.lite import LiteFile, begins_as_sidechain, session_info, title_of
+from sessile.formats.claude.members import lines_of
 from sessile.formats.claude.rendering import MEMBER, entry_of
 from sessile.formats.claude.rows import mapping_of, text_of
 
 NAME = "claude"
-_PROVIDER = "anthropic"
-_OPEN = 16  # answers whose results may still come; more calls than that are never open at once
-_REASONS = {
-    "end_turn": "stop",
-    "stop_sequence": "stop",
-    "tool_use": "toolUse",
-    "max_tokens": "length",
-    "refusal": "error",
-}
-_TITLES = {"custom-title": "customTitle", "ai-title": "aiTitle", "summary": "summary"}
-_TYPES = (b'"type":"user"', b'"type":"assistant"', b'"type":"summary"', b'"type":"file-history-snapshot"')
+_OPEN = 16  # answers, at least, whose results may still come; more calls than that are never open at once
+_RESULT = b'"tool_result"'
 
 
-class _Message(msgspec.Struct):
-    role: str | None = None
+class _Message(MessageHead):
     id: str | None = None
-    model: str | None = None
 
 
-class _Row(msgspec.Struct):
-    type: str
+class _Row(Head):
+    """The head of a row, with what only rows of Claude Code have."""
+
     uuid: str | None = None
     parentUuid: str | None = None
     logicalParentUuid: str | None = None
@@ -67,18 +59,22 @@ class _Row(msgspec.Struct):
 
 
 _decode_row = msgspec.json.Decoder(_Row).decode
-_MARKER = Head("custom", None, None, LEAF_MARKER)
+_SPOKEN = {role: flags_of(Head("message", message=MessageHead(role))) for role in ("user", "assistant")}
 
 
 class Claude:
     """The format of Claude Code."""
 
     name = NAME
+    nested = False
+
+    def scanner(self, offset: int) -> Scanner:
+        """Each row is decoded once, as far as the translator needs it."""
+        return Scanner(offset, decode=_decode_row)
 
     def recognises(self, first: bytes) -> bool:
         """Its rows have a session id, and a uuid or one of its types; ours begin with a header."""
-        for line in first.split(b"\n")[:20]:
-            row = _lenient(line)
+        for row in map(lenient, islice(lines_of(first), 20)):
             if row.get("type") == "session":
                 return False
             if isinstance(row.get("sessionId"), str) and ("uuid" in row or "type" in row):
@@ -87,36 +83,47 @@ class Claude:
                 return True
         return False
 
-    def header(self, stem: str, first: bytes) -> Entry:
+    def header(self, stem: str, first: bytes, told: Told = NOTHING_TOLD) -> Entry:
         """Id from the name of the file; folder and time from the first rows that tell them."""
-        rows = [_lenient(line) for line in first.split(b"\n")]
-        cwd = next((row["cwd"] for row in rows if isinstance(row.get("cwd"), str)), "")
-        at = next((row["timestamp"] for row in rows if isinstance(row.get("timestamp"), str)), None)
-        header = {"type": "session", "version": 3, "id": stem, "timestamp": at, "cwd": cwd, "format": NAME}
+        cwd = at = None
+        for row in map(lenient, lines_of(first)):
+            cwd = text_of(row, "cwd") if cwd is None else cwd
+            at = text_of(row, "timestamp") if at is None else at
+            if cwd is not None and at is not None:
+                break
+        header = {"type": "session", "version": 3, "id": stem, "timestamp": at, "cwd": cwd or "", "format": NAME}
         return {name: value for name, value in header.items() if value is not None}
 
     def glimpse(self, stem: str, first: bytes, last: bytes) -> Glimpse | None:
         """Title and first prompt as Claude Code itself tells them."""
-        info = session_info(stem, LiteFile(first, last, 0, len(first)))
-        if info is None:
+        if begins_as_sidechain(first):
             return Glimpse()
-        return Glimpse(info.custom_title or "", info.first_prompt or info.summary)
+        prompt = first_prompt(first)
+        if prompt is not None:
+            return Glimpse(title_of(first, last) or "", prompt)
+        info = session_info(stem, LiteFile(first, last, 0, len(first)))
+        return Glimpse() if info is None else Glimpse(info.custom_title or "", info.summary)
 
     def translator(self, saved: Any = None) -> Rows:
         """From the beginning of a file, or from where one was saved."""
         return Rows(msgspec.convert(saved, _Saved) if saved is not None else _Saved())
 
-    def id_of(self, raw: bytes, offset: int) -> str | None:
-        """The uuid of a row; its place if it has none."""
+    def ids_of(self, raw: bytes, offset: int) -> Sequence[str]:
+        """The uuid of a row, its place if it has none; of several results, all but the last have a number behind it."""
         row = _head(raw)
-        return (row.sessile and row.sessile.id) or row.uuid or _placed(offset)
+        if row.sessile is not None and row.sessile.id is not None:
+            return tuple(dict.fromkeys(filter(None, (row.sessile.id, row.uuid))))
+        return _ids(row, raw) if row.uuid is not None else (_placed(offset),)
 
     def entry(self, raw: bytes, entry_id: str, parent_id: str | None, look: Look) -> Entry:
         """A row as one of our entries."""
-        row: dict[str, Any] = decode(raw)
+        row: dict[str, Any] = part_of(decode(raw), entry_id)
         base = {"id": entry_id, "parentId": parent_id, "timestamp": row.get("timestamp")}
-        entry = {"type": "custom", **base, **_body(row, parent_id, look)}
-        return entry_of(row, entry) or entry
+        entry = {"type": "custom", **base, **body_of(row, parent_id, look)}
+        made_of = entry_of(row, entry)
+        if made_of is not None and made_of.get("id") not in (None, entry_id):
+            return {"type": "custom", **base, "customType": LEAF_MARKER}
+        return made_of or entry
 
 
 class _Saved(msgspec.Struct):
@@ -143,40 +150,54 @@ class Rows:
         """What is needed to go on later."""
         return msgspec.to_builtins(self._saved)
 
-    def take(self, line: Line) -> Known:
+    def take(self, line: Line) -> Sequence[Known]:
         """What the next row is."""
-        row = _head(line.raw)
+        row = line.head if isinstance(line.head, _Row) else _head(line.raw)
         if row.uuid is None:
-            return self._unchained(row, line.offset)
+            return (self._unchained(row, line.offset),)
         if row.sessile is not None:
-            return self._returned(row, row.sessile)
+            return self._returned(row, row.uuid, row.sessile)
+        known = self._chained(row, row.uuid)
+        ids = _ids(row, line.raw)
+        if len(ids) == 1:
+            return (known,)
+        parents = (known.head.parentId, *ids)
+        head = known.head
+        return [
+            Known(Head(head.type, entry_id, parent, None, head.message))
+            for entry_id, parent in zip(ids, parents, strict=False)
+        ]
+
+    def _chained(self, row: _Row, uuid: str) -> Known:
         parent = row.parentUuid
         if row.type == "progress":
-            return Known(Head("custom", row.uuid, parent, LEAF_MARKER), MARKER)
+            return Known(Head("custom", uuid, parent, LEAF_MARKER), MARKER)
         if row.subtype == "compact_boundary":
             parent = parent or row.logicalParentUuid
         parent = self._behind_results(row, parent)
         if not (row.isSidechain or row.teamName):
-            self._saved.leaf = row.uuid
+            self._saved.leaf = uuid
         if row.isCompactSummary:
-            return Known(Head("compaction", row.uuid, parent))
+            return Known(Head("compaction", uuid, parent))
         if row.type in ("user", "assistant") and not row.isMeta:
-            message = row.message or _Message()
-            role = row.type if row.type == "assistant" else "user"
-            return Known(Head("message", row.uuid, parent, None, MessageHead(role, _PROVIDER, message.model)))
-        return Known(Head("custom", row.uuid, parent, f"claude.{row.type}"), CHAIN)
+            model = None if row.message is None else row.message.model
+            said = MessageHead(row.type, PROVIDER, model)
+            return Known(Head("message", uuid, parent, None, said), _SPOKEN[row.type])
+        return Known(Head("custom", uuid, parent, f"claude.{row.type}"), CHAIN)
 
-    def _returned(self, row: _Row, ours: Head) -> Known:
-        """A row that was made of an entry of ours is that entry."""
+    def _returned(self, row: _Row, uuid: str, ours: Head) -> Sequence[Known]:
+        """A row that was made of an entry of ours is that entry; what Claude Code hangs from the row hangs from a marker."""
         if ours.id is None:
-            return Known(Head("custom", row.uuid, self._saved.leaf, LEAF_MARKER), MARKER)
+            return (Known(Head("custom", uuid, self._saved.leaf, LEAF_MARKER), MARKER),)
         # A marker of ours says where the conversation goes on.
         self._saved.leaf = ours.parentId if flags_of(ours) & MARKER else ours.id
-        return Known(ours)
+        if ours.id == uuid:
+            return (Known(ours),)
+        return Known(ours), Known(Head("custom", uuid, ours.id, LEAF_MARKER), MARKER)
 
     def _unchained(self, row: _Row, offset: int) -> Known:
         """A row beside the conversation; the title that counts most is the session's."""
-        rank = ("summary", "ai-title", "custom-title").index(row.type) + 1 if row.type in _TITLES else 0
+        rank = ("summary", "ai-title", "custom-title").index(row.type) + 1 if row.type in TITLES else 0
         names = rank and rank >= self._saved.named
         if names:
             self._saved.named = rank
@@ -204,93 +225,18 @@ class Rows:
         saved.ends.pop(answer, None)
         saved.ends[answer] = uuid
         saved.answers[uuid] = answer
-        if len(saved.ends) > _OPEN:
-            oldest = next(iter(saved.ends))
-            del saved.ends[oldest]
-            saved.answers = {row: kept for row, kept in saved.answers.items() if kept != oldest}
+        if len(saved.ends) > 2 * _OPEN:  # many are forgotten at once, because all that is kept is gone through for that
+            saved.ends = dict(islice(saved.ends.items(), _OPEN, None))
+            saved.answers = {row: kept for row, kept in saved.answers.items() if kept in saved.ends}
 
 
-# -- bodies
-
-
-def _body(row: Mapping[str, Any], parent_id: str | None, look: Look) -> Entry:
-    kind = text_of(row, "type") or "unknown"
-    if kind in _TITLES and "uuid" not in row:
-        return {"type": "session_info", "name": text_of(row, _TITLES[kind]) or ""}
-    if row.get("isCompactSummary") is True:
-        return _compaction(row, parent_id, look)
-    if kind == "user" and row.get("isMeta") is not True:
-        return {"type": "message", "message": _said(row)}
-    if kind == "assistant":
-        return {"type": "message", "message": _answer(row)}
-    if kind == "user":
-        content = from_content(mapping_of(row, "message").get("content"))
-        return {"type": "custom_message", "customType": "claude.meta", "content": content, "display": False}
-    return {"customType": f"claude.{kind}", "data": dict(row)}
-
-
-def _compaction(row: Mapping[str, Any], parent_id: str | None, look: Look) -> Entry:
-    """The summary, with what the boundary before it says of sizes and of what was kept."""
-    boundary = _lenient(look(parent_id) or b"") if parent_id else {}
-    metadata = mapping_of(boundary, "compactMetadata")
-    kept = mapping_of(metadata, "preservedMessages").get("uuids")
-    first = kept[0] if isinstance(kept, list) and kept else mapping_of(metadata, "preservedSegment").get("headUuid")
-    entry: Entry = {"type": "compaction", "summary": plain(mapping_of(row, "message").get("content"))}
-    entry["firstKeptEntryId"] = first if isinstance(first, str) else row.get("uuid")
-    tokens = metadata.get("preTokens")
-    entry["tokensBefore"] = tokens if isinstance(tokens, int) else 0
-    return entry | ({"tokensAfter": metadata["postTokens"]} if isinstance(metadata.get("postTokens"), int) else {})
-
-
-def _said(row: Mapping[str, Any]) -> Entry:
-    content = mapping_of(row, "message").get("content")
-    results = [block for block in blocks_of(content) if block.get("type") == "tool_result"]
-    at = parse_timestamp(row.get("timestamp"))
-    if len(results) != 1:
-        return {"role": "user", "content": from_content(content), "timestamp": at}
-    (result,) = results
-    rest = [block for block in blocks_of(content) if block is not result]
-    message: Entry = {"role": "toolResult", "toolCallId": text_of(result, "tool_use_id") or "", "toolName": ""}
-    inner = from_content(result.get("content"))
-    texts = [{"type": "text", "text": inner}] if isinstance(inner, str) else inner
-    message |= {"content": texts + from_blocks(rest), "isError": result.get("is_error") is True, "timestamp": at}
-    patch = mapping_of(row, "toolUseResult").get("structuredPatch")
-    return message | ({"details": {"diff": diff}} if (diff := _diff(patch)) else {})
-
-
-def _diff(patch: object) -> str:
-    hunks = patch if isinstance(patch, list) else []
-    lines = (line for hunk in hunks if isinstance(hunk, dict) for line in hunk.get("lines") or ())
-    return "\n".join(line for line in lines if isinstance(line, str))
-
-
-def _answer(row: Mapping[str, Any]) -> Entry:
-    message = mapping_of(row, "message")
-    answer: Entry = {"role": "assistant", "content": from_blocks(message.get("content"))}
-    if isinstance(message.get("content"), str):
-        answer["content"] = [{"type": "text", "text": message["content"]}]
-    answer |= {"api": "anthropic-messages", "provider": _PROVIDER, "model": text_of(message, "model") or "unknown"}
-    if isinstance(message.get("id"), str):
-        answer["responseId"] = message["id"]
-    answer["usage"] = _usage(mapping_of(message, "usage"))
-    answer["stopReason"] = _REASONS.get(text_of(message, "stop_reason") or "", "stop")
-    if row.get("isApiErrorMessage") is True:
-        answer |= {"stopReason": "error", "errorMessage": plain(message.get("content"))}
-    answer["timestamp"] = parse_timestamp(row.get("timestamp"))
-    return answer
-
-
-_USAGE = {
-    "input": "input_tokens",
-    "output": "output_tokens",
-    "cacheRead": "cache_read_input_tokens",
-    "cacheWrite": "cache_creation_input_tokens",
-}
-
-
-def _usage(usage: Mapping[str, Any]) -> Entry:
-    counts = {ours: usage[theirs] for ours, theirs in _USAGE.items() if isinstance(usage.get(theirs), int)}
-    return counts | ({"totalTokens": sum(counts.values())} if counts else {})
+def _ids(row: _Row, raw: bytes) -> Sequence[str]:
+    """The ids of the entries that a row with a uuid is."""
+    uuid = str(row.uuid)
+    if row.type != "user" or row.isCompactSummary or row.isMeta or raw.count(_RESULT) < 2:
+        return (uuid,)
+    count = len(results_of(lenient(raw)))
+    return [*(f"{uuid}/{number}" for number in range(1, count)), uuid]
 
 
 # -- heads
@@ -301,7 +247,7 @@ def _head(raw: bytes) -> _Row:
     try:
         return _decode_row(raw)
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        row = _lenient(raw)
+        row = lenient(raw)
     message = mapping_of(row, "message")
     return _Row(
         type=text_of(row, "type") or "unknown",
@@ -313,7 +259,7 @@ def _head(raw: bytes) -> _Row:
         isMeta=row.get("isMeta") is True,
         isCompactSummary=row.get("isCompactSummary") is True,
         teamName=text_of(row, "teamName"),
-        message=_Message(text_of(message, "role"), text_of(message, "id"), text_of(message, "model")),
+        message=_Message(text_of(message, "role"), None, text_of(message, "model"), text_of(message, "id")),
         sessile=_ours(mapping_of(row, MEMBER)),
     )
 
@@ -326,14 +272,6 @@ def _ours(kept: Mapping[str, Any]) -> Head | None:
     return Head(
         kind, text_of(kept, "id"), text_of(kept, "parentId"), text_of(kept, "customType"), said if message else None
     )
-
-
-def _lenient(raw: bytes) -> dict[str, Any]:
-    try:
-        row = decode(raw)
-    except (ValueError, RecursionError):
-        return {}
-    return row if isinstance(row, dict) else {}
 
 
 def _placed(offset: int) -> str:

@@ -24,6 +24,7 @@ from sessile.core.codec import decode, encode
 from sessile.core.id_table import IdTable
 from sessile.core.lines import Item, Line, Scanner
 from sessile.errors import SyncFailed, storage_failures
+from sessile.formats.claude.lite import WINDOW
 from sessile.formats.claude.rows import LAST_WINS, is_spoken, text_of, type_of
 from sessile.storage import atomic
 from sessile.storage.base import Filesystem
@@ -110,17 +111,27 @@ class Removed(NamedTuple):
 class TranscriptFile:
     """One file below a project folder, the main one of a session or that of an agent.
 
-    With `reach`, values of which the last counts are kept within that many bytes of the end by writing them again.
+    With `reach`, values of which the last counts are kept within that many bytes of the end by writing them again. With
+    `ends_only`, uuids are not asked for, and a file is looked at no further back than a listing does: what lies before that
+    is out of reach already.
     """
 
     def __init__(
-        self, fs: Filesystem, path: str, *, power: bool = True, patience: float = 10.0, reach: int | None = None
+        self,
+        fs: Filesystem,
+        path: str,
+        *,
+        power: bool = True,
+        patience: float = 10.0,
+        reach: int | None = None,
+        ends_only: bool = False,
     ) -> None:
         self.path = path
         self._fs = fs
         self._power = power
         self._patience = patience
         self._reach = reach
+        self._ends_only = ends_only
         self._mutex = threading.RLock()
         self._waiting: list[bytes] = []
         self._failure: SyncFailed | None = None
@@ -177,6 +188,15 @@ class TranscriptFile:
                         self._seen -= removed.length
             return removed
 
+    def change(self, edit: Callable[[HeldFile], bool]) -> bool:
+        """Let `edit` change the file in another way, under its lock; what is known of it is looked at again."""
+        with self._mutex:
+            self._check()
+            with held(self._fs, self.path, patience=self._patience) as file:
+                changed = edit(file)
+            self._forget_all()
+            return changed
+
     def reset(self) -> None:
         """Begin anew: nothing is known of the file, and a failure is over. What waits goes on waiting."""
         with self._mutex:
@@ -225,6 +245,7 @@ class TranscriptFile:
         if file.identity != self._identity or file.size < self._seen:
             self._forget_all()
             self._identity = file.identity
+            self._seen = self._beginning(file) if self._ends_only else 0
         if file.size == self._seen:
             return
         scanner = Scanner(self._seen)
@@ -234,6 +255,15 @@ class TranscriptFile:
         self._seen = scanner.line_start  # a line without its end is looked at again
         for item in scanner.finish():
             self._learn(item)
+
+    @staticmethod
+    def _beginning(file: HeldFile) -> int:
+        """Where the first whole line of the part begins that listings read."""
+        start = file.size - WINDOW
+        if start <= 0:
+            return 0
+        newline = b"".join(file.chunks(start, file.size)).find(b"\n")
+        return file.size if newline < 0 else start + newline + 1
 
     def _learn(self, item: Item) -> None:
         if isinstance(item, Line):

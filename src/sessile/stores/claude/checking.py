@@ -24,8 +24,8 @@ from sessile.formats.claude.heads import (
     PROGRESS,
     USER,
     Heads,
-    View,
 )
+from sessile.formats.claude.rows import View
 from sessile.formats.claude.slug import slug
 from sessile.storage.base import Filesystem
 from sessile.storage.raw_file import RawFile

@@ -4,14 +4,15 @@ The order is the documented one: switch to the session, fetch, write the file, a
 side from then on, never before. But where the documents truncate, nothing is lost here: an empty answer or a failure leaves the
 local file as it is, and an answer takes its place at once while the old file stays in our own root.
 
-Nothing is raised for what goes wrong on the way: it is told by a code and numbers, which never hold any content.
+Nothing is raised for what goes wrong on the way: it is told by a code and numbers, which never hold any content. Where rows
+come from is the caller's choice (`remote` makes sources for URLs, folders and stores).
 """
 
 from __future__ import annotations
 
 import hashlib
 import posixpath
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,10 +21,8 @@ from sessile.errors import ExtensionFailed, InvalidEntry, SessileError
 from sessile.storage import atomic
 from sessile.storage.base import Filesystem
 from sessile.storage.line_file import HeldFile, held
-from sessile.stores.claude.transcript import Diagnostic, Mirror, Transcript, outside
-
-Fetch = Callable[[str], Iterable[Mapping[str, Any] | bytes] | None]
-"""Gives the rows of a session in order, as values or as lines; `None` if the remote side does not know it."""
+from sessile.stores.claude.remote import Fetch, Mirror
+from sessile.stores.claude.transcript import Diagnostic, Transcript, outside
 
 HYDRATED = "hydrated"
 UNCHANGED = "unchanged"

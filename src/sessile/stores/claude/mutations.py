@@ -27,16 +27,16 @@ from sessile.formats.claude import side_rows
 from sessile.formats.claude.first_prompt import first_prompt
 from sessile.formats.claude.forking import Fork
 from sessile.formats.claude.lite import WINDOW
+from sessile.formats.claude.notes import ARCHIVE_NOTE
 from sessile.formats.claude.rows import AI_TITLE, CUSTOM_TITLE, LAST_WINS, text_of, type_of
 from sessile.storage import atomic
 from sessile.storage.base import Filesystem
 from sessile.storage.raw_file import CHUNK, RawFile
 from sessile.storage.trash import Deletion, Trash
 from sessile.stores.claude.appending import Batch, TranscriptFile
-from sessile.stores.claude.paths import TRANSCRIPT, projects_dir, session_path
+from sessile.stores.claude.paths import TRANSCRIPT, projects_dir, session_of, session_path
 from sessile.stores.claude.places import Places, Worktrees
-
-_ARCHIVED = "archived.json"
+from sessile.stores.claude.tombstones import TOMBSTONES, KeptRow, kept_rows, restore_row
 
 
 class Forked(NamedTuple):
@@ -59,8 +59,9 @@ class Mutations:
         clock: Callable[[], float] = time.time,
         new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
     ) -> None:
-        self.trash = Trash(fs, f"{home}/trash", root=projects_dir(config_home))
+        self.trash = Trash(fs, f"{home}/trash")
         self._fs = fs
+        self._tombstones = f"{home}/{TOMBSTONES}"
         self._config_home = config_home
         self._worktrees = worktrees
         self._clock = clock
@@ -101,11 +102,21 @@ class Mutations:
         path = self.find(session_id, directory)
         folder = _folder(path)
         paths = [path, folder] if atomic.exists(self._fs, folder) else [path]
-        return self.trash.move(paths, f"{session_id}-{secrets.token_hex(4)}")
+        token = f"{int(self._clock() * 1000)}-{secrets.token_hex(3)}-{session_id}"
+        return self.trash.move(paths, token, projects_dir(self._config_home))
 
     def undo(self, token: str) -> Deletion:
         """Put a deleted session back where it was."""
-        return self.trash.undo(token)
+        return self.trash.undo(token, [projects_dir(self._config_home)])
+
+    def kept_rows(self, session_id: str | None = None) -> list[KeptRow]:
+        """The rows that were removed from transcripts and are kept, of one session or of all."""
+        found = kept_rows(self._fs, self._tombstones)
+        return [kept for kept in found if session_id in (None, session_of(posixpath.basename(kept.path)))]
+
+    def restore(self, kept: KeptRow) -> bool:
+        """Put a removed row back; false if its transcript has a row with its uuid again."""
+        return restore_row(self._fs, TranscriptFile(self._fs, kept.path), kept)
 
     def archive(self, session_id: str, directory: str | None = None) -> None:
         """Say that a session is archived."""
@@ -143,7 +154,7 @@ class Mutations:
     def _set_archived(self, path: str, archived: bool) -> None:
         note = encode({"archived": archived, "at": self._now(), "by": "sdk"})
         atomic.make_folders(self._fs, _folder(path), below_links=True)
-        atomic.replace(self._fs, f"{_folder(path)}/{_ARCHIVED}", (note,))
+        atomic.replace(self._fs, f"{_folder(path)}/{ARCHIVE_NOTE}", (note,))
 
     def _now(self) -> str:
         return iso_timestamp(int(self._clock() * 1000))
@@ -170,7 +181,7 @@ def _title(row: object) -> dict[str, str]:
 
 
 def _first_prompt(file: RawFile) -> str | None:
-    return first_prompt(file.peek(0, WINDOW).decode("utf-8", "replace"))
+    return first_prompt(file.peek(0, WINDOW))
 
 
 def _content(fork: Fork, file: RawFile, title: str | None, derived: str | None) -> Iterator[bytes]:

@@ -19,6 +19,8 @@ from sessile.formats.claude.slug import is_uuid, slug
 
 TRANSCRIPT = ".jsonl"
 AGENT = "agent-"
+REMOTE_AGENT = "remote-agent-"
+SIDECAR = ".meta.json"
 
 
 class Current(NamedTuple):
@@ -69,6 +71,17 @@ def subagent_path(folder: str, session_id: str, agent_id: str, subdir: str | Non
     if any(part in ("", ".", "..") or "\0" in part for part in parts) or "/" in agent_id or not agent_id:
         raise InvalidId(f"{agent_id!r} in {subdir!r} would leave the folder of the sub-agents")
     return posixpath.join(subagents_dir(folder, session_id), *parts)
+
+
+def remote_agents_dir(folder: str, session_id: str) -> str:
+    """The folder with the identities of the agents that a session runs elsewhere."""
+    return posixpath.join(folder, _checked(session_id), "remote-agents")
+
+
+def remote_task_of(name: str) -> str | None:
+    """The task whose identity has this name, or None for other files."""
+    task = name.removeprefix(REMOTE_AGENT).removesuffix(SIDECAR)
+    return task if task and name == f"{REMOTE_AGENT}{task}{SIDECAR}" else None
 
 
 def agent_of(name: str) -> str | None:

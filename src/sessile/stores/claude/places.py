@@ -2,12 +2,12 @@
 
 Rules:
 
-- A directory is looked for under its slug; of a long path, whose hash older releases made in another way, under the first
-  folder that begins like it.
+- A directory is looked for under its slug. Of a long path older releases made the hash in another way, so that folders which
+  begin like it count as well, if a session in them was begun in that directory; the Python SDK takes the first of them.
 - Worktrees of a directory come from the caller: this layer runs no `git`. They count if there are two or more.
 - A folder or file that vanishes or cannot be read is passed over, and told to whoever asks for problems.
 
-It only looks at names; which of several transcripts answers is the readers' choice.
+It looks at names, and into sessions only for long paths; which of several transcripts answers is the readers' choice.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from sessile.errors import SessileError, storage_failures
-from sessile.formats.claude.heads import View
-from sessile.formats.claude.slug import long_prefix, python_sdk_slug, slug
+from sessile.formats.claude.rows import View
+from sessile.formats.claude.slug import LONGEST_SLUG, long_prefix, python_sdk_slug, slug
 from sessile.storage.base import Filesystem
+from sessile.stores.claude.ends import holds_session_of
 from sessile.stores.claude.paths import agent_of, projects_dir, session_of
 
 Worktrees = Callable[[str], Sequence[str]]
@@ -30,10 +31,11 @@ Problems = list[SessileError]
 
 
 class Folder(NamedTuple):
-    """A project folder, and the directory that it was found for, if it was."""
+    """A project folder, the directory that it was found for, if it was, and the worktrees around that, if it has several."""
 
     path: str
     directory: str | None = None
+    worktrees: tuple[str, ...] = ()
 
 
 class Places:
@@ -50,32 +52,63 @@ class Places:
         names = self.names(self._projects)
         return [Folder(posixpath.join(self._projects, name)) for name in names if self._is_folder(name)]
 
-    def folder_of(self, directory: str, view: View) -> Folder | None:
-        """The project folder of a directory, if there is one."""
-        name = slug(directory) if view == "ts" else python_sdk_slug(directory)
-        if self._is_folder(name):
-            return Folder(posixpath.join(self._projects, name), directory)
+    def folders_of(self, directory: str, view: View) -> list[Folder]:
+        """The project folders of a directory: one, or of a long path also those whose names were hashed in another way."""
+        name = self._slug(directory, view)
+        found = [name] if self._is_folder(name) else []
         prefix = long_prefix(name)
-        for other in self.names(self._projects) if prefix else ():
-            if prefix and other.startswith(prefix) and self._is_folder(other):
-                return Folder(posixpath.join(self._projects, other), directory)
-        return None
+        if prefix is not None and (view == "ts" or not found):
+            found += [other for other in self._alike(prefix, directory, view) if other != name]
+        if view == "python-sdk":
+            del found[1:]
+        return [Folder(posixpath.join(self._projects, each), directory) for each in found]
+
+    def _alike(self, prefix: str, directory: str, view: View) -> Iterator[str]:
+        """The folders whose names begin like that of a long path; the Python SDK does not look whether they belong to it."""
+        for name in self.names(self._projects):
+            if (
+                name.startswith(prefix)
+                and self._is_folder(name)
+                and (view == "python-sdk" or self._is_of(name, directory))
+            ):
+                yield name
+
+    def _is_of(self, name: str, directory: str) -> bool:
+        try:
+            return holds_session_of(self._fs, posixpath.join(self._projects, name), directory)
+        except OSError:
+            return False
 
     def folders_to_list(self, directory: str, include_worktrees: bool, view: View) -> list[Folder]:
         """The project folder of a directory and those of its worktrees, each once."""
-        own = self.folder_of(directory, view)
-        found = [own] if own else []
+        found = self.folders_of(directory, view)
         worktrees = self._worktrees(directory) if include_worktrees else ()
         if len(worktrees) <= 1:
             return found
-        slugs: dict[str, str] = {}
-        for worktree in worktrees:
-            slugs.setdefault(slug(worktree) if view == "ts" else python_sdk_slug(worktree), worktree)
+        own = tuple(worktrees)
+        found = [folder._replace(worktrees=(directory, *own)) for folder in found]
+        known = {folder.path for folder in found}
+        slugs = sorted(((self._slug(tree, view), tree) for tree in own), key=lambda named: len(named[0]), reverse=True)
         for folder in self.all_folders():
-            directory_of = slugs.get(posixpath.basename(folder.path))
-            if directory_of is not None and (own is None or folder.path != own.path):
-                found.append(Folder(folder.path, directory_of))
+            if folder.path not in known:
+                name = posixpath.basename(folder.path)
+                of = next((tree for slugged, tree in slugs if self._is_worktree(name, slugged, tree, view)), None)
+                found += [] if of is None else [Folder(folder.path, of, (directory, *own))]
         return found
+
+    def _slug(self, directory: str, view: View) -> str:
+        return slug(directory) if view == "ts" else python_sdk_slug(directory)
+
+    def _is_worktree(self, name: str, slugged: str, worktree: str, view: View) -> bool:
+        """Whether a project folder is that of a worktree; names of long paths need not have the same hash."""
+        if name == slugged:
+            return True
+        if (
+            view == "python-sdk"
+        ):  # which compares the whole slug, so that only one of just the longest length may differ
+            return len(slugged) >= LONGEST_SLUG and name.startswith(f"{slugged}-")
+        prefix = long_prefix(slugged)
+        return prefix is not None and name.startswith(prefix) and self._is_of(name, worktree)
 
     def folders_to_search(self, directory: str | None, view: View) -> Iterator[Folder]:
         """The project folders in which a session may be, in the order in which they are looked at."""
@@ -83,9 +116,7 @@ class Places:
             yield from self.all_folders()
             return
         for place in (directory, *(other for other in self._worktrees(directory) if other != directory)):
-            folder = self.folder_of(place, view)
-            if folder is not None:
-                yield folder
+            yield from self.folders_of(place, view)
 
     def transcripts(self, folder: Folder) -> Iterator[tuple[str, str]]:
         """The id and path of each session in a project folder."""
@@ -94,14 +125,18 @@ class Places:
             if session_id is not None:
                 yield session_id, posixpath.join(folder.path, name)
 
-    def agents(self, folder: str) -> Iterator[tuple[str, str]]:
-        """The id and path of each sub-agent below a folder; names and sub-folders of a folder in one order."""
+    def agents(self, folder: str, view: View) -> Iterator[tuple[str, str]]:
+        """The id and path of each sub-agent below a folder; names and sub-folders of a folder in one order.
+
+        The TypeScript SDK knows no links here.
+        """
         waiting = [folder]
         while waiting:
             path = waiting.pop()
             agent_id = agent_of(posixpath.basename(path)) if path != folder else None
             if agent_id is not None and not self._is_directory(path):
-                yield agent_id, path
+                if view == "python-sdk" or self._is_file(path):
+                    yield agent_id, path
             elif path == folder or self._is_directory(path):
                 waiting.extend(posixpath.join(path, name) for name in reversed(self.names(path)))
 
@@ -116,10 +151,16 @@ class Places:
             return []
 
     def _is_directory(self, path: str) -> bool:
+        return stat.S_ISDIR(self._mode(path))
+
+    def _is_file(self, path: str) -> bool:
+        return stat.S_ISREG(self._mode(path))
+
+    def _mode(self, path: str) -> int:
         try:
-            return stat.S_ISDIR(self._fs.lstat(path).st_mode)
+            return self._fs.lstat(path).st_mode
         except OSError:
-            return False
+            return 0  # whatever cannot be looked at is none of what is asked for
 
     def _is_folder(self, name: str) -> bool:
         """Whether a name in the projects folder is a folder, or a link to one."""

@@ -15,6 +15,7 @@ A directory is a path whose links are resolved; worktrees are asked of the calle
 from __future__ import annotations
 
 import posixpath
+import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -25,16 +26,28 @@ from sessile.core.codec import decode
 from sessile.core.lines import Line, Scanner
 from sessile.errors import NotFound, SessileError
 from sessile.formats.claude.chain import conversation, subagent_conversation
-from sessile.formats.claude.heads import Heads, View, read_row
-from sessile.formats.claude.lite import WINDOW, LiteFile, SessionInfo, session_info
-from sessile.formats.claude.messages import SessionMessage, Shown, message_of, shown_rows, shown_subagent_rows
-from sessile.formats.claude.rows import text_of
-from sessile.formats.claude.slug import is_uuid
+from sessile.formats.claude.heads import Heads
+from sessile.formats.claude.lite import SessionInfo, session_info
+from sessile.formats.claude.messages import (
+    AGENT_ID,
+    PLAIN_ID,
+    SessionMessage,
+    Shown,
+    message_of,
+    shown_rows,
+    shown_subagent_rows,
+)
+from sessile.formats.claude.notes import NO_NOTES, Notes
+from sessile.formats.claude.parsing import read_row
+from sessile.formats.claude.rows import View, text_of
+from sessile.formats.claude.slug import hyphenated, is_uuid
 from sessile.formats.claude.state import STATE_TYPES, TranscriptState
 from sessile.storage.base import Filesystem
 from sessile.storage.raw_file import RawFile
-from sessile.stores.claude.paths import TRANSCRIPT, session_path, subagents_dir
+from sessile.stores.claude.ends import has_conversation, read_ends, read_notes
+from sessile.stores.claude.paths import remote_agents_dir, remote_task_of, session_path, subagents_dir
 from sessile.stores.claude.places import Folder, Places, Problems, Worktrees
+from sessile.stores.claude.sidecars import Agent, read_agent, sidecar_path
 
 _LONGEST_SIDECAR = 1 << 20  # bytes; a sidecar is a few hundred
 
@@ -79,6 +92,8 @@ class ClaudeSessions:
                 if known is None or info.last_modified > known.last_modified:
                     newest[info.session_id] = info
         found = [info for info in newest.values() if include_programmatic or not info.is_programmatic]
+        if view == "ts":  # of those that are equally new the greater id comes first
+            found.sort(key=lambda info: info.session_id, reverse=True)
         found.sort(key=lambda info: info.last_modified, reverse=True)
         found = found[max(offset, 0) :]
         return found[:limit] if limit is not None and limit > 0 else found
@@ -88,9 +103,9 @@ class ClaudeSessions:
     ) -> SessionInfo | None:
         """What a listing tells of one session, from the first folder that has it."""
         for folder, path in self._candidates(session_id, directory, view):
-            file = self._lite(path)
+            file = read_ends(self._fs, path)
             if file is not None:
-                return session_info(session_id, file, folder.directory, view)
+                return session_info(session_id, file, folder.directory, view, self._notes(path, view))
         return None
 
     def get_session_messages(
@@ -119,7 +134,7 @@ class ClaudeSessions:
         with RawFile(self._fs, path) as file:
             rows = _Rows(file, view)
             talk = conversation(rows.heads, rows.time)
-            shown = shown_rows(rows.heads, talk, rows.time, include_system=include_system)
+            shown = shown_rows(rows.heads, talk, rows.time, rows.row, include_system=include_system)
             yield from rows.messages(shown, limit, offset)
 
     def list_subagents(self, session_id: str, directory: str | None = None, *, view: View = "ts") -> list[str]:
@@ -143,13 +158,31 @@ class ClaudeSessions:
             return []
         with RawFile(self._fs, path) as file:
             rows = _Rows(file, view)
-            shown = shown_subagent_rows(rows.heads, subagent_conversation(rows.heads))
+            shown = shown_subagent_rows(rows.heads, subagent_conversation(rows.heads), rows.row)
             messages = list(rows.messages(shown, limit, offset))
         sidecar = self._sidecar(path)
         call, agent = text_of(sidecar, "toolUseId"), text_of(sidecar, "parentAgentId")
         if view == "ts":
-            call, agent = call or None, agent or None
+            call = call if call and PLAIN_ID.fullmatch(call) else None
+            agent = agent if agent and AGENT_ID.fullmatch(agent) else None
         return [replace(message, parent_tool_use_id=call, parent_agent_id=agent) for message in messages]
+
+    def list_remote_agents(self, session_id: str, directory: str | None = None) -> list[str]:
+        """The ids of the tasks that agents of a session run elsewhere; only their identity is kept here."""
+        path = self.find(session_id, directory)
+        if path is None:
+            return []
+        names = self._places.names(remote_agents_dir(posixpath.dirname(path), session_id))
+        return [task for task in map(remote_task_of, names) if task is not None]
+
+    def resume_agent(self, session_id: str, agent_id: str, directory: str | None = None) -> Agent:
+        """What a sub-agent is and where it works, for going on with it; raises if nobody can tell."""
+        for found, path in self._agents(session_id, directory, "ts"):
+            if found == agent_id:
+                return read_agent(self._fs, agent_id, path)
+        raise NotFound(
+            f"session {session_id} has no agent {agent_id!r}", hint="list_subagents tells the agents that it has"
+        )
 
     def get_session_state(self, session_id: str, directory: str | None = None) -> TranscriptState:
         """What the rows beside the conversation have set: queue, snapshots, titles, replacements."""
@@ -181,37 +214,43 @@ class ClaudeSessions:
     def _agents(self, session_id: str, directory: str | None, view: View) -> Iterator[tuple[str, str]]:
         path = self.find(session_id, directory, view=view)
         if path is not None:
-            yield from self._places.agents(subagents_dir(posixpath.dirname(path), session_id))
+            yield from self._places.agents(subagents_dir(posixpath.dirname(path), session_id), view)
 
     def _infos(self, folder: Folder, view: View) -> Iterator[SessionInfo]:
         for session_id, path in self._places.transcripts(folder):
             try:
-                file = self._lite(path)
+                file = read_ends(self._fs, path)
             except SessileError as error:
                 self._problems.append(error)
                 continue
-            info = file and session_info(session_id, file, folder.directory, view)
-            if info:
+            info = file and session_info(session_id, file, folder.directory, view, self._notes(path, view))
+            if info and not self._goes_on(info, folder) and not self._is_elsewhere(info, folder):
                 yield info
 
-    def _lite(self, path: str) -> LiteFile | None:
-        """The two ends of a file, or None if it is empty or gone."""
+    def _notes(self, path: str, view: View) -> Notes:
+        return read_notes(self._fs, path) if view == "ts" else NO_NOTES
+
+    def _goes_on(self, info: SessionInfo, folder: Folder) -> bool:
+        """Whether a session goes on in another file beside it, which is listed in its place."""
+        if info.continued_in is None or not is_uuid(info.continued_in):
+            return False
+        return has_conversation(self._fs, session_path(folder.path, info.continued_in))
+
+    def _is_elsewhere(self, info: SessionInfo, folder: Folder) -> bool:
+        """Whether a session belongs to another directory that only happens to have the same slug, and is still there."""
+        begun, directory = info.begun_in, folder.directory
+        if begun is None or directory is None or begun == directory or hyphenated(begun) != hyphenated(directory):
+            return False
+        if any(begun == tree or begun.startswith(f"{tree.rstrip('/')}/") for tree in folder.worktrees):
+            return False
         try:
-            file = RawFile(self._fs, path)
-        except NotFound:
-            return None
-        except SessileError as error:
-            if isinstance(error.__cause__, FileNotFoundError):
-                return None
-            raise
-        with file:
-            head = file.peek(0, WINDOW)
-            tail = file.peek(file.size - WINDOW, WINDOW) if file.size > WINDOW else head
-            return LiteFile(head, tail, file.stat.st_mtime_ns, file.size) if head else None
+            return stat.S_ISDIR(self._fs.lstat(begun).st_mode)
+        except OSError:
+            return False
 
     def _sidecar(self, transcript: str) -> Any:
         """What stands beside a sub-agent's transcript; a missing or broken sidecar tells nothing, as in the SDKs."""
-        path = transcript.removesuffix(TRANSCRIPT) + ".meta.json"
+        path = sidecar_path(transcript)
         try:
             with RawFile(self._fs, path) as file:
                 return read_row(file.peek(0, min(file.size, _LONGEST_SIDECAR)))
@@ -242,7 +281,11 @@ class _Rows:
     def messages(self, shown: Shown, limit: int | None, offset: int) -> Iterator[SessionMessage]:
         """What a reader is told of a page of the rows."""
         for row in _page(shown.rows, limit, offset):
-            yield message_of(read_row(self._raw(row), self._view) or {}, self._view, shown.sent_as.get(row))
+            yield message_of(self.row(row), self._view, shown.sent_as.get(row))
+
+    def row(self, row: int) -> dict[str, Any]:
+        """A row with everything that it says."""
+        return read_row(self._raw(row), self._view) or {}
 
     def time(self, row: int) -> str:
         """The timestamp of a row as it is written."""

@@ -7,20 +7,31 @@ an error, never made up for: an agent that is resumed as another one, in another
 from __future__ import annotations
 
 import posixpath
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from sessile.core.codec import decode, encode
 from sessile.errors import Damaged, Invalid, NotFound, storage_failures
 from sessile.formats.claude.rows import text_of
 from sessile.storage import atomic
 from sessile.storage.base import Filesystem
+from sessile.stores.claude.paths import SIDECAR, TRANSCRIPT
 
-SUFFIX = ".meta.json"
+
+class Agent(NamedTuple):
+    """An agent that can go on: what it is, and the worktree that it works in if it has one of its own."""
+
+    agent_id: str
+    transcript: str
+    agent_type: str
+    worktree_path: str | None
+    description: str | None
+    members: Mapping[str, Any]  # everything that the sidecar says
 
 
 def sidecar_path(transcript: str) -> str:
     """The sidecar of an agent's transcript."""
-    return transcript.removesuffix(".jsonl") + SUFFIX
+    return transcript.removesuffix(TRANSCRIPT) + SIDECAR
 
 
 def write_sidecar(
@@ -52,6 +63,19 @@ def read_sidecar(fs: Filesystem, transcript: str) -> dict[str, Any]:
     if not isinstance(members, dict) or not text_of(members, "agentType"):
         raise Damaged("the sidecar does not say which type of agent it is", path=path, hint=hint)
     return members
+
+
+def read_agent(fs: Filesystem, agent_id: str, transcript: str) -> Agent:
+    """What is needed to go on with an agent; raises if its sidecar does not tell."""
+    members = read_sidecar(fs, transcript)
+    return Agent(
+        agent_id,
+        transcript,
+        agent_type=str(members["agentType"]),
+        worktree_path=text_of(members, "worktreePath"),
+        description=text_of(members, "description"),
+        members=members,
+    )
 
 
 def _read(fs: Filesystem, path: str) -> Any:

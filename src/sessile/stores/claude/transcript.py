@@ -31,10 +31,11 @@ from sessile.formats.claude.rows import Row
 from sessile.storage.base import Filesystem
 from sessile.stores.claude.appending import Batch, Known, TranscriptFile
 from sessile.stores.claude.paths import Current, current_project_dir, subagent_path, transcript_path
-from sessile.stores.claude.sidecars import read_sidecar, write_sidecar
-from sessile.stores.claude.tombstones import Tombstone, remove_row
+from sessile.stores.claude.remote import Mirror
+from sessile.stores.claude.sidecars import Agent, read_agent, read_sidecar, write_sidecar
+from sessile.stores.claude.tombstones import TOMBSTONES, KeptRow, Tombstone, kept_rows, remove_row, restore_row
 
-_REACH = WINDOW // 2  # bytes from the end: another program may append as much before we write again
+REACH = WINDOW // 2  # bytes from the end: another program may append as much before we write again
 
 
 class Diagnostic(NamedTuple):
@@ -43,10 +44,6 @@ class Diagnostic(NamedTuple):
     code: str
     rows: int | None = None
     kind: str | None = None  # the class of the error
-
-
-Mirror = Callable[[str, str | None, Sequence[bytes]], None]
-"""Takes the rows that were written: the session id, the id of the agent or None, and the lines."""
 
 
 class Transcript:
@@ -89,6 +86,12 @@ class Transcript:
     def transcript_path(self, session_id: str | None = None) -> str:
         """The file of the current session, or of another one that was begun in the same place."""
         return transcript_path(self._config_home, self._current, session_id)
+
+    def hook_payload(self, event: str, **members: Any) -> dict[str, Any]:
+        """What a hook is told: the event, the session, and the one path that its transcript has."""
+        current = self._current
+        place = {"session_id": current.session_id, "transcript_path": transcript_path(self._config_home, current)}
+        return {**place, "cwd": self.stamp.cwd, "hook_event_name": event, **members}
 
     def agent_path(self, agent_id: str) -> str:
         """The file of an agent of the current session."""
@@ -164,9 +167,18 @@ class Transcript:
         """Remove a row of the current file by its uuid, keeping it in our own root; `None` if there is no such row."""
         path = self.transcript_path()
         try:
-            return remove_row(self.fs, self._file(path), uuid, f"{self.home}/tombstones")
+            return remove_row(self.fs, self._file(path), uuid, self._tombstones)
         except SessionNotFound:
             return None
+
+    def kept_messages(self) -> list[KeptRow]:
+        """The rows that were removed from the current file and are kept in our own root, by when they lay in it."""
+        path = self.transcript_path()
+        return [kept for kept in kept_rows(self.fs, self._tombstones) if kept.path == path]
+
+    def restore_transcript_message(self, kept: KeptRow) -> bool:
+        """Put a removed row back into the file that it was in; false if the file has a row with its uuid again."""
+        return restore_row(self.fs, self._file(kept.path), kept)
 
     # -- rows beside the conversation
 
@@ -221,8 +233,12 @@ class Transcript:
         write_sidecar(self.fs, path, agent_type, worktree_path=worktree_path, description=description)
 
     def read_agent_metadata(self, agent_id: str) -> dict[str, Any]:
-        """What an agent is; raises if its sidecar is missing or broken."""
+        """All that the sidecar of an agent says; raises if it is missing or broken."""
         return read_sidecar(self.fs, self.agent_path(agent_id))
+
+    def resume_agent(self, agent_id: str) -> Agent:
+        """What an agent is and where it works, for going on with it; raises if its sidecar is missing or broken."""
+        return read_agent(self.fs, agent_id, self.agent_path(agent_id))
 
     # -- the end
 
@@ -239,6 +255,10 @@ class Transcript:
         self.flush()
 
     # -- inside
+
+    @property
+    def _tombstones(self) -> str:
+        return f"{self.home}/{TOMBSTONES}"
 
     def _note(self, make: Callable[[str], dict[str, Any]], agent_id: str | None = None) -> None:
         self._append(lambda known, session_id: Batch([make(session_id)]), agent_id, look=False)
@@ -269,7 +289,7 @@ class Transcript:
         with self._mutex:
             if path not in self._files:
                 self._files[path] = TranscriptFile(
-                    self.fs, path, power=self._power, patience=self._patience, reach=_REACH
+                    self.fs, path, power=self._power, patience=self._patience, reach=REACH
                 )
             return self._files[path]
 

@@ -1,0 +1,166 @@
+"""What Sessile writes into Claude Code's transcripts in place means the same to its SDKs as to us."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from claude_rows import SESSION, STAMP, Json, assistant, uid, user
+from peers.claude_sdk import ClaudeSdk
+from sessile import Session, Store
+from sessile.storage.filesystem import PosixFilesystem
+from sessile.stores.claude.paths import Current
+from sessile.stores.claude.transcript import Transcript
+
+pytestmark = [pytest.mark.peers, pytest.mark.mission("B1")]
+
+Ask = Callable[..., Any]
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    """A configuration folder of Claude Code with one session, in which two calls were made at once."""
+    folder = tmp_path / "claude"
+    writer = transcript(folder)
+    writer.record_transcript([user("A", "first prompt"), called("B", "t1"), called("C", "t2")])
+    for name, tool, parent in (("D", "t1", "B"), ("E", "t2", "C")):
+        block = {"type": "tool_result", "tool_use_id": tool, "content": f"{tool} done"}
+        row = {**user(name), "message": {"role": "user", "content": [block]}, "sourceToolAssistantUUID": uid(parent)}
+        writer.record_transcript([row], starting_parent_hint=uid(parent))
+    writer.record_transcript([assistant("F")], starting_parent_hint=uid("E"))
+    return folder
+
+
+def called(name: str, tool: str) -> Json:
+    """One of the calls of an answer."""
+    row = assistant(name)
+    use = [{"type": "tool_use", "id": tool, "name": "Bash", "input": {}}]
+    return {**row, "message": {**row["message"], "id": "msg_both", "content": use}}
+
+
+def transcript(config: Path) -> Transcript:
+    current = Current(SESSION, STAMP.cwd)
+    return Transcript(PosixFilesystem(), str(config), f"{config}-ours", current, stamp=STAMP, power=False)
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[ClaudeSdk]:
+    """The SDK for Python, which takes its time to start."""
+    with closing(ClaudeSdk.python()) as process:
+        yield process
+
+
+@pytest.fixture
+def python(running: ClaudeSdk, config: Path) -> Ask:
+    """The SDK for Python on that folder."""
+    return partial(running.ask, config)
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[ClaudeSdk]:
+    """The SDK for TypeScript."""
+    with closing(ClaudeSdk.typescript()) as process:
+        yield process
+
+
+@pytest.fixture
+def typescript(node: ClaudeSdk, config: Path) -> Ask:
+    """The SDK for TypeScript on that folder."""
+    return partial(node.ask, config)
+
+
+@pytest.fixture
+def session(config: Path, tmp_path: Path) -> Iterator[Session]:
+    """The session, open in place."""
+    with Store(tmp_path / "store", durability="process").open(
+        transcript(config).transcript_path(), in_place=True
+    ) as it:
+        yield it
+
+
+def said(messages: list[Json]) -> list[str]:
+    """The texts of messages, of whichever SDK."""
+    contents = [message["message"]["content"] for message in messages]
+    return [
+        content if isinstance(content, str) else "|".join(b.get("text", b["type"]) for b in content)
+        for content in contents
+    ]
+
+
+def ours(session: Session) -> list[str]:
+    """The same of our own context."""
+    contents: list[Any] = [each.get("content", each.get("summary")) for each in session.context().messages]
+    return [each if isinstance(each, str) else "|".join(b.get("text", b["type"]) for b in each) for each in contents]
+
+
+def say(session: Session, text: str, role: str = "user") -> str:
+    block = [{"type": "text", "text": text}]
+    return session.append_message({"role": role, "content": text if role == "user" else block}).id
+
+
+def test_what_was_appended_is_read_by_both(python: Ask, typescript: Ask, session: Session) -> None:
+    """In order, behind what was there, with the uuids that are our entries' ids; a call and its result too."""
+    first = say(session, "go on \u2028 😀")
+    session.append_message(
+        {
+            "role": "assistant",
+            "content": [{"type": "toolCall", "id": "t9", "name": "Bash", "arguments": {"command": "ls"}}],
+        }
+    )
+    content = [{"type": "text", "text": "files"}]
+    session.append_message({"role": "toolResult", "toolCallId": "t9", "toolName": "Bash", "content": content})
+    last = say(session, "done", "assistant")
+    for messages in (python("get_session_messages", SESSION), typescript("getSessionMessages", SESSION)):
+        assert said(messages)[-5:] == ["F", "go on \u2028 😀", "tool_use", "tool_result", "done"]
+        assert (messages[-4]["uuid"], messages[-1]["uuid"]) == (first, last)
+        assert [message["type"] for message in messages][-4:] == ["user", "assistant", "user", "assistant"]
+        assert messages[-2]["message"]["content"][0]["tool_use_id"] == "t9"
+
+
+def test_a_branch_is_where_both_go_on(python: Ask, typescript: Ask, session: Session) -> None:
+    """The last branch is the conversation; what both branches hold is not mixed."""
+    for text in ("left", "right"):
+        session.branch(uid("A"))
+        say(session, text, "assistant")
+    assert said(python("get_session_messages", SESSION)) == ["first prompt", "right"]
+    assert said(typescript("getSessionMessages", SESSION)) == ["first prompt", "right"] == ours(session)
+
+
+@pytest.mark.parametrize(("first", "kept"), [(uid("D"), 3), (uid("F"), 1), (None, 0)])
+def test_a_compaction_takes_away_and_keeps_what_it_says(
+    python: Ask, typescript: Ask, session: Session, first: str | None, kept: int
+) -> None:
+    """The TypeScript SDK shows summary, kept and new; the Python SDK knows no kept messages, and shows the others."""
+    before = ["tool_result", "tool_result", "F"]
+    session.append_compaction("the summary", first, 5000)
+    say(session, "after")
+    assert said(typescript("getSessionMessages", SESSION)) == ["the summary", *before[3 - kept :], "after"]
+    assert said(python("get_session_messages", SESSION)) == ["the summary", "after"]
+
+
+@pytest.mark.mission("C13")
+def test_title_and_tag_are_listed(python: Ask, typescript: Ask, session: Session) -> None:
+    """Also when much was said since."""
+    session.set_session_name("Grüße 😀")
+    session.set_tag("work")
+    for number in range(40):
+        say(session, f"{number} " + "x" * 4000)
+    (listed,) = python("list_sessions")
+    assert (listed["custom_title"], listed["tag"]) == ("Grüße 😀", "work")
+    (told,) = typescript("listSessions")
+    assert (told["customTitle"], told["tag"]) == ("Grüße 😀", "work")
+
+
+def test_the_agent_goes_on_from_what_we_wrote(python: Ask, session: Session, config: Path) -> None:
+    """Its next message hangs from ours, in its own eyes and in ours."""
+    last = say(session, "from us")
+    transcript(config).record_transcript([assistant("Z")], starting_parent_hint=last)
+    assert said(python("get_session_messages", SESSION))[-2:] == ["from us", "Z"]
+    session.branch(uid("Z"))
+    assert session.get_branch()[-2].id == last
+    assert session.findings == []

@@ -1,0 +1,161 @@
+"""Sources and mirrors for remote copies of sessions: URLs, folders of another Claude Code, stores of the SDK."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from claude_rows import CONFIG, FOLDER, OTHER, PATH, SESSION, rows_in, transcript, user
+from sessile.errors import Invalid
+from sessile.storage import atomic
+from sessile.storage.memory import MemoryFilesystem
+from sessile.stores.claude.hydrate import hydrate_session
+from sessile.stores.claude.remote import Address, fetch_from_folder, fetch_from_store, fetch_from_url, mirror_to_url
+from sessile.stores.claude.transcript import Diagnostic
+
+pytestmark = pytest.mark.mission("C9")
+
+LINES = b'{"type": "user",  "uuid":"x"}\n\n{"type":"tag"}\n'
+
+
+class Remote:
+    """What the other side answers, and what it was asked."""
+
+    def __init__(self, status: int, body: bytes) -> None:
+        self.status = status
+        self.body = body
+        self.asked: list[tuple[str, str, str | None, bytes]] = []
+        self.url = ""
+
+
+@contextmanager
+def remote(status: int = 200, body: bytes = LINES) -> Iterator[Remote]:
+    """A server on this machine that gives one answer to everything."""
+    side = Remote(status, body)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            length = int(self.headers.get("Content-Length") or 0)
+            said = (self.command, self.path, self.headers.get("Authorization"), self.rfile.read(length))
+            side.asked.append(said)
+            self.send_response(side.status)
+            self.send_header("Content-Length", str(len(side.body)))
+            self.end_headers()
+            self.wfile.write(side.body)
+
+        do_POST = do_GET
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        side.url = f"http://127.0.0.1:{server.server_port}/sessions/{{session_id}}?agent={{agent_id}}"
+        thread = Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield side
+        server.shutdown()
+        thread.join()
+
+
+def content(writer: Any) -> bytes:
+    return atomic.read_all(writer.fs, PATH)
+
+
+def test_a_session_is_filled_from_a_url_and_new_rows_go_there() -> None:
+    """Lines come as they are; after the attempt, and not before, what is written is posted with who wrote it."""
+    with remote() as side:
+        address = Address(side.url, {"Authorization": "Bearer t"})
+        writer = transcript(session_id=OTHER)
+        writer.record_transcript([user("before")])
+        hydration = hydrate_session(writer, SESSION, fetch_from_url(address), mirror=mirror_to_url(address))
+        assert (hydration.code, hydration.rows) == ("hydrated", 2)
+        assert content(writer) == LINES.replace(b"\n\n", b"\n")
+        assert side.asked == [("GET", f"/sessions/{SESSION}?agent=", "Bearer t", b"")]
+        writer.record_transcript([user("A")])
+        writer.record_sidechain_transcript([user("S")], "a1")
+        (_, first, second) = side.asked
+        assert (first[:3], rows_in(first[3])[0]["uuid"]) == (
+            ("POST", f"/sessions/{SESSION}?agent=", "Bearer t"),
+            user("A")["uuid"],
+        )
+        assert second[1] == f"/sessions/{SESSION}?agent=a1"
+
+
+def test_a_list_of_rows_is_an_answer_too() -> None:
+    """A server may answer with one JSON list."""
+    with remote(body=json.dumps([user("A"), user("B")]).encode()) as side:
+        writer = transcript(session_id=OTHER)
+        assert hydrate_session(writer, SESSION, fetch_from_url(Address(side.url))).rows == 2
+        assert rows_in(content(writer)) == [user("A"), user("B")]
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "code", "kind"),
+    [
+        (404, b"who?", "remote_empty", None),
+        (200, b"", "remote_empty", None),
+        (500, b"secret text", "remote_failed", "HTTPError"),
+        (403, b"secret text", "remote_failed", "HTTPError"),
+        (200, b"[secret", "remote_failed", None),
+    ],
+)
+def test_what_goes_wrong_is_told_by_a_code(status: int, body: bytes, code: str, kind: str | None) -> None:
+    """The local file stays as it is, and no diagnostic holds anything that the other side said."""
+    with remote(status, body) as side:
+        writer = transcript()
+        writer.record_transcript([user("A")])
+        before = content(writer)
+        hydration = hydrate_session(writer, SESSION, fetch_from_url(Address(side.url)))
+        assert (hydration.code, bool(hydration)) == (code, False)
+        assert kind in (None, hydration.kind)
+        assert content(writer) == before
+        assert [each.code for each in writer.diagnostics] == [code]
+        assert "secret" not in repr(writer.diagnostics)
+
+
+def test_nobody_there_is_told_by_a_code_and_stops_no_writer() -> None:
+    """A remote side that is gone fails the hydration and later the mirror, never a call that records."""
+    with remote() as side:
+        address = Address(side.url, timeout=5)
+    writer = transcript(session_id=OTHER)
+    hydrate_session(writer, SESSION, fetch_from_url(address), mirror=mirror_to_url(address))
+    writer.record_transcript([user("A")])
+    assert [each.code for each in writer.diagnostics] == ["remote_failed", "mirror_failed"]
+    assert writer.diagnostics[1] == Diagnostic("mirror_failed", 1, "URLError")
+    assert len(rows_in(content(writer))) == 1
+
+
+@pytest.mark.parametrize("url", ["http://example.org/{session_id}", "file:///{session_id}", "https://example.org/all"])
+def test_an_address_that_is_open_to_all_or_names_no_session_is_refused(url: str) -> None:
+    """Rows travel over TLS or stay on this machine."""
+    for make in (fetch_from_url, mirror_to_url):
+        with pytest.raises(Invalid, match="address"):
+            make(Address(url))
+
+
+def test_a_session_is_filled_from_the_folder_of_another_claude_code() -> None:
+    """Its lines are copied byte for byte, a torn last one included; a session that is not there is an empty answer."""
+    fs = MemoryFilesystem()
+    data = b'{"type": "user",  "uuid":"x"}\n{"type":"user","uuid":"y"}'
+    atomic.make_folders(fs, f"/backup{FOLDER.removeprefix(CONFIG)}")
+    atomic.replace(fs, f"/backup{PATH.removeprefix(CONFIG)}", (data,))
+    writer = transcript(fs, session_id=OTHER)
+    fetch = fetch_from_folder(fs, "/backup")
+    assert hydrate_session(writer, SESSION, fetch).rows == 2
+    assert content(writer) == data + b"\n"
+    assert hydrate_session(writer, OTHER, fetch).code == "remote_empty"
+
+
+def test_a_session_is_filled_from_a_store_of_the_sdk() -> None:
+    """The store is asked with its own key, and `None` is an empty answer."""
+    kept = {(FOLDER, SESSION): [user("A")]}
+    fetch = fetch_from_store(lambda key: kept.get((key["project_key"], key["session_id"])), FOLDER)
+    writer = transcript(session_id=OTHER)
+    assert hydrate_session(writer, SESSION, fetch).rows == 1
+    assert hydrate_session(writer, OTHER, fetch).code == "remote_empty"
