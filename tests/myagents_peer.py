@@ -1,8 +1,9 @@
 """A second program that speaks MyAgents' lock protocol by itself: `python myagents_peer.py ROOT 1|2 ID TIMES`.
 
-It knows nothing of Sessile. As the first versions do, it takes the lock with mkdir, writes the index in place and releases with
-rmdir; as the later ones do, it writes an owner into the lock, puts the index in place by a rename, and releases only what is
-still its own. Each turn adds one to the `count` of its own row; it prints how many turns it had.
+It knows nothing of Sessile. As the first versions do, it takes the lock with mkdir, at most four times 10 ms apart, breaks one
+that is older than 30 s with rmdir, writes the index in place and releases with rmdir. As the later ones do, it tries for 5 s,
+writes an owner into the lock, breaks that of a dead process at once and that of a living one never, puts the index in place by
+a rename, and releases only what is still its own. Each turn adds one to the `count` of its own row; it prints how many it had.
 """
 
 from __future__ import annotations
@@ -12,30 +13,90 @@ import os
 import sys
 import time
 
+STALE = 30.0
 
-def take(lock: str, version: int, token: str, patience: float) -> bool:
-    """Take the lock, the first versions within 30 ms, the later ones within 5 s."""
-    end = time.monotonic() + patience
+
+def take_as_the_first(lock: str) -> bool:
+    """Four attempts; breaking a stale lock and finding none both cost one, and no time."""
+    for attempt in range(4):
+        try:
+            os.mkdir(lock)
+            return True
+        except FileExistsError:
+            pass
+        try:
+            age = time.time() - os.stat(lock).st_mtime
+        except FileNotFoundError:
+            continue
+        if age > STALE:
+            release_as_the_first(lock)
+        elif attempt < 3:
+            end = time.monotonic() + 0.010
+            while time.monotonic() < end:
+                pass
+    return False
+
+
+def release_as_the_first(lock: str) -> None:
+    try:
+        os.rmdir(lock)
+    except OSError:
+        pass
+
+
+def take_as_the_later(lock: str, token: str) -> bool:
+    """Until five seconds have passed, 50 ms apart."""
+    end = time.monotonic() + 5.0
     while True:
         try:
             os.mkdir(lock)
         except FileExistsError:
-            if time.monotonic() > end:
+            if may_be_broken(lock):
+                bury(lock, token)
+            elif time.monotonic() > end:
                 return False
-            time.sleep(0.010 if version == 1 else 0.050)
+            else:
+                time.sleep(0.050)
             continue
-        if version > 1:
-            with open(f"{lock}/owner", "w") as file:
-                file.write(token)
+        with open(f"{lock}/owner", "w") as file:
+            file.write(token)
         return True
 
 
-def release(lock: str, version: int, token: str) -> None:
-    if version > 1:
+def may_be_broken(lock: str) -> bool:
+    """Whether the owner is dead; of one who is no process the age decides."""
+    try:
         with open(f"{lock}/owner") as file:
-            if file.read() != token:
-                raise SystemExit("somebody has taken the lock away")
-        os.unlink(f"{lock}/owner")
+            _, pid, _ = file.read().strip().split(":")
+        os.kill(int(pid), 0)
+        return False
+    except ProcessLookupError:
+        return True
+    except (FileNotFoundError, ValueError):
+        pass
+    try:
+        return time.time() - os.stat(lock).st_mtime > STALE
+    except FileNotFoundError:
+        return False
+
+
+def bury(lock: str, token: str) -> None:
+    """Of several who break a lock only one can rename it."""
+    tomb = f"{lock}.{token.replace(':', '-')}"
+    try:
+        os.rename(lock, tomb)
+    except OSError:
+        return
+    if os.path.exists(f"{tomb}/owner"):
+        os.unlink(f"{tomb}/owner")
+    os.rmdir(tomb)
+
+
+def release_as_the_later(lock: str, token: str) -> None:
+    with open(f"{lock}/owner") as file:
+        if file.read() != token:
+            raise SystemExit("somebody has taken the lock away")
+    os.unlink(f"{lock}/owner")
     os.rmdir(lock)
 
 
@@ -65,9 +126,12 @@ def main() -> None:
     token = f"node:{os.getpid()}:{time.time_ns() // 1_000_000}"
     done = 0
     for _ in range(times):
-        if take(lock, version, token, 0.030 if version == 1 else 5.0):
+        if take_as_the_first(lock) if version == 1 else take_as_the_later(lock, token):
             turn(root, version, name)
-            release(lock, version, token)
+            if version == 1:
+                release_as_the_first(lock)
+            else:
+                release_as_the_later(lock, token)
             done += 1
         time.sleep(0.001)
     print(done)

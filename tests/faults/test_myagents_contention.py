@@ -62,6 +62,33 @@ def test_programs_of_theirs_and_ours_lose_nothing_of_each_other(tmp_path: Path, 
     assert not [name for name in os.listdir(store.places.root) if name.endswith(".tmp")]
 
 
+WRITER = """
+import sys
+from sessile.storage.filesystem import PosixFilesystem
+from sessile.stores.myagents.store import MyAgentsStore
+store = MyAgentsStore(PosixFilesystem(), sys.argv[1], sys.argv[2])
+for number in range(int(sys.argv[3])):
+    usage = {"inputTokens": 1, "outputTokens": 2}
+    rows = [{"id": str(number), "role": "user", "content": "x"}, {"id": "a", "role": "assistant", "usage": usage}]
+    store.append("s", rows)
+"""
+
+
+def test_processes_of_ours_on_one_session_count_every_message_once(tmp_path: Path) -> None:
+    """Though each counts again what the others could not tell the index, which one of theirs keeps busy."""
+    store = store_in(tmp_path, 1)
+    command = [sys.executable, "-c", WRITER, store.places.root, store.places.ours, str(TURNS)]
+    writers = [subprocess.Popen(command) for _ in range(3)]
+    other = peer(store, 1, "peer-0")
+    assert [each.wait() for each in writers] == [0, 0, 0]
+    other.communicate()
+    store.settle()
+    known = store.get("s")
+    assert known is not None and known.stats == store.recount("s")
+    assert known.stats is not None and known.stats["messageCount"] == 3 * TURNS
+    assert os.listdir(store.places.pending) == []
+
+
 def test_the_lock_of_a_killed_program_of_a_later_version_is_broken_at_once(tmp_path: Path) -> None:
     """And that of a living one never."""
     store = store_in(tmp_path, 2)
@@ -95,11 +122,42 @@ def test_a_stale_lock_of_the_first_version_is_broken_by_its_age(tmp_path: Path) 
     assert not lock.exists()
 
 
-def test_the_first_version_can_break_the_lock_that_we_left(tmp_path: Path) -> None:
-    """It does so with rmdir, which only removes an empty folder."""
-    store = store_in(tmp_path, 1)
-    with store.index._lock.held():
-        assert os.listdir(store.places.index_lock) == []
+HOLDER = """
+import sys, time
+from sessile.storage.filesystem import PosixFilesystem
+from sessile.stores.myagents.store import MyAgentsStore
+with MyAgentsStore(PosixFilesystem(), sys.argv[1], sys.argv[2]).index._lock.held():
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_the_lock_of_a_process_of_ours_is_respected_and_broken_when_that_was_killed(
+    tmp_path: Path, version: int
+) -> None:
+    """By the first version after 30 s, with rmdir, which needs an empty folder; by the later ones at once."""
+    store = store_in(tmp_path, version)
+    lock = Path(store.places.index_lock)
+    command = [sys.executable, "-c", HOLDER, store.places.root, store.places.ours]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None and holder.stdout.readline() == "held\n"
+        assert os.listdir(lock) == ([] if version == 1 else ["owner"])
+        assert once(store, version) == 0, "it is held"
+        holder.kill()
+        holder.wait()
+    if version == 1:
+        assert once(store, version) == 0, "it is not stale yet"
+        os.utime(lock, (time.time() - 31,) * 2)
+    start = time.monotonic()
+    assert once(store, version) == 1
+    assert time.monotonic() - start < 3 and not lock.exists()
+
+
+def once(store: MyAgentsStore, version: int) -> int:
+    """How many turns a peer gets that wants one."""
+    command = [sys.executable, myagents_peer.__file__, store.places.root, str(version), "peer-0", "1"]
+    return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
 def test_files_are_private_and_links_are_not_followed(tmp_path: Path) -> None:
@@ -115,3 +173,16 @@ def test_files_are_private_and_links_are_not_followed(tmp_path: Path) -> None:
     with pytest.raises(OSError):
         store.attachments.save("evil", "a", "x.png", "image/png", b"data")
     assert os.listdir(outside) == []
+
+
+@pytest.mark.mission("M1")
+def test_a_folder_that_was_moved_and_linked_is_written_as_well(tmp_path: Path) -> None:
+    """MyAgents cannot be told to keep its data elsewhere, so people link the folder."""
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "theirs").symlink_to(tmp_path / "elsewhere")
+    store = MyAgentsStore(PosixFilesystem(), str(tmp_path / "theirs"), str(tmp_path / "ours"))
+    store.create("s", "/work")
+    store.append("s", [asked(0)])
+    said = store.attachments.save("s", "a", "x.png", "image/png", b"data")
+    assert store.attachments.read(said["path"]) == b"data"
+    assert sorted(os.listdir(tmp_path / "elsewhere")) == ["attachments", "sessions", "sessions.json"]

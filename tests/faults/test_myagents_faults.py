@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from myagents_folder import OURS, ROOT, Time, asked, folder, line, put, put_index, row, stamps, told
+from myagents_folder import NOW_MS, OURS, ROOT, Time, asked, folder, line, put, put_index, row, stamps, told
 from sessile.errors import SessileError
 from sessile.storage import atomic
 from sessile.storage.survey import files_below
 from sessile.stores.myagents.archive import Archive
+from sessile.stores.myagents.orphans import adopt, orphans
 from sessile.stores.myagents.store import MyAgentsStore
 from sessile.testing.crashes import CrashableFilesystem, CrashModel
 from sessile.testing.faults import Call, Fail, FaultyFilesystem, Kill, Killed, ShortWrite
@@ -25,6 +26,7 @@ Json = dict[str, Any]
 Messages = list[Json]
 
 FIRST: Messages = [asked(0), {"id": "1", "role": "assistant", "content": "well", "timestamp": "t"}]
+PLAIN = json.dumps({"title": "plain", "messages": FIRST}).encode()
 LATE = {"usage": {"inputTokens": 9, "outputTokens": 1}}
 
 
@@ -84,6 +86,49 @@ def _migrate(store: MyAgentsStore) -> Messages:
     return FIRST
 
 
+def _migrate_alone(store: MyAgentsStore) -> Messages:
+    store.append("plain", [asked(2)])
+    return FIRST
+
+
+def _update(store: MyAgentsStore) -> Messages:
+    store.update("s", "1", LATE)
+    return [FIRST[0], FIRST[1] | LATE]
+
+
+def _busy(store: MyAgentsStore) -> Messages:
+    """The index is busy until the messages are stored; then what is owed is settled."""
+    assert isinstance(store.fs, FaultyFilesystem)
+    store.fs.inner.mkdir(store.places.index_lock)  # by another, whose calls do not count
+    saved = store.append("s", [asked(2), told(3)])
+    store.fs.inner.rmdir(store.places.index_lock)
+    assert saved.owed is not None
+    store.settle()
+    return [*FIRST, asked(2), told(3)]
+
+
+def _adopt(store: MyAgentsStore) -> Messages:
+    adopt(store, "orphan", "/work")
+    return FIRST
+
+
+def _attach(store: MyAgentsStore) -> Messages:
+    store.attachments.save("s", "b", "b.png", "image/png", b"another")
+    return FIRST
+
+
+def _expire(store: MyAgentsStore) -> Messages:
+    archive = Archive(store)
+    plan = archive.plan(2 * NOW_MS)
+    archive.apply(plan._replace(proposals=tuple(each for each in plan.proposals if each.row.id == "s")))
+    return FIRST
+
+
+def _is_counted(store: MyAgentsStore) -> bool:
+    known = store.get("s")
+    return known is not None and known.stats == store.recount("s")
+
+
 def _has_new(store: MyAgentsStore) -> bool:
     return store.get("new") is not None and [each.value for each in store.load("new").messages] == [asked(0)]
 
@@ -107,14 +152,22 @@ SCENARIOS = [
     Scenario("unpack", _unpack, lambda store: store.load("s").path == f"{ROOT}/sessions/s.jsonl"),
     CREATE,
     MIGRATE,
+    Scenario("migrate_alone", _migrate_alone, lambda store: store.load("plain").path == f"{ROOT}/sessions/plain.jsonl"),
+    Scenario("update", _update, lambda store: store.load("s").messages[1].usage is not None),
+    Scenario("busy", _busy, _is_counted),
+    Scenario("adopt", _adopt, lambda store: store.get("orphan") is not None),
+    Scenario("attach", _attach, lambda store: store.attachments.read("s/b.png") == b"another"),
+    Scenario("expire", _expire, lambda store: store.get("s") is None and not store.load("s").rows),
 ]
 every_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 
 
 def prepared(time: Time) -> CrashableFilesystem:
-    """A folder with a session, one in the old form with a truncated new one, and one that must never change."""
+    """A folder with a session, one in the old form, one with a truncated new form beside it, and two that never change."""
     fs = CrashableFilesystem(clock=time)
-    put_index(fs, row("s", later={"x": 1}), row("old"), row("other", pinnedAt="x"))
+    put_index(fs, row("s", later={"x": 1}), row("old"), row("plain"), row("other", pinnedAt="x"))
+    put(fs, f"{ROOT}/sessions/plain.json", PLAIN)
+    put(fs, f"{ROOT}/sessions/orphan.jsonl", line(asked(0, "alone")))
     put(fs, f"{ROOT}/sessions/s.jsonl", b"".join(line(each) for each in FIRST))
     put(fs, f"{ROOT}/attachments/s/a.png", b"picture")
     put(fs, f"{ROOT}/sessions/old.json", json.dumps({"messages": FIRST}).encode())
@@ -150,7 +203,7 @@ def kill_points(scenario: Scenario, without: Collection[str] = ()) -> Iterator[P
 
 def verify(fs: CrashableFilesystem, point: Point) -> None:
     """Nothing that was there or acknowledged is lost, and everybody can go on."""
-    point.time.nanoseconds += 31_000_000_000  # the lock of a dead process is stale by now
+    point.time.nanoseconds += 31_000_000_000  # lock and notes of a dead process are stale by now
     store = folder(fs, point.time, stamp=_others(stamps()))
     assert point.call is not None or point.scenario.done(store), "it had returned"
     known = store.get("other")
@@ -171,7 +224,11 @@ def verify(fs: CrashableFilesystem, point: Point) -> None:
         assert line(FIRST[1]) in atomic.read_all(fs, f"{OURS}/originals/s.replaced")
     assert [each.value for each in store.load("old").messages][:2] == FIRST
     legacy = json.dumps({"messages": FIRST}).encode()
-    assert any(atomic.read_all(fs, path) == legacy for path, _ in files_below(fs, "/"))
+    assert [each.value for each in store.load("plain").messages][:2] == FIRST
+    for original in (legacy, PLAIN):
+        assert any(atomic.read_all(fs, path) == original for path, _ in files_below(fs, "/"))
+    assert [each.value for each in store.load("orphan").messages] == [asked(0, "alone")]
+    assert store.get("orphan") is not None or "orphan" in [each.session_id for each in orphans(store)]
     _go_on(store, stored)
 
 
@@ -184,7 +241,8 @@ def _go_on(store: MyAgentsStore, stored: list[Any]) -> None:
     if atomic.exists(store.fs, f"{ROOT}/sessions/s.jsonl.gz"):
         Archive(store).unpack("s")
     assert store.save("s", [*stored, asked(99)]).owed is None
-    assert store.append("old", [asked(99)]).owed is None
+    for session_id in ("old", "plain"):
+        assert store.append(session_id, [asked(99)]).owed is None
     assert [each.id for each in store.load("s").messages][-1] == "99"
     store.settle()
     store.repair_stats("s")
@@ -282,3 +340,35 @@ def test_an_interrupted_pack_leaves_the_session_or_an_archive_of_it() -> None:
         held = [atomic.read_all(fs, plain)] if atomic.exists(fs, plain) else []
         held += [gzip.decompress(atomic.read_all(fs, packed))] if atomic.exists(fs, packed) else []
         assert whole in held
+
+
+@pytest.mark.mission("M1")
+@pytest.mark.mission("M5")
+@pytest.mark.parametrize("torn", [b"", None], ids=["empty", "torn"])
+def test_an_interrupted_repair_of_the_index_leaves_the_damaged_one_or_a_sound_one_and_a_copy(
+    torn: bytes | None,
+) -> None:
+    """Whether a person asks for it or the next change does it; in whatever state a power cut leaves the disk."""
+    for number in count(1):
+        time = Time()
+        inner = prepared(time)
+        whole = atomic.read_all(inner, f"{ROOT}/sessions.json")
+        damaged = whole[: len(whole) // 2] if torn is None else torn
+        put(inner, f"{ROOT}/sessions.json", damaged)
+        faulty = FaultyFilesystem(inner, plan=[Kill(at=number)])
+        try:
+            store = folder(faulty, time)
+            store.rename("s", "x") if torn is None else store.index.repair()
+        except Killed:
+            pass
+        for fs in (inner.kill(), *(inner.crash(Random(f"{number} {model}"), model) for model in CrashModel)):
+            later = folder(fs, time)
+            found = later.index.read()
+            if found.sound:
+                copies = [atomic.read_all(fs, path) for path, _ in files_below(fs, f"{OURS}/originals")]
+                assert damaged in copies and (torn is not None or later.get("s") is not None)
+            else:
+                assert atomic.read_all(fs, f"{ROOT}/sessions.json") == damaged
+        if not faulty.struck:
+            assert number > 10 and found.sound
+            return

@@ -23,7 +23,7 @@ from myagents_folder import (
     row,
     told,
 )
-from sessile.errors import Damaged, LeafMoved, SessionExists, SessionNotFound, Unsupported
+from sessile.errors import Damaged, LeafMoved, SessionBusy, SessionExists, SessionNotFound, Unsupported
 from sessile.storage.memory import MemoryFilesystem
 from sessile.stores.myagents.archive import Archive
 from sessile.stores.myagents.store import MyAgentsStore
@@ -55,6 +55,15 @@ def test_a_packed_session_is_smaller_and_read_in_place() -> None:
     loaded = store.load("s")
     assert ids(store) == ["0", "1"] and loaded.path == PACKED and loaded.findings == ()
     assert content(store, f"{OURS}/trash/{deletion.token}/0") == before
+
+
+def test_an_open_session_is_not_packed() -> None:
+    """Its program would begin a new file beside the archive."""
+    store = with_session()
+    before = everything(store.fs, "/")
+    with pytest.raises(SessionBusy):
+        Archive(store, is_open=lambda session_id: True).pack("s")
+    assert everything(store.fs, "/") == before
 
 
 def test_an_archive_is_not_appended_to() -> None:

@@ -8,7 +8,8 @@ import pytest
 
 from myagents_folder import ROOT, asked, begun, everything, folder, line, put, told
 from sessile.errors import SessionNotFound
-from sessile.stores.myagents.correlation import joined, report, transcripts
+from sessile.formats.claude.slug import slug
+from sessile.stores.myagents.correlation import Pair, joined, report, transcripts, working_folder
 from sessile.stores.myagents.store import MyAgentsStore
 
 pytestmark = pytest.mark.mission("M9")
@@ -142,3 +143,81 @@ def test_correlating_writes_nothing() -> None:
     report(store, PROJECTS, deep=True)
     joined(store, PROJECTS, "one")
     assert everything(store.fs, "/") == before
+
+
+def pair(store: MyAgentsStore, session_id: str) -> Pair:
+    return next(each for each in report(store, PROJECTS).pairs if each.row.id == session_id)
+
+
+@pytest.mark.parametrize("folder_of", ["/work/ä/😀 app", "/" + "long/" * 60, "/work/cafe\u0301"])
+def test_the_folder_of_the_project_is_named_as_claude_code_names_it(folder_of: str) -> None:
+    """In UTF-16 units, composed, and with a hash where it is long; a newer transcript elsewhere does not count."""
+    store = folder()
+    store.create("x", folder_of, sdkSessionId="x")
+    put(store.fs, f"{PROJECTS}/{slug(folder_of)}/x.jsonl", b"{}\n")
+    put(store.fs, f"{PROJECTS}/-other/x.jsonl", b"{}\n")
+    transcript = pair(store, "x").transcript
+    assert transcript is not None and transcript.path == f"{PROJECTS}/{slug(folder_of)}/x.jsonl"
+
+
+def test_a_long_folder_that_an_older_release_hashed_is_preferred_to_a_strange_one() -> None:
+    """Its beginning is the same."""
+    store = folder()
+    name = slug("/" + "long/" * 60)
+    store.create("x", "/" + "long/" * 60, sdkSessionId="x")
+    put(store.fs, f"{PROJECTS}/{name[:200]}-older/x.jsonl", b"{}\n")
+    put(store.fs, f"{PROJECTS}/-other/x.jsonl", b"{}\n")
+    transcript = pair(store, "x").transcript
+    assert transcript is not None and transcript.path == f"{PROJECTS}/{name[:200]}-older/x.jsonl"
+
+
+def test_a_unified_session_needs_no_second_id() -> None:
+    """Its own is that of the transcript; one that nobody has noted is told as that."""
+    store = two_stores()
+    begun(store, "three", unifiedSession=True)
+    begun(store, "four")
+    for name in ("three", "four"):
+        put(store.fs, f"{PROJECTS}/-work-app/{name}.jsonl", TRANSCRIPT)
+    assert (pair(store, "three").how, pair(store, "four").how) == ("unified", "same id")
+
+
+def test_where_the_named_transcript_is_gone_that_of_the_own_id_is_shown_and_the_drift_told() -> None:
+    """After a rewind or a fork both may have been there."""
+    store = two_stores()
+    put(store.fs, f"{PROJECTS}/-work-app/lost.jsonl", TRANSCRIPT)
+    assert pair(store, "lost").how == "same id"
+    assert [each.problem for each in report(store, PROJECTS).drift if each.session_id == "lost"] == [
+        "the transcript gone is gone: Claude Code cannot resume it"
+    ]
+
+
+def test_a_session_file_without_a_row_is_in_the_report() -> None:
+    """With its bytes, its transcript, and the drift; it can be joined, and its folder is found for its adoption."""
+    store = two_stores()
+    put(store.fs, f"{ROOT}/sessions/orphan.jsonl", line(asked(0)) + line(told(1)))
+    put(store.fs, f"{PROJECTS}/-work-app/orphan.jsonl", spoke("u1", "user", "hello", cwd="/work/app"))
+    found = report(store, PROJECTS)
+    assert found.both == 3 and pair(store, "orphan").how == "same id"
+    assert [each.problem for each in found.drift if each.session_id == "orphan"] == [
+        "its file is in no row of the index: MyAgents does not show it"
+    ]
+    assert [each.uuids for each in joined(store, PROJECTS, "orphan").rows] == [("u1",), ()]
+    assert working_folder(store.fs, PROJECTS, "orphan") == "/work/app"
+    assert working_folder(store.fs, PROJECTS, "one") is None
+    assert working_folder(store.fs, PROJECTS, "none") is None
+
+
+def test_a_transcript_that_two_sessions_claim_is_told_of_both() -> None:
+    """One of them is wrong."""
+    store = two_stores()
+    begun(store, "twin", sdkSessionId="sdk-2")
+    problems = [each.session_id for each in report(store, PROJECTS).drift if "more than one" in each.problem]
+    assert sorted(problems) == ["twin", "two"]
+
+
+def test_all_forms_of_a_session_count() -> None:
+    """An interrupted migration takes twice the space."""
+    store = two_stores()
+    before = pair(store, "one").own_bytes
+    put(store.fs, f"{ROOT}/sessions/one.json", b"{}")
+    assert before is not None and pair(store, "one").own_bytes == before + 2

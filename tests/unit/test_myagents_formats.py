@@ -92,7 +92,8 @@ def test_the_time_of_activity_never_goes_back() -> None:
 @pytest.mark.mission("M2")
 def test_titles_are_cut_and_a_picture_has_a_name_of_its_own() -> None:
     """Forty units and three dots; twenty where a session is made; spaces around do not count."""
-    assert titles.title_of("  hi  ") == "hi"
+    assert titles.title_of("  hi  ") == titles.title_of("\ufeff\u3000hi\n") == "hi"
+    assert titles.title_of("\x1chi\x85") == "\x1chi\x85"
     assert titles.title_of("x" * 40) == "x" * 40
     assert titles.title_of("x" * 41) == "x" * 40 + "..."
     assert titles.title_of("x" * 21, titles.SHORT) == "x" * 20 + "..."
@@ -140,6 +141,7 @@ def test_use_by_model_and_the_list_of_answers() -> None:
     ]
     listed = stats.answers(messages)
     assert [len(answer.query) for answer in listed] == [100, 100]
+    assert stats.Tally(cache_read=2, cache_creation=3).cached == 5
     assert listed[0].duration_ms is None
 
 
@@ -156,6 +158,9 @@ def test_use_by_model_and_the_list_of_answers() -> None:
         (999_999, "1000.0K"),
         (1_000_000, "1.0M"),
         (1_250_000, "1.3M"),
+        (999_949, "999.9K"),
+        (1450, "1.4K"),
+        (1_000_000_000, "1000.0M"),
     ],
 )
 def test_tokens_as_javascript_rounds_them(tokens: int | None, text: str) -> None:
@@ -176,6 +181,9 @@ def test_tokens_as_javascript_rounds_them(tokens: int | None, text: str) -> None
         (60_000, "1m 0s"),
         (119_600, "1m 60s"),
         (65_499, "1m 5s"),
+        (65_500, "1m 6s"),
+        (3_600_000, "60m 0s"),
+        (1450, "1.4s"),
     ],
 )
 def test_durations_as_their_window_shows_them(milliseconds: int | None, text: str) -> None:
@@ -186,7 +194,9 @@ def test_durations_as_their_window_shows_them(milliseconds: int | None, text: st
 @pytest.mark.mission("M2")
 def test_a_session_without_statistics_shows_hyphens() -> None:
     """What is unknown is not zero; tokens of caches are not in the sum."""
-    assert row_text(None) == "- 条消息 · - tokens"
+    assert row_text(None) == row_text({}) == row_text({"messageCount": "3"}) == "- 条消息 · - tokens"
+    assert row_text({"messageCount": 3}) == "3 条消息 · - tokens"
+    assert row_text({"messageCount": 0, "totalInputTokens": 0, "totalOutputTokens": 0}) == "0 条消息 · 0 tokens"
     assert row_text(stats.recount([Message(asked(0)), Message(told(1, tokens=1500))])) == "1 条消息 · 1.5K tokens"
 
 

@@ -141,3 +141,43 @@ def test_a_lock_that_changed_hands_before_it_was_broken_stays() -> None:
     with pytest.raises(SessionBusy), lock.held():
         pass
     assert faulty.struck and rig.fs.names(ROOT) == ["sessions.lock"]
+
+
+def test_a_lock_that_was_taken_in_the_very_moment_of_breaking_is_given_back() -> None:
+    """Between the last look and the rename another has broken the stale lock and taken it."""
+    rig = Rig()
+    rig.taken_by_another()
+    rig.time.nanoseconds += STALE
+
+    def another_is_faster() -> None:
+        rig.fs.rmdir(LOCK)
+        rig.taken_by_another(b"node:42:1")
+
+    faulty = FaultyFilesystem(rig.fs, plan=[Meddle(another_is_faster, on={"rename"})])
+    lock = DirectoryLock(faulty, LOCK, clock=rig.time, pause=rig.time.pause, alive={42}.__contains__)
+    with pytest.raises(SessionBusy), lock.held():
+        pass
+    assert faulty.struck and rig.fs.names(ROOT) == ["sessions.lock"]
+    assert atomic.read_all(rig.fs, f"{LOCK}/owner") == b"node:42:1"
+
+
+def test_breaking_a_stale_lock_costs_an_attempt_and_no_time() -> None:
+    """As theirs: the next attempt follows at once, and the last one breaks for whoever comes next."""
+    rig = Rig()
+    rig.taken_by_another()
+    rig.time.nanoseconds += STALE
+    with pytest.raises(SessionBusy), rig.lock.held(retries=0):
+        pass
+    assert rig.time.pauses == [] and rig.is_free()
+
+
+def test_a_lock_that_goes_away_while_one_looks_costs_an_attempt_and_no_time() -> None:
+    """It was just released; four who are just as fast are a busy lock."""
+    rig = Rig()
+    meddling = [Meddle(rig.taken_by_another, at=number, on={"mkdir"}) for number in range(1, 5)]
+    meddling += [Meddle(lambda: rig.fs.rmdir(LOCK), at=number, on={"lstat"}) for number in range(1, 5)]
+    faulty = FaultyFilesystem(rig.fs, plan=meddling)
+    lock = DirectoryLock(faulty, LOCK, clock=rig.time, pause=rig.time.pause)
+    with pytest.raises(SessionBusy), lock.held():
+        pass
+    assert len(faulty.struck) == 8 and rig.time.pauses == []

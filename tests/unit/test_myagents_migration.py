@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import gzip
 import json
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 from myagents_folder import OURS, ROOT, asked, begun, content, folder, ids, line, put, told
 from sessile.errors import Damaged
 from sessile.stores.myagents.store import MyAgentsStore
+from sessile.testing.faults import Fail, FaultyFilesystem, Meddle
 
 pytestmark = pytest.mark.mission("M6")
 
@@ -76,6 +79,33 @@ def test_a_legacy_file_that_cannot_be_read_is_not_hidden_by_an_append(data: byte
     assert store.fs.names(f"{ROOT}/sessions") == ["s.json"] and content(store, LEGACY) == data
 
 
+@pytest.mark.parametrize("cut", range(1, 200, 17))
+def test_of_a_torn_legacy_file_the_whole_messages_are_read(cut: int) -> None:
+    """And it is said that there was more; writing is refused all the same."""
+    store = begun(folder())
+    whole = json.dumps({"id": "s", "messages": THREE, "x": []}, indent=1).encode()
+    data = whole[:-cut]
+    put(store.fs, LEGACY, data)
+    found = data.count(b"\n  }")
+    assert ids(store) == ["0", "1", "2"][:found]
+    assert [finding.code for finding in store.load("s").findings] == ["not_json"]
+    with pytest.raises(Damaged):
+        store.append("s", [asked(3)])
+    assert content(store, LEGACY) == data and store.fs.names(f"{ROOT}/sessions") == ["s.json"]
+
+
+def test_every_further_file_of_a_session_is_told() -> None:
+    """Also an archive beside both others, and a later version's file of which nothing can be read."""
+    store = with_legacy(lines=b"".join(line(each) for each in THREE))
+    put(store.fs, f"{FILE}.gz", gzip.compress(line(asked(0))))
+    put(store.fs, f"{ROOT}/sessions-v2/s.jsonl", b"{torn")
+    loaded = store.load("s")
+    assert [message.id for message in loaded.messages] == ["0", "1", "2"] and loaded.path == FILE
+    assert [finding.code for finding in loaded.findings] == ["second_file", "second_file", "second_file", "torn_tail"]
+    for name in ("sessions-v2/s.jsonl", "s.json", "s.jsonl.gz"):
+        assert any(name in finding.detail for finding in loaded.findings)
+
+
 def test_a_legacy_file_without_messages_becomes_an_empty_session() -> None:
     """The member may be missing."""
     store = begun(folder())
@@ -89,3 +119,21 @@ def test_a_message_that_is_no_object_is_told() -> None:
     store = with_legacy([asked(0), 5])
     assert ids(store) == ["0"]
     assert [finding.code for finding in store.load("s").findings] == ["not_a_message"]
+
+
+def test_what_another_program_migrates_and_writes_at_that_moment_is_not_overwritten() -> None:
+    """The first versions know no lock for it."""
+    inner = with_legacy().fs
+    theirs = b"".join(line(each) for each in [*THREE, told(3)])
+    faulty = FaultyFilesystem(inner, plan=[Meddle(lambda: put(inner, FILE, theirs), on={"write"})])
+    folder(faulty).append("s", [asked(4)])
+    assert faulty.struck and content(folder(inner), FILE) == theirs + line(asked(4))
+    assert inner.names(f"{ROOT}/sessions") == ["s.jsonl"]
+
+
+def test_where_no_link_can_be_made_the_session_is_migrated_all_the_same() -> None:
+    """Some disks have none."""
+    inner = with_legacy().fs
+    faulty = FaultyFilesystem(inner, plan=[Fail(errno.ENOTSUP, on={"link"}, forever=True)])
+    folder(faulty).append("s", [told(3)])
+    assert ids(folder(inner)) == ["0", "1", "2", "3"] and inner.names(f"{ROOT}/sessions") == ["s.jsonl"]

@@ -31,15 +31,21 @@ from sessile.errors import (
     SessileError,
     SessionBusy,
     SessionNotFound,
+    UnsafePath,
     Unsupported,
 )
 from sessile.storage import atomic
 from sessile.storage.memory import MemoryFilesystem
+from sessile.stores.myagents.archive import Archive
+from sessile.stores.myagents.correlation import joined
+from sessile.stores.myagents.orphans import adopt
 from sessile.stores.myagents.store import MyAgentsStore
+from sessile.stores.myagents.switching import Steps, Switcher
 from sessile.testing.faults import Fail, FaultyFilesystem, Meddle
 
 FILE = f"{ROOT}/sessions/s.jsonl"
 LOCK = f"{ROOT}/sessions.lock"
+STEPS = Steps(lambda: None, lambda: None, lambda seconds: True, lambda: None)
 
 
 def stats_of(store: MyAgentsStore) -> object:
@@ -227,6 +233,15 @@ def test_no_verb_takes_an_id_that_breaks_the_rule(session_id: str) -> None:
         lambda: store.save(session_id, [asked(0)]),
         lambda: store.append(session_id, [asked(0)]),
         lambda: store.update_last(session_id, {}),
+        lambda: store.update(session_id, "0", {}),
+        lambda: store.record_run(session_id, "x"),
+        lambda: store.files.count(session_id),
+        lambda: adopt(store, session_id, "/w"),
+        lambda: Archive(store).pack(session_id),
+        lambda: Archive(store).unpack(session_id),
+        lambda: joined(store, "/projects", session_id),
+        lambda: Switcher(store, STEPS).switch(session_id),
+        lambda: store.attachments.size(f"{session_id}/a.png"),
         lambda: store.rename(session_id, "x"),
         lambda: store.name_after(session_id, "x"),
         lambda: store.delete(session_id),
@@ -501,3 +516,27 @@ def test_where_no_link_can_reach_copies_go_to_the_trash_and_come_back() -> None:
     with pytest.raises(LeafMoved):
         folder(slow, stamp=lambda: "again").delete("s")
     assert slow.struck and ids(folder(inner)) == ["0", "1", "2"]
+
+
+@pytest.mark.mission("M8")
+@pytest.mark.parametrize(
+    ("session_id", "path"),
+    [
+        ("s", "../outside"),
+        ("s", "sessions.json"),
+        ("s", "sessions/../../x"),
+        ("s", "attachments/other/a.png"),
+        ("../s", "attachments/../s/a.png"),
+    ],
+)
+def test_undo_puts_nothing_where_no_file_of_the_session_can_be(session_id: str, path: str) -> None:
+    """Whatever somebody has written into the trash."""
+    store = begun(folder())
+    store.save("s", [asked(0)])
+    note = {"token": "t", "session_id": session_id, "row": None, "paths": [path]}
+    put(store.fs, f"{OURS}/trash/t/manifest.json", json.dumps(note).encode())
+    put(store.fs, f"{OURS}/trash/t/0", b"evil")
+    before = everything(store.fs, "/")
+    with pytest.raises((UnsafePath, InvalidId)):
+        store.undo("t")
+    assert everything(store.fs, "/") == before

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -120,3 +121,124 @@ def test_of_many_threads_the_last_request_is_the_one_that_stays() -> None:
         thread.join()
     assert results["a"] is None and results["b"] is None
     assert switcher.active is not None and switcher.active.session_id == "c"
+
+
+def in_thread(act: Callable[[], object]) -> threading.Thread:
+    thread = threading.Thread(target=act)
+    thread.start()
+    return thread
+
+
+def test_a_request_that_was_made_first_does_not_win_because_its_look_up_was_slow() -> None:
+    """The order is that of the clicks."""
+    store = two_sessions()
+    looking, go_on = threading.Event(), threading.Event()
+    find = store.get
+
+    def slow(session_id: str) -> Any:
+        if session_id == "a":
+            looking.set()
+            go_on.wait(5)
+        return find(session_id)
+
+    store.get = slow  # type: ignore[method-assign]
+    notes: list[str] = []
+    switcher = Switcher(store, noted(notes))
+    results: list[object] = []
+    thread = in_thread(lambda: results.append(switcher.switch("a")))
+    looking.wait(5)
+    assert switcher.switch("b") is not None
+    go_on.set()
+    thread.join()
+    assert results == [None] and switcher.active is not None and switcher.active.session_id == "b"
+    assert notes == ["abort", "empty", "wait 10", "reset"]
+
+
+@pytest.mark.parametrize("slow_step", ["abort", "empty", "reset"])
+def test_no_step_of_an_overtaken_request_comes_after_those_of_a_later_one(slow_step: str) -> None:
+    """It would abort, or forget, what the later one has just begun."""
+    notes: list[str] = []
+    inside, go_on = threading.Event(), threading.Event()
+
+    def step(name: str) -> Callable[[], None]:
+        def act() -> None:
+            if name == slow_step and not inside.is_set():
+                inside.set()
+                go_on.wait(5)
+            notes.append(f"{threading.current_thread().name} {name}")
+
+        return act
+
+    steps = Steps(step("abort"), step("empty"), lambda seconds: True, step("reset"))
+    switcher = Switcher(two_sessions(), steps)
+    first = threading.Thread(target=lambda: switcher.switch("a"), name="first")
+    first.start()
+    inside.wait(5)
+    second = threading.Thread(target=lambda: switcher.switch("b"), name="second")
+    second.start()
+    while switcher._latest < 2:
+        pass
+    go_on.set()
+    first.join()
+    second.join()
+    assert [note for note in notes if note.startswith("first")][-1] == f"first {slow_step}"
+    assert notes[-3:] == ["second abort", "second empty", "second reset"]
+    assert switcher.active is not None and switcher.active.session_id == "b"
+
+
+def test_an_unknown_target_does_not_overtake_a_request_that_runs() -> None:
+    """A click on nothing changes nothing."""
+
+    def click_on_nothing() -> None:
+        with pytest.raises(SessionNotFound):
+            switcher.switch("none")
+
+    switcher = Switcher(two_sessions(), noted([], at_reset=click_on_nothing))
+    active = switcher.switch("a")
+    assert active is not None and active is switcher.active
+
+
+def test_one_that_was_overtaken_while_it_waited_for_an_end_that_did_not_come_fails_silently() -> None:
+    """Its failure is nobody's business any more."""
+    waits: list[float] = []
+
+    def wait(seconds: float) -> bool:
+        waits.append(seconds)
+        if len(waits) > 1:
+            return True
+        later.append(switcher.switch("b"))
+        return False
+
+    later: list[object] = []
+    switcher = Switcher(two_sessions(), Steps(lambda: None, lambda: None, wait, lambda: None))
+    assert switcher.switch("a") is None and later == [switcher.active]
+
+
+def test_the_resume_choice_is_that_of_the_moment_of_the_switch() -> None:
+    """The session that just ended may be the target, and may have been given its id in Claude Code at its end."""
+    store = two_sessions()
+    active = Switcher(store, noted([], at_reset=lambda: store.record_run("b", "sdk-b"))).switch("b")
+    assert active is not None and active.resume == "sdk-b"
+    known = store.get("b")
+    assert known is not None and not known.unified
+    store.record_run("b", "b")
+    known = store.get("b")
+    assert known is not None and known.unified and known.value["unifiedSession"] is True
+
+
+def test_a_target_that_is_deleted_meanwhile_is_not_taken_over() -> None:
+    """There is nothing to go to."""
+    store = two_sessions()
+    switcher = Switcher(store, noted([], at_reset=lambda: store.delete("b")))
+    with pytest.raises(SessionNotFound):
+        switcher.switch("b")
+    assert switcher.active is None
+
+
+def test_what_a_switch_loads_can_be_saved_with_what_comes_next() -> None:
+    """Messages are saved by count: the loaded ones must be in the list."""
+    store = two_sessions()
+    active = Switcher(store, noted([])).switch("a")
+    assert active is not None
+    assert active.writer.save([*active.messages, asked(int(active.next_message_id))]).appended == 1
+    assert ids(store, "a") == ["0", "1", "2"]

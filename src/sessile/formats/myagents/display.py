@@ -12,7 +12,7 @@ from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
 from sessile.core.text import parse_timestamp
-from sessile.formats.myagents.stats import tally_of
+from sessile.formats.myagents.types import count_of
 
 UNKNOWN = "-"
 
@@ -50,10 +50,11 @@ def _fixed(number: float) -> str:
 
 def row_text(stats: Mapping[str, Any] | None) -> str:
     """What a list shows under a session; the tokens of caches do not count."""
-    if stats is None:
-        return f"{UNKNOWN} 条消息 · {UNKNOWN} tokens"
-    total = tally_of(stats)
-    return f"{total.messages} 条消息 · {format_tokens(total.input + total.output)} tokens"
+    messages = count_of((stats or {}).get("messageCount"))
+    parts = [count_of((stats or {}).get(name)) for name in ("totalInputTokens", "totalOutputTokens")]
+    known = [part for part in parts if part is not None]
+    tokens = sum(known) if known else None
+    return f"{UNKNOWN if messages is None else messages} 条消息 · {format_tokens(tokens)} tokens"
 
 
 def row_time(last_active_at: str | None, now: int, zone: tzinfo) -> str:

@@ -6,20 +6,20 @@ the rows that are whole, and findings; it is never taken for an empty one. Rows 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from sessile.core.codec import exact_decoder
+from sessile.core.codec import decode, encode_plain, exact_decoder
 from sessile.core.lines import Finding
 from sessile.core.plain import plain
 from sessile.formats.myagents.types import Metadata
 
 _json = exact_decoder()
 _SPACES = re.compile(r"[ \t\r\n]*")
+_INDENT = "  "
 _BOM = b"\xef\xbb\xbf"
-_TRIES = 2000  # starts that are tried behind a damaged place
+_TRIES = 2000  # starts behind a damaged place that may turn out to be none
 _MARKS = {"agentDir", "title", "createdAt", "lastActiveAt"}  # one of them tells a row from an object inside of one
 
 
@@ -46,9 +46,18 @@ class Parsed(NamedTuple):
 
 def row_of(value: Mapping[str, Any]) -> IndexRow:
     """A new row, or one with another value."""
-    text = json.dumps(plain(dict(value)).value, ensure_ascii=False, allow_nan=False, indent=2)
-    # Lone surrogates are escaped, as JavaScript does it.
-    return IndexRow(text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\n", "\n  "), dict(value))
+    return IndexRow(_indented(plain(dict(value)).value, _INDENT), dict(value))
+
+
+def _indented(value: Any, margin: str) -> str:
+    """A value as `JSON.stringify` writes it two spaces deep; `plain` has seen to it that it is not nested too deeply."""
+    inner = margin + _INDENT
+    if isinstance(value, dict) and value:
+        members = (f"{inner}{_indented(str(name), '')}: {_indented(item, inner)}" for name, item in value.items())
+        return "{\n" + ",\n".join(members) + f"\n{margin}}}"
+    if isinstance(value, list) and value:
+        return "[\n" + ",\n".join(f"{inner}{_indented(item, inner)}" for item in value) + f"\n{margin}]"
+    return encode_plain(value).decode("utf-8")
 
 
 def render(rows: Iterable[IndexRow]) -> bytes:
@@ -71,7 +80,7 @@ def parse(data: bytes) -> Parsed:
                 value, end = _json.raw_decode(text, at)
             except (ValueError, RecursionError) as error:
                 return _salvaged(text, at, rows, str(error))
-            rows.append(IndexRow(text[at:end], value))
+            rows.append(_read_row(text[at:end], value))
             at = _past(text, end)
             if not text.startswith(",", at):
                 break
@@ -86,21 +95,35 @@ def _salvaged(text: str, at: int, rows: Iterable[IndexRow], problem: str) -> Par
     offset = len(text[:at].encode("utf-8", "surrogateescape"))
     length = len(text.encode("utf-8", "surrogateescape")) - offset
     found = list(rows)
-    for _ in range(_TRIES):
-        at = text.find("{", at)
-        if at < 0:
-            break
+    tries = _TRIES
+    at = text.find("{", at)
+    while at >= 0 and tries:
         try:
             value, end = _json.raw_decode(text, at)
         except (ValueError, RecursionError):
-            at += 1
-            continue
-        if isinstance(value, dict) and isinstance(value.get("id"), str) and not _MARKS.isdisjoint(value):
-            found.append(IndexRow(text[at:end], value))
-        at = end
+            tries -= 1
+            end = at + 1
+        else:
+            if isinstance(value, dict) and isinstance(value.get("id"), str) and not _MARKS.isdisjoint(value):
+                found.append(_read_row(text[at:end], value))
+        at = text.find("{", end)
     unique = {row.metadata.id if row.metadata else row.text: row for row in found}
     finding = Finding("damaged_index", offset, length, f"the index is damaged: {problem}")
     return Parsed(tuple(unique.values()), (finding, *_oddities(unique.values())), False)
+
+
+def _read_row(text: str, value: Any) -> IndexRow:
+    """A row of a file: its text gives the same bytes back, in its value bytes that are not UTF-8 are U+FFFD."""
+    raw = text.encode("utf-8", "surrogateescape")
+    return IndexRow(text, value if text.isascii() or _is_utf8(raw) else decode(raw))
+
+
+def _is_utf8(raw: bytes) -> bool:
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _oddities(rows: Iterable[IndexRow]) -> tuple[Finding, ...]:

@@ -1,12 +1,19 @@
-"""The form of a session before JSONL: one object with a `messages` array."""
+"""The form of a session before JSONL: one object with a `messages` array.
+
+One that was torn gives the messages that are whole, in their order, up to the damaged place.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
-from sessile.core.codec import decode
+from sessile.core.codec import decode, exact_decoder
 from sessile.core.lines import Finding
 from sessile.formats.myagents.messages import Item, Row, encode_row
+
+_BEGIN = re.compile(r'"messages"[ \t\r\n]*:[ \t\r\n]*\[[ \t\r\n]*')
+_NEXT = re.compile(r"[ \t\r\n]*,[ \t\r\n]*")
 
 
 def read_legacy(data: bytes) -> Iterator[Item]:
@@ -25,3 +32,20 @@ def read_legacy(data: bytes) -> Iterator[Item]:
             offset += len(raw) + 1
         else:
             yield Finding("not_a_message", offset, 0, "a message that is not an object")
+
+
+def salvaged(data: bytes) -> Iterator[Row]:
+    """The messages of a file that cannot be read as a whole, as far as they are."""
+    text = data.decode("utf-8", "replace")
+    place = _BEGIN.search(text)
+    offset = 0
+    while place is not None:
+        try:
+            value, end = exact_decoder().raw_decode(text, place.end())
+        except (ValueError, RecursionError):
+            return
+        if isinstance(value, dict):
+            raw = encode_row(value)
+            yield Row(offset, raw)
+            offset += len(raw) + 1
+        place = _NEXT.match(text, end)

@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from sessile.core.codec import decode, encode, exact_decoder
+from sessile.core.codec import decode, encode, encode_plain, exact_decoder
 from sessile.core.lines import Finding
-from sessile.formats.myagents.types import Message
+from sessile.core.plain import plain
+from sessile.formats.myagents.types import Json, Message, decode_content
 
 MAX_LINE = 48 * 1024 * 1024  # a longer line is reported, not held
 
@@ -49,6 +50,50 @@ class Row(NamedTuple):
 
 
 Item = Row | Finding
+Given = Message | Mapping[str, Any]
+"""A message as a caller gives it: as it was read, or a new one."""
+
+
+def stored_form(given: Given) -> Json:
+    """A new message as it is stored: blocks as text, and no member that is `None`, as JavaScript leaves out what is undefined.
+
+    That is so for the message, its usage and its attachments; what other members hold is nobody's business here. One that was
+    read stays as it is: whoever wrote it meant it.
+    """
+    if isinstance(given, Message):
+        return dict(given.value)
+    value = _without_none(given)
+    if isinstance(value.get("content"), list):
+        value["content"] = encode_plain(plain(value["content"]).value).decode("utf-8")
+    if isinstance(value.get("usage"), Mapping):
+        usage = value["usage"] = _without_none(value["usage"])
+        if isinstance(usage.get("modelUsage"), Mapping):
+            parts = usage["modelUsage"].items()
+            usage["modelUsage"] = {name: _part(part) for name, part in parts if part is not None}
+    if isinstance(value.get("attachments"), list | tuple):
+        value["attachments"] = [_part(each) for each in value["attachments"]]
+    return value
+
+
+def _part(value: Any) -> Any:
+    return _without_none(value) if isinstance(value, Mapping) else value
+
+
+def _without_none(value: Mapping[str, Any]) -> Json:
+    return {name: item for name, item in value.items() if item is not None}
+
+
+def late_members(stored: Message, given: Given) -> Json:
+    """What a message that is stored already has got since: members that are new or have another value."""
+    now = decode(encode_row(stored_form(given)))  # what a line gives back is compared: 1.0 is 1 there
+    known = (stored.value, stored_form(stored.value))
+    return {name: item for name, item in now.items() if not any(_holds(value, name, item) for value in known)}
+
+
+def _holds(value: Mapping[str, Any], name: str, item: Any) -> bool:
+    if name not in value:
+        return False
+    return bool(value[name] == item or (name == "content" and decode_content(value[name]) == decode_content(item)))
 
 
 def encode_row(value: Mapping[str, Any]) -> bytes:

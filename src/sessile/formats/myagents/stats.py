@@ -27,6 +27,11 @@ class Tally(NamedTuple):
     cache_read: int = 0
     cache_creation: int = 0
 
+    @property
+    def cached(self) -> int:
+        """What the view of statistics shows as cached input."""
+        return self.cache_read + self.cache_creation
+
     def plus(self, other: Tally) -> Tally:
         return Tally(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 

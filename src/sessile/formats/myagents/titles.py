@@ -14,10 +14,13 @@ PICTURE = "图片消息"  # a first message without words
 SHORT = 20  # units of a title that is made for a session
 LONG = 40  # units of a title that is taken from the first message
 
+# What JavaScript's `trim` takes away, which is not what Python's `strip` does.
+_SPACE = "\t\n\v\f\r \xa0\u1680\u2028\u2029\u202f\u205f\u3000\ufeff" + "".join(map(chr, range(0x2000, 0x200B)))
+
 
 def title_of(text: str, limit: int = LONG) -> str:
     """The title that a first message gives a session."""
-    trimmed = text.strip()
+    trimmed = text.strip(_SPACE)
     if not trimmed:
         return PICTURE
     return trimmed if utf16_length(trimmed) <= limit else utf16_cut(trimmed, limit) + "..."

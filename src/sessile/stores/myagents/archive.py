@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from sessile.core.lines import Finding
-from sessile.errors import Damaged, LeafMoved, SessionExists, SessionNotFound, storage_failures
+from sessile.errors import Damaged, LeafMoved, SessionBusy, SessionExists, SessionNotFound, storage_failures
 from sessile.formats.myagents.types import Metadata, is_session_id
 from sessile.storage import atomic
 from sessile.storage.raw_file import RawFile, is_held
@@ -131,7 +131,11 @@ class Archive:
     # -- archives
 
     def pack(self, session_id: str) -> Deletion:
-        """Put a gzip archive in place of a session file, which goes to the trash."""
+        """Put a gzip archive in place of a session file, which goes to the trash; one that is open stays."""
+        if self._in_use(session_id):
+            raise SessionBusy(
+                "the session is open", path=self._places.session(session_id), hint="close it in its program first"
+            )
         self._store.files.make_writable(session_id)
         path, archive = self._places.session(session_id), self._places.archive(session_id)
         if not atomic.exists(self._fs, path):

@@ -60,7 +60,7 @@ class Attachments:
         """Store a file; gives what the message is to say of it."""
         path = self._places.attachment(session_id, attachment_id, extension_of(mime_type))
         folder = self._places.attachments_of(session_id)
-        atomic.make_folders(self._fs, folder)
+        atomic.make_folders(self._fs, folder, below_links=True)
         with storage_failures(path, "store an attachment"):
             if not atomic.is_folder(self._fs, folder):
                 raise UnsafePath("a folder is needed where a file or a link is", path=folder)

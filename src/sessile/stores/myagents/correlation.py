@@ -1,29 +1,31 @@
 """Two stores of one conversation: MyAgents' sessions and the transcripts of Claude Code that belong to them.
 
 Claude Code cannot be told to keep no transcript, and MyAgents cannot do without its own file. This says which belong together,
-what both take, and where they have drifted apart. Both are only read; the overview looks at names and sizes alone.
+what both take, and where they have drifted apart. Both are only read; the overview looks at names and sizes alone. A session
+file without a row in the index is a session like the others, and its missing row is drift.
 """
 
 from __future__ import annotations
 
 import posixpath
-import re
 import stat
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from sessile.core.codec import decode
 from sessile.core.lines import Line, Scanner
 from sessile.errors import SessionNotFound, storage_failures
+from sessile.formats.claude.slug import long_prefix, slug
 from sessile.formats.myagents.joining import JoinedView, join, turns_of
 from sessile.formats.myagents.types import Metadata, is_session_id
 from sessile.storage import atomic
 from sessile.storage.base import Filesystem
 from sessile.storage.raw_file import RawFile
+from sessile.stores.myagents.orphans import orphans
 from sessile.stores.myagents.store import MyAgentsStore
 
 _JSONL = ".jsonl"
-_NOT_IN_A_SLUG = re.compile(r"[^A-Za-z0-9]")
 
 
 class Transcript(NamedTuple):
@@ -36,7 +38,10 @@ class Transcript(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """A session and its transcript. `how` is `unified`, `separate` or `same id`; `None` if there is no transcript."""
+    """A session and its transcript. `how` is `unified`, `separate` or `same id` (which nobody has noted); `None` without one.
+
+    Of a session without a row in the index `row` knows nothing but the id.
+    """
 
     row: Metadata
     own_bytes: int | None
@@ -113,41 +118,58 @@ def _names(fs: Filesystem, folder: str) -> list[str]:
 
 
 def pair_of(store: MyAgentsStore, row: Metadata, found: dict[str, list[Transcript]]) -> Pair:
-    """A session and the transcript that belongs to it."""
+    """A session and the transcript that belongs to it: the one that the index names, else that of the session's own id."""
     named = row.sdk_session_id
-    transcript = _best(found.get(named or row.id, ()), row)
+    transcript = _best(found.get(named or row.id, ()), row) or _best(found.get(row.id, ()), row)
     how = None
-    if transcript is not None:
-        how = "same id" if named is None else "unified" if named == row.id else "separate"
+    if transcript is not None and transcript.session_id != row.id:
+        how = "separate"
+    elif transcript is not None:
+        how = "unified" if row.unified or named == row.id else "same id"
     return Pair(row, _own_bytes(store, row.id), transcript, how)
 
 
 def _best(candidates: list[Transcript] | tuple[()], row: Metadata) -> Transcript | None:
     """The one in the folder of the session's project, else the newest."""
-    slug = _NOT_IN_A_SLUG.sub("-", row.agent_dir or "")
-    ranked = sorted(
-        candidates,
-        key=lambda each: (posixpath.basename(posixpath.dirname(each.path)) == slug, each.modified),
-    )
+    name = slug(row.agent_dir or "")
+    ranked = sorted(candidates, key=lambda each: (_likeness(each, name), each.modified))
     return ranked[-1] if ranked else None
 
 
+def _likeness(transcript: Transcript, name: str) -> int:
+    """How well the folder of a transcript fits; older releases hashed the names of long paths in another way."""
+    folder, prefix = posixpath.basename(posixpath.dirname(transcript.path)), long_prefix(name)
+    if folder == name:
+        return 2
+    return int(prefix is not None and folder.startswith(prefix))
+
+
 def _own_bytes(store: MyAgentsStore, session_id: str) -> int | None:
+    """What the files of a session take, in all forms that are there; `None` if there is none."""
     places = store.places
+    sizes = []
     for path in (places.session, places.legacy, places.archive, places.transcript_v2):
         with storage_failures(path(session_id), "look at a session"):
             if atomic.exists(store.fs, path(session_id)):
-                return store.fs.lstat(path(session_id)).st_size
-    return None
+                sizes.append(store.fs.lstat(path(session_id)).st_size)
+    return sum(sizes) if sizes else None
 
 
 def report(store: MyAgentsStore, projects: str, *, deep: bool = False) -> Report:
     """Both stores side by side. With `deep` the conversations are read and compared as well."""
     found = transcripts(store.fs, projects)
-    pairs = tuple(pair_of(store, row, found) for row in store.list_sessions() if is_session_id(row.id))
-    matched = {pair.transcript.path for pair in pairs if pair.transcript is not None}
-    rest = tuple(each for several in found.values() for each in several if each.path not in matched)
+    listed = [row for row in store.list_sessions() if is_session_id(row.id)]
+    unlisted = [Metadata({"id": each.session_id}) for each in orphans(store) if each.session_id is not None]
+    pairs = tuple(pair_of(store, row, found) for row in (*listed, *unlisted))
+    claims = Counter(pair.transcript.path for pair in pairs if pair.transcript is not None)
+    rest = tuple(each for several in found.values() for each in several if each.path not in claims)
     drift = [Drift(pair.row.id, problem) for pair in pairs for problem in _problems(store, pair, deep=deep)]
+    drift += [Drift(row.id, "its file is in no row of the index: MyAgents does not show it") for row in unlisted]
+    drift += [
+        Drift(pair.row.id, f"the transcript {pair.transcript.session_id} belongs to more than one session")
+        for pair in pairs
+        if pair.transcript is not None and claims[pair.transcript.path] > 1
+    ]
     return Report(pairs, rest, tuple(drift))
 
 
@@ -155,7 +177,7 @@ def _problems(store: MyAgentsStore, pair: Pair, *, deep: bool) -> Iterator[str]:
     row, named = pair.row, pair.row.sdk_session_id
     if row.unified and named is not None and named != row.id:
         yield f"said to have one id in both stores, but Claude Code has {named}"
-    if named is not None and pair.transcript is None:
+    if named is not None and (pair.transcript is None or pair.transcript.session_id != named):
         yield f"the transcript {named} is gone: Claude Code cannot resume it"
     if pair.own_bytes is None and pair.transcript is not None:
         yield "only Claude Code has a file of it"
@@ -169,14 +191,24 @@ def _problems(store: MyAgentsStore, pair: Pair, *, deep: bool) -> Iterator[str]:
 
 
 def joined(store: MyAgentsStore, projects: str, session_id: str) -> JoinedView:
-    """The messages of a session beside the rows of its transcript."""
+    """The messages of a session beside the rows of its transcript; a file without a row in the index will do."""
     row = store.get(session_id)
-    if row is None:
-        raise SessionNotFound(f"there is no session {session_id} in MyAgents' index", path=store.places.index)
+    if row is None and not store.files.exists(session_id):
+        raise SessionNotFound(f"there is no session {session_id} in MyAgents' folder", path=store.places.root)
+    row = row or Metadata({"id": session_id})
     transcript = pair_of(store, row, transcripts(store.fs, projects)).transcript
     if transcript is None:
         return join(store.load(session_id).messages, ())
     return _joined(store, session_id, transcript)
+
+
+def working_folder(fs: Filesystem, projects: str, session_id: str) -> str | None:
+    """Where the transcript of an id was begun, as its rows say: for a session that has lost its row in the index."""
+    for transcript in transcripts(fs, projects).get(session_id, ()):
+        for row in _rows(fs, transcript.path):
+            if isinstance(row.get("cwd"), str) and row["cwd"]:
+                return str(row["cwd"])
+    return None
 
 
 def _joined(store: MyAgentsStore, session_id: str, transcript: Transcript) -> JoinedView:

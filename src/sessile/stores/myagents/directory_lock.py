@@ -116,19 +116,20 @@ class DirectoryLock:
                 raise
         return True
 
-    def _look(self) -> _Seen | None:
-        """The lock that is there now."""
+    def _look(self, path: str | None = None) -> _Seen | None:
+        """The lock that is there now, or under another name."""
+        path = path or self.path
         try:
-            status: Stat = self._fs.lstat(self.path)
-            return _Seen(status.st_ino, status.st_dev, status.st_mtime_ns, self._read_owner())
+            status: Stat = self._fs.lstat(path)
+            return _Seen(status.st_ino, status.st_dev, status.st_mtime_ns, self._read_owner(path))
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
             raise storage_failure(error, self.path, "look at MyAgents' lock") from error
 
-    def _read_owner(self) -> bytes | None:
+    def _read_owner(self, path: str) -> bytes | None:
         try:
-            return atomic.read_all(self._fs, f"{self.path}/{_OWNER}")
+            return atomic.read_all(self._fs, f"{path}/{_OWNER}")
         except FileNotFoundError:
             return None
 
@@ -145,6 +146,9 @@ class DirectoryLock:
         tomb = atomic.temp_beside(self.path)
         try:
             self._fs.rename(self.path, tomb)
+            if self._look(tomb) != seen:
+                self._fs.rename(tomb, self.path)  # somebody has taken the lock in this very moment: it is his
+                return
         except OSError:
             return  # another was faster
         self._remove(tomb)

@@ -141,7 +141,7 @@ class Index:
 
     def change(self, edit: Edit, retries: int = RETRIES) -> bool:
         """Store what `edit` makes of the rows; says whether that is anything new."""
-        atomic.make_folders(self._fs, self._places.root)
+        atomic.make_folders(self._fs, self._places.root, below_links=True)
         for _ in range(_OPTIMISM):
             before = self._bytes()
             parsed = self._parse(before)
@@ -184,7 +184,17 @@ class Index:
         if rows is None:
             return False
         if not parsed.sound and before is not None:
-            self._keep_damaged(before, parsed)
+            if not parsed.rows:
+                raise Damaged(
+                    "nothing of MyAgents' index can be read; it is left as it is",
+                    path=self._places.index,
+                    hint="put a backup in its place, or repair the index to begin a new one; the session files stay",
+                )
+            self._keep_damaged(before)
+        self._put(rows)
+        return True
+
+    def _put(self, rows: Sequence[IndexRow]) -> None:
         temp = atomic.temp_beside(self._places.index)
         with storage_failures(self._places.index, "write MyAgents' index"):
             atomic.write_new(self._fs, temp, (render(rows),))
@@ -194,17 +204,27 @@ class Index:
             except OSError:
                 atomic.remove(self._fs, temp)
                 raise
-        return True
 
-    def _keep_damaged(self, data: bytes, parsed: Parsed) -> None:
-        if not parsed.rows:
-            raise Damaged(
-                "nothing of MyAgents' index can be read; it is left as it is",
-                path=self._places.index,
-                hint="put a backup in its place, or move it away to begin a new index; the session files are not touched",
-            )
+    def _keep_damaged(self, data: bytes) -> str:
+        kept = f"{self._places.originals}/sessions.json.corrupt-{self._stamp()}"
         atomic.make_folders(self._fs, self._places.originals)
-        atomic.replace(self._fs, f"{self._places.originals}/sessions.json.corrupt-{self._stamp()}", (data,))
+        atomic.replace(self._fs, kept, (data,))
+        return kept
+
+    def repair(self) -> str | None:
+        """Put the rows that can be salvaged in place of a damaged index, and be it none; gives where that is kept.
+
+        A sound index stays as it is: `None`.
+        """
+        with self._lock.held(PATIENT):
+            before = self._bytes()
+            parsed = self._parse(before)
+            if before is None or parsed.sound:
+                return None
+            kept = self._keep_damaged(before)
+            self._put(parsed.rows)
+        self._settle()
+        return kept
 
     def _settle(self) -> None:
         with storage_failures(self._places.index, "make MyAgents' index durable"):

@@ -34,7 +34,8 @@ def migrate(fs: Filesystem, places: Places, session_id: str, stamp: str) -> list
         )
     kept = []
     if current is None:
-        atomic.replace(fs, path, _lines(legacy.rows))
+        if not _published(fs, path, legacy.rows):
+            return migrate(fs, places, session_id, stamp)  # another program has just done it: now both are there
     elif len(legacy.rows) > len(current.rows):
         kept.append(_keep(fs, places, path, stamp))
         atomic.replace(fs, path, _lines(legacy.rows))
@@ -44,6 +45,20 @@ def migrate(fs: Filesystem, places: Places, session_id: str, stamp: str) -> list
         fs.unlink(legacy_path)
         fs.sync_directory(places.sessions)
     return kept
+
+
+def _published(fs: Filesystem, path: str, rows: tuple[Row, ...]) -> bool:
+    """Make the JSONL file, whole and durable; says `False` if another program has made one, which may hold more by now."""
+    temp = atomic.temp_beside(path)
+    with storage_failures(path, "migrate the session"):
+        atomic.write_new(fs, temp, _lines(rows))
+        try:
+            atomic.keep(fs, temp, path)
+        except FileExistsError:
+            return False
+        finally:
+            atomic.remove(fs, temp)
+    return True
 
 
 def _lines(rows: tuple[Row, ...]) -> Iterator[bytes]:

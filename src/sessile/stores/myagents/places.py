@@ -22,7 +22,8 @@ import time
 import msgspec
 
 from sessile.errors import Invalid, InvalidId
-from sessile.formats.myagents.types import check_session_id
+from sessile.formats.myagents.types import check_session_id, is_session_id
+from sessile.storage.layout import stem_of
 
 _ATTACHMENT_ID = re.compile(r"[A-Za-z0-9_-]{1,99}")
 _FILE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._+-]{0,199}")  # the first version takes the extension from the MIME type
@@ -31,6 +32,14 @@ _FILE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._+-]{0,199}")  # the first version 
 def new_stamp() -> str:
     """A name that was never used: for what is kept, and for deletions."""
     return f"{time.time_ns() // 1_000_000}-{secrets.token_hex(3)}"
+
+
+def session_at(path: str) -> tuple[str, str] | None:
+    """MyAgents' folder and the id of the session in a file, in whatever form; `None` if no session could lie there."""
+    folder, session_id = posixpath.dirname(path), stem_of(path)
+    if posixpath.basename(folder) != "sessions" or not is_session_id(session_id):
+        return None
+    return posixpath.dirname(folder), session_id
 
 
 class Places(msgspec.Struct, frozen=True):
@@ -61,6 +70,10 @@ class Places(msgspec.Struct, frozen=True):
         return f"{self.root}/session-locks"
 
     @property
+    def transcripts_v2(self) -> str:
+        return f"{self.root}/sessions-v2"
+
+    @property
     def attachments(self) -> str:
         return f"{self.root}/attachments"
 
@@ -86,7 +99,7 @@ class Places(msgspec.Struct, frozen=True):
         return f"{self.sessions}/{check_session_id(session_id)}.jsonl.gz"
 
     def transcript_v2(self, session_id: str) -> str:
-        return f"{self.root}/sessions-v2/{check_session_id(session_id)}.jsonl"
+        return f"{self.transcripts_v2}/{check_session_id(session_id)}.jsonl"
 
     def session_lock(self, session_id: str) -> str:
         return f"{self.session_locks}/{check_session_id(session_id)}.jsonl.lock"

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from sessile.core.lines import Finding
 from sessile.errors import storage_failures
-from sessile.formats.myagents.legacy import read_legacy
+from sessile.formats.myagents.legacy import read_legacy, salvaged
 from sessile.formats.myagents.messages import Item, Row, scan
 from sessile.formats.myagents.transcript_v2 import read_v2
 from sessile.formats.myagents.types import Message
@@ -45,28 +45,24 @@ Reader = Callable[[Filesystem, str], Loaded]
 def load(fs: Filesystem, places: Places, session_id: str) -> Loaded:
     """The messages of a session."""
     newest = _read(fs, places.transcript_v2(session_id), load_v2)
-    older = _load_older(fs, places, session_id)
-    if newest is None or (not newest.rows and older.rows):
-        return older
-    return newest if older.path is None else _with_second(newest, older)
-
-
-def _load_older(fs: Filesystem, places: Places, session_id: str) -> Loaded:
     current = _read(fs, places.session(session_id), load_lines)
     legacy = _read(fs, places.legacy(session_id), load_legacy)
     archive = _read(fs, places.archive(session_id), load_archive)
-    if current is not None and legacy is not None:
-        # An interrupted migration: the one with more messages, of equal ones the newer form.
-        return _with_second(legacy, current) if len(legacy.rows) > len(current.rows) else _with_second(current, legacy)
-    if current is not None and archive is not None:
-        return _with_second(current, archive)
-    return current or legacy or archive or Loaded((), (), None)
-
-
-def _with_second(winner: Loaded, other: Loaded) -> Loaded:
-    """A session that is stored twice."""
-    note = Finding("second_file", 0, 0, f"there is a second file with {len(other.rows)} messages: {other.path}")
-    return winner._replace(findings=(*winner.findings, note))
+    if current is not None and legacy is not None and len(legacy.rows) > len(current.rows):
+        current, legacy = legacy, current  # an interrupted migration: the one with more messages, of equal ones JSONL
+    forms = [form for form in (newest, current, legacy, archive) if form is not None]
+    if not forms:
+        return Loaded((), (), None)
+    if newest is not None and not newest.rows:
+        forms.sort(key=lambda form: not form.rows)  # of it nothing can be read, or nothing was ever said
+    winner, *others = forms
+    findings = list(winner.findings)
+    for other in others:
+        note = f"there is a second file with {len(other.rows)} messages: {other.path}"
+        findings.append(Finding("second_file", 0, 0, note))
+        if not other.rows:
+            findings += other.findings  # why nothing could be read of it
+    return winner._replace(findings=tuple(findings))
 
 
 def _read(fs: Filesystem, path: str, reader: Reader) -> Loaded | None:
@@ -92,7 +88,8 @@ def load_legacy(fs: Filesystem, path: str) -> Loaded:
     try:
         return sorted_out(read_legacy(data), path)
     except ValueError as error:
-        return Loaded((), (Finding("not_json", 0, len(data), f"a legacy session that cannot be read: {error}"),), path)
+        damage = Finding("not_json", 0, len(data), f"a legacy session that cannot be read as a whole: {error}")
+        return Loaded(tuple(salvaged(data)), (damage,), path)
 
 
 def load_archive(fs: Filesystem, path: str) -> Loaded:

@@ -2,7 +2,8 @@
 
 Order: the note of what was where is durable first, then every file has a second name (or a copy, on another disk) in the trash,
 and only then, with the index locked, do the files go, and the row last. Whoever is interrupted leaves a session that is still
-listed, or a deletion that can be taken back. Nothing is ever removed from the trash by itself.
+listed, or a deletion that can be taken back. Nothing is ever removed from the trash by itself. A note can be read as one of
+the store whose trash this is (`storage.trash`), which has no row to put back and leaves that to us.
 """
 
 from __future__ import annotations
@@ -27,12 +28,13 @@ _NOTE = "manifest.json"
 
 
 class Deletion(msgspec.Struct, frozen=True):
-    """One deletion: the token that undoes it, the session, its row in the index, the files below MyAgents' folder."""
+    """One deletion: the token that undoes it, the session, its row in the index, the files below MyAgents' folder `root`."""
 
     token: str
     session_id: str
     row: dict[str, Any] | None
     paths: tuple[str, ...]
+    root: str | None = None
 
 
 class Trash:
@@ -47,7 +49,7 @@ class Trash:
     def delete(self, session_id: str) -> Deletion:
         """Move a session with its attachments to the trash."""
         row = self._index.find(session_id)
-        files = self._files_of(session_id)
+        files = self.files_of(session_id)
         if row is None and not files:
             raise SessionNotFound(f"there is no session {session_id} in MyAgents' folder", path=self._places.root)
         noted = None if row is None else dict(row.value)
@@ -66,7 +68,7 @@ class Trash:
     def keep(self, session_id: str, files: Sequence[str], row: dict[str, Any] | None) -> Deletion:
         """Give files a second name in the trash; they stay where they are."""
         names = tuple(posixpath.relpath(path, self._places.root) for path in files)
-        deletion = Deletion(self._stamp(), session_id, row, names)
+        deletion = Deletion(self._stamp(), session_id, row, names, self._places.root)
         folder = f"{self._places.trash}/{deletion.token}"
         atomic.make_folders(self._fs, folder)
         self._write_note(deletion)
@@ -100,7 +102,7 @@ class Trash:
             return True
         return one.st_size == two.st_size and digest_of(self._fs, path) == digest_of(self._fs, kept)
 
-    def _files_of(self, session_id: str) -> list[str]:
+    def files_of(self, session_id: str) -> list[str]:
         """Every file of a session."""
         places = self._places
         paths = (
@@ -118,7 +120,7 @@ class Trash:
         """Put the files of a deletion back where they were, then its row into the index."""
         deletion = self._read(token)
         folder = f"{self._places.trash}/{token}"
-        targets = [self._checked(name) for name in deletion.paths]
+        targets = [self._checked(deletion.session_id, name) for name in deletion.paths]
         for number, path in enumerate(targets):
             kept = f"{folder}/{number}"
             if not atomic.exists(self._fs, kept):
@@ -167,9 +169,10 @@ class Trash:
         except (msgspec.MsgspecError, ValueError) as error:
             raise Damaged("the note of what was deleted cannot be read", path=self._note(token)) from error
 
-    def _checked(self, name: str) -> str:
-        """Where a file was: in the folder of sessions, or among the attachments of one session."""
+    def _checked(self, session_id: str, name: str) -> str:
+        """Where a file was: in a folder of sessions, or among the attachments of that one."""
         whole = posixpath.normpath(posixpath.join(self._places.root, name))
-        if not whole.startswith(self._places.root + "/"):
-            raise UnsafePath("the trash names a file outside of MyAgents' folder", path=name)
+        folders = (self._places.sessions, self._places.transcripts_v2, self._places.attachments_of(session_id))
+        if not any(whole.startswith(folder + "/") for folder in folders):
+            raise UnsafePath("the trash names a file that is no part of a session", path=name)
         return whole

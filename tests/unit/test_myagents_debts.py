@@ -1,0 +1,171 @@
+"""Notes of statistics that MyAgents' index has not learned yet."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from itertools import count
+
+import pytest
+
+from myagents_folder import OURS, ROOT, Time, asked, begun, everything, folder, put, put_index, row, told
+from sessile.errors import SessileError, SessionBusy
+from sessile.storage import processes
+from sessile.storage.memory import MemoryFilesystem
+from sessile.stores.myagents.store import MyAgentsStore
+from sessile.testing.faults import Fail, FaultyFilesystem, Kill, Killed, Meddle
+
+pytestmark = pytest.mark.mission("M4")
+
+PENDING = f"{OURS}/pending"
+LOCK = f"{ROOT}/sessions.lock"
+
+
+def stats_of(store: MyAgentsStore) -> object:
+    known = store.get("s")
+    return known.stats if known else None
+
+
+def test_a_write_that_came_to_the_index_leaves_no_note() -> None:
+    """Nor does one that was refused before it wrote anything."""
+    store = begun(folder())
+    store.save("s", [asked(0), told(1)])
+    with pytest.raises(SessileError):
+        store.save("s", [asked(0)])
+    assert store.fs.names(PENDING) == [] and store.owed() == []
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda store: store.append("s", [asked(2), told(3)]),
+        lambda store: store.save("s", [asked(0), told(1, tokens=99), asked(2)]),
+        lambda store: store.update("s", "1", {"usage": {"inputTokens": 5, "outputTokens": 5}}),
+    ],
+    ids=["append", "save", "update"],
+)
+def test_a_process_that_is_killed_anywhere_leaves_statistics_that_catch_up(
+    act: Callable[[MyAgentsStore], object],
+) -> None:
+    """Between the message and the index, too, and without anybody asking for a recount."""
+    for number in count(1):
+        time = Time()
+        inner = MemoryFilesystem(clock=time)
+        begun(folder(inner, time)).save("s", [asked(0), told(1)])
+        faulty = FaultyFilesystem(inner, plan=[Kill(at=number)])
+        try:
+            act(folder(faulty, time))
+        except Killed:
+            time.nanoseconds += 31_000_000_000  # its lock is stale by now
+        for name in inner.names(PENDING):
+            if str(processes.own_pid()) in name:  # of another process, for this one lives
+                inner.rename(f"{PENDING}/{name}", f"{PENDING}/s.7-1")
+        later = folder(inner, time)
+        later.settle()
+        assert stats_of(later) == later.recount("s"), f"killed before call {number}"
+        assert later.owed() == []
+        if not faulty.struck:
+            assert number > 20
+            return
+
+
+def behind(*notes: str) -> tuple[MyAgentsStore, Time]:
+    """A session with one message that the index has not counted, and some notes; the process 8 lives."""
+    time = Time()
+    inner = MemoryFilesystem(clock=time)
+    begun(folder(inner, time)).save("s", [asked(0)])
+    put_index(inner, row("s", stats={"messageCount": 0, "totalInputTokens": 0, "totalOutputTokens": 0}))
+    for name in notes:
+        put(inner, f"{PENDING}/{name}", b"")
+    return folder(inner, time, alive=lambda pid: pid == 8), time
+
+
+def test_the_next_write_pays_what_a_dead_process_owes() -> None:
+    """Also a note that nobody understands; one that was never finished is none."""
+    store, _ = behind("s.7-1", "s.strange", ".s.0a1b.tmp")
+    assert store.owed() == ["s"]
+    store.append("s", [asked(1)])
+    assert stats_of(store) == store.recount("s")
+    assert store.owed() == [] and store.fs.names(PENDING) == [".s.0a1b.tmp"]
+
+
+def test_while_another_writes_nobody_counts_again() -> None:
+    """What it is about to add would count twice; the debt stays, and is paid when the other is done."""
+    store, time = behind("s", "s.8-1")
+    assert store.append("s", [asked(1)]).owed is None
+    assert stats_of(store) == {"messageCount": 1, "totalInputTokens": 0, "totalOutputTokens": 0}
+    assert store.owed() == ["s"]
+    with pytest.raises(SessionBusy):
+        store.repair_stats("s")
+    assert 4.9 < sum(time.pauses) < 5.1
+    store.fs.unlink(f"{PENDING}/s.8-1")
+    assert store.settle() == ["s"] and stats_of(store) == store.recount("s")
+
+
+def test_a_note_that_is_older_than_any_write_takes_is_owed() -> None:
+    """Another process may have the number of the dead one by now."""
+    store, time = behind("s.8-1")
+    assert store.owed() == []
+    time.nanoseconds += 30_000_000_001
+    assert store.settle() == ["s"] and stats_of(store) == store.recount("s")
+
+
+def test_an_earlier_process_of_our_number_is_dead() -> None:
+    """In a container every one may have the same."""
+    store = begun(folder(alive=lambda pid: True))
+    put(store.fs, f"{PENDING}/s.{processes.own_pid()}-1", b"")
+    assert store.owed() == ["s"]
+
+
+def test_a_debt_made_while_another_is_paid_stays() -> None:
+    """A message may have come between the recount and the removal of the note."""
+    time = Time()
+    inner = MemoryFilesystem(clock=time)
+    store = begun(folder(inner, time))
+    inner.mkdir(LOCK)
+    store.append("s", [asked(0)])
+    inner.rmdir(LOCK)
+
+    def another() -> None:
+        time.nanoseconds += 1
+        assert folder(inner, time).append("s", [asked(1)]).owed is not None
+
+    faulty = FaultyFilesystem(inner, plan=[Meddle(another, on={"rmdir"})])  # where the lock is released
+    folder(faulty, time).settle()
+    assert faulty.struck
+    later = folder(inner, time)
+    assert later.owed() == ["s"] and later.settle() == ["s"]
+    assert stats_of(later) == later.recount("s")
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.ENOSPC, errno.EROFS])
+def test_where_no_note_can_be_made_the_message_is_stored_all_the_same(code: int) -> None:
+    """Our folder may be full or forbidden; that is no reason to lose what somebody said."""
+    inner = MemoryFilesystem()
+    begun(folder(inner))
+    faulty = FaultyFilesystem(inner, plan=[Fail(code, on={"mkdir"})])  # the first folder that an append makes is ours
+    store = folder(faulty)
+    put(inner, f"{ROOT}/sessions/s.jsonl", b"")
+    assert store.append("s", [asked(0)]).owed is None and faulty.struck
+    assert stats_of(store) == store.recount("s")
+
+
+def test_a_write_that_failed_half_way_is_counted_again() -> None:
+    """Nobody knows how far it came."""
+    inner = MemoryFilesystem()
+    begun(folder(inner)).save("s", [asked(0), told(1)])
+    faulty = FaultyFilesystem(inner, plan=[Fail(errno.EIO, on={"sync"})])
+    with pytest.raises(SessileError):
+        folder(faulty).append("s", [asked(2)])
+    later = folder(inner)
+    assert later.owed() == ["s"] and later.settle() == ["s"]
+    assert stats_of(later) == later.recount("s")
+
+
+def test_a_debt_to_a_session_without_a_row_is_dropped_and_looking_writes_nothing() -> None:
+    """There is nothing to count into; whoever adopts the file counts it."""
+    store = folder()
+    put(store.fs, f"{PENDING}/gone", b"")
+    before = everything(store.fs, "/")
+    assert store.owed() == ["gone"] and everything(store.fs, "/") == before
+    assert store.settle() == [] and store.owed() == []
