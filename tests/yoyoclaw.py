@@ -16,7 +16,7 @@ GROUP = "agent:main:telegram:group:-100"
 
 def stored(entries: Json) -> bytes:
     """The text of a store file as its owner writes it."""
-    return json.dumps(entries, indent=2, ensure_ascii=False).encode()
+    return json.dumps(entries, indent=2, ensure_ascii=False).encode("utf-8", "backslashreplace")
 
 
 def lines(*records: Json | str) -> bytes:

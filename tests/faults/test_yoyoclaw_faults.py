@@ -20,6 +20,7 @@ from sessile.formats.yoyoclaw.document import parse_store
 from sessile.formats.yoyoclaw.entries import SessionEntry
 from sessile.storage import atomic
 from sessile.storage.base import Filesystem
+from sessile.stores.yoyoclaw.bindings import own_bindings
 from sessile.stores.yoyoclaw.importing import import_state
 from sessile.stores.yoyoclaw.paths import StateFolder
 from sessile.stores.yoyoclaw.session_store import SessionStore
@@ -278,6 +279,12 @@ def imported(fs: Filesystem) -> dict[str, list[str]]:
     return found
 
 
+def bound(fs: Filesystem) -> dict[str, str]:
+    """The sessions that our bindings lead to."""
+    entries = own_bindings(ours(fs), "main").read()
+    return {key: entry["sessionId"] for key, entry in entries.items()}
+
+
 def source(fs: Filesystem) -> dict[str, bytes]:
     return {name: atomic.read_all(fs, f"{SESSIONS}/{name}") for name in fs.names(SESSIONS)}
 
@@ -301,6 +308,7 @@ def test_a_kill_or_power_cut_at_any_step_of_an_import_leaves_whole_sessions() ->
                 assert imported(disk) == WHOLE
             run_import(disk)
             assert imported(disk) == WHOLE
+            assert bound(disk) == {MAIN: "s1"}
             assert source(disk) == source(before_an_import())
             states += 1
     assert states > 100

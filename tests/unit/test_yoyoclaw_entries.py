@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import Json
-from sessile.errors import InvalidEntry
+from sessile.errors import InvalidEntry, TooLarge
 from sessile.formats.yoyoclaw.document import BrokenStore, Place, StoreDocument, parse_store
 from sessile.formats.yoyoclaw.entries import (
     FIELDS,
@@ -25,16 +25,22 @@ from strategies import as_javascript, json_objects, text
 
 pytestmark = pytest.mark.mission("Y5")
 
+# Every member that the documents name, whichever release it came with.
 DOCUMENTED = (
     "sessionId updatedAt sessionFile systemSent abortedLastRun chatType label displayName channel groupId subject"
-    " groupChannel space origin deliveryContext lastChannel lastTo lastAccountId spawnedBy spawnDepth forkedFromParent"
+    " groupChannel space origin deliveryContext lastChannel lastTo lastAccountId lastThreadId spawnedBy spawnDepth"
+    " forkedFromParent"
     " thinkingLevel verboseLevel reasoningLevel elevatedLevel ttsAuto responseUsage execHost execSecurity execAsk execNode"
     " groupActivation groupActivationNeedsSystemIntro sendPolicy queueMode queueDebounceMs queueCap queueDrop"
-    " providerOverride modelOverride authProfileOverride authProfileOverrideSource authProfileOverrideCompactionCount"
-    " modelProvider model inputTokens outputTokens totalTokens totalTokensFresh cacheRead cacheWrite contextTokens"
-    " lastThreadId compactionCount memoryFlushAt memoryFlushCompactionCount lastHeartbeatText lastHeartbeatSentAt"
-    " skillsSnapshot"
-    " systemPromptReport cliSessionIds claudeCliSessionId acp sessionStartedAt lastInteractionAt"
+    " providerOverride modelOverride modelOverrideSource authProfileOverride authProfileOverrideSource"
+    " authProfileOverrideCompactionCount modelProvider model"
+    " fallbackNoticeSelectedModel fallbackNoticeActiveModel fallbackNoticeReason"
+    " inputTokens outputTokens totalTokens totalTokensFresh cacheRead cacheWrite contextTokens estimatedCostUsd"
+    " compactionCount memoryFlushAt memoryFlushCompactionCount memoryFlush lastHeartbeatText lastHeartbeatSentAt"
+    " skillsSnapshot systemPromptReport cliSessionIds claudeCliSessionId acp abortCutoffMessageSid abortCutoffTimestamp"
+    " sessionStartedAt lastInteractionAt lastActivityAt archivedAt pinnedAt lastReadAt markedUnreadAt lifecycleRevision"
+    " parentSessionKey status startedAt endedAt runtimeMs goal category autoLabel contextBudgetStatus quotaSuspension"
+    " pluginExtensions route incognito usageFamilyKey usageFamilySessionIds"
 )
 
 
@@ -91,6 +97,7 @@ def test_the_time_of_change_never_goes_back(before: int | None, patch: dict[str,
         ({"sendPolicy": "maybe"}, "sendPolicy"),
         ({"provider": 7}, "provider"),
         ({"systemSent": 1}, "systemSent"),
+        ({"label": "x" * 63 + "🙂"}, "label"),
     ],
 )
 def test_a_member_of_the_wrong_type_is_told_and_unknown(members: dict[str, Any], odd: str) -> None:
@@ -105,7 +112,14 @@ def test_a_member_of_the_wrong_type_is_told_and_unknown(members: dict[str, Any],
 def test_documented_values_are_no_misfits() -> None:
     """Also the older words for a chat, numbers with a fraction, and what is unknown."""
     entry = SessionEntry(
-        {"chatType": "room", "updatedAt": 1.5, "model": None, "future": object(), "queueMode": "queue"}
+        {
+            "chatType": "room",
+            "label": "x" * 64,
+            "updatedAt": 1.5,
+            "model": None,
+            "future": object(),
+            "queueMode": "queue",
+        }
     )
     assert misfits(entry) == []
     assert not fits(FIELDS["updatedAt"], float("inf"))
@@ -246,6 +260,15 @@ def test_any_change_of_any_store_is_read_back(before: dict[str, Json], changes: 
     after = parse_store(document.with_changes(wanted))
     expected = {key: value for key, value in {**before, **changes}.items() if value is not None}
     assert {key: entry.members for key, entry in after.entries.items()} == expected
+
+
+def test_an_entry_that_is_nested_too_deeply_is_refused_before_anything_is_written() -> None:
+    """Not with a crash."""
+    deep: Json = {}
+    for _ in range(5000):
+        deep = {"x": deep}
+    with pytest.raises(TooLarge):
+        StoreDocument.empty().with_changes({"k": SessionEntry({"deep": deep})})
 
 
 @given(st.binary(max_size=30), st.integers(0, 60))

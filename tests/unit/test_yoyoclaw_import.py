@@ -11,9 +11,10 @@ import pytest
 
 from builders import Json, entry, said
 from sessile import Store
-from sessile.errors import StorageFull
+from sessile.errors import Invalid, PermissionRefused, StorageFull
 from sessile.storage.filesystem import PosixFilesystem
 from sessile.stores.yoyoclaw.accounts import ImportedSession, ImportReport
+from sessile.stores.yoyoclaw.bindings import own_bindings
 from sessile.stores.yoyoclaw.importing import SOURCE, import_state
 from sessile.stores.yoyoclaw.paths import StateFolder
 from sessile.testing.faults import Fail, FaultyFilesystem
@@ -318,6 +319,115 @@ def test_a_file_outside_the_folders_is_not_imported(rig: Rig) -> None:
     assert agent.sessions == []
     assert agent.missing == [MAIN]
     assert [left.name for left in agent.left_out] == ["../../../secret.jsonl"]
+
+
+def test_a_file_that_only_an_entry_leads_to_is_imported(rig: Rig) -> None:
+    """It lies deeper than others, or has a name of its own; it is found again."""
+    write(rig.sessions / "2026", "deep.jsonl", lines(*talk("deep", "a")))
+    rig.write("by-hand.txt", *talk("text", "b"))
+    rig.entries({MAIN: {"sessionId": "deep", "sessionFile": "2026/deep.jsonl"}, GROUP: {"sessionFile": "by-hand.txt"}})
+    report = rig.run()
+    assert {a.session_id: (a.keys, a.written) for a in report.sessions} == {
+        "deep": ([MAIN], 1),
+        "by-hand.txt": ([GROUP], 1),
+    }
+    assert [a.written for a in rig.run().sessions] == [0, 0]
+
+
+@pytest.mark.mission("Y5")
+def test_a_session_file_behind_a_link_is_refused(rig: Rig) -> None:
+    """A folder that is a link leads out of the sessions folder."""
+    write(rig.state / "elsewhere", "secret.jsonl", lines(*talk("secret", "a")))
+    rig.sessions.mkdir(parents=True)
+    (rig.sessions / "link").symlink_to(rig.state / "elsewhere")
+    rig.entries({MAIN: {"sessionId": "s", "sessionFile": "link/secret.jsonl"}})
+    [agent] = rig.run().agents
+    assert (agent.sessions, agent.missing) == ([], [MAIN])
+    assert [left.name for left in agent.left_out] == ["link/secret.jsonl"]
+
+
+@pytest.mark.parametrize("name", ["a" * 300, "\ud83d", "a\0b", "x/" * 3000 + "y"])
+def test_an_entry_with_a_name_that_no_file_can_have_stops_nothing(rig: Rig, name: str) -> None:
+    """Its key is without transcript; the others are imported."""
+    rig.write("s1.jsonl", *talk("s1", "a"))
+    odd = {"agent:main:x": {"sessionId": name}, "agent:main:y": {"sessionId": "y", "sessionFile": f"{name}/y.jsonl"}}
+    rig.entries({MAIN: {"sessionId": "s1"}, f"{GROUP}:topic:\ud83d": {"sessionId": "gone"}, **odd})
+    [agent] = rig.run().agents
+    assert [a.keys for a in agent.sessions] == [[MAIN]]
+    assert len(agent.missing) == 3
+
+
+def test_every_key_is_bound_to_its_session_of_ours(rig: Rig) -> None:
+    """A topic to that of its own; a key without transcript keeps its settings."""
+    rig.write("s1.jsonl", *talk("s1", "a"))
+    rig.write("s1-topic-7.jsonl", *talk("s1", "b"))
+    topic = f"{GROUP}:topic:7"
+    rig.entries({MAIN: {"sessionId": "s1"}, topic: {"sessionId": "s1"}, GROUP: {"sessionId": "gone", "model": "m"}})
+    [agent] = rig.run().agents
+    assert {b.key: (b.state, b.session_id) for b in agent.bindings} == {
+        MAIN: ("new", "s1"),
+        topic: ("new", "s1-topic-7"),
+        GROUP: ("new", None),
+    }
+    bound = own_bindings(rig.store, "main")
+    assert agent.bound == bound.path
+    assert {key: entry["sessionId"] for key, entry in bound.read().items()} == {
+        MAIN: "s1",
+        topic: "s1-topic-7",
+        GROUP: "gone",
+    }
+
+
+def test_broken_bindings_of_ours_do_not_stop_the_transcripts(rig: Rig) -> None:
+    """They are told as what they are, and left as they are."""
+    rig.write("s1.jsonl", *talk("s1", "a"))
+    rig.entries({MAIN: {"sessionId": "s1"}})
+    path = write(rig.root / "agents" / "main" / "sessions", "sessions.json", b"{")
+    report = rig.run()
+    [left] = report.agents[0].left_out
+    assert (left.name, left.failed, report.damaged) == (path, True, True)
+    assert [a.written for a in report.sessions] == [1]
+    assert Path(path).read_bytes() == b"{"
+
+
+def test_a_folder_that_cannot_be_listed_does_not_stop_the_others(rig: Rig) -> None:
+    """It is told, with the reason; only the folder of all agents must be there to read."""
+    rig.write("s1.jsonl", *talk("s1", "a"))
+    write(rig.state / "agents" / "ops" / "sessions", "s2.jsonl", lines(*talk("s2", "b")))
+    fs = PosixFilesystem()
+    outcomes = []
+    for number in range(1, 12):
+        faulty = FaultyFilesystem(fs, plan=[Fail(errno.EACCES, at=number, on={"names"})])
+        store = store_at(rig.root / str(number), fs=fs)
+        try:
+            report = import_state(store, StateFolder(str(rig.state)), fs=faulty)
+        except PermissionRefused as error:
+            assert error.path == f"{rig.state}/agents"
+            continue
+        if faulty.struck:
+            assert report.damaged
+            outcomes.append(len(report.sessions))
+    # Each folder is listed for its transcripts, and for copies of a store; that of older releases holds none.
+    assert sorted(outcomes) == [1, 1, 2, 2, 2]
+
+
+def test_what_lies_there_and_is_not_read_is_told(rig: Rig) -> None:
+    """Links, cold storage, and the copy that their rotation left of a store that is gone."""
+    rig.write("s1.jsonl", *talk("s1", "a"))
+    (rig.sessions / "s2.jsonl").symlink_to(rig.sessions / "s1.jsonl")
+    (rig.sessions / "cold").mkdir()
+    write(rig.sessions, "sessions.json.bak.17", stored({MAIN: {"sessionId": "s1"}}))
+    [agent] = rig.run().agents
+    assert {os.path.basename(left.name) for left in agent.left_out} == {"s2.jsonl", "cold", "sessions.json.bak.17"}
+    rig.entries({})
+    [agent] = rig.run().agents
+    assert {os.path.basename(left.name) for left in agent.left_out} == {"s2.jsonl", "cold"}
+
+
+def test_a_store_is_not_imported_into_itself(rig: Rig) -> None:
+    """It has folders of agents, too."""
+    with pytest.raises(Invalid, match="itself"):
+        import_state(rig.store, StateFolder(f"{rig.root}/"))
 
 
 def test_imported_sessions_are_as_old_as_their_sources(rig: Rig) -> None:

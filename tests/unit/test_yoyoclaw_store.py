@@ -13,17 +13,11 @@ import pytest
 from sessile.errors import Conflict, NotFound, SessionBusy, UnsafePath
 from sessile.formats.yoyoclaw.document import BrokenStore
 from sessile.formats.yoyoclaw.entries import SessionEntry
+from sessile.formats.yoyoclaw.names import Transcript, archive_name, read_name, transcript_name
 from sessile.storage.filesystem import PosixFilesystem
 from sessile.stores.yoyoclaw.paths import StateFolder, state_roots
 from sessile.stores.yoyoclaw.session_store import SessionStore
-from sessile.stores.yoyoclaw.transcripts import (
-    Transcript,
-    archive_name,
-    find_transcript,
-    read_name,
-    transcript_name,
-    transcripts_in,
-)
+from sessile.stores.yoyoclaw.transcripts import contents_of, find_transcript
 from sessile.testing.faults import FaultyFilesystem, Meddle
 from sessions import snapshot
 from yoyoclaw import GROUP, MAIN, NOW, stored, write
@@ -466,4 +460,6 @@ def test_links_and_folders_are_no_transcripts(tmp_path: Path) -> None:
     write(tmp_path, "a.jsonl", b"")
     (tmp_path / "b.jsonl").symlink_to(tmp_path / "a.jsonl")
     (tmp_path / "c.jsonl").mkdir()
-    assert [found.session_id for found in transcripts_in(PosixFilesystem(), str(tmp_path))] == ["a"]
+    found = contents_of(PosixFilesystem(), str(tmp_path))
+    assert [file.session_id for file in found.transcripts] == ["a"]
+    assert found.others == [f"{tmp_path}/b.jsonl", f"{tmp_path}/c.jsonl"]

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from sessile.core.ids import check_session_id
+from sessile.core.text import utf16_length
 from sessile.errors import InvalidId
 
 Json = dict[str, Any]
@@ -69,11 +70,13 @@ FIELDS: dict[str, Field] = {
         Field("queueDrop", str, ("old", "new", "summarize")),
         # the model
         *_fields(str, "providerOverride", "modelOverride", "authProfileOverride", "modelProvider", "model"),
+        *_fields(str, "fallbackNoticeSelectedModel", "fallbackNoticeActiveModel", "fallbackNoticeReason"),
         *_fields(int, "authProfileOverrideCompactionCount"),
         Field("authProfileOverrideSource", str, ("auto", "user")),
         Field("modelOverrideSource", str, ("auto", "user")),
         # counters
         *_fields(int, "inputTokens", "outputTokens", "totalTokens", "cacheRead", "cacheWrite", "contextTokens"),
+        *_fields(int, "contextWindow"),  # ours: elsewhere `contextTokens` is the window
         *_fields(float, "estimatedCostUsd"),
         *_fields(bool, "totalTokensFresh"),
         # housekeeping
@@ -193,6 +196,8 @@ def misfits(entry: SessionEntry) -> list[Misfit]:
             found.append(Misfit(name, f"{str(value)[:40]!r} is none of {', '.join(field.values)}"))
         elif name == "sessionId":
             found += _bad_id(name, str(value))
+        elif name == "label" and utf16_length(value) > MAX_LABEL:
+            found.append(Misfit(name, f"longer than {MAX_LABEL} characters"))
     return found
 
 

@@ -5,8 +5,8 @@ nothing else changes, so a run that was killed is simply run again. An entry tha
 source has changed it since: then it is counted as differing. The header of a session of ours says where it is from
 (`sessile.source`: agent and file), and by that it is found again, whatever its id.
 
-Of each session, `read == written + present + differing`. Keys, settings and counters stay in the store file, which is kept
-as it was among the store's originals.
+Of each session, `read == written + present + differing`. Keys, settings and counters become bindings of ours: see `bindings`.
+The store file is kept as it was among the store's originals.
 """
 
 from __future__ import annotations
@@ -23,11 +23,20 @@ from sessile.core.codec import decode, encode
 from sessile.core.ids import check_session_id, derived_entry_id
 from sessile.core.lines import Line
 from sessile.core.migrate import VERSION
-from sessile.core.text import clean_name, iso_timestamp, parse_timestamp, without_surrogates
-from sessile.errors import InvalidId, NotASession, NotFound, SessionExists, StorageFailure
+from sessile.core.text import iso_timestamp, parse_timestamp, without_surrogates
+from sessile.errors import (
+    Damaged,
+    Invalid,
+    InvalidId,
+    NotASession,
+    NotFound,
+    SessionExists,
+    StorageFailure,
+)
 from sessile.formats.yoyoclaw.document import BrokenStore, StoreDocument, parse_store
 from sessile.formats.yoyoclaw.entries import SessionEntry
-from sessile.formats.yoyoclaw.keys import parse_key
+from sessile.formats.yoyoclaw.names import Transcript, read_name, transcript_name
+from sessile.formats.yoyoclaw.naming import agent_of, title_of, topic_of
 from sessile.formats.yoyoclaw.normal import DEFAULT_AGENT
 from sessile.storage import atomic, shared_file
 from sessile.storage.base import Filesystem, News
@@ -35,10 +44,11 @@ from sessile.storage.journal import FileJournal
 from sessile.storage.layout import JOURNAL, file_name, session_files
 from sessile.storage.raw_file import RawFile
 from sessile.storage.reader import JournalReader
-from sessile.stores.yoyoclaw.accounts import ImportedAgent, ImportedSession, ImportReport, LeftOut
-from sessile.stores.yoyoclaw.paths import StateFolder, names_in
+from sessile.stores.yoyoclaw.accounts import Archive, ImportedAgent, ImportedSession, ImportReport, LeftOut
+from sessile.stores.yoyoclaw.bindings import import_bindings, own_bindings
+from sessile.stores.yoyoclaw.paths import COLD, StateFolder, names_in
 from sessile.stores.yoyoclaw.sources import Json, SourceLine, Sources, scan_chunks
-from sessile.stores.yoyoclaw.transcripts import Transcript, find_transcript, transcript_name, transcripts_in
+from sessile.stores.yoyoclaw.transcripts import contents_of, find_transcript
 
 if TYPE_CHECKING:
     from sessile.store import Store
@@ -60,6 +70,9 @@ def import_state(
 ) -> ImportReport:
     """Import the sessions of all agents, or of some; with `deleted` also those that their owner deleted."""
     source = fs if fs is not None else store.fs
+    if posixpath.normpath(state.root) == store.layout.root:
+        hint = "name the folder of another program, such as ~/.openclaw"
+        raise Invalid("a store cannot be imported into itself", path=state.root, hint=hint)
     known = state.agents(source)
     report = ImportReport()
     for name in names_in(source, f"{state.root}/agents"):
@@ -86,6 +99,7 @@ class _Import:
         entries = self._entries(agent, report)
         groups = self._groups(agent, report)
         named = self._named(agent, entries, report)
+        self._add_named(agent, groups, named, report)
         for files in groups.values():
             keys = [key for file in files for key in named.get(file.path, ())]
             sources = Sources(self._fs, files)
@@ -97,8 +111,18 @@ class _Import:
             except (StorageFailure, NotFound) as error:
                 if error.path not in {file.path for file in files}:
                     raise  # it is our own storage that fails
-                report.left_out.append(LeftOut(error.path, error.message))
+                report.left_out.append(LeftOut(error.path, error.message, failed=True))
+        self._bind(agent, entries, report)
         return report
+
+    def _bind(self, agent: str, entries: dict[str, SessionEntry], report: ImportedAgent) -> None:
+        sessions = {key: session.session_id for session in report.sessions for key in session.keys}
+        report.bound = own_bindings(self._store, agent).path if entries else None
+        try:
+            report.bindings = import_bindings(self._store, agent, self._state.store(agent), entries, sessions)
+        except Damaged as error:
+            name = error.path or self._state.store(agent)
+            report.left_out.append(LeftOut(name, f"no keys were imported: {error.message}", failed=True))
 
     # -- what there is
 
@@ -110,20 +134,27 @@ class _Import:
             report.left_out.append(LeftOut(self._state.database(agent), reason))
         try:
             found = shared_file.read(self._fs, path)
+            copies = self._copies(path) if found is None else []
         except StorageFailure as error:
-            report.left_out.append(LeftOut(path, error.message))
+            report.left_out.append(LeftOut(path, error.message, failed=True))
             return {}
         if found is None:
+            report.left_out += [LeftOut(copy, "a copy of the store, which itself is missing") for copy in copies]
             return {}
         report.store = self._keep_store(agent, path, found[0])
         try:
             document: StoreDocument = parse_store(found[0], path)
         except BrokenStore as error:
-            report.left_out.append(LeftOut(path, error.message))
+            report.left_out.append(LeftOut(path, error.message, failed=True))
             return {}
         if not self._state.shared:
             return document.entries
-        return {key: entry for key, entry in document.entries.items() if (_agent_of(key) or DEFAULT_AGENT) == agent}
+        return {key: entry for key, entry in document.entries.items() if (agent_of(key) or DEFAULT_AGENT) == agent}
+
+    def _copies(self, path: str) -> list[str]:
+        """What their rotation left of a store: it moves the file away before it writes the new one."""
+        folder, name = posixpath.split(path)
+        return [f"{folder}/{other}" for other in names_in(self._fs, folder) if other.startswith(f"{name}.bak.")]
 
     def _keep_store(self, agent: str, path: str, data: bytes) -> str:
         digest = hashlib.sha256(data).hexdigest()[:16]
@@ -137,7 +168,15 @@ class _Import:
         """The files of each session, by the name of its live transcript."""
         groups: dict[str, list[Transcript]] = {}
         for folder in self._state.folders(agent):
-            for file in transcripts_in(self._fs, folder):
+            try:
+                found = contents_of(self._fs, folder)
+                if atomic.exists(self._fs, f"{folder}/{COLD}"):
+                    report.left_out.append(LeftOut(f"{folder}/{COLD}", "cold storage, which is not read"))
+            except StorageFailure as error:
+                report.left_out.append(LeftOut(folder, error.message, failed=True))
+                continue
+            report.left_out += [LeftOut(path, "a link or a folder, not a file") for path in found.others]
+            for file in found.transcripts:
                 if file.packed:
                     report.left_out.append(LeftOut(file.path, "compressed; unpack it with zstd"))
                 elif file.reason == "deleted" and not self._deleted:
@@ -150,7 +189,7 @@ class _Import:
         """The keys that name each transcript."""
         named: dict[str, list[str]] = {}
         for key, entry in entries.items():
-            found = find_transcript(self._fs, entry, self._state.folders(agent), _topic_of(key))
+            found = find_transcript(self._fs, entry, self._state.folders(agent), topic_of(key))
             if found.refused is not None:
                 report.left_out.append(LeftOut(found.refused, f"outside the sessions folder, named by {key}"))
             if found.path is None:
@@ -159,6 +198,18 @@ class _Import:
                 named.setdefault(found.path, []).append(key)
         return named
 
+    def _add_named(
+        self, agent: str, groups: dict[str, list[Transcript]], named: dict[str, list[str]], report: ImportedAgent
+    ) -> None:
+        """Add the transcripts that only a `sessionFile` leads to: they lie deeper, or have names of their own."""
+        told = {file.path for files in groups.values() for file in files} | {left.name for left in report.left_out}
+        for path in named:
+            if path in told:
+                continue
+            folder = next(folder for folder in self._state.folders(agent) if path.startswith(f"{folder}/"))
+            file = read_name(path) or Transcript(path, "", posixpath.basename(path))
+            groups.setdefault(path[len(folder) + 1 :], []).append(file._replace(live=path[len(folder) + 1 :]))
+
     # -- one session
 
     def _session(
@@ -166,8 +217,8 @@ class _Import:
     ) -> ImportedSession:
         session_id, path = self._target(agent, sources.files[-1])
         live = None if sources.live is None else sources.live.path
-        archives = [file.path for file in sources.files if file.reason is not None]
-        account = ImportedSession(agent, session_id, path or "", live, archives, keys)
+        archives = [Archive(file.path, file.reason) for file in sources.files if file.path != live]
+        account = ImportedSession(agent, session_id, path or "", live, archives, keys, sources.files[-1].topic)
         if path is not None:
             self._add(path, sources, account)
         else:
@@ -211,7 +262,7 @@ class _Import:
             "timestamp": sources.first_timestamp() if parse_timestamp(timestamp) is None else timestamp,
             "cwd": found["cwd"] if _can_be_a_folder(found.get("cwd")) else self._state.root,
         }
-        title = _title_of(entries[keys[0]]) if keys else None
+        title = title_of(entries[keys[0]]) if keys else None
         if title is not None and "title" not in header:
             header["title"] = title
         header[SOURCE] = {"format": FORMAT, "agent": agent, "file": sources.files[-1].live}
@@ -311,27 +362,6 @@ def _source_of(fs: Filesystem, path: str) -> tuple[str, str] | None:
     if not isinstance(source, dict) or source.get("format") != FORMAT:
         return None
     return str(source.get("agent")), str(source.get("file"))
-
-
-def _agent_of(key: str) -> str | None:
-    try:
-        return parse_key(key).agent
-    except InvalidId:
-        return None
-
-
-def _topic_of(key: str) -> str | None:
-    try:
-        parsed = parse_key(key)
-    except InvalidId:
-        return None
-    return parsed.topic or parsed.thread
-
-
-def _title_of(entry: SessionEntry) -> str | None:
-    """What a session is called, by the person who labelled it or the chat that it is in."""
-    names = (entry.known(name) for name in ("label", "subject", "displayName"))
-    return next((clean for name in names if name and (clean := clean_name(name))), None)
 
 
 def _can_be_a_folder(cwd: object) -> bool:

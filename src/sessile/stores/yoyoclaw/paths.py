@@ -21,6 +21,7 @@ STORE_FILE = "sessions.json"
 PLACEHOLDER = "{agentId}"
 HOMES = (".yoyoclaw", ".openclaw")
 DATABASE = "agent/openclaw-agent.sqlite"
+COLD = "cold"  # where releases since July 2026 keep old transcripts, compressed, below the sessions folder
 
 
 def state_roots(home: str) -> list[str]:
@@ -35,9 +36,13 @@ class StateFolder(msgspec.Struct, frozen=True):
     template: str | None = None
     home: str | None = None
 
+    def agent(self, agent: str) -> str:
+        """The folder of all that belongs to an agent."""
+        return f"{self.root}/agents/{normalize_agent_id(agent)}"
+
     def sessions(self, agent: str) -> str:
         """The folder of an agent's transcripts."""
-        return f"{self.root}/agents/{normalize_agent_id(agent)}/sessions"
+        return f"{self.agent(agent)}/sessions"
 
     @property
     def legacy_sessions(self) -> str:
@@ -60,7 +65,7 @@ class StateFolder(msgspec.Struct, frozen=True):
 
     def database(self, agent: str) -> str:
         """Where releases since July 2026 keep an agent's sessions instead."""
-        return f"{self.root}/agents/{normalize_agent_id(agent)}/{DATABASE}"
+        return f"{self.agent(agent)}/{DATABASE}"
 
     def folders(self, agent: str) -> list[str]:
         """The folders in which an agent's transcripts may lie, in the order in which they are looked for."""

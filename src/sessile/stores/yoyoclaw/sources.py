@@ -16,9 +16,9 @@ from sessile.core.lines import Finding, Item, Line, Scanner, read_head
 from sessile.core.migrate import VERSION, migrate_session_entries, version_of
 from sessile.core.text import iso_timestamp, parse_timestamp
 from sessile.errors import storage_failures
+from sessile.formats.yoyoclaw.names import Transcript
 from sessile.storage.base import Filesystem
 from sessile.storage.raw_file import RawFile
-from sessile.stores.yoyoclaw.transcripts import Transcript
 
 Json = dict[str, Any]
 

@@ -1,45 +1,23 @@
-"""The transcripts of a folder: what their names say, and which file belongs to a key.
-
-    <id>.jsonl    <id>-topic-<thread>.jsonl    <time>_<id>.jsonl                     live; the last is a fork
-    <name>.jsonl.<reset|deleted|bak>.<time>    <name>.jsonl.bak-<pid>-<ms>           archives, later ones with `.zst`
+"""The transcripts of a folder, and which file belongs to a key. What their names say is known to `formats.yoyoclaw.names`.
 
 Nothing is opened. A `sessionFile` counts only if it lies in one of the folders: an entry may not point anywhere else.
 """
 
 from __future__ import annotations
 
+import errno
 import posixpath
-import re
-from collections.abc import Iterator, Sequence
-from typing import Literal, NamedTuple
-from urllib.parse import quote, unquote
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from sessile.errors import storage_failures
 from sessile.formats.yoyoclaw.entries import SessionEntry
+from sessile.formats.yoyoclaw.names import Transcript, read_name, transcript_name
 from sessile.storage import atomic
 from sessile.storage.base import Filesystem
 from sessile.stores.yoyoclaw.paths import names_in
 
-Reason = Literal["reset", "deleted", "bak"]
-
-JSONL = ".jsonl"
-
-_TOPIC = "-topic-"
-_ARCHIVE = re.compile(r"(?P<live>.+\.jsonl)\.(?P<reason>reset|deleted|bak)[.-](?P<time>.+?)(?P<packed>\.zst)?")
-_FORK = re.compile(r"\d{4}-\d\d-\d\dT[0-9-]+Z?_(?P<id>.+)")
-_JAVASCRIPT_KEEPS = "-_.!~*'()"  # what `encodeURIComponent` leaves as it is
-
-
-class Transcript(NamedTuple):
-    """One file of a session. `live` is the name that it has, or had before it was archived."""
-
-    path: str
-    live: str
-    session_id: str
-    topic: str | None = None
-    reason: Reason | None = None
-    time: str | None = None
-    packed: bool = False
+_NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
 
 
 class Lookup(NamedTuple):
@@ -49,73 +27,66 @@ class Lookup(NamedTuple):
     refused: str | None = None
 
 
-def transcript_name(session_id: str, topic: str | int | None = None) -> str:
-    """The name of a session's file."""
-    if topic is None:
-        return f"{session_id}{JSONL}"
-    encoded = str(topic) if isinstance(topic, int) else quote(topic, safe=_JAVASCRIPT_KEEPS)
-    return f"{session_id}{_TOPIC}{encoded}{JSONL}"
+class Contents(NamedTuple):
+    """What lies in a folder: transcripts and archives by name, and what is called like one but is no plain file."""
+
+    transcripts: list[Transcript]
+    others: list[str]
 
 
-def archive_name(name: str, reason: Reason, time: str) -> str:
-    """The name of a file that is archived at a time (ISO)."""
-    return f"{name}.{reason}.{time.replace(':', '-')}"
-
-
-def read_name(path: str) -> Transcript | None:
-    """What the name of a file says; `None` if it is no transcript's."""
-    name = posixpath.basename(path)
-    archive = _ARCHIVE.fullmatch(name)
-    live = archive["live"] if archive else name
-    if not live.endswith(JSONL) or live.startswith("."):
-        return None
-    stem, _, topic = live.removesuffix(JSONL).partition(_TOPIC)
-    fork = _FORK.fullmatch(stem)
-    known = Transcript(path, live, fork["id"] if fork else stem, unquote(topic) if topic else None)
-    if archive is None:
-        return known
-    reason: Reason = "reset" if archive["reason"] == "reset" else "deleted" if archive["reason"] == "deleted" else "bak"
-    return known._replace(reason=reason, time=archive["time"], packed=archive["packed"] is not None)
-
-
-def transcripts_in(fs: Filesystem, folder: str) -> Iterator[Transcript]:
-    """The transcripts and archives of a folder, by name."""
+def contents_of(fs: Filesystem, folder: str) -> Contents:
+    """The transcripts and archives of a folder."""
+    found = Contents([], [])
     for name in names_in(fs, folder):
-        found = read_name(f"{folder}/{name}")
-        if found is not None and _is_plain(fs, found.path):
-            yield found
+        file = read_name(f"{folder}/{name}")
+        if file is not None and _is(atomic.is_plain, fs, file.path):
+            found.transcripts.append(file)
+        elif file is not None:
+            found.others.append(file.path)
+    return found
 
 
 def find_transcript(fs: Filesystem, entry: SessionEntry, folders: Sequence[str], topic: str | None = None) -> Lookup:
     """The transcript of an entry: `sessionFile`, else by session id (and topic) in each of the folders."""
     refused = None
     named = entry.session_file
-    if named is not None:
+    if named:
         path = posixpath.normpath(posixpath.join(folders[0], named))
-        if not any(path.startswith(f"{folder}/") for folder in folders):
+        if not any(_holds(fs, folder, path) for folder in folders):
             refused = named
-        elif _is_plain(fs, path):
+        elif _is(atomic.is_plain, fs, path):
             return Lookup(path)
     session_id = entry.session_id
     if session_id is None or "/" in session_id or "\0" in session_id:
         return Lookup(None, refused)
-    names = (
-        [transcript_name(session_id)]
-        if topic is None
-        else [
-            transcript_name(session_id, topic),
-            transcript_name(session_id),
-        ]
-    )
+    names = [transcript_name(session_id)]
+    if topic is not None:
+        names.insert(0, transcript_name(session_id, topic))
     paths = (f"{folder}/{name}" for name in names for folder in folders)
-    return Lookup(next((path for path in paths if _is_plain(fs, path)), None), refused)
+    return Lookup(next((path for path in paths if _is(atomic.is_plain, fs, path)), None), refused)
 
 
-def _is_plain(fs: Filesystem, path: str) -> bool:
-    if "\0" in path:
+def _holds(fs: Filesystem, folder: str, path: str) -> bool:
+    """Whether a path lies in a folder; one that goes through a link leads somewhere else."""
+    if not path.startswith(f"{folder}/"):
         return False
+    below = path[len(folder) + 1 :].split("/")[:-1]
+    between = (posixpath.join(folder, *below[: depth + 1]) for depth in range(len(below)))
+    return not any(_is(_no_folder, fs, inner) for inner in between)
+
+
+def _no_folder(fs: Filesystem, path: str) -> bool:
+    return not atomic.is_folder(fs, path)
+
+
+def _is(kind: Callable[[Filesystem, str], bool], fs: Filesystem, path: str) -> bool:
+    """Whether there is something of that name and kind. Stores hold any text: a name that no file can have is nobody's."""
     with storage_failures(path, "look at a file"):
         try:
-            return atomic.is_plain(fs, path)
-        except (FileNotFoundError, NotADirectoryError):
+            return kind(fs, path)
+        except ValueError:  # a NUL, or half an emoji
+            return False
+        except OSError as error:
+            if error.errno not in _NOT_THERE:
+                raise
             return False
