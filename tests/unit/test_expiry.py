@@ -1,0 +1,65 @@
+"""When an agent deletes its sessions: the period that settings leave, and the deadline."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sessile.core.expiry import DAY, RULES, Period, deadline, period_of
+
+CLAUDE = RULES["claude"]
+
+
+def period(user: Any = None, local: Any = None) -> Period:
+    """The period that the settings of Claude Code leave; bytes are a file as it is, numbers are what it says."""
+    said = {"settings.json": user, "settings.local.json": local}
+    files = {
+        name: value if isinstance(value, bytes) else json.dumps({"cleanupPeriodDays": value, "model": "x"}).encode()
+        for name, value in said.items()
+        if value is not None
+    }
+    return period_of(CLAUDE, files)
+
+
+@pytest.mark.parametrize(
+    ("user", "local", "days"),
+    [
+        (None, None, 30),
+        (b"{}", None, 30),
+        (b'{"cleanupPeriodDays": null}', None, 30),
+        (90, None, 90),
+        (1, None, 1),
+        (1.5, None, 1.5),
+        (90, b"{}", 90),
+        (90, 10, 10),
+        (10, 90, 10),
+        (None, 10, 10),
+        (None, 90, 30),
+        (99999, None, 99999),
+    ],
+)
+def test_the_shortest_period_counts_and_30_days_where_the_user_says_none(user: Any, local: Any, days: float) -> None:
+    """The local file counts in one folder only: elsewhere the user's does, or what Claude Code does by itself."""
+    assert period(user, local) == Period(int(days * DAY))
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [0, 0.5, -1, True, b'{"cleanupPeriodDays": "30"}', b'{"cleanupPeriodDays": 1e999}', b"[]", b"", b"{", b'"x"', b"3"],
+)
+def test_a_period_that_cannot_be_told_is_unknown_and_says_which_file(bad: Any) -> None:
+    """Claude Code refuses less than a day; what it makes of a broken file differs between releases."""
+    for answer, name in ((period(user=bad), "settings.json"), (period(60, bad), "settings.local.json")):
+        assert answer.length is None
+        assert answer.problem is not None and answer.problem.startswith(f"{name}, ")
+        assert deadline(5, answer) is None
+
+
+@given(st.integers(0, 2**42), st.integers(1, 10**6))
+def test_the_deadline_is_the_last_change_and_the_period(modified: int, days: int) -> None:
+    """To the millisecond."""
+    assert deadline(modified, period(days)) == modified + days * 24 * 3600 * 1000
