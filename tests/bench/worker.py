@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from . import appending, instructions, listing, peers, reading, starting
+from . import appending, claude, instructions, listing, peers, reading, starting
 from .measure import Row, peak_memory_mb
 from .scale import Scale
 
@@ -36,7 +36,13 @@ SUBJECTS: dict[str, Subject] = {
     "S8": Subject(appending.going_on),
     "S9": Subject(listing.searching, listing.search_once, 96),
     "S10": Subject(starting.starting),
+    "S11": Subject(claude.converting, claude.convert_once, 128),
     "S14": Subject(instructions.counting),
+    "A1": Subject(claude.listing, claude.list_once, 128),
+    "A1b": Subject(claude.listing_as_a_process),
+    "A2": Subject(claude.resuming, claude.resume_once, 128),
+    "A2b": Subject(claude.resuming_anew, claude.resume_anew_once, 128),
+    "A2c": Subject(claude.reading, claude.read_once, 128),
     "peers": Subject(peers.racing),
 }
 
