@@ -8,7 +8,7 @@ import sys
 
 import sessile
 
-VALUES = {"CONVERSIONS", "FORMS", "HIDE", "LAST_ENTRY"}
+VALUES = {"CAPABILITIES", "CONVERSIONS", "FORMS", "HIDE", "LAST_ENTRY"}
 HEAVY = {"anyio", "asyncio", "sqlite3", "hypothesis", "rich", "click", "importlib.metadata"}
 
 

@@ -6,17 +6,22 @@ A name is imported from its module when it is first used, so that a program pays
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from sessile import errors
+    from sessile.agents import SubAgent, agent_files, sub_agents
     from sessile.batch import Receipt
     from sessile.blob_sweep import SweepPlan, Swept, apply_blob_sweep, plan_blob_sweep
     from sessile.checking import Repaired, RepairPlan, Report, check, plan_repair, repair
+    from sessile.compactor import Compactor
     from sessile.converting import CONVERSIONS, Imported, converted, import_session
+    from sessile.core.compaction import CompactionSettings
     from sessile.core.context import LAST_ENTRY, SessionContext, build_session_context
     from sessile.core.digest import Counts
     from sessile.core.entries import Entry
     from sessile.core.lines import Finding
     from sessile.core.llm import convert_to_llm, to_anthropic, to_openai
+    from sessile.core.llm_google import to_google
     from sessile.core.migrate import migrate_session_entries
     from sessile.core.redact import Redaction, Redactor, find_secrets
+    from sessile.core.summaries import Summary, SummaryRequest, extract
     from sessile.core.troubles import Problem
     from sessile.demo import make_demo
     from sessile.discovery import (
@@ -27,6 +32,9 @@ if TYPE_CHECKING:
         load_entries_from_file,
     )
     from sessile.exporting import FORMS, Export
+    from sessile.formats.capabilities import CAPABILITIES, capabilities_of, format_of_agent
+    from sessile.hooks import Hooks
+    from sessile.keeping import Expiring, Keeper, Kept, Outlook, expiring
     from sessile.library import Found, Library, added_sources, find_entry, find_leaf
     from sessile.maintenance import (
         Trashed,
@@ -37,7 +45,10 @@ if TYPE_CHECKING:
         trash_contents,
         undo_last,
     )
+    from sessile.models import Models
+    from sessile.navigating import Navigator
     from sessile.prune import Pruned, PrunePlan, PruneRule, apply_prune, plan_prune
+    from sessile.resizing import resize
     from sessile.session import Session
     from sessile.storage.blobs import Blob, BlobStore
     from sessile.storage.catalog_rows import HIDE, Filter, Listing, SessionRow
@@ -48,17 +59,28 @@ if TYPE_CHECKING:
     from sessile.storage.session_storage import FileSessionStorage, MemorySessionStorage
     from sessile.storage.trash import Deletion
     from sessile.store import Store
+    from sessile.stores.yoyoclaw.accounts import ImportReport
+    from sessile.stores.yoyoclaw.glance import conversation_keys
+    from sessile.stores.yoyoclaw.importing import import_state
+    from sessile.stores.yoyoclaw.paths import StateFolder
+    from sessile.summarizers import AnthropicSummarizer, CommandSummarizer, OpenAISummarizer, RemoteSummarizer
     from sessile.view import TreeNode
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "AnthropicSummarizer": "sessile.summarizers",
     "Blob": "sessile.storage.blobs",
     "BlobStore": "sessile.storage.blobs",
+    "CAPABILITIES": "sessile.formats.capabilities",
     "CONVERSIONS": "sessile.converting",
+    "CommandSummarizer": "sessile.summarizers",
+    "CompactionSettings": "sessile.core.compaction",
+    "Compactor": "sessile.compactor",
     "Counts": "sessile.core.digest",
     "Deletion": "sessile.storage.trash",
     "Entry": "sessile.core.entries",
+    "Expiring": "sessile.keeping",
     "Export": "sessile.exporting",
     "FORMS": "sessile.exporting",
     "FileSessionStorage": "sessile.storage.session_storage",
@@ -69,12 +91,20 @@ _HOMES = {
     "HistoryEntry": "sessile.storage.history",
     "HistoryStorage": "sessile.storage.history",
     "Hit": "sessile.storage.searcher",
+    "Hooks": "sessile.hooks",
+    "ImportReport": "sessile.stores.yoyoclaw.accounts",
     "Imported": "sessile.converting",
+    "Keeper": "sessile.keeping",
+    "Kept": "sessile.keeping",
     "LAST_ENTRY": "sessile.core.context",
     "Library": "sessile.library",
     "Listing": "sessile.storage.catalog_rows",
     "MemorySessionStorage": "sessile.storage.session_storage",
+    "Models": "sessile.models",
+    "Navigator": "sessile.navigating",
     "Needle": "sessile.storage.scan",
+    "OpenAISummarizer": "sessile.summarizers",
+    "Outlook": "sessile.keeping",
     "Problem": "sessile.core.troubles",
     "PrunePlan": "sessile.prune",
     "PruneRule": "sessile.prune",
@@ -83,6 +113,7 @@ _HOMES = {
     "RecentSession": "sessile.discovery",
     "Redaction": "sessile.core.redact",
     "Redactor": "sessile.core.redact",
+    "RemoteSummarizer": "sessile.summarizers",
     "RepairPlan": "sessile.checking",
     "Repaired": "sessile.checking",
     "Report": "sessile.checking",
@@ -92,7 +123,11 @@ _HOMES = {
     "SessionInfo": "sessile.discovery",
     "SessionRow": "sessile.storage.catalog_rows",
     "Source": "sessile.storage.layout",
+    "StateFolder": "sessile.stores.yoyoclaw.paths",
     "Store": "sessile.store",
+    "SubAgent": "sessile.agents",
+    "Summary": "sessile.core.summaries",
+    "SummaryRequest": "sessile.core.summaries",
     "SweepPlan": "sessile.blob_sweep",
     "Swept": "sessile.blob_sweep",
     "TrashPlan": "sessile.maintenance",
@@ -100,22 +135,29 @@ _HOMES = {
     "TreeNode": "sessile.view",
     "WordNeedle": "sessile.storage.scan",
     "added_sources": "sessile.library",
+    "agent_files": "sessile.agents",
     "apply_blob_sweep": "sessile.blob_sweep",
     "apply_prune": "sessile.prune",
     "build_session_context": "sessile.core.context",
+    "capabilities_of": "sessile.formats.capabilities",
     "check": "sessile.checking",
+    "conversation_keys": "sessile.stores.yoyoclaw.glance",
     "convert_to_llm": "sessile.core.llm",
     "converted": "sessile.converting",
     "disk_usage": "sessile.maintenance",
     "empty_trash": "sessile.maintenance",
     "errors": "sessile.errors",
+    "expiring": "sessile.keeping",
+    "extract": "sessile.core.summaries",
     "family_homes": "sessile.storage.layout",
     "find_entry": "sessile.library",
     "find_leaf": "sessile.library",
     "find_most_recent_session": "sessile.discovery",
     "find_secrets": "sessile.core.redact",
+    "format_of_agent": "sessile.formats.capabilities",
     "get_recent_sessions": "sessile.discovery",
     "import_session": "sessile.converting",
+    "import_state": "sessile.stores.yoyoclaw.importing",
     "load_entries_from_file": "sessile.discovery",
     "make_demo": "sessile.demo",
     "migrate_session_entries": "sessile.core.migrate",
@@ -124,20 +166,29 @@ _HOMES = {
     "plan_prune": "sessile.prune",
     "plan_repair": "sessile.checking",
     "repair": "sessile.checking",
+    "resize": "sessile.resizing",
+    "sub_agents": "sessile.agents",
     "terminal_id": "sessile.storage.layout",
     "to_anthropic": "sessile.core.llm",
+    "to_google": "sessile.core.llm_google",
     "to_openai": "sessile.core.llm",
     "trash_contents": "sessile.maintenance",
     "undo_last": "sessile.maintenance",
 }
 
 __all__ = [
+    "AnthropicSummarizer",
     "Blob",
     "BlobStore",
+    "CAPABILITIES",
     "CONVERSIONS",
+    "CommandSummarizer",
+    "CompactionSettings",
+    "Compactor",
     "Counts",
     "Deletion",
     "Entry",
+    "Expiring",
     "Export",
     "FORMS",
     "FileSessionStorage",
@@ -148,12 +199,20 @@ __all__ = [
     "HistoryEntry",
     "HistoryStorage",
     "Hit",
+    "Hooks",
+    "ImportReport",
     "Imported",
+    "Keeper",
+    "Kept",
     "LAST_ENTRY",
     "Library",
     "Listing",
     "MemorySessionStorage",
+    "Models",
+    "Navigator",
     "Needle",
+    "OpenAISummarizer",
+    "Outlook",
     "Problem",
     "PrunePlan",
     "PruneRule",
@@ -162,6 +221,7 @@ __all__ = [
     "RecentSession",
     "Redaction",
     "Redactor",
+    "RemoteSummarizer",
     "RepairPlan",
     "Repaired",
     "Report",
@@ -171,7 +231,11 @@ __all__ = [
     "SessionInfo",
     "SessionRow",
     "Source",
+    "StateFolder",
     "Store",
+    "SubAgent",
+    "Summary",
+    "SummaryRequest",
     "SweepPlan",
     "Swept",
     "TrashPlan",
@@ -179,22 +243,29 @@ __all__ = [
     "TreeNode",
     "WordNeedle",
     "added_sources",
+    "agent_files",
     "apply_blob_sweep",
     "apply_prune",
     "build_session_context",
+    "capabilities_of",
     "check",
+    "conversation_keys",
     "convert_to_llm",
     "converted",
     "disk_usage",
     "empty_trash",
     "errors",
+    "expiring",
+    "extract",
     "family_homes",
     "find_entry",
     "find_leaf",
     "find_most_recent_session",
     "find_secrets",
+    "format_of_agent",
     "get_recent_sessions",
     "import_session",
+    "import_state",
     "load_entries_from_file",
     "make_demo",
     "migrate_session_entries",
@@ -203,8 +274,11 @@ __all__ = [
     "plan_prune",
     "plan_repair",
     "repair",
+    "resize",
+    "sub_agents",
     "terminal_id",
     "to_anthropic",
+    "to_google",
     "to_openai",
     "trash_contents",
     "undo_last",

@@ -6,12 +6,11 @@ then does as the caller wished: branch, follow, or fail.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Literal, get_args
 
 import msgspec
 
-from sessile.core import large
 from sessile.core.codec import encode, encode_plain
 from sessile.core.entries import Payload, with_base
 from sessile.core.kinds import CHAIN
@@ -45,7 +44,8 @@ class Receipt(msgspec.Struct, frozen=True):
 class Batch:
     """Entries that hang from each other, encoded for one parent; encoded again if the parent changes.
 
-    `markers` are leaf markers of the parent: what another program hangs from one hangs from the parent.
+    `markers` are leaf markers of the parent: what another program hangs from one hangs from the parent. `shrink` makes an
+    entry with large content fit to be stored.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Batch:
         key: str | None,
         parent: str | None,
         timestamp: str,
-        put: large.Put,
+        shrink: Callable[[Payload], Payload],
         on_leaf_moved: OnLeafMoved = "branch",
         diverged: bool = False,
         markers: Collection[str] = (),
@@ -67,7 +67,7 @@ class Batch:
         self.others = False
         self._key = key
         self._timestamp = timestamp
-        self._put = put
+        self._shrink = shrink
         self._on_leaf_moved = on_leaf_moved
         self._markers = markers
         self._hang_from(parent)
@@ -82,7 +82,7 @@ class Batch:
         self.lines = [self._encode(*pair) for pair in zip(self.entries, self._copies, strict=True)]
 
     def _encode(self, entry: Payload, copy: Plain) -> bytes:
-        line = encode(large.shrink(entry, self._put)) if copy.large else encode_plain(entry)
+        line = encode(self._shrink(entry)) if copy.large else encode_plain(entry)
         if len(line) > MAX_LINE:
             raise TooLarge(
                 f"an entry of {len(line)} bytes is over the limit of {MAX_LINE}",

@@ -13,22 +13,27 @@ Rules:
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+import msgspec
 
 from sessile.core import entries as make
-from sessile.core.codec import encode, encode_plain
-from sessile.core.entries import Entry
+from sessile.core.codec import decode, encode, encode_plain
+from sessile.core.entries import Entry, Payload
 from sessile.core.ids import derived_entry_id
-from sessile.core.kinds import LEAF_MARKER
+from sessile.core.kinds import LEAF_MARKER, TITLE
 from sessile.core.text import iso_timestamp
 from sessile.errors import Conflict, Unsupported
 from sessile.foreign import open_foreign
 from sessile.formats.claude.rendering import Rendering, uuid_for
 from sessile.formats.claude.side_rows import title_row
+from sessile.formats.myagents import rendering as myagents
 from sessile.session import Session
+from sessile.storage.base import Row
 from sessile.storage.foreign import ForeignReader
 from sessile.storage.layout import file_name
 from sessile.store import Store
@@ -36,6 +41,7 @@ from sessile.view import SessionView
 
 SOURCE = "source"  # the member that says where a session, or an entry, comes from
 IMPORT = "sessile.import"  # the custom entry that an import ends with: which blob holds the bytes
+_OUTRANKED = "sessile.outranked-name"
 _BATCH = 1000  # entries that are appended at once
 
 Report = dict[str, int]
@@ -55,49 +61,45 @@ class Imported(NamedTuple):
 def import_session(store: Store, path: str) -> Imported:
     """Another agent's session as one of ours, or what is new of it."""
     with closing(open_foreign(store.fs, path)) as reader:
-        source = SessionView(reader, store.blobs)
-        known = store.find(source.id)
-        with store.open(known) if known is not None else _begin(store, source, reader, path) as session:
+        known = store.find(reader.session_id)
+        with store.open(known) if known is not None else _begin(store, reader, path) as session:
             if session.header.get(SOURCE, {}).get("path") != path:
                 raise Conflict("a session of that id came from elsewhere", path=session.path, hint="fork it instead")
-            before = sum(SOURCE in entry for entry in session.iter_lines())
-            added = _add(store, session, source, reader, before)
+            before = sum(_origin_of(entry).is_told for entry in session.iter_lines())
+            lines = (_line(row, entry) for row, entry in islice(reader.entries(), before, None))
+            added = session.adopt(iter(lambda: list(islice(lines, _BATCH)), []))
+            source = SessionView(reader, store.blobs)
+            if added:
+                _keep(store, session, source, reader)
             unreadable = tuple(finding.detail for finding in source.findings)
             return Imported(session.id, session.path, reader.format.name, before + added, added, unreadable)
 
 
-def _begin(store: Store, source: SessionView, reader: ForeignReader, path: str) -> Session:
-    at = source.header.get("timestamp") or iso_timestamp(store.now())
-    cwd = source.cwd or "/"
-    origin = {"format": reader.format.name, "path": path}
-    header = make.header(source.id, at, cwd, title=source.title, source=origin)
-    return store.begin(f"{store.layout.folder(cwd)}/{file_name(at, source.id)}", [encode(header)])
+def _begin(store: Store, reader: ForeignReader, path: str) -> Session:
+    """A session of ours without entries; its title is what a listing shows of the source, until an entry gives it one."""
+    source: Payload = decode(reader.header())
+    at = source.get("timestamp") or iso_timestamp(store.now())
+    cwd = source.get("cwd") or "/"
+    seen = reader.glimpse()
+    title = source.get("title") or (seen.title if seen is not None else None) or None
+    header = make.header(reader.session_id, at, cwd, title=title, source={"format": reader.format.name, "path": path})
+    return store.begin(f"{store.layout.folder(cwd)}/{file_name(at, reader.session_id)}", [encode(header)])
 
 
-def _add(store: Store, session: Session, source: SessionView, reader: ForeignReader, before: int) -> int:
-    """Append the rows that are new, then the note of where the bytes are; the leaf is that of the source."""
-    rows = (_line(entry, row.position) for row, entry in _rows(source, reader, before))
-    added = 0
-    while batch := list(islice(rows, _BATCH)):
-        session.adopt(batch)
-        added += len(batch)
-    if added:
-        kept = store.blobs.put_pieces(reader.pieces)
-        note = make.custom(IMPORT, {"format": reader.format.name, "blob": kept.ref})
-        note_id = derived_entry_id(session.id, kept.hash, 0)
-        session.adopt([encode(make.with_base(note, note_id, source.leaf_id, iso_timestamp(store.now())))])
-        if source.leaf_id is not None:
-            session.branch(source.leaf_id)
-    return added
+def _keep(store: Store, session: Session, source: SessionView, reader: ForeignReader) -> None:
+    """Keep the bytes of the source, and note behind its entries where they are; the leaf is that of the source."""
+    kept = store.blobs.put_pieces(reader.pieces)
+    note = make.custom(IMPORT, {"format": reader.format.name, "blob": kept.ref})
+    note_id = derived_entry_id(session.id, kept.hash, 0)
+    session.adopt_last(make.with_base(note, note_id, source.leaf_id, iso_timestamp(store.now())), source.leaf_id)
 
 
-def _rows(source: SessionView, reader: ForeignReader, start: int) -> Iterator[tuple[Any, Entry]]:
-    for row in reader.rows(start):
-        yield row, Entry(row.id, row.parent_id, reader.read(row))
-
-
-def _line(entry: Entry, position: tuple[int, int]) -> bytes:
-    return encode_plain({**entry.body, SOURCE: list(position)})
+def _line(row: Row, entry: Payload) -> bytes:
+    if entry["type"] == "session_info" and not row.flags & TITLE:
+        # A name that another one outranks: here the last one would count.
+        entry = {**entry, "type": "custom", "customType": _OUTRANKED}
+    entry[SOURCE] = row.position
+    return encode_plain(entry)
 
 
 # -- the other way
@@ -107,13 +109,24 @@ def converted(session: SessionView, to: str, report: Report) -> Iterator[bytes]:
     """A session as a file of another agent; `report` counts the entries that have no counterpart there."""
     if to not in CONVERSIONS:
         raise Unsupported(f"there is no conversion to {to!r}", hint=f"there are {', '.join(CONVERSIONS)}")
+    if session.header.get("format") == to and (pieces := session.file_pieces()) is not None:
+        return pieces  # it is that already
     return CONVERSIONS[to](session, report)
+
+
+def _as_it_was(session: SessionView, blob: str | None) -> Iterator[bytes]:
+    """The bytes that a session was imported from; what comes behind them begins on a line of its own."""
+    last = b"\n"
+    for piece in session.blob_pieces(blob) if blob is not None else ():
+        yield piece
+        last = piece[-1:] or last
+    if last != b"\n":
+        yield b"\n"
 
 
 def _to_claude(session: SessionView, report: Report) -> Iterator[bytes]:
     blob = _imported(session, "claude")
-    if blob is not None:
-        yield from session.blob_pieces(blob)
+    yield from _as_it_was(session, blob)
     rendering = Rendering(session.id, session.cwd, lambda entry_id: _uuid(session, entry_id))
     for entry in session.iter_lines():
         if not _is_there(entry, blob):
@@ -130,19 +143,68 @@ def _imported(session: SessionView, name: str) -> str | None:
     """The hash of the bytes that the session was imported from, if that was a file of this format."""
     if session.header.get(SOURCE, {}).get("format") != name:
         return None
-    notes = [entry for entry in session.iter_lines() if entry.get("customType") == IMPORT]
-    return str(notes[-1]["data"]["blob"]).rpartition(":")[2] if notes else None
+    notes = deque((entry for entry in session.iter_lines() if _origin_of(entry).customType == IMPORT), maxlen=1)
+    return str(notes[0]["data"]["blob"]).rpartition(":")[2] if notes else None
+
+
+class _Origin(msgspec.Struct, gc=False):
+    """What an entry says of where it came from, decoded without the rest of it."""
+
+    source: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    customType: str | None = None
+
+    @property
+    def is_told(self) -> bool:
+        """Whether the entry was imported."""
+        return self.source is not msgspec.UNSET
+
+
+_decode_origin = msgspec.json.Decoder(_Origin).decode
+
+
+def _origin_of(entry: Entry) -> _Origin:
+    try:
+        return _decode_origin(entry.raw)
+    except (msgspec.MsgspecError, ValueError, RecursionError):  # a member of another type than it should have
+        custom = entry.get("customType")
+        told = msgspec.Raw() if SOURCE in entry else msgspec.UNSET
+        return _Origin(told, custom if isinstance(custom, str) else None)
 
 
 def _is_there(entry: Entry, blob: str | None) -> bool:
     """Whether an entry is among the bytes that were imported, or only tells of them."""
-    return blob is not None and (SOURCE in entry or entry.get("customType") in (IMPORT, LEAF_MARKER))
+    if blob is None:
+        return False
+    origin = _origin_of(entry)
+    return origin.is_told or origin.customType in (IMPORT, LEAF_MARKER)
 
 
 def _uuid(session: SessionView, entry_id: str) -> str:
     """The uuid of an entry's row: its own, if it came from a row."""
     entry = session.get_entry(entry_id)
-    return entry_id if entry is not None and SOURCE in entry else uuid_for(session.id, entry_id)
+    if entry is None or SOURCE not in entry:
+        return uuid_for(session.id, entry_id)
+    return entry_id.partition("/")[0]  # of several results in one row, each has a number behind it
+
+
+def _to_myagents(session: SessionView, report: Report) -> Iterator[bytes]:
+    blob = _imported(session, "myagents")
+    count = myagents.Counting()
+    yield from count.passed(_as_it_was(session, blob))
+    path = {entry.id for entry in session.iter_branch()}
+    rendering = myagents.Rendering(path.__contains__, count.last)
+    entries = (
+        entry.body if entry.get("customType") == LEAF_MARKER else session.get_full_entry(entry.id)
+        for entry in session.iter_lines()
+        if not _is_there(entry, blob)
+    )
+    told = blob is not None
+    for row in rendering.rows(entries):
+        yield row + b"\n"
+        told = True
+    if not told:
+        raise Unsupported("MyAgents has no sessions without a message", path=session.path, hint="say --to native")
+    report.update(rendering.counts)
 
 
 def _to_native(session: SessionView, report: Report) -> Iterator[bytes]:
@@ -153,6 +215,7 @@ def _to_native(session: SessionView, report: Report) -> Iterator[bytes]:
 
 CONVERSIONS: dict[str, Callable[[SessionView, Report], Iterator[bytes]]] = {
     "claude": _to_claude,
+    "myagents": _to_myagents,
     "native": _to_native,
     "pi": _to_native,
 }

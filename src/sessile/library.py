@@ -3,29 +3,30 @@
     library = Library(store, sources, cache=…)
     library.catch_up()                      compare the catalog with the files
     library.list(Filter(limit=50))
-    library.find("webhook retries")         by id, @last, @here, words of the title, or path
+    library.find("webhook retries")         by id, @last, @here, words of the title, or path; …/agent-a1 is a sub-agent of it
     library.search("retry")                 by words, ranked; `scan` for substrings and regular expressions
 
 Rules: other agents' folders are only read; what a library keeps lies in the cache folder and may be deleted at any time, but
-for pins, which lie in the store. A name that means several sessions is an error that lists them. Which folders there are is
-an argument: the library never looks for a home.
+for pins and copies of other agents' sessions, which lie in the store. A copy stands for its session as soon as the original is
+gone, or has fewer bytes; until then it is not listed beside it. A name that means several sessions is an error that lists
+them. Which folders there are is an argument: the library never looks for a home.
 """
 
 from __future__ import annotations
 
 import posixpath
 import time
-from collections.abc import Callable, Iterator, MutableSequence, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableSequence, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from sessile.core.address import SHORTEST_PREFIX, is_path, relative
+from sessile.core.address import SHORTEST_PREFIX, is_path, relative, sub_agent
 from sessile.core.passages import FIELDS, INDEXED, Field
 from sessile.core.text import clean_name
-from sessile.errors import Ambiguous, EntryNotFound, SessionNotFound, StorageFailure
+from sessile.errors import Ambiguous, EntryNotFound, SessionNotFound, StorageFailure, storage_failures
 from sessile.storage import atomic
 from sessile.storage.catalog import Catalog, CaughtUp
 from sessile.storage.catalog_rows import EVERYTHING, Filter, Listing, SessionRow
-from sessile.storage.layout import Source
+from sessile.storage.layout import Source, stem_of
 from sessile.storage.name_set import NameSet
 from sessile.store import Store
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from sessile.storage.reconcile import Depth, Progress
     from sessile.storage.scan import Match, Needle
     from sessile.storage.searcher import Results
+    from sessile.storage.walk import Mark
     from sessile.view import SessionView
 
 _UNINDEXED: tuple[Field, ...] = ("tool_result",)
@@ -50,12 +52,14 @@ class Found(NamedTuple):
 class Library:
     """All sessions that a person has: `store` is one's own, `sources` are the folders of other agents.
 
-    `cache` is the folder for the catalog, or `None` for a catalog in memory.
+    `given` are these folders, one's own first, and `sources` moreover those with copies of other agents' sessions. `cache`
+    is the folder for the catalog, or `None` for a catalog in memory.
     """
 
     def __init__(self, store: Store, sources: Sequence[Source] = (), *, cache: str | None = None) -> None:
         self.store = store
-        self.sources = [Source("sessile", store.layout.root, store.layout.sessions), *sources]
+        self.given = [Source("sessile", store.layout.root, store.layout.sessions), *sources]
+        self.sources = [*self.given, *_kept(store)]
         self.pins = NameSet(store.fs, f"{store.layout.root}/pins.json")  # ids of sessions
         self._catalog = Catalog(store.fs, cache)
 
@@ -76,7 +80,25 @@ class Library:
 
     def agent_of(self, path: str) -> str | None:
         """The agent whose folder holds a file; `None` if it lies elsewhere."""
-        return next((source.agent for source in self.sources if path.startswith(f"{source.sessions}/")), None)
+        source = self.source_of(path)
+        return None if source is None else source.agent
+
+    def source_of(self, path: str) -> Source | None:
+        """The folder that holds a file; `None` if nobody looks there."""
+        return next((source for source in self.sources if path.startswith(f"{source.sessions}/")), None)
+
+    def original_of(self, path: str) -> str | None:
+        """Where the original of a copy is, or was; `None` of what is no copy, or of an agent that has no folder any more."""
+        for kept in self.sources[len(self.given) :]:
+            for source in self.given:
+                if source.agent == kept.agent and path.startswith(f"{kept.sessions}/"):
+                    return source.sessions + path[len(kept.sessions) :]
+        return None
+
+    @property
+    def copies(self) -> Mapping[str, Mark]:
+        """Copies that are not listed because their originals are, by the paths of these, as of the last catch-up."""
+        return self._catalog.copies
 
     # -- listing
 
@@ -88,12 +110,22 @@ class Library:
         deadline: float | None = None,
     ) -> CaughtUp:
         """Compare the catalog with the files, and read what changed: their ends, every line, or every word."""
-        places = [source.sessions for source in self.sources]
-        return self._catalog.catch_up(places, depth=depth, progress=progress, deadline=deadline)
+        places = [source.sessions for source in self.given]
+        kept = _kept(self.store)
+        self.sources = [*self.given, *kept]
+        copies = {
+            copied.sessions: [source.sessions for source in self.given if source.agent == copied.agent]
+            for copied in kept
+        }
+        return self._catalog.catch_up(places, depth=depth, progress=progress, deadline=deadline, copies=copies)
 
     def list(self, wanted: Filter = EVERYTHING) -> Listing:
         """The sessions that a filter lets through, as of the last catch-up."""
         return self._catalog.list(wanted)
+
+    def marks(self, wanted: Filter = EVERYTHING) -> Sequence[tuple[str, int | None, int]]:
+        """Path, size and time of modification of the files of these sessions, and nothing else of them."""
+        return self._catalog.marks(wanted)
 
     def usage(self, wanted: Filter = EVERYTHING) -> Usage:
         """Tokens, money and tools of these sessions, as far as they are counted."""
@@ -104,7 +136,9 @@ class Library:
     def find(self, name: str, cwd: str | None = None, *, progress: Callable[[Progress], None] | None = None) -> str:
         """The file of the session that a name means; `cwd` is the folder that `@here` stands for."""
         if is_path(name):
-            return self._existing(posixpath.abspath(posixpath.expanduser(name)))
+            path = posixpath.abspath(posixpath.expanduser(name))
+            agent = None if atomic.exists(self.store.fs, path) else sub_agent(name)
+            return self._existing(path) if agent is None else self._agent(*agent, cwd, progress)
         self.catch_up(progress=progress)
         recent = relative(name)
         if recent is not None:
@@ -131,6 +165,22 @@ class Library:
             raise SessionNotFound("there is no such file", path=path)
         return path
 
+    def _agent(self, owner: str, name: str, cwd: str | None, progress: Callable[[Progress], None] | None) -> str:
+        """The transcript of a session's sub-agent that begins so."""
+        from sessile.agents import agent_files
+
+        path = self.find(owner, cwd, progress=progress)
+        agents = [file for file in agent_files(self.store, path) if stem_of(file).startswith(name)]
+        found = [file for file in agents if stem_of(file) == name] or agents
+        hint = f"sessile show {owner} --agents shows what there is"
+        if not found:
+            raise SessionNotFound(f"this session has no sub-agent {_quoted(name)}", path=path, hint=hint)
+        if len(found) > 1:
+            candidates = [{"id": stem_of(file), "path": file} for file in found[:_MOST_CANDIDATES]]
+            told = f"sub-agent {_quoted(name)} is ambiguous ({len(found)})"
+            raise Ambiguous(told, path=path, hint="say more of its name, or its path", candidates=candidates)
+        return found[0]
+
     def _recent(self, name: str, base: str, back: int, cwd: str | None) -> str:
         """The session that was changed last, or so many before it."""
         rows = self.list(Filter(project=cwd if base == "here" else None)).rows
@@ -148,8 +198,11 @@ class Library:
             return ()
         rows = self.list(Filter(id_prefix=name, hide=("unreadable",))).rows
         rows = [row for row in rows if row.id == name] or rows
-        if len({row.id for row in rows}) == 1:  # imported from another agent: one's own copy is meant
+        if (
+            len({row.id for row in rows}) == 1
+        ):  # imported from another agent: one's own copy is meant; of others the original
             rows = [row for row in rows if self.store.layout.owns(row.path)] or rows
+            rows = [row for row in rows if not self.store.layout.keeps(row.path)] or rows
         return rows
 
     def _by_title(self, name: str) -> Sequence[SessionRow]:
@@ -215,6 +268,17 @@ class Library:
             except (StorageFailure, SessionNotFound):
                 continue  # a search for tool results says so
         return found, 0
+
+
+def _kept(store: Store) -> list[Source]:
+    """The folders with copies of other agents' sessions, one an agent."""
+    kept = store.layout.kept
+    with storage_failures(kept, "look for copies of sessions"):
+        try:
+            agents = store.fs.names(kept)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+    return [Source(agent, f"{kept}/{agent}", f"{kept}/{agent}") for agent in agents if not agent.startswith(".")]
 
 
 def added_sources(store: Store) -> NameSet:

@@ -7,6 +7,7 @@ does that by itself. Symbolic links are not followed.
 from __future__ import annotations
 
 import stat
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from sessile.blob_sweep import plan_blob_sweep
@@ -41,6 +42,8 @@ class Usage(NamedTuple):
     orphan_blob_bytes: int | None = None
     originals: int = 0
     originals_bytes: int = 0
+    kept: int = 0
+    kept_bytes: int = 0
     deletions: int = 0
     trash_bytes: int = 0
     cache_bytes: int = 0
@@ -51,7 +54,7 @@ class Usage(NamedTuple):
     def total(self) -> int:
         """All bytes; orphaned blobs are blobs, and count once."""
         parts = self.session_bytes + self.draft_bytes + self.artifacts_bytes + self.blob_bytes + self.originals_bytes
-        return parts + self.trash_bytes + self.cache_bytes + self.other_bytes
+        return parts + self.kept_bytes + self.trash_bytes + self.cache_bytes + self.other_bytes
 
 
 def disk_usage(store: Store, *, orphans: bool = False) -> Usage:
@@ -78,8 +81,8 @@ def _kind_of(path: str, size: int) -> list[tuple[str, int]]:
     """What a file below the root counts for."""
     top, *rest = path.split("/")
     match top:
-        case "blobs" | "originals" if rest:
-            return [(top, 1), ("blob_bytes" if top == "blobs" else "originals_bytes", size)]
+        case "blobs" | "originals" | "kept" if rest:
+            return [(top, 1), ("blob_bytes" if top == "blobs" else f"{top}_bytes", size)]
         case "trash" | "cache" if rest:
             return [(f"{top}_bytes", size)]
         case "sessions" if len(rest) >= _IN_A_PROJECT:
@@ -131,8 +134,8 @@ def _trashed(store: Store, token: str, paths: tuple[str, ...]) -> Trashed:
     return Trashed(token, int(at) if at.isdecimal() and at.isascii() else None, paths, size, holds)
 
 
-def undo_last(store: Store) -> Deletion:
-    """Take the latest deletion back, whatever verb made it."""
+def undo_last(store: Store, *, roots: Sequence[str] = ()) -> Deletion:
+    """Take the latest deletion back, whatever verb made it; `roots` are folders of other agents that are meant, too."""
     last = max(
         (item for item in trash_contents(store) if item.paths and item.holds),
         key=lambda item: (item.at or 0, item.token),
@@ -140,7 +143,7 @@ def undo_last(store: Store) -> Deletion:
     )
     if last is None:
         raise NotFound("there is nothing to undo", path=store.layout.trash)
-    return store.undo(last.token)
+    return store.undo(last.token, roots=roots)
 
 
 class TrashPlan(NamedTuple):

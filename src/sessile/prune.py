@@ -2,21 +2,23 @@
 
 Whatever the rule, a session is spared that is pinned, open in any process, has a draft, or was used within the last day. A plan
 changes nothing. When it is applied each session is looked at once more, and goes with its artifacts as one deletion of its
-own, so that each can be undone alone. Blobs stay: they have a sweep of their own.
+own, so that each can be undone alone. Blobs stay: they have a sweep of their own. Other agents' sessions go to the same trash,
+if their folder is named; from an agent's own list, if it keeps one, they are taken out as well.
 """
 
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from sessile.core.kinds import TALK, flags_of
 from sessile.core.lines import Line, Scanner
-from sessile.discovery import SessionInfo, describe
-from sessile.errors import Conflict, Invalid, SessileError, SessionNotFound
+from sessile.discovery import SessionInfo, describe, find_session_files
+from sessile.errors import Conflict, Invalid, SessileError, SessionNotFound, Unsupported
+from sessile.formats.capabilities import capabilities_of, format_of_agent
 from sessile.storage import atomic, drafts, survey
 from sessile.storage.handles import Identity, identity, open_files
 from sessile.storage.layout import DRAFT, JOURNAL, artifacts_of
@@ -24,13 +26,15 @@ from sessile.storage.raw_file import RawFile, is_held
 from sessile.storage.trash import Deletion
 
 if TYPE_CHECKING:
+    from sessile.listed import Listed
     from sessile.storage.base import Filesystem, Stat
+    from sessile.storage.layout import Source
     from sessile.store import Store
 
 RECENT = 24 * 3600.0  # seconds; younger sessions are never pruned, whatever the rule says
 _DAY = 24 * 3600
 
-Why = Literal["pinned", "in another store", "not a session", "draft", "open", "recent", "kept"]
+Why = Literal["pinned", "scheduled", "in another store", "not a session", "draft", "open", "recent", "kept"]
 Marks = tuple[tuple[str, int, int, int], ...]
 """Path, size, time of modification and inode of each file of a session: what changes when somebody uses it."""
 
@@ -72,6 +76,7 @@ class Candidate(NamedTuple):
     size: int
     reason: str
     marks: Marks
+    root: str | None = None  # the folder of the agent that it belongs to, if it is not the store's own
 
 
 class Spared(NamedTuple):
@@ -115,6 +120,8 @@ class _Seen(NamedTuple):
     marks: Marks
     identities: frozenset[Identity]
     linked: bool
+    root: str | None
+    listed: Listed | None
 
     @property
     def size(self) -> int:
@@ -128,13 +135,25 @@ class _Seen(NamedTuple):
 # -- the plan
 
 
-def plan_prune(store: Store, rule: PruneRule, *, pinned: Collection[str] = (), now: float | None = None) -> PrunePlan:
-    """What a rule would move to the trash and what is spared. `pinned` are session ids, `now` is in seconds."""
+def plan_prune(
+    store: Store,
+    rule: PruneRule,
+    *,
+    pinned: Collection[str] = (),
+    now: float | None = None,
+    sources: Sequence[Source] | None = None,
+) -> PrunePlan:
+    """What a rule would move to the trash and what is spared. `pinned` are session ids, `now` is in seconds.
+
+    `sources` are the folders that are meant; without them it is the store's own and no other.
+    """
     if rule.means_all:
         raise Invalid("the rule would prune every session", hint="say how old, how large, or how many to keep")
+    for source in sources or ():
+        _check_source(source, rule)
     moment = store.now() / 1000 if now is None else now
     in_use = open_files()
-    sessions = [seen for seen in _sessions(store) if _in_project(seen, rule.project)]
+    sessions = [seen for seen in _sessions(store, sources) if _in_project(seen, rule.project)]
     newest = {seen.path for seen in sorted(sessions, key=lambda seen: -seen.modified)[: max(0, rule.keep)]}
     candidates, spared = [], []
     for seen in sessions:
@@ -149,28 +168,69 @@ def plan_prune(store: Store, rule: PruneRule, *, pinned: Collection[str] = (), n
             spared.append(Spared(seen.path, session_id, title, modified, seen.size, why or "not a session"))
         else:
             reason = _reason(rule, seen, moment)
-            candidates.append(Candidate(seen.path, info.id, _title(info), modified, seen.size, reason, seen.marks))
+            candidates.append(
+                Candidate(seen.path, info.id, _title(info), modified, seen.size, reason, seen.marks, seen.root)
+            )
     size = sum(candidate.size for candidate in candidates)
     return PrunePlan(tuple(candidates), tuple(spared), size, frozenset(pinned), in_use is not None)
 
 
-def _sessions(store: Store) -> Iterator[_Seen]:
-    for path, linked in survey.journals(store.fs, store.layout.sessions):
-        if atomic.exists(store.fs, path):
-            yield _look(store.fs, path, linked)
+def _check_source(source: Source, rule: PruneRule) -> None:
+    """Raise if sessions of an agent cannot be pruned, or not in that way."""
+    name = format_of_agent(source.agent)
+    if "delete" not in capabilities_of(name):
+        raise Unsupported(
+            f"sessions of {source.agent} cannot be deleted from here", path=source.sessions, hint="delete them there"
+        )
+    if rule.empty and name != "native":
+        hint = "say how old or how large, or name sessions"
+        raise Unsupported(
+            f"nobody can tell which sessions of {source.agent} are empty", path=source.sessions, hint=hint
+        )
 
 
-def _look(fs: Filesystem, path: str, linked: bool) -> _Seen:
+def _sessions(store: Store, sources: Sequence[Source] | None) -> Iterator[_Seen]:
+    own = store.layout.sessions
+    for folder in [own] if sources is None else [source.sessions for source in sources]:
+        listed = None if folder == own else _listed(store, folder)
+        found = [*survey.journals(store.fs, folder)]
+        if listed is not None:
+            found = [(path, False) for path in listed.paths()]
+        elif folder != own:  # a folder that somebody has added may hold sessions without projects
+            found += [(path, False) for path in find_session_files(store.fs, folder)]
+        for path, linked in found:
+            if atomic.exists(store.fs, path):
+                yield _look(store.fs, path, linked, None if folder == own else folder, listed)
+
+
+def _listed(store: Store, folder: str) -> Listed | None:
+    from sessile.listed import listed_in
+
+    return listed_in(store, folder)
+
+
+def _look(fs: Filesystem, path: str, linked: bool, root: str | None, listed: Listed | None) -> _Seen:
     files = [*survey.below(fs, path), *survey.files_below(fs, artifacts_of(path))]
     if not files:
         raise SessionNotFound(path=path)
+    for other in listed.files_of(path) if listed is not None else ():
+        files += survey.below(fs, other) if other != path else ()
+    info = describe(fs, path) if root is None else _describe_others(fs, path)
     return _Seen(
         path,
-        describe(fs, path),
+        listed.told(info) if listed is not None and info is not None else info,
         tuple(_mark(name, status) for name, status in files),
         frozenset(identity(status) for _, status in files),
         linked,
+        root,
+        listed,
     )
+
+
+def _describe_others(fs: Filesystem, path: str) -> SessionInfo | None:
+    from sessile.foreign import describe_foreign
+
+    return describe(fs, path) or describe_foreign(fs, path)
 
 
 def _mark(path: str, status: Stat) -> tuple[str, int, int, int]:
@@ -217,6 +277,8 @@ def _spared(
         return "in another store"
     if seen.info is None:
         return "not a session"
+    if seen.listed is not None and (why := seen.listed.why_spared(seen.path)) is not None:
+        return why
     if _is_open(store.fs, seen, in_use):
         return "open"
     if atomic.exists(store.fs, _draft_of(seen.path)):
@@ -284,7 +346,10 @@ def _prune(store: Store, candidate: Candidate, pinned: frozenset[str], in_use: f
     path = candidate.path
     if candidate.id in pinned:
         raise Conflict("it is pinned", path=path)
-    seen = _look(store.fs, path, linked=False)
+    listed = None if candidate.root is None else _listed(store, candidate.root)
+    seen = _look(store.fs, path, linked=False, root=candidate.root, listed=listed)
+    if listed is not None and (why := listed.why_spared(path)) is not None:
+        raise Conflict(f"it is {why}", path=path)
     if seen.marks != candidate.marks:
         raise Conflict("it was used since the plan was made", path=path)
     if _is_open(store.fs, seen, in_use) or atomic.exists(store.fs, _draft_of(path)):
@@ -293,4 +358,4 @@ def _prune(store: Store, candidate: Candidate, pinned: frozenset[str], in_use: f
         file.hold(patience=0)
         if _mark(path, file.stat) != candidate.marks[0]:
             raise Conflict("it was used since the plan was made", path=path)
-        return store.delete(path)
+        return store.delete(path, below=candidate.root)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from sessile import transfer
 from sessile.batch import KEY, ON_LEAF_MOVED, Batch, OnLeafMoved, Receipt, last_below, leaf_moved
 from sessile.core import entries as make
+from sessile.core import large
 from sessile.core.codec import encode
 from sessile.core.entries import Entry, Payload
 from sessile.core.ids import derived_entry_id, new_entry_id
@@ -22,7 +23,7 @@ from sessile.core.text import clean_name, iso_timestamp
 from sessile.errors import EntryNotFound, Invalid, InvalidEntry, ReadOnly, Unsupported
 from sessile.rewriting import ToolCallRewrite, rewritten
 from sessile.storage import drafts
-from sessile.storage.base import ReadableJournal
+from sessile.storage.base import Journal, ReadableJournal
 from sessile.storage.journal import FileJournal
 from sessile.verbs import AppendVerbs
 
@@ -37,7 +38,7 @@ class Session(AppendVerbs):
         self,
         store: Store,
         journal: ReadableJournal,
-        writer: FileJournal | None = None,
+        writer: Journal | None = None,
         *,
         draft: bool = False,
         ours: bool = True,
@@ -105,7 +106,7 @@ class Session(AppendVerbs):
             missing, new_ids = payloads[len(present) :], ids[len(present) :]
             markers = [marker for marker, leaf in self._markers.items() if leaf == parent]
             try:
-                batch = Batch(missing, new_ids, key, parent, self._now(), self._put, on_leaf_moved, moved, markers)
+                batch = Batch(missing, new_ids, key, parent, self._now(), self._stored, on_leaf_moved, moved, markers)
             except Invalid as error:
                 error.path = self.path
                 raise
@@ -123,13 +124,22 @@ class Session(AppendVerbs):
             for i, entry_id in enumerate(new_ids)
         ]
 
-    def adopt(self, lines: Sequence[bytes]) -> None:
-        """Append entries that have ids and parents already, as they are: for imports. The leaf is the last of them."""
+    def adopt(self, batches: Iterable[Sequence[bytes]]) -> int:
+        """Append entries that have ids and parents already, as they are; for imports, which end with `adopt_last`."""
+        count = 0
         with self._lock:
             writer = self._writing()
-            appended = writer.append(lines, lambda news: lines)
-            writer.commit(appended.mark)
-            self._look_at(writer)
+            for lines in batches:
+                writer.commit(writer.append(lines, lambda news, same=lines: same).mark)  # type: ignore[misc]
+                count += len(lines)
+        return count
+
+    def adopt_last(self, entry: Payload, leaf: str | None) -> None:
+        """Append the entry that ends an import, and stand on a leaf that is known to be there, or else on that entry."""
+        with self._lock:  # nothing is looked up: to index what was just written takes as long as to write it
+            self.adopt([[encode(entry)]])
+            self._resting, self._live = str(entry["id"]), None
+            self._leaf = leaf or self._resting
 
     def _parent(self, expected: str | None, on_leaf_moved: OnLeafMoved) -> tuple[str | None, bool]:
         """Where to hang entries, and whether something else hangs there already."""
@@ -153,11 +163,20 @@ class Session(AppendVerbs):
             raise InvalidEntry(f"{LEAF_MARKER} is reserved", path=self.path, hint="use branch(…, durable=True)")
         return payload
 
-    def _writing(self) -> FileJournal:
+    def _writing(self) -> Journal:
         """The journal, for those who want to write."""
         if self._writer is None:
             raise ReadOnly(path=self.path, hint="open it for writing, or fork it")
         return self._writer
+
+    def _file(self) -> FileJournal:
+        """The journal as a file in our format, for those who give it another name."""
+        writer = self._writing()
+        if not isinstance(writer, FileJournal):
+            raise Unsupported(
+                "this session cannot be moved", path=self.path, hint="fork it (sessile fork --cwd FOLDER)"
+            )
+        return writer
 
     def _ids(self, count: int, key: str | None) -> list[str]:
         if key is not None:
@@ -241,6 +260,10 @@ class Session(AppendVerbs):
             self._resting = self._leaf
             self._markers[marker["id"]] = self._leaf
 
+    def _stored(self, entry: Payload) -> Payload:
+        """An entry with its large content in blobs."""
+        return large.shrink(entry, self._put)
+
     def _put(self, data: bytes) -> str:
         return self._blobs.put(data).hash
 
@@ -289,7 +312,7 @@ class Session(AppendVerbs):
     def move_to(self, cwd: str) -> None:
         """Move the session, with its artifacts, to another project."""
         with self._lock:
-            writer = self._writing()
+            writer = self._file()
             if cwd != self.cwd:
                 before = self.path
                 transfer.relocate(self._store, writer, cwd)
@@ -332,7 +355,7 @@ class Session(AppendVerbs):
         """Show a draft in listings before an assistant has answered."""
         with self._lock:
             if self._draft:
-                drafts.publish(self._writing())
+                drafts.publish(self._file())
                 self._draft = False
 
     def flush(self) -> None:
@@ -347,7 +370,7 @@ class Session(AppendVerbs):
             writer.reopen()
             self._closed = False
             if self._draft and not drafts.is_draft(writer.path):  # publishing failed behind the renaming
-                writer.release()
+                self._file().release()
                 self._draft = False
             self._look_at(writer)
 
@@ -361,7 +384,7 @@ class Session(AppendVerbs):
                 if self._writer is not None and not self._writer.failed:
                     self._mark_leaf()
                     if self._draft and self._journal.last() is None:
-                        drafts.discard(self._store.fs, self._writer)
+                        drafts.discard(self._store.fs, self._file())
             finally:
                 self._journal.close()
 

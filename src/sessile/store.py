@@ -39,7 +39,7 @@ from sessile.storage.base import Filesystem
 from sessile.storage.blobs import BlobStore
 from sessile.storage.filesystem import PosixFilesystem
 from sessile.storage.journal import FileJournal
-from sessile.storage.layout import JOURNAL, Layout, artifacts_of, encode_cwd, file_name
+from sessile.storage.layout import JOURNAL, Layout, artifacts_of, encode_cwd, file_name, stem_of
 from sessile.storage.reader import JournalReader
 from sessile.storage.trash import Deletion, Trash
 
@@ -80,7 +80,7 @@ class Store:
         self._folders: set[str] = set()
         self._trash = Trash(self.fs, self.layout.trash)
         self._terminal = terminal
-        self._patience = patience
+        self.patience = patience
         self._clock = clock
 
     @classmethod
@@ -137,29 +137,39 @@ class Store:
             path,
             index_path=self.layout.index(drafts.published_path(path)),
             power=self.durability == "power",
-            patience=self._patience,
+            patience=self.patience,
         )
 
-    def open(self, ref: str | os.PathLike[str], *, readonly: bool = False, cwd: str | None = None) -> Session:
+    def open(
+        self,
+        ref: str | os.PathLike[str],
+        *,
+        readonly: bool = False,
+        cwd: str | None = None,
+        in_place: bool = False,
+    ) -> Session:
         """The session with that id or in that file.
 
         Opening for reading changes nothing. Opening for writing brings an old version up to date; a missing or empty file
-        becomes a new session for `cwd`.
+        becomes a new session for `cwd`. With `in_place`, one of another agent is written where it lies, as far as its
+        format goes.
         """
         path = self._resolve(os.fspath(ref))
         if readonly:
             return self._open_for_reading(path)
         notices = []
         if self._is_blank(path) and not drafts.recover_one(self.fs, path):
+            if in_place:
+                raise SessionNotFound("there is no session to write into", path=path)
             atomic.make_folders(self.fs, posixpath.dirname(path), self._folders)
             atomic.fill_blank(self.fs, path, self._first_line(path, cwd))
         try:
             journal = self._journal(path)
         except NotASession:
             if not self.layout.owns(path):
-                from sessile.foreign import refuse_to_write
+                from sessile.in_place import open_for_writing
 
-                refuse_to_write(self.fs, path)
+                return open_for_writing(self, path, in_place=in_place)
             notices.append(self._start_over(path, cwd))
             journal = self._journal(path)
         notices += self._migrate(journal)
@@ -310,20 +320,31 @@ class Store:
 
     # -- deleting
 
-    def delete(self, ref: str | os.PathLike[str]) -> Deletion:
-        """Move a session and its artifacts to the trash; `undo` brings them back."""
+    def delete(self, ref: str | os.PathLike[str], *, below: str | None = None) -> Deletion:
+        """Move a session and its artifacts to the trash; `undo` brings them back.
+
+        One of another agent goes only if `below` names that agent's folder, which `undo` has to be told again.
+        """
         path = self._resolve(os.fspath(ref))
-        if not self.layout.owns(path):
+        if not (self.layout.owns(path) if below is None else path.startswith(f"{below}/")):
             raise Invalid("only sessions of this store can be deleted", path=path, hint="use the agent that owns it")
         if not atomic.exists(self.fs, path):
             raise SessionNotFound(path=path)
         paths = [path, *(p for p in (artifacts_of(path),) if atomic.exists(self.fs, p))]
-        stem = posixpath.basename(path).removesuffix(JOURNAL)
-        return self._trash.move(paths, f"{self.now()}-{self.random(3).hex()}-{stem}")
+        if below is not None:
+            from sessile.listed import listed_in
 
-    def undo(self, token: str) -> Deletion:
-        """Take a deletion back."""
-        return self._trash.undo(token)
+            if (listed := listed_in(self, below)) is not None:
+                return self._trash.get(listed.delete(path))
+        return self._trash.move(paths, f"{self.now()}-{self.random(3).hex()}-{stem_of(path)}", below)
+
+    def undo(self, token: str, *, roots: Sequence[str] = ()) -> Deletion:
+        """Take a deletion back; `roots` are the folders of other agents that it may put something back into."""
+        if (deletion := self._trash.get(token)).session_id is not None:
+            from sessile.listed import undo_listed
+
+            return undo_listed(self, deletion, roots)
+        return self._trash.undo(token, roots)
 
     def deletions(self) -> Sequence[Deletion]:
         """What is in the trash, oldest first."""

@@ -13,7 +13,9 @@ from typing import Any
 from sessile.batch import OnLeafMoved, Receipt
 from sessile.core import entries as make
 from sessile.core.entries import Content, Payload
-from sessile.errors import InvalidEntry
+from sessile.core.kinds import TAG
+from sessile.core.text import clean_tag
+from sessile.errors import Invalid, InvalidEntry
 from sessile.view import SessionView
 
 
@@ -100,6 +102,14 @@ class AppendVerbs(SessionView, ABC):
     def append_reset_boundary(self) -> Receipt:
         """From here on the model sees only what follows."""
         return self._append(make.reset_boundary())
+
+    def set_tag(self, tag: str | None) -> str | None:
+        """Tag the session; `None` takes the tag away. Gives the tag as it is kept."""
+        cleaned = None if tag is None else clean_tag(tag)
+        if cleaned == "":
+            raise Invalid("a tag needs a visible character", path=self.path, hint="use None to take the tag away")
+        self._append(make.custom(TAG, {"tag": cleaned}))
+        return cleaned
 
     def _append(self, payload: Payload) -> Receipt:
         return self.append_many((payload,))[0]

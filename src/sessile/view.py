@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING
 
 from sessile import resume
@@ -15,7 +15,7 @@ from sessile.core import large
 from sessile.core.codec import decode
 from sessile.core.context import LAST_ENTRY, LeafId, Live, SessionContext
 from sessile.core.entries import Entry, Payload
-from sessile.core.kinds import MARKER, State
+from sessile.core.kinds import CHAIN, MARKER, TAG, State
 from sessile.core.lines import Finding
 from sessile.core.text import parse_timestamp
 from sessile.core.tree import NOWHERE, Node, Tree
@@ -27,6 +27,9 @@ from sessile.storage.layout import artifacts_of
 
 if TYPE_CHECKING:
     from sessile.core.outline import Only, OutlineRow
+
+
+_BATCH = 64  # lines that are read at once
 
 
 class TreeNode:
@@ -130,6 +133,17 @@ class SessionView:
         return source if isinstance(source, str) and self.title else None
 
     @property
+    def tag(self) -> str | None:
+        """The tag that the session was given last, on whatever branch; of other agents', theirs."""
+        for row in reversed([row for row in self._journal.rows() if row.flags in (CHAIN, MARKER)]):
+            entry = self._entry(row)
+            data = entry.get("data")
+            if entry.get("customType") in (TAG, "claude.tag") and isinstance(data, dict):
+                tag = data.get("tag")
+                return tag if isinstance(tag, str) and tag else None
+        return None
+
+    @property
     def artifacts(self) -> str:
         """The folder for what tools and sub-agents of this session spill. It may not exist."""
         return artifacts_of(self.path)
@@ -176,7 +190,10 @@ class SessionView:
 
     def iter_lines(self, start: int = 0) -> Iterator[Entry]:
         """Every entry in file order, leaf markers among them; `start` leaves out so many at the beginning."""
-        return map(self._entry, self._journal.rows(start))
+        rows = self._journal.rows(start)
+        while batch := list(islice(rows, _BATCH)):
+            for row, raw in zip(batch, self._journal.read_many(batch), strict=True):
+                yield Entry(row.id, row.parent_id, raw)
 
     def get_entries(self) -> list[Entry]:
         """Every entry of the user's, in file order."""
@@ -190,6 +207,12 @@ class SessionView:
     def get_full_entry(self, entry_id: str) -> Payload:
         """The entry as it was appended: images and cut texts are put back from their blobs."""
         return large.restore(self._entry(self._row(entry_id)).body, self._blobs.get, self._note_missing_blob)
+
+    def file_pieces(self) -> Iterator[bytes] | None:
+        """The bytes of another agent's file as they are, piece by piece; `None` if the session is one of ours."""
+        from sessile.storage.foreign import ForeignReader  # most sessions are
+
+        return self._journal.pieces() if isinstance(self._journal, ForeignReader) else None
 
     def blob_pieces(self, digest: str) -> Iterator[bytes]:
         """The bytes of a blob that an entry names, piece by piece."""
@@ -208,6 +231,16 @@ class SessionView:
         """The rows from the root to an entry, leaf markers among them."""
         row = None if entry_id is None else self._journal.find(entry_id)
         return [] if row is None else list(self._journal.up(row))[::-1]
+
+    def walk_up(self, from_id: str | None = None) -> Iterator[Row]:
+        """The rows from an entry, or from the leaf, to the root, not read yet; leaf markers are among them."""
+        start = self._leaf if from_id is None else from_id
+        row = None if start is None else self._journal.find(start)
+        return iter(()) if row is None else self._journal.up(row)
+
+    def read_row(self, row: Row) -> Payload:
+        """The entry of a row, with its images."""
+        return self._entry(row).body
 
     def get_children(self, entry_id: str | None) -> list[Entry]:
         """The entries that hang from an entry, in file order; those of `None` are the roots."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -85,11 +86,12 @@ def test_emptying_the_trash_shows_first(sessile: Command, demo: Path) -> None:
     assert sessile("trash").code == 1
 
 
-def test_other_agents_sessions_are_not_pruned(sessile: Command, home: Path) -> None:
-    """They are only read."""
+def test_other_agents_sessions_are_not_pruned_by_the_way(sessile: Command, home: Path) -> None:
+    """A rule means one's own store; who wants more has to name it."""
     with Store(home / ".pi" / "agent", clock=lambda: 1e9).create("/x", title="Theirs", publish=True) as session:
         path = Path(session.path)
-    assert sessile("rm", "theirs", "--apply").code == 7
+    os.utime(path, (1e9, 1e9))
+    assert sessile("prune", "--older-than", "1d", "--apply").code == 1
     assert path.exists()
 
 

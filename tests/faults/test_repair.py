@@ -23,7 +23,7 @@ from sessile.storage import atomic, survey
 from sessile.storage.base import Filesystem
 from sessile.testing.crashes import CrashableFilesystem, CrashModel
 from sessile.testing.faults import Fail, FaultyFilesystem, Kill, Killed, Meddle
-from sessile.testing.filesystem_contract import get, put
+from sessile.testing.handling import get, put
 
 FILE = f"{ROOT}/sessions/--home-ada-project--/2026-02-16T10-20-30-000Z_s.jsonl"
 HEADER = b'{"type":"session","version":3,"id":"s","timestamp":"2026-02-16T10:20:30.000Z","cwd":"/home/ada/project"}\n'

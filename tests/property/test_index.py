@@ -17,7 +17,7 @@ from sessile.storage import index_file
 from sessile.storage.journal import FileJournal
 from sessile.storage.memory import MemoryFilesystem
 from sessile.storage.reader import JournalReader
-from sessile.testing.filesystem_contract import get, put
+from sessile.testing.handling import get, put
 from sessile.testing.journal_reading import HEADER, ODD_IDS, assistant, line, marker
 
 POOL = (

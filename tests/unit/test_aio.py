@@ -17,6 +17,8 @@ pytestmark = pytest.mark.anyio
 # Properties are read on `sync`; these two hand out iterators or belong to the constructor of a store.
 NOT_AWAITED = {
     "iter_lines",
+    "walk_up",
+    "read_row",
     "in_memory",
     "iter_entries",
     "iter_branch",

@@ -24,7 +24,7 @@ from sessile.core.tree import Node, Tree
 from sessile.core.troubles import TROUBLES
 from sessile.storage import atomic
 from sessile.storage.memory import MemoryFilesystem
-from sessile.testing.filesystem_contract import get
+from sessile.testing.handling import get
 from sessions import CWD, answer, append_raw, begun, dumps, header, say, snapshot, store_at
 from strategies import Damage, chunks_of, damaged
 
@@ -525,12 +525,12 @@ class TestRepair:
         """The lock is waited for, then the repair gives up without touching anything."""
         path = write(store, header(), "garbage")
         with store.open(path) as session:
-            session._writing().hold()
+            session._file().hold()
             before = Path(path).read_bytes()
             with pytest.raises(errors.SessionBusy):
                 repair(store, path, patience=0.05)
             assert Path(path).read_bytes() == before
-            session._writing().release()
+            session._file().release()
 
     def test_an_open_session_goes_on_in_the_repaired_file(self, store: Store) -> None:
         """What it appends later is in the new file."""

@@ -51,6 +51,34 @@ def test_an_import_keeps_everything_and_the_source_as_it_is(source: Path, store:
     assert (source.read_bytes(), source.stat().st_mtime_ns) == before
 
 
+def test_an_import_takes_a_last_row_without_newline_and_says_what_is_damaged(source: Path, store: Store) -> None:
+    """A row that is still being written counts; a torn one is reported; a boundary tells the summary its sizes."""
+    boundary = {"subtype": "compact_boundary", "compactMetadata": {"preTokens": 7, "postTokens": 3}}
+    rows = [
+        row("system", "b1", None) | boundary,
+        row("user", "s1", "b1", "the story so far") | {"isCompactSummary": True},
+        row("assistant", "a2", "s1", [{"type": "text", "text": "and on"}]),
+    ]
+    with source.open("a") as file:
+        file.write('{"type":"user","torn\n' + "\n".join(map(json.dumps, rows)))
+    done = import_session(store, str(source))
+    with store.open(done.path, readonly=True) as session, store.open(source, readonly=True) as there:
+        assert done.added == 10 and session.leaf_id == there.leaf_id == "a2"
+        assert done.unreadable == tuple(finding.detail for finding in there.findings) and len(done.unreadable) == 1
+        summary = session.get_entry("s1")
+        assert summary is not None and (summary["tokensBefore"], summary["tokensAfter"]) == (7, 3)
+        assert summary.body.items() >= there.get_full_entry("s1").items()
+        assert b"".join(converted(session, "claude", {})) == source.read_bytes() + b"\n"
+
+
+def test_a_name_that_another_one_outranks_stays_outranked(source: Path, store: Store) -> None:
+    """What a person called the session counts more than what a model called it later."""
+    with source.open("a") as file:
+        file.write(json.dumps({"type": "ai-title", "aiTitle": "Model's", "sessionId": SESSION}) + "\n")
+    with store.open(source, readonly=True) as there, store.open(import_session(store, str(source)).path) as session:
+        assert there.title == session.title == "Mine"
+
+
 def test_importing_again_adds_only_what_is_new(source: Path, store: Store) -> None:
     """Nothing twice; what somebody has said in the copy meanwhile stays."""
     first = import_session(store, str(source))
@@ -86,6 +114,14 @@ def test_converting_back_gives_the_same_bytes_and_rows_for_what_came_since(sourc
         assert session.context().messages == messages
 
 
+def test_a_session_in_place_is_its_own_conversion(source: Path, store: Store) -> None:
+    """Byte for byte, what cannot be read included."""
+    with source.open("ab") as file:
+        file.write(b'{"torn')
+    with store.open(source, readonly=True) as session:
+        assert b"".join(converted(session, "claude", {})) == source.read_bytes()
+
+
 def test_every_session_of_the_demo_goes_there_and_back(tmp_path: Path) -> None:
     """All kinds of entries, branches, labels and compactions are the same after a round trip."""
     store = Store(tmp_path / "demo", clock=lambda: 1_763_200_000.0)
@@ -109,6 +145,25 @@ def test_every_session_of_the_demo_goes_there_and_back(tmp_path: Path) -> None:
                 assert copy.title == session.title
                 assert copy.context().messages == session.context().messages
                 assert copy.context().models == session.context().models
+
+
+def test_what_claude_code_adds_to_a_converted_session_hangs_from_it(tmp_path: Path) -> None:
+    """It knows the uuids of rows, not the ids of entries."""
+    store = Store(tmp_path / "store")
+    with store.create("/work", publish=True) as session:
+        first = session.append_message({"role": "user", "content": "x"}).id
+        last = session.append_message({"role": "assistant", "content": [{"type": "text", "text": "y"}]}).id
+        path = tmp_path / f"{SESSION}.jsonl"
+        path.write_bytes(b"".join(converted(session, "claude", {})))
+    uuids = [json.loads(line).get("uuid") for line in path.read_bytes().splitlines()]
+    with path.open("a") as file:
+        for added in (row("user", "u9", uuids[1]), row("user", "u10", uuids[0])):
+            file.write(json.dumps(added) + "\n")
+    with store.open(path, readonly=True) as copy:
+        assert [entry.id for entry in copy.get_branch("u9")] == [first, last, "u9"]
+        assert [entry.id for entry in copy.get_branch("u10")] == [first, "u10"]
+        assert copy.leaf_id == "u10" and not copy.findings and len(copy.get_entries()) == 4
+        assert {entry.id for entry in copy.get_heads()} == {"u9", "u10"}
 
 
 def test_claude_code_sees_the_title(tmp_path: Path) -> None:

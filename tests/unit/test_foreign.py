@@ -7,15 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessile import Session, Store, check, plan_repair, repair
+from sessile import Library, Session, Source, Store, check, plan_repair, repair
 from sessile.core.lines import Line, scan
 from sessile.errors import NotASession, Unsupported
 from sessile.formats.base import Format
 from sessile.formats.claude.translate import Claude
 from sessile.formats.codex import Codex
+from sessile.formats.myagents.translate import MyAgents
 
 SESSION = "0f4e8b1c-2d3a-4c5b-8e6f-7a8b9c0d1e2f"
 AT = "2026-05-01T10:00:00.000Z"
@@ -266,16 +268,40 @@ CODEX = [
 
 
 def test_a_rollout_is_one_chain(tmp_path: Path) -> None:
-    """Items in order; settings and events of the screen are markers; a compaction begins the context anew."""
+    """Items in order, with changes of the model; what a screen showed are markers; a compaction begins the context anew."""
     with opened(tmp_path, CODEX, f"rollout-2026-05-01T10-00-00-{SESSION}") as session:
         assert (session.id, session.cwd) == (SESSION, "/work/app")
         kinds = [entry.type if entry.type != "message" else entry["message"]["role"] for entry in session.get_branch()]
-        assert kinds == ["user", "assistant", "assistant", "toolResult", "compaction", "assistant"]
+        assert kinds == ["model_change", "user", "assistant", "assistant", "toolResult", "compaction", "assistant"]
         assert [message["role"] for message in session.context().messages] == ["compactionSummary", "assistant"]
         assert session.context().models == {"default": "openai/gpt-x"}
-        back = session.get_branch()[3]["message"]
+        back = session.get_branch()[4]["message"]
         assert (back["isError"], back["content"]) == (True, [{"type": "text", "text": "no"}])
         assert len(list(session.iter_lines())) == 9
+
+
+def test_a_compressed_rollout_is_like_any_other(tmp_path: Path) -> None:
+    """Codex packs what it has not used for a week: it is listed, counted by model, searched and opened where it lies."""
+    with opened(tmp_path, CODEX, f"rollout-2026-05-01T10-00-00-{SESSION}") as session:
+        plain = Path(session.path)
+        entries = [dict(entry) for entry in session.iter_entries()]
+    folder = tmp_path / "codex" / "2026" / "05" / "01"
+    folder.mkdir(parents=True)
+    packed = folder / f"{plain.name}.zst"
+    halves = (plain.read_bytes()[:300], plain.read_bytes()[300:])
+    packed.write_bytes(b"".join(zstandard.compress(half) for half in halves))  # something was appended to it
+    store = Store(tmp_path / "store")
+    with Library(store, [Source("codex", str(tmp_path / "codex"), str(tmp_path / "codex"))]) as library:
+        library.catch_up("index")
+        (row,) = library.list().rows
+        assert (row.id, row.format, row.cwd, row.size) == (SESSION, "codex", "/work/app", packed.stat().st_size)
+        assert row.counts is not None and row.counts.models == {"openai/gpt-x": 3}
+        (hit,) = library.search("two files").hits
+        with store.open(library.find(SESSION), readonly=True) as session:
+            assert [dict(entry) for entry in session.iter_entries()] == entries
+            assert hit.entry_id == session.leaf_id
+        assert library.catch_up("index").changed == 0
+    assert [path.name for path in folder.iterdir()] == [packed.name]
 
 
 @pytest.mark.parametrize(("known", "other"), [(Claude(), CODEX[0]), (Codex(), row("user", "u1", None))])
@@ -309,7 +335,7 @@ members = st.fixed_dictionaries(
 )
 
 
-@given(st.lists(members, max_size=20), st.integers(0, 20), st.sampled_from([Claude(), Codex()]))
+@given(st.lists(members, max_size=20), st.integers(0, 20), st.sampled_from([Claude(), Codex(), MyAgents()]))
 def test_a_translator_taken_up_again_goes_on_as_if_it_had_never_stopped(
     rows: list[dict[str, Any]], stop: int, known: Format
 ) -> None:
@@ -334,15 +360,18 @@ values = st.recursive(
 )
 
 
-@given(values, st.sampled_from([Claude(), Codex()]))
+@given(values, st.sampled_from([Claude(), Codex(), MyAgents()]))
 def test_whatever_a_row_holds_it_becomes_an_entry(value: Any, known: Format) -> None:
     """Rows are other people's JSON: nothing raises, and each has an id."""
-    raw = json.dumps({"type": "user", "uuid": "x", "message": value, "payload": value}).encode()
+    row = {"type": "user", "uuid": "x", "message": value, "payload": value, "role": "user", "content": value}
+    raw = json.dumps(row | ({"sessile": value} if isinstance(value, list) else {})).encode()
     (line,) = scan(raw + b"\n")
     assert isinstance(line, Line)
-    head, _ = known.translator().take(line)
-    entry = known.entry(raw, str(head.id), None, lambda entry_id: None)
-    assert entry["id"] == head.id and isinstance(entry["type"], str)
+    taken = known.translator().take(line)
+    assert [each.head.id for each in taken] == list(known.ids_of(raw, line.offset))
+    for head in (each.head for each in taken):
+        entry = known.entry(raw, str(head.id), None, lambda entry_id: None)
+        assert entry["id"] == head.id and isinstance(entry["type"], str)
 
 
 def test_a_check_reads_the_rows_and_a_repair_is_refused(tmp_path: Path) -> None:
@@ -360,3 +389,24 @@ def test_a_check_reads_the_rows_and_a_repair_is_refused(tmp_path: Path) -> None:
         with pytest.raises(Unsupported, match="not repaired"):
             mend(store, str(path))
     assert path.read_bytes() == before
+
+
+def test_a_first_row_may_be_of_any_length(tmp_path: Path) -> None:
+    """A picture in the first message does not hide whose file it is."""
+    with opened(tmp_path, [row("user", "u1", None, "x" * 500_000), row("assistant", "a1", "u1")]) as session:
+        assert session.leaf_id == "a1"
+
+
+def test_several_results_in_one_row_are_several_entries(tmp_path: Path) -> None:
+    """Each answers its call; what hangs from the row hangs from the last of them; what was said beside stays with it."""
+    results = [{"type": "tool_result", "tool_use_id": tool, "content": f"{tool} done"} for tool in ("t1", "t2", "t3")]
+    said = [*results, {"type": "text", "text": "and go on"}]
+    rows = [call("c1", None, "m", "t1"), call("c2", "c1", "m", "t2"), call("c3", "c2", "m", "t3")]
+    rows += [row("user", "r1", "c3", said), row("assistant", "a1", "r1", [{"type": "text", "text": "good"}])]
+    with opened(tmp_path, rows) as session:
+        path = [entry.id for entry in session.get_branch()]
+        assert path == ["c1", "c2", "c3", "r1/1", "r1/2", "r1", "a1"]
+        answers = [session.get_entry(entry_id) for entry_id in path[3:6]]
+        assert [answer and answer["message"]["toolCallId"] for answer in answers] == ["t1", "t2", "t3"]
+        assert [len(answer["message"]["content"]) for answer in answers if answer] == [1, 1, 2]
+        assert len(session.context().messages) == 7

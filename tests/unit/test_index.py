@@ -20,8 +20,8 @@ from sessile.storage.index import MAX_FINDINGS, SAVE_AFTER_ROWS
 from sessile.storage.memory import MemoryFilesystem
 from sessile.storage.reader import JournalReader
 from sessile.testing.faults import Fail, FaultyFilesystem, Meddle, ShortWrite
-from sessile.testing.filesystem_contract import get, opened
-from sessile.testing.filesystem_contract import put as put_file
+from sessile.testing.handling import get, opened
+from sessile.testing.handling import put as put_file
 from sessile.testing.journal_reading import HEADER, assistant, chain, found, ids, line, put
 
 pytestmark = pytest.mark.promise("P12")

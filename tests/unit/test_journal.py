@@ -38,7 +38,7 @@ from sessile.storage.memory import MemoryFilesystem
 from sessile.storage.reader import JournalReader
 from sessile.testing.crashes import CrashableFilesystem
 from sessile.testing.faults import DropUnsynced, Fail, FaultyFilesystem, Meddle, ShortWrite
-from sessile.testing.filesystem_contract import get, opened
+from sessile.testing.handling import get, opened
 from sessile.testing.journal_reading import HEADER, chain, contents, found, ids, line, news_of, put, unexpected
 
 START = HEADER + b"\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import msgspec
 import pytest
 
 from builders import answered, said
@@ -205,3 +206,18 @@ def test_hostile_lines_take_linear_time(data: bytes) -> None:
     assert time.perf_counter() - started < 5
     covered = sum(len(item.raw) if isinstance(item, Line) else item.length for item in items)
     assert covered + scanner.newline_bytes == len(data)
+
+
+def test_a_format_reads_heads_of_its_own_and_what_it_refuses_has_a_plain_one() -> None:
+    """Each line is decoded once, as far as the format wants it; damage is found as ever."""
+
+    class Named(Head):
+        name: str = ""
+
+    scanner = Scanner(decode=msgspec.json.Decoder(Named).decode)
+    items = [*scanner.feed(b'{"type":"a","name":"n"}\n{"type":"b","name":5}\n{"torn\n'), *scanner.finish()]
+    assert [item.head if isinstance(item, Line) else item.code for item in items] == [
+        Named("a", name="n"),
+        Head("b"),
+        "not_json",
+    ]

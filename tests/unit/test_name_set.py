@@ -28,6 +28,14 @@ def test_names_are_kept_in_order_and_once(pins: NameSet) -> None:
     assert pins.names() == ["a"]
 
 
+def test_many_names_are_added_at_once(pins: NameSet) -> None:
+    """Each once, behind those that are there; that they are all known is said."""
+    pins.add("b")
+    assert pins.add("a", "b", "c", "a")
+    assert pins.names() == ["b", "a", "c"]
+    assert not pins.add("c", "b")
+
+
 @pytest.mark.promise("P28")
 def test_the_file_is_nobody_elses_business(pins: NameSet, tmp_path: Path) -> None:
     """Folder 0700, file 0600, whatever the umask."""

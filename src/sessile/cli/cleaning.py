@@ -17,6 +17,7 @@ from sessile import (
     Filter,
     PrunePlan,
     PruneRule,
+    Source,
     Trashed,
     apply_blob_sweep,
     apply_prune,
@@ -32,7 +33,6 @@ from sessile.cli.app import App, verb
 from sessile.cli.naming import SESSION, addresses, located
 from sessile.cli.output import size_of
 from sessile.cli.table import Cell, Column
-from sessile.core.address import Address
 from sessile.core.dates import parse_span
 from sessile.errors import Ambiguous, Invalid, NotFound, Refused
 from sessile.render.wording import many
@@ -43,6 +43,7 @@ _KINDS = {
     "blobs": "blob_bytes",
     "drafts": "draft_bytes",
     "originals": "originals_bytes",
+    "kept": "kept_bytes",
     "trash": "trash_bytes",
     "cache": "cache_bytes",
     "other": "other_bytes",
@@ -99,6 +100,7 @@ def du_verb(app: App, orphans: bool) -> int:
     "sessile prune --older-than 90d          shows what would go",
     "sessile prune --older-than 90d --apply  moves it to the trash",
     "sessile prune 6513 --apply              one session; the same as sessile rm 6513 --apply",
+    "sessile prune --agent claude --older-than 90d --apply   those of another agent, to your own trash",
     "sessile prune --blobs                   blobs that no session names any more",
     name="prune",
 )
@@ -107,6 +109,7 @@ def du_verb(app: App, orphans: bool) -> int:
 @click.option("--larger-than", metavar="MB", type=click.FloatRange(min=0), help="Larger than so many megabytes.")
 @click.option("--empty", is_flag=True, help="In which nobody ever said anything.")
 @click.option("-p", "--project", metavar="FOLDER", help="Only of this project.")
+@click.option("--agent", metavar="AGENT", help="Those of this agent, instead of your own.")
 @click.option("--keep", type=click.IntRange(0), default=0, metavar="N", help="Spare the newest N.")
 @click.option("--blobs", is_flag=True, help="Blobs that nothing names, instead of sessions.")
 @click.option("--apply", is_flag=True, help="Do it; else it is only shown.")
@@ -117,32 +120,59 @@ def prune_verb(
     larger_than: float | None,
     empty: bool,
     project: str | None,
+    agent: str | None,
     keep: int,
     blobs: bool,
     apply: bool,
 ) -> int:
-    """Move sessions of your own store to the trash. Pinned, open and recently used ones are always spared."""
+    """Move sessions to the trash of your own store: your own, or those of another agent that you name.
+
+    Pinned, open and recently used ones are always spared.
+    """
     if blobs:
         return _sweep(app, apply)
+    if agent is not None and sessions:
+        raise Invalid("sessions, or those of an agent?", hint="name the sessions without --agent")
+    named = [located(app, address) for address in addresses(sessions)] if sessions else None
+    sources = _sources_of(app, named) if named is not None else None if agent is None else _folders_of(app, agent)
     rule = PruneRule(
         older_than=None if older_than is None else parse_span(older_than) / 1000,
         larger_than=None if larger_than is None else int(larger_than * 1e6),
         empty=empty,
         project=None if project is None else os.path.abspath(os.path.join(app.here, os.path.expanduser(project))),
         keep=keep,
-        named=[_own(app, address) for address in addresses(sessions)] if sessions else None,
+        named=named,
     )
-    plan = plan_prune(app.store, rule, pinned=app.library.pins.names())
+    plan = plan_prune(app.store, rule, pinned=app.library.pins.names(), sources=sources)
     return _prune(app, plan, apply)
 
 
-def _own(app: App, address: Address) -> str:
-    """The file of a session of one's own store."""
-    path = located(app, address)
-    if not app.store.layout.owns(path):
-        agent = app.library.agent_of(path) or "another program"
-        raise Refused(f"this session belongs to {agent}", path=path, hint="delete it there; Sessile only reads it")
-    return path
+def _sources_of(app: App, paths: Sequence[str]) -> list[Source]:
+    """The folders that hold some sessions; each must lie in one, so that it can be put back."""
+    found: dict[str, Source] = {}
+    for path in paths:
+        if app.store.layout.keeps(path):
+            raise Refused("this is the copy of a session that was kept", path=path, hint="remove the file by hand")
+        source = app.library.source_of(path)
+        if source is None:
+            hint = "sessile sources add FOLDER looks there; or delete it yourself"
+            raise Refused("this session lies in no folder that is looked at", path=path, hint=hint)
+        found[source.sessions] = source
+    return [*found.values()]
+
+
+def _folders_of(app: App, agent: str) -> list[Source]:
+    """The folders of an agent."""
+    found = [source for source in app.library.given if source.agent == agent]
+    if not found:
+        agents = ", ".join(dict.fromkeys(source.agent for source in app.library.given))
+        raise NotFound(f"there is no folder of {agent[:40]!r}", hint=f"there are folders of {agents}")
+    return found
+
+
+def _roots(app: App) -> list[str]:
+    """The folders of other agents that something may be put back into, whether they are still there or not."""
+    return list(dict.fromkeys(source.sessions for source in (*app.library.given, *app.places.family)))
 
 
 def _prune(app: App, plan: PrunePlan, apply: bool) -> int:
@@ -265,7 +295,7 @@ def _restore(app: App, token: str | None) -> int:
     if len(tokens) > 1:
         told = f"deletion {token[:40]!r} is ambiguous ({len(tokens)})"
         raise Ambiguous(told, hint="say more of the token", candidates=[{"id": each} for each in tokens])
-    return _restored(app, [app.store.undo(tokens[0])])
+    return _restored(app, [app.store.undo(tokens[0], roots=_roots(app))])
 
 
 def _restored(app: App, deletions: Iterable[Deletion]) -> int:
@@ -316,7 +346,7 @@ def _taken_back(app: App, number: int) -> Iterator[Deletion]:
     """The last so many deletions, or as many as there are."""
     for count in range(number):
         try:
-            yield undo_last(app.store)
+            yield undo_last(app.store, roots=_roots(app))
         except NotFound:
             if not count:
                 raise

@@ -22,12 +22,21 @@ _DAMAGED = 5
 @verb(
     "sessile import ~/.claude/projects/-work-app/0f4e….jsonl   one session, as one of your own",
     "sessile import claude                                     all sessions of an agent; again adds only what is new",
+    "sessile import openclaw                                   a gateway: its sessions and its conversation keys",
     "sessile import @last --json                               for a program",
     name="import",
 )
 @click.argument("sessions", type=SESSION, nargs=-1, required=True)
-def import_verb(app: App, sessions: tuple[str, ...]) -> int:
+@click.option("--deleted", is_flag=True, help="Of a gateway, also sessions that were deleted there.")
+def import_verb(app: App, sessions: tuple[str, ...], deleted: bool) -> int:
     """Copy other agents' sessions into your own store. Their bytes are kept, the originals are only read."""
+    from sessile.cli.gateways import gateways_named, import_gateways
+
+    gateways = gateways_named(app, sessions)
+    if gateways:
+        return import_gateways(app, gateways, deleted=deleted)
+    if deleted:
+        raise Invalid("only gateways keep deleted sessions", hint="sessile import openclaw --deleted")
     done: list[Imported] = []
     failed: list[SessileError] = []
     for path in _paths(app, sessions):

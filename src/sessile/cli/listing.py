@@ -14,6 +14,8 @@ from sessile import HIDE, Filter, SessionRow
 from sessile.cli.app import App, verb
 from sessile.cli.output import money, size_of
 from sessile.cli.table import Cell, Column
+from sessile.cli.warning import say_copies, warn
+from sessile.cli.worktrees import other_worktrees
 from sessile.core.dates import parse_moment
 from sessile.core.spending import amount
 from sessile.core.styled import Style
@@ -50,7 +52,9 @@ _LONG = ("id", "age", "agent", "project", "messages", "branches", "tokens", "cos
 def filters(function: Any) -> Any:
     """The options that choose sessions."""
     options = (
-        click.option("-p", "--project", metavar="FOLDER", help="Those of a project; . is this folder."),
+        click.option(
+            "-p", "--project", metavar="FOLDER", help="Those of a project and its git worktrees; . is this folder."
+        ),
         click.option("-a", "--agent", metavar="NAME", help="Those of an agent: sessile, pi, omp, xcsh …"),
         click.option("--since", metavar="WHEN", help="Changed since 14d, yesterday, 2026-11-01 …"),
         click.option("--until", metavar="WHEN", help="Changed before then."),
@@ -73,9 +77,10 @@ def chosen(app: App, *, words: Sequence[str] = (), **options: Any) -> Filter:
         for name in ("since", "until")
     )
     has = [name.strip() for name in (options["has"] or "").split(",") if name.strip()]
-    project = options["project"]
+    project = None if options["project"] is None else _project(app, options["project"])
     return Filter(
-        project=None if project is None else _project(app, project),
+        project=project,
+        worktrees=() if project is None or "/" not in project else other_worktrees(project, app.out.note),
         below=None if options["agent"] is None else _places_of(app, options["agent"]),
         model=options["model"],
         has=has,
@@ -167,6 +172,9 @@ def ls_verb(
             app.out.hidden(listing.hidden, "-A")
         else:
             _widen(app, wanted)
+        if options["everything"]:
+            say_copies(app)
+    warn(app)
     return 0 if rows else 1
 
 
@@ -212,7 +220,8 @@ def _nested(rows: Sequence[SessionRow]) -> Iterator[tuple[SessionRow, int]]:
     by_path = {row.path: row for row in rows}
     children: dict[str | None, list[SessionRow]] = {}
     for row in rows:
-        parent = next((path for path in (row.parent, _owner(row.path)) if path in by_path and path != row.path), None)
+        parents = (row.parent, *_owners(row.path))
+        parent = next((path for path in parents if path in by_path and path != row.path), None)
         children.setdefault(parent, []).append(row)
     waiting = [(row, 0) for row in reversed(children.get(None, []))]
     seen: set[str] = set()
@@ -225,9 +234,11 @@ def _nested(rows: Sequence[SessionRow]) -> Iterator[tuple[SessionRow, int]]:
     yield from ((row, 0) for row in rows if row.path not in seen)  # forks of each other
 
 
-def _owner(path: str) -> str:
-    """The session whose artifacts folder holds a file."""
-    return f"{os.path.dirname(path)}.jsonl"
+def _owners(path: str) -> Iterator[str]:
+    """The sessions whose artifacts folder would hold a file, the nearest first."""
+    while (folder := os.path.dirname(path)) != path:
+        yield f"{folder}.jsonl"
+        path = folder
 
 
 def _short_ids(app: App, rows: Sequence[SessionRow]) -> dict[str, str]:

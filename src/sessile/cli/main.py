@@ -30,7 +30,9 @@ VERBS = {
         "fork": ("working", "Begin a new session from another, or from an entry of it."),
         "label": ("working", "Name an entry."),
         "rename": ("working", "Name a session."),
+        "tag": ("working", "Tag a session."),
         "pin": ("working", "Keep a session from being cleaned up."),
+        "compact": ("compacting", "Sum up what the model has read; nothing is removed."),
         "move": ("working", "Move a session to another project."),
     },
     "Share": {
@@ -40,6 +42,7 @@ VERBS = {
         "secrets": ("sharing", "Find secrets that sessions hold."),
     },
     "Keep": {
+        "keep": ("keeping", "Copy sessions that their agent is about to delete."),
         "du": ("cleaning", "See what takes room on the disk."),
         "prune": ("cleaning", "Move old sessions to the trash; shows them first."),
         "trash": ("cleaning", "See what is in the trash, restore or empty it."),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from sessile.cli.app import App
-from sessile.core.address import Address, is_path, parse_address
+from sessile.core.address import Address, is_path, parse_address, sub_agent
 from sessile.core.visible import visible_line
 from sessile.errors import Invalid, NotASession, Refused, SessionNotFound
 from sessile.render.wording import many
@@ -106,9 +106,10 @@ def located(app: App, address: Address) -> str:
     """The file of the session that an address means; a path needs no catalog."""
     if is_path(address.session):
         path = os.path.abspath(os.path.join(app.here, os.path.expanduser(address.session)))
-        if not os.path.lexists(path):
+        if os.path.lexists(path):
+            return _plain_file(path)
+        if sub_agent(address.session) is None:
             raise SessionNotFound("there is no such file", path=path, hint="sessile ls shows what there is")
-        return _plain_file(path)
     with app.out.progress("Reading sessions") as progress:
         return app.library.find(address.session, app.here, progress=progress)
 
@@ -176,21 +177,40 @@ def _within(session: Session, address: Address) -> Named:
 
 
 @contextmanager
-def writable(app: App, name: str, *, in_place: bool) -> Iterator[Named]:
-    """The session that a name means, open for writing; one of another agent only if the person says so."""
+def writable(app: App, name: str, *, in_place: bool | None) -> Iterator[Named]:
+    """The session that a name means, open for writing; one of another agent only if the person says so.
+
+    `None` is for verbs that nobody can ask for that.
+    """
     address = one(name)
     path = located(app, address)
-    if not in_place and not app.store.layout.owns(path):
-        agent = app.library.agent_of(path)
+    if app.store.layout.keeps(path):
         raise Refused(
-            f"this session belongs to {agent or 'another program'}, whose files are only read",
-            path=path,
-            hint="say --in-place to write into its file, or fork it: sessile fork",
+            "this is the copy of a session that was kept, byte for byte", path=path, hint="fork it: sessile fork"
         )
-    with app.store.open(path) as session:
+    owned = app.store.layout.owns(path)
+    if not in_place and not owned:
+        raise _not_ours(app, path, can_ask=in_place is not None)
+    with app.store.open(path, in_place=not owned) as session:
         for notice in session.notices:
             app.out.note(f"note: {notice}")
         yield _within(session, address)
+
+
+def _not_ours(app: App, path: str, *, can_ask: bool) -> Refused:
+    """The error for whoever wants to write into another agent's file without saying so."""
+    from sessile import capabilities_of, format_of_agent
+
+    agent = app.library.agent_of(path)
+    able = capabilities_of(format_of_agent(agent or ""))
+    hint = "fork it: sessile fork"
+    if not able:
+        hint += f"; nothing can be written into a file of {agent} from here"
+    elif can_ask:
+        hint = f"say --in-place to write into its file ({', '.join(able)}), or {hint}"
+    return Refused(
+        f"this session belongs to {agent or 'another program'}, whose files are only read", path=path, hint=hint
+    )
 
 
 def in_place_option(function: Any) -> Any:

@@ -62,7 +62,12 @@ def _others(home: str, environ: Mapping[str, str]) -> list[Source]:
     """The folders of agents with formats of their own, and of gateways."""
     claude = environ.get("CLAUDE_CONFIG_DIR") or f"{home}/.claude"
     codex = environ.get("CODEX_HOME") or f"{home}/.codex"
-    sources = [Source("claude", claude, f"{claude}/projects"), Source("codex", codex, f"{codex}/sessions")]
+    sources = [
+        Source("claude", claude, f"{claude}/projects"),
+        Source("codex", codex, f"{codex}/sessions"),
+        Source("codex", codex, f"{codex}/archived_sessions"),
+        Source("myagents", f"{home}/.myagents", f"{home}/.myagents/sessions"),
+    ]
     gateways = [environ.get("OPENCLAW_STATE_DIR") or f"{home}/.openclaw", f"{home}/.yoyoclaw"]
     for root in gateways:
         agents = f"{root}/agents"

@@ -6,27 +6,31 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from typing import Any
 
 import click
 
-from sessile import Entry, Session
+from sessile import Entry, Session, SubAgent, agent_files, sub_agents
 from sessile.cli.app import App, verb
 from sessile.cli.naming import SESSION, Named, damage, name_of, opened, when
+from sessile.cli.table import Cell, Column
 from sessile.core.digest import Digest
 from sessile.core.outline import Only
 from sessile.core.parts import DEPTHS, Depth
 from sessile.core.shown import show_all
 from sessile.core.styled import Line, Span
 from sessile.core.transcript import Gap
+from sessile.core.visible import visible_line
 from sessile.errors import EntryNotFound, Invalid, SessionNotFound
 from sessile.render.outline_text import OutlineHead, outline_lines
 from sessile.render.text import transcript_lines
+from sessile.render.wording import many
 
 _ONLY: tuple[Only, ...] = ("forks", "labels", "compactions")
 _COUNTED_AT_ONCE = 20_000  # entries that are counted for the head line of a tree
+_TOLD = 3  # sub-agents of which it is told one by one what is unknown
 _LOOK_AGAIN = 0.25  # seconds between two looks at a session that is followed
 
 
@@ -34,6 +38,7 @@ _LOOK_AGAIN = 0.25  # seconds between two looks at a session that is followed
     "sessile show webhook                  the branch of the leaf, in a pager",
     "sessile show 6513 --depth prompts     only what was asked, and summaries",
     "sessile show webhook@tests-green      another branch, by label or entry",
+    "sessile show webhook --agents         its sub-agents; sessile show webhook/agent-a1 reads one",
     "sessile show @last --follow           as it grows",
     name="show",
 )
@@ -44,6 +49,7 @@ _LOOK_AGAIN = 0.25  # seconds between two looks at a session that is followed
 @click.option("--to", "last", metavar="ENTRY", help="Up to this entry.")
 @click.option("--tail", type=click.IntRange(1), metavar="N", help="Only the last N entries.")
 @click.option("-f", "--follow", is_flag=True, help="Go on as the session grows.")
+@click.option("--agents", is_flag=True, help="The sub-agents of the session, instead.")
 @click.option("--raw", is_flag=True, help="The lines of the file as they are; not to a terminal.")
 @click.option("--jsonl", is_flag=True, help="Each entry as a JSON line.")
 def show_verb(
@@ -55,10 +61,13 @@ def show_verb(
     last: str | None,
     tail: int | None,
     follow: bool,
+    agents: bool,
     raw: bool,
     jsonl: bool,
 ) -> int:
     """Read a session. Nothing is left out in silence: what a depth folds or hides is counted."""
+    if agents:
+        return _show_agents(app, session)
     if raw and app.out.is_terminal:
         raise Invalid("--raw is not printed to a terminal, which stored text could drive", hint="redirect it to a file")
     name = session if branch in (None, "all") else f"{session.partition('#')[0]}@{branch}"
@@ -114,6 +123,9 @@ def _place(named: Named, everything: bool, name: str) -> int:
 def _told(app: App, session: Session, entries: Iterable[Mapping[str, Any]], depth: Depth) -> Iterator[Line]:
     gaps = [Gap(*gap) for gap in session.get_gaps()]
     yield (Span(name_of(session), "strong"), Span(f"  {session.id}  {session.cwd}", "dim"))
+    agents = sum(1 for _ in agent_files(app.store, session.path))
+    if agents:
+        yield (Span(f"{many(agents, 'sub-agent')}. Show: --agents", "dim"),)
     yield ()
     yield from transcript_lines(
         show_all(entries),
@@ -199,11 +211,68 @@ def tree_verb(app: App, session: str, full: bool, only: str | None, ids: bool) -
                 id=named.session.id,
                 path=named.session.path,
                 leaf=named.session.leaf_id,
+                agents=[agent._asdict() for agent in sub_agents(app.store, named.session.path)],
             )
         else:
             head = _head(app, named.session)
-            app.out.page(outline_lines(rows, app.out.columns, head, ids=ids or full, plain_words=app.out.plain))
+            agents = list(sub_agents(app.store, named.session.path))
+            lines = outline_lines(rows, app.out.columns, head, ids=ids or full, plain_words=app.out.plain)
+            app.out.page(chain(lines, _agent_lines(agents)))
+            _say_problems(app, agents)
         return damage(app, named.session)
+
+
+def _agent_lines(agents: Sequence[SubAgent]) -> Iterator[Line]:
+    """The sub-agents of a session, below its outline."""
+    if agents:
+        yield ()
+        yield (Span(many(len(agents), "sub-agent"), "strong"),)
+    for agent in agents:
+        told = (agent.agent_type or "type unknown", _messages(agent), agent.description or "")
+        yield (
+            Span("  "),
+            Span(visible_line(agent.name), "id"),
+            Span("".join(f"  {visible_line(each)}" for each in told if each)),
+        )
+
+
+def _messages(agent: SubAgent) -> str:
+    return "messages unknown" if agent.messages is None else many(agent.messages, "message")
+
+
+def _say_problems(app: App, agents: Sequence[SubAgent]) -> None:
+    """Say what is not known of sub-agents, and why; nothing is assumed instead."""
+    told = [f"note: {visible_line(agent.name)}: {agent.problem}" for agent in agents if agent.problem is not None]
+    for note in told[:_TOLD]:
+        app.out.note(note)
+    if len(told) > _TOLD:
+        app.out.note(f"note: {many(len(told) - _TOLD, 'more sub-agent')} of which something is unknown")
+
+
+def _show_agents(app: App, session: str) -> int:
+    """The sub-agents of a session, as a table."""
+    with opened(app, session) as named:
+        path = named.session.path
+    agents = list(sub_agents(app.store, path))
+    if app.json:
+        app.out.document("agents/1", (agent._asdict() for agent in agents), path=path)
+        return 0 if agents else 1
+    columns = [Column("name"), Column("type"), Column("messages", right=True), Column("description", wide=True)]
+    unknown = Cell("?", "dim", "")
+    cells = (
+        [
+            Cell(agent.name, "id"),
+            Cell(agent.agent_type) if agent.agent_type else unknown,
+            unknown if agent.messages is None else Cell(str(agent.messages)),
+            Cell(agent.description or ""),
+        ]
+        for agent in agents
+    )
+    app.out.table(columns, cells)
+    _say_problems(app, agents)
+    if not agents:
+        app.out.note("this session has no sub-agents")
+    return 0 if agents else 1
 
 
 def _described(row: Any) -> dict[str, Any]:

@@ -8,11 +8,15 @@ from typing import Any
 
 import click
 
-from sessile import Filter, added_sources
+from sessile import Filter, Outlook, Source, added_sources, conversation_keys
 from sessile.cli.app import App, verb
 from sessile.cli.places import source_at
 from sessile.cli.table import Cell, Column
+from sessile.cli.warning import SOON, say_copies, say_problem, soon
 from sessile.errors import Invalid, NotFound
+from sessile.render.wording import many
+
+_GATEWAYS = ("openclaw",)  # agents whose sessions are conversations with keys
 
 
 @verb(
@@ -35,6 +39,7 @@ def sources_verb(app: App, action: str, path: str | None) -> int:
         document_sources(app, items, missing)
         return 0
     print_sources(app, items)
+    say_copies(app)
     if missing:
         app.out.note(f"not found: {', '.join(map(app.tilde, missing))}")
     app.out.note(f"cache, may be deleted at any time: {app.tilde(app.places.cache)}")
@@ -49,30 +54,66 @@ def document_sources(app: App, items: Sequence[Mapping[str, Any]], missing: Sequ
 
 def print_sources(app: App, items: Sequence[Mapping[str, Any]]) -> None:
     """The folders that sessions come from, as a table."""
-    columns = [Column("agent"), Column("sessions", True), Column("newest", True), Column("folder", wide=True)]
+    columns = [
+        Column("agent"),
+        Column("sessions", True),
+        Column("newest", True),
+        Column("folder", wide=True),
+        Column("expiring"),
+    ]
     rows = (
         [
             Cell(item["agent"], "strong"),
             Cell(str(item["sessions"])),
             app.out.moment(item["newest"]) if item["sessions"] else Cell("-", "dim", ""),
-            Cell(app.tilde(item["root"]), value=item["root"]),
+            Cell(app.tilde(item["root"]) + _with_keys(item["keys"]), value=item["root"]),
+            _expiring(app, item["expiring"]),
         ]
         for item in items
     )
     app.out.table(columns, rows)
 
 
+def _expiring(app: App, count: int | None) -> Cell:
+    """How many sessions will be gone soon, and what to do."""
+    value = "" if count is None else str(count)
+    if not count:
+        return Cell("", value=value)
+    told = f"{count:,} {'expires' if count == 1 else 'expire'} within {SOON} days → {app.command} keep"
+    return Cell(told, "failed", value)
+
+
+def _with_keys(keys: int | None) -> str:
+    return "" if keys is None else f" · {many(keys, 'conversation key', 'conversation keys')}"
+
+
 def source_items(app: App) -> tuple[list[dict[str, Any]], list[str]]:
     """What is known of each folder, and the folders that are not there."""
-    items = [_source(app, source.agent, source.root, [source.sessions]) for source in app.library.sources]
+    going = {outlook.source: outlook for outlook in soon(app)}
+    for outlook in going.values():
+        say_problem(app, outlook)
+    items = [_source(app, source, going.get(source)) for source in app.library.sources]
     known = {item["root"] for item in items}
-    return items, [source.root for source in app.places.family if source.root not in known]
+    return items, list(dict.fromkeys(source.root for source in app.places.family if source.root not in known))
 
 
-def _source(app: App, agent: str, root: str, places: list[str]) -> dict[str, Any]:
-    listing = app.library.list(Filter(below=places, limit=1))
-    newest = listing.rows[0].modified // 1_000_000 if listing.rows else None
-    return {"agent": agent, "root": root, "sessions": listing.total, "newest": newest, "hidden": listing.hidden}
+def _source(app: App, source: Source, going: Outlook | None) -> dict[str, Any]:
+    listing = app.library.list(Filter(below=[source.sessions], limit=1))
+    return {
+        "agent": source.agent,
+        "root": source.root,
+        "sessions": listing.total,
+        "newest": listing.rows[0].modified // 1_000_000 if listing.rows else None,
+        "hidden": listing.hidden,
+        "keys": _count_keys(app, source),
+        "kept": app.store.layout.keeps(source.sessions),
+        "expiring": None if going is None or going.problem is not None else len(going.sessions),
+    }
+
+
+def _count_keys(app: App, source: Source) -> int | None:
+    keys = conversation_keys(app.store, source.sessions) if source.agent in _GATEWAYS else None
+    return None if keys is None else len(keys)
 
 
 def _change_sources(app: App, action: str, path: str | None) -> int:

@@ -33,7 +33,7 @@ def welcome(app: App) -> None:
         return
     items, missing = source_items(app)
     found = [item for item in items if item["sessions"]]
-    told = f"Found {many(listing.total, 'session')} of {many(len(found), 'agent')}"
+    told = f"Found {many(listing.total, 'session')} of {many(len({item['agent'] for item in found}), 'agent')}"
     app.out.note(f"{told} in {time.monotonic() - began:.1f} s", "strong")
     print_sources(app, found)
     if missing:

@@ -68,12 +68,18 @@ def _resume(app: App, name: str, agent: str | None, only_print: bool) -> int:
         session, cwd = named.session, named.session.cwd
         written_by = session.header.get("format")  # by one with a format of its own
         owner = written_by or app.library.agent_of(session.path)
-        agent = agent or (owner if owner in _AGENTS and named.at is None else "pi")
+        kept = app.store.layout.keeps(session.path)  # its agent has deleted it, and does not know it any more
+        agent = agent or (owner if owner in _AGENTS and named.at is None and not kept else "pi")
+        if agent in _BY_ID and kept:
+            place = app.library.original_of(session.path)
+            put_back = "" if place is None else f", or put it back: {shlex.join(['cp', session.path, place])}"
+            message = f"this is the copy that was kept, which {agent} does not know"
+            raise Unsupported(message, path=session.path, hint=f"say --in pi{put_back}")
         if agent in _BY_ID and (agent != written_by or named.at is not None):
             hint = f"sessile convert {session.id[:8]} --to {agent}" if agent == "claude" else "say --in pi"
             raise Unsupported(f"{agent} goes on with whole sessions of its own only", path=session.path, hint=hint)
         target = session.id if agent in _BY_ID else session.path
-        if agent not in _BY_ID and (named.at is not None or written_by):
+        if agent not in _BY_ID and (named.at is not None or written_by or kept):
             target = _forked(app, session, named.at, only_print or app.json)
         damage(app, session)
     command = [*_AGENTS[agent], target]
@@ -118,7 +124,7 @@ def _forked(app: App, session: Session, entry: str | None, only_say: bool) -> st
 @click.option("--summary", metavar="TEXT", help="What was learned on the branch that is left.")
 def branch_verb(app: App, entry: str, summary: str | None) -> int:
     """Move the leaf of a session to an earlier entry. Nothing is removed: the branch that is left stays in the tree."""
-    with writable(app, entry, in_place=False) as (session, at, leaf):
+    with writable(app, entry, in_place=None) as (session, at, leaf):
         target = at or leaf
         if target is None:
             raise Invalid("which entry?", hint="sessile branch SESSION#ENTRY; sessile tree SESSION shows ids")
@@ -186,6 +192,35 @@ def rename_verb(app: App, session: str, title: tuple[str, ...], in_place: bool) 
         if not found.set_session_name(" ".join(title)):
             raise Invalid("a name needs a visible character")
         return _done(app, "rename", found, f"it is called {found.title!r} now", title=found.title)
+
+
+@verb(
+    "sessile tag webhook payments      put it into a drawer",
+    "sessile tag webhook --clear",
+    "sessile tag webhook               say which it has",
+    name="tag",
+)
+@click.argument("session", type=SESSION)
+@click.argument("text", required=False)
+@click.option("--clear", is_flag=True, help="Take the tag away.")
+@in_place_option
+def tag_verb(app: App, session: str, text: str | None, clear: bool, in_place: bool) -> int:
+    """Tag a session, or say which tag it has. A session has one; Claude Code shows those that it is given."""
+    if clear and text is not None:
+        raise Invalid("a tag, or --clear?", hint="sessile tag SESSION TEXT")
+    if text is None and not clear:
+        with opened(app, session) as named:
+            tag = named.session.tag
+            if app.json:
+                app.out.document("tag/1", id=named.session.id, path=named.session.path, tag=tag)
+            elif tag is not None:
+                app.out.line(tag)
+            else:
+                app.out.note(f"it has no tag ({named.session.path})")
+            return 0 if tag is not None else 1
+    with writable(app, session, in_place=in_place) as (found, _, _):
+        tag = found.set_tag(text)
+        return _done(app, "tag", found, f"its tag is {tag!r} now" if tag else "it has no tag now", tag=tag)
 
 
 @verb("sessile pin webhook", "sessile pin webhook --remove", "sessile ls --pinned", name="pin")

@@ -1,6 +1,7 @@
 """How people name a session, an entry of it, or a branch of it.
 
     <session>               an id or the beginning of one, @last, @last-1, @here, words of the title, a path
+    <session>/agent-<id>    a sub-agent of it, by the beginning of its name
     <session>#<entry>       an entry, by the beginning of its id
     <session>@<branch>      the branch that ends at an entry, or at a label
 
@@ -15,6 +16,7 @@ from typing import NamedTuple
 
 from sessile.errors import InvalidQuery
 
+AGENT = "agent-"
 SHORTEST_PREFIX = 4  # characters of an id; fewer mean too many sessions
 _RELATIVE = re.compile(r"@(last|here)(?:-(\d{1,6}))?")
 
@@ -45,6 +47,13 @@ def relative(session: str) -> tuple[str, int] | None:
     """`@last-2` as ("last", 2), `@here` as ("here", 0); `None` for anything else."""
     match = _RELATIVE.fullmatch(session)
     return None if match is None else (match.group(1), int(match.group(2) or 0))
+
+
+def sub_agent(session: str) -> tuple[str, str] | None:
+    """`webhook/agent-a1` as ("webhook", "agent-a1"): a session, and the beginning of its sub-agent; `None` for anything else."""
+    owner, slash, name = session.rpartition("/")
+    is_one = bool(slash) and owner.strip() != "" and name.startswith(AGENT) and not name.endswith(".jsonl")
+    return (owner, name) if is_one else None
 
 
 def is_path(session: str) -> bool:

@@ -26,6 +26,7 @@ MESSAGE = 64  # a `message` entry, as listings count them
 TALK = 128  # somebody said something: a draft that holds one is worth keeping
 
 LEAF_MARKER = "sessile.leaf"
+TAG = "sessile.tag"  # the custom entry that says in which drawer a session lies
 DEFAULT_ROLE = "default"
 
 Json = Mapping[str, Any]

@@ -6,13 +6,14 @@ and says of each what it found and where. It accounts for every byte:
     bytes of lines + bytes of findings + newlines = bytes fed
 
 A line is decoded only as far as its head: type, id, parent, role. The scanner does not know what the types mean, does not
-open files, and holds no more than one line, whatever is fed.
+open files, and holds no more than one line, whatever is fed. In formats whose rows name no type, or have other heads, it is
+told so.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import msgspec
@@ -76,16 +77,32 @@ class _NotAnEntry(ValueError):
     """Valid JSON, but not an object with a type."""
 
 
+class _UntypedHead(Head):
+    """The head of a row that may name no type."""
+
+    type: str = ""
+
+
+DecodeHead = Callable[[bytes], Head]
+
 _decode_head = msgspec.json.Decoder(Head).decode
+_decode_untyped = msgspec.json.Decoder(_UntypedHead).decode
 
 
 class Scanner:
-    """Feed it the bytes of a file in order, then `finish`."""
+    """Feed it the bytes of a file in order, then `finish`. With `untyped`, objects without a type are lines too.
 
-    def __init__(self, offset: int = 0, limit: int = MAX_LINE) -> None:
+    `decode` gives heads that know more, of lines that are as another format has them; what it refuses has a plain head.
+    """
+
+    def __init__(
+        self, offset: int = 0, limit: int = MAX_LINE, *, untyped: bool = False, decode: DecodeHead | None = None
+    ) -> None:
         self.offset = offset
         self.newline_bytes = 0
         self._limit = limit
+        self._untyped = untyped
+        self._decode = decode or (_decode_untyped if untyped else _decode_head)
         self._pending: list[bytes] = []
         self._pending_size = 0
         self._skipping = 0
@@ -97,6 +114,7 @@ class Scanner:
 
     def feed(self, data: bytes) -> Iterator[Item]:
         """The lines that `data` completes."""
+        decode = self._decode
         start = 0
         end = data.find(b"\n")
         base = self.offset
@@ -113,7 +131,7 @@ class Scanner:
                 try:
                     if data[end - 1] == _CR:
                         raise ValueError("the line end is not one byte")
-                    head = _decode_head(raw)
+                    head = decode(raw)
                 except (msgspec.DecodeError, ValueError, RecursionError):
                     yield from self._inspect(base + start, raw, torn=False)
                 else:
@@ -193,32 +211,32 @@ class Scanner:
             offset, raw = offset + len(raw) - len(body), body
         body = raw.rstrip(b"\0")
         if body.strip(_BLANK):
-            yield from _salvage(offset, body, torn=torn)
+            yield from _salvage(offset, body, torn=torn, untyped=self._untyped)
         elif body:
             yield Finding("blank", offset, len(body), "a line of spaces")
         if len(body) < len(raw):
             yield Finding("nul_run", offset + len(body), len(raw) - len(body), "a run of NUL bytes")
 
 
-def scan(data: bytes) -> Iterator[Item]:
+def scan(data: bytes, *, untyped: bool = False) -> Iterator[Item]:
     """Every line and finding of a whole file."""
-    scanner = Scanner()
+    scanner = Scanner(untyped=untyped)
     yield from scanner.feed(data)
     yield from scanner.finish()
 
 
-def read_head(raw: bytes) -> Head:
+def read_head(raw: bytes, *, untyped: bool = False) -> Head:
     """The head of one line; raises ValueError if the line is not an object with a type."""
     try:
-        return _decode_head(raw)
+        return (_decode_untyped if untyped else _decode_head)(raw)
     except (msgspec.DecodeError, ValueError, RecursionError):
-        return _head_of(decode_exactly(raw.decode("utf-8", "replace")))
+        return _head_of(decode_exactly(raw.decode("utf-8", "replace")), untyped)
 
 
-def _salvage(offset: int, raw: bytes, *, torn: bool) -> Iterator[Item]:
+def _salvage(offset: int, raw: bytes, *, torn: bool, untyped: bool) -> Iterator[Item]:
     """The entries of a line that is not simply one object; what lies between them is reported."""
     try:
-        yield from _readable(offset, raw, read_head(raw))
+        yield from _readable(offset, raw, read_head(raw, untyped=untyped))
         return
     except _NotAnEntry as error:
         yield Finding("not_an_entry", offset, len(raw), str(error))
@@ -226,7 +244,7 @@ def _salvage(offset: int, raw: bytes, *, torn: bool) -> Iterator[Item]:
     except ValueError as error:
         problem = str(error)
     text = raw.decode("utf-8", "surrogateescape")  # bytes that are not UTF-8 keep their places
-    pieces = _pieces(text)
+    pieces = _pieces(text, untyped)
     if not pieces:
         code = "torn_tail" if torn else "not_json" if _utf8(raw) is not None else "bad_utf8"
         yield Finding(code, offset, len(raw), "the last line is incomplete" if torn else problem)
@@ -240,7 +258,7 @@ def _salvage(offset: int, raw: bytes, *, torn: bool) -> Iterator[Item]:
         elif first > at:
             code = _code_of(text[done:begin])
             yield Finding(code, offset + at, first - at, "a fragment before an entry on the same line")
-        yield from _readable(offset + first, raw[first:last], read_head(raw[first:last]))
+        yield from _readable(offset + first, raw[first:last], read_head(raw[first:last], untyped=untyped))
         done, at = end, last
     if at < len(raw):
         code = "torn_tail" if torn else _code_of(text[done:])
@@ -276,7 +294,7 @@ def _utf8(raw: bytes) -> str | None:
         return None
 
 
-def _pieces(text: str) -> list[_Piece]:
+def _pieces(text: str, untyped: bool) -> list[_Piece]:
     """The entries that follow each other from the start of a line, and the one that ends with it."""
     pieces: list[_Piece] = []
     whole = 0  # how many of them are entries whatever else is on the line
@@ -284,18 +302,18 @@ def _pieces(text: str) -> list[_Piece]:
     while at < len(text):
         try:
             value, end = exact_decoder().raw_decode(text, at)
-            _head_of(value)
+            _head_of(value, untyped)
         except (ValueError, RecursionError):
             break
         pieces.append((at, end))
-        if whole == len(pieces) - 1 and _is_whole(value):
+        if whole == len(pieces) - 1 and _is_whole(value, untyped):
             whole += 1
         at = _past_spaces(text, end)
     if at == len(text):
         return pieces
     # Something else is on the line. A part of a broken entry (a tool call has a type and an id as well) is no entry.
     pieces = pieces[:whole]
-    last = _last_object(text, pieces[-1][1] if pieces else 0)
+    last = _last_object(text, pieces[-1][1] if pieces else 0, untyped)
     return [*pieces, last] if last else pieces
 
 
@@ -304,18 +322,20 @@ def _past_spaces(text: str, at: int) -> int:
     return match.end() if match else at
 
 
-def _is_whole(value: Json) -> bool:
+def _is_whole(value: Json, untyped: bool) -> bool:
     """Whether an object that stands beside garbage is an entry (of version 1, or a row of another format) and no part of one."""
-    return _has_base(value) or (isinstance(value.get("type"), str) and isinstance(value.get("timestamp"), str))
+    return _has_base(value, untyped) or (isinstance(value.get("type"), str) and isinstance(value.get("timestamp"), str))
 
 
-def _has_base(value: Json) -> bool:
+def _has_base(value: Json, untyped: bool) -> bool:
+    if untyped and isinstance(value.get("role"), str):
+        return {"id", "content"} <= value.keys()
     if not isinstance(value.get("type"), str) or not isinstance(value.get("id"), str):
         return False
     return "parentId" in value or value["type"] == "session"
 
 
-def _last_object(text: str, at: int) -> _Piece | None:
+def _last_object(text: str, at: int, untyped: bool) -> _Piece | None:
     """The entry that ends with the line, behind a damaged start.
 
     Each start is read until it fails, and the next one is sought from there: no entry can begin before the failure, except
@@ -339,7 +359,7 @@ def _last_object(text: str, at: int) -> _Piece | None:
             after = after if place is None else max(after, place - 2)
         else:
             if end >= whole:
-                return (start, end) if is_entry(value) else None
+                return (start, end) if is_entry(value, untyped) else None
             after = max(after, end)
         start = text.find('{"', after)
     return None
@@ -357,16 +377,16 @@ def _closed_by_the_end(text: str, start: int) -> int:
     return closed
 
 
-def _head_of(value: object) -> Head:
+def _head_of(value: object, untyped: bool = False) -> Head:
     """The head of a decoded value, forgiving members of the wrong type."""
     if not isinstance(value, dict):
         raise _NotAnEntry("a value that is not an object")
-    if not isinstance(value.get("type"), str):
+    if not isinstance(value.get("type"), str) and not untyped:
         raise _NotAnEntry("an object without a type")
     message = value.get("message")
     parts = (_string(message.get(name)) for name in ("role", "provider", "model")) if isinstance(message, dict) else ()
     return Head(
-        type=value["type"],
+        type=_string(value.get("type")) or "",
         id=_string(value.get("id")),
         parentId=_string(value.get("parentId")),
         customType=_string(value.get("customType")),

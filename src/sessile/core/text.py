@@ -6,13 +6,16 @@ The family measures strings in UTF-16 units: an emoji counts two. Nothing here k
 from __future__ import annotations
 
 import re
+import unicodedata
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 _SPACES = re.compile(r" {2,}")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_ISO = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)\.(\d{3})Z")
+_MILLISECOND = timedelta(milliseconds=1)
+_UNSEEN = frozenset({"Cf", "Co", "Cn"})  # format, private use, unassigned
+_ROUNDS = 10  # what is stripped may join what can be normalised again; nothing real takes more
 
 
 def utf16_length(text: str) -> int:
@@ -54,20 +57,25 @@ def parse_timestamp(value: object) -> int | None:
     if not isinstance(value, str):
         return None
     try:
-        match = _ISO.fullmatch(value)
-        if match:
-            *parts, milliseconds = map(int, match.groups())
-            year, month, day, hour, minute, second = parts
-            moment = datetime(year, month, day, hour, minute, second, milliseconds * 1000, UTC)
-        else:
-            moment = datetime.fromisoformat(value)
-            if moment.tzinfo is None:
-                moment = moment.replace(tzinfo=UTC)
+        moment = datetime.fromisoformat(value)
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
     except ValueError:
         return None
-    return (moment - _EPOCH) // timedelta(milliseconds=1)
+    return (moment - _EPOCH) // _MILLISECOND
 
 
 def clean_name(name: str) -> str:
     """A name on one line: control characters become spaces, runs of spaces one, ends are trimmed."""
     return _SPACES.sub(" ", _CONTROLS.sub(" ", name)).strip()
+
+
+def clean_tag(tag: str) -> str:
+    """A tag in its compatible form, without what nobody can see: people filter by it."""
+    for _ in range(_ROUNDS):
+        before = tag
+        tag = unicodedata.normalize("NFKC", tag)
+        tag = "".join(char for char in tag if unicodedata.category(char) not in _UNSEEN)
+        if tag == before:
+            break
+    return tag.strip()

@@ -3,23 +3,24 @@
     session_meta                 the header
     response_item                messages, thoughts, calls and their outputs: one chain
     compacted                    a compaction
-    turn_context, event_msg      markers: settings, and what a screen showed of the items
+    turn_context                 a change of the model, if it is one
+    event_msg, all else          markers: what a screen showed of the items
 
 Rows have no ids: their place in the file names them. Early rollouts have no payloads; there a row is the item itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from sessile.core.codec import decode
 from sessile.core.kinds import LEAF_MARKER, MARKER
-from sessile.core.lines import Head, Line, MessageHead
+from sessile.core.lines import Head, Line, MessageHead, Scanner
 from sessile.core.text import parse_timestamp
-from sessile.formats.base import Entry, Glimpse, Known, Look
+from sessile.formats.base import NOTHING_TOLD, Entry, Glimpse, Known, Look, Told
 
 NAME = "codex"
 _PROVIDER = "openai"
@@ -32,6 +33,11 @@ class Codex:
     """The format of Codex."""
 
     name = NAME
+    nested = True
+
+    def scanner(self, offset: int) -> Scanner:
+        """The first row of an early rollout, and its states, name no type."""
+        return Scanner(offset, untyped=True)
 
     def recognises(self, first: bytes) -> bool:
         """The first row tells of the session; an early one has an id and instructions."""
@@ -40,7 +46,7 @@ class Codex:
         is_meta = row.get("type") == "session_meta" and isinstance(meta.get("id"), str)
         return is_meta or ("type" not in row and "instructions" in row and isinstance(row.get("id"), str))
 
-    def header(self, stem: str, first: bytes) -> Entry:
+    def header(self, stem: str, first: bytes, told: Told = NOTHING_TOLD) -> Entry:
         """Id, folder and time as the first row has them."""
         row = _row(first.split(b"\n", 1)[0])
         meta = _object(row.get("payload")) or row
@@ -62,9 +68,9 @@ class Codex:
         """From the beginning of a file, or from where one was saved."""
         return Rows(msgspec.convert(saved, _Saved) if saved is not None else _Saved())
 
-    def id_of(self, raw: bytes, offset: int) -> str | None:
+    def ids_of(self, raw: bytes, offset: int) -> Sequence[str]:
         """The place of a row."""
-        return _placed(offset)
+        return (_placed(offset),)
 
     def entry(self, raw: bytes, entry_id: str, parent_id: str | None, look: Look) -> Entry:
         """A row as one of our entries."""
@@ -95,14 +101,18 @@ class Rows:
         """What is needed to go on later."""
         return msgspec.to_builtins(self._saved)
 
-    def take(self, line: Line) -> Known:
+    def take(self, line: Line) -> Sequence[Known]:
         """What the next row is."""
+        return (self._known(line),)
+
+    def _known(self, line: Line) -> Known:
         row = _row(line.raw)
         kind, item = _item(row)
         place, parent = _placed(line.offset), self._saved.last
-        if kind == "turn_context":
-            model = item.get("model")
-            self._saved.model = model if isinstance(model, str) else self._saved.model
+        model = item.get("model")
+        if kind == "turn_context" and isinstance(model, str) and model != self._saved.model:
+            self._saved.model, self._saved.last = model, place
+            return Known(Head("model_change", place, parent))
         if kind != "compacted" and kind not in _ITEMS:
             return Known(Head("custom", place, parent, LEAF_MARKER), MARKER)
         self._saved.last = place
@@ -126,6 +136,9 @@ def _item(row: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
 def _body(row: Mapping[str, Any]) -> Entry:
     kind, item = _item(row)
     at = parse_timestamp(row.get("timestamp"))
+    if kind == "turn_context" and isinstance(model := item.get("model"), str):
+        named = {"provider": _PROVIDER, "modelId": model, "model": f"{_PROVIDER}/{model}"}
+        return {"type": "model_change", **named, "data": dict(row)}
     if kind == "compacted":
         return {"type": "compaction", "summary": str(item.get("message") or ""), "tokensBefore": 0}
     if kind in _OUTPUTS:

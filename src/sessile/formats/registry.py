@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from sessile.formats.base import Format
 from sessile.formats.claude.translate import Claude
 from sessile.formats.codex import Codex
+from sessile.formats.myagents.translate import MyAgents
 
-FORMATS: Sequence[Format] = (Claude(), Codex())
+FORMATS: Sequence[Format] = (Claude(), Codex(), MyAgents())
 
 
 def format_named(name: str) -> Format | None:

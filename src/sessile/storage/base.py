@@ -42,6 +42,10 @@ class Filesystem(Protocol):
         """Open `path` with the `os.O_…` flags, never following a symbolic link; a created file has mode 0600."""
         ...
 
+    def temporary(self) -> int:
+        """Open a new file without a name for reading and writing; it goes when it is closed."""
+        ...
+
     def close(self, fd: int) -> None: ...
 
     def read(self, fd: int, size: int, offset: int) -> bytes:

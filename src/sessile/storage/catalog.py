@@ -10,20 +10,21 @@
 It is a cache, pulled and never pushed: nothing is written while appending. It is compared with the files at every catch-up,
 made anew when it is damaged, and done without when it cannot be written; `notices` says so. Journals are only read.
 
-One thread at a time may use it. It knows files of the native format; which folders there are is an argument.
+One thread at a time may use it. Which folders there are is an argument.
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 
 from sessile.core.passages import INDEXED, Field
 from sessile.errors import SessileError, StorageFailure
 from sessile.storage import fulltext
 from sessile.storage.base import Filesystem
+from sessile.storage.beside import LISTS, has_news, retell
 from sessile.storage.catalog_file import CatalogFile
 from sessile.storage.catalog_rows import (
     EVERYTHING,
@@ -31,11 +32,12 @@ from sessile.storage.catalog_rows import (
     Filter,
     Known,
     Listing,
+    Question,
     known_files,
     listing,
     within,
 )
-from sessile.storage.walk import Found, walk
+from sessile.storage.walk import Found, Mark, walk
 
 if TYPE_CHECKING:
     # A listing that is up to date needs neither; what does imports them then.
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
     from sessile.storage.reconcile import Depth, Progress, Reconciler
     from sessile.storage.searcher import Results
 
-VERSION = 3  # of the tables: another number makes the catalog anew
+VERSION = 4  # of the tables: another number makes the catalog anew
 _TRIES = 4  # as it is, anew, over a copy, in memory
 
 Answer = TypeVar("Answer")
@@ -64,9 +66,11 @@ class Catalog:
 
     def __init__(self, fs: Filesystem, cache: str | None) -> None:
         self._fs = fs
-        self._file = CatalogFile(cache, (*SESSIONS, *fulltext.TEXTS), "sessions", VERSION)
+        self._file = CatalogFile(cache, (*SESSIONS, LISTS, *fulltext.TEXTS), "sessions", VERSION)
         self._places: tuple[str, ...] = ()
+        self._copied: dict[str, Sequence[str]] = {}
         self._depth: Depth = "look"
+        self.copies: dict[str, Mark] = {}  # by the path of the original: copies that have no row beside it
         self._unread_folders: list[str] = []
 
     def __enter__(self) -> Self:
@@ -93,17 +97,36 @@ class Catalog:
         depth: Depth = "look",
         progress: Callable[[Progress], None] | None = None,
         deadline: float | None = None,
+        copies: Mapping[str, Sequence[str]] | None = None,
     ) -> CaughtUp:
         """Compare the rows below these folders with the files, and read what changed as deep as is wished.
 
         It may be interrupted at any time and goes on there the next time. `deadline`, a moment of `time.monotonic`, ends
-        counting and indexing; every file is looked at.
+        counting and indexing; every file is looked at. `copies` are folders with copies, and the places that these are
+        copies of: a copy has a row as soon as its original is gone, or is smaller than it.
         """
-        self._places, self._depth = tuple(places), depth
+        self._copied = dict(copies or {})
+        self._places, self._depth = (*places, *self._copied), depth
         self._file.attach()
         self._unread_folders.clear()
         found = walk(self._fs, places, self._unread_folders)
+        self._add_copies(found)
         return self._stubbornly(lambda: self._catch_up(found, depth, progress, deadline))
+
+    def _add_copies(self, found: Found) -> None:
+        """Add the copies that stand for a session, and remember the others: their sessions are found already."""
+        self.copies = {}
+        for folder, originals in self._copied.items():
+            copies = walk(self._fs, [folder], self._unread_folders)
+            for path, mark in copies.marks.items():
+                names = (place + path[len(folder) :] for place in originals)
+                original = next((name for name in names if name in found.marks), None)
+                if original is not None and (mark[0] or 0) <= (found.marks[original][0] or 0):
+                    self.copies[original] = mark
+                    continue
+                found.marks[path] = mark
+                if path in copies.sub_agents:
+                    found.sub_agents.add(path)
 
     def _catch_up(
         self,
@@ -115,7 +138,7 @@ class Catalog:
         database = self._file.database()
         known = known_files(database)
         changed, gone = self._news(found, known)
-        if changed or gone or any(self._waiting(database, depth)):
+        if changed or gone or any(self._waiting(database, depth)) or has_news(self._fs, database, self._places):
             from sessile.storage.reconcile import Enough, Reconciler
 
             with self._file.writing() as ours:
@@ -125,6 +148,7 @@ class Catalog:
                 work = Reconciler(self._fs, ours, self._file.keeps, progress, deadline)
                 try:
                     work.look(found, known, changed, gone)
+                    retell(self._fs, ours, self._places)
                     self._read(work, ours, depth)
                 except Enough:
                     pass  # the rest is counted below
@@ -187,7 +211,8 @@ class Catalog:
             return question(self._file.database())
         except sqlite3.Error as error:
             self._file.distrust(error)
-        self.catch_up(self._places, depth=self._depth)
+        places = [place for place in self._places if place not in self._copied]
+        self.catch_up(places, depth=self._depth, copies=self._copied)
         return question(self._file.database())
 
     # -- asking
@@ -195,6 +220,15 @@ class Catalog:
     def list(self, wanted: Filter = EVERYTHING) -> Listing:
         """The sessions below the places of the last catch-up, newest first unless the filter says otherwise."""
         return self._ask(lambda database: listing(database, self._places, wanted))
+
+    def marks(self, wanted: Filter = EVERYTHING) -> Sequence[tuple[str, int | None, int]]:
+        """Path, size and time of modification of all files that a filter lets through: an index alone answers that."""
+
+        def work(database: sqlite3.Connection) -> Sequence[tuple[str, int | None, int]]:
+            rows = Question(database, self._places, wanted).shown("path, size, mtime_ns")
+            return [(os.fsdecode(path), size, modified) for path, size, modified in rows]
+
+        return self._ask(work)
 
     def usage(self, wanted: Filter | None = None) -> Usage:
         """What the sessions that a filter lets through have used, or all of them; sessions must be counted for that."""

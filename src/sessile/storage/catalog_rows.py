@@ -113,9 +113,9 @@ class Listing(NamedTuple):
 class Filter(NamedTuple):
     """What to list. Times are nanoseconds since 1970; `words` are sought in title and first text.
 
-    `project` is the path of a folder, or without any slash the name of one; `below` are folders in which the files lie, and
-    `pinned` ids of sessions: no others are listed. `sort` is one of `SORTS`, most first; what is unknown comes last, and of
-    equals the newest first.
+    `project` is the path of a folder, or without any slash the name of one, and `worktrees` are paths of folders that count as
+    that one, too; `below` are folders in which the files lie, `pinned` ids of sessions: no others are listed. `sort` is one of
+    `SORTS`, most first; what is unknown comes last, and of equals the newest first.
     """
 
     project: str | None = None
@@ -132,6 +132,7 @@ class Filter(NamedTuple):
     sort: str = "recent"
     below: Sequence[str] | None = None
     pinned: Collection[str] | None = None
+    worktrees: Sequence[str] = ()
 
 
 EVERYTHING = Filter()
@@ -210,10 +211,13 @@ def _cheap(places: Sequence[str], wanted: Filter) -> tuple[list[str], dict[str, 
         conditions.append(condition)
         values |= more
     if wanted.project is not None:
-        is_path = "/" in wanted.project
-        at_path = "(cwd = :project OR substr(cwd, 1, length(:project) + 1) = :project || '/')"
-        conditions.append(at_path if is_path else "instr(cwd || '/', '/' || :project || '/')")
-        values["project"] = wanted.project.rstrip("/")
+        places_of_it = []
+        for number, folder in enumerate((wanted.project, *wanted.worktrees)):
+            name = f":project{number}"
+            at_path = f"cwd = {name} OR substr(cwd, 1, length({name}) + 1) = {name} || '/'"
+            places_of_it.append(at_path if "/" in folder else f"instr(cwd || '/', '/' || {name} || '/')")
+            values[name[1:]] = folder.rstrip("/")
+        conditions.append(f"({' OR '.join(places_of_it)})")
     if wanted.since is not None:
         conditions.append("mtime_ns >= :since")
         values["since"] = wanted.since
@@ -268,13 +272,16 @@ def counts_as_columns(counts: Counts) -> list[Any]:
 
 
 def _row(columns: Sequence[Any]) -> SessionRow:
-    *about, counted, searchable = columns[: -len(COUNTS)]
+    number, path, size, modified, sub_agent, *told, created, parent, said, role, status, counted, searchable = columns[
+        : -len(COUNTS)
+    ]
     counts = None
     if counted:
         values = dict(zip(COUNTS, columns[-len(COUNTS) :], strict=True))
         counts = Counts(**values | {name: decode(values[name]) for name in _OBJECTS})
-    row = SessionRow._make([*about, bool(searchable), counts])
-    return row._replace(path=os.fsdecode(about[1]), sub_agent=bool(row.sub_agent), created=parse_timestamp(row.created))
+    path, created = path.decode("utf-8", "surrogateescape"), parse_timestamp(created)
+    about = (number, path, size, modified, bool(sub_agent), *told, created, parent, said, role, status)
+    return SessionRow._make((*about, bool(searchable), counts))
 
 
 def _check(trouble: str, name: str, known: Collection[str]) -> None:

@@ -37,6 +37,12 @@ class PosixFilesystem:
     def open(self, path: str, flags: int) -> int:
         return os.open(path, flags | _ALWAYS, 0o600)
 
+    def temporary(self) -> int:
+        import tempfile  # for archives only
+
+        with tempfile.TemporaryFile(buffering=0) as file:
+            return os.dup(file.fileno())
+
     def lock(self, fd: int) -> bool:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

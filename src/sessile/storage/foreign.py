@@ -7,28 +7,28 @@ or to its folder.
 
 from __future__ import annotations
 
-import os
-import posixpath
 from collections.abc import Callable, Iterator, Sequence
 
 from sessile.core.codec import encode_plain
-from sessile.core.kinds import LABEL, MESSAGE, STATE, flags_of
+from sessile.core.kinds import LABEL, MESSAGE, STATE
 from sessile.core.lines import Finding, Head, Line, Scanner
-from sessile.errors import NotASession
-from sessile.formats.base import Format, Translator
+from sessile.errors import NotASession, storage_failure, storage_failures
+from sessile.formats.base import Entry, Format, Glimpse, Known, Told, Translator
 from sessile.storage.base import Filesystem, Row
-from sessile.storage.index import RowIndex
-from sessile.storage.index_file import IndexDamaged, Place
+from sessile.storage.beside import told_of
+from sessile.storage.foreign_rows import beginning, ends
+from sessile.storage.index import NOWHERE, RowIndex
+from sessile.storage.index_file import IndexDamaged, Place, key_of
+from sessile.storage.layout import stem_of
+from sessile.storage.packed import is_packed, open_rows
 from sessile.storage.reader import JournalReader
-
-FIRST = 64 * 1024  # bytes in which a file says what it is
 
 
 def format_of(fs: Filesystem, path: str, formats: Sequence[Format]) -> Format | None:
     """The format of a file, by its first bytes."""
-    fd = fs.open(path, os.O_RDONLY)
+    fd, _, _ = open_rows(fs, path)
     try:
-        first = fs.read(fd, FIRST, 0)
+        first = beginning(fs, fd)
     finally:
         fs.close(fd)
     return next((known for known in formats if known.recognises(first)), None)
@@ -40,15 +40,34 @@ class ForeignReader(JournalReader):
     def __init__(self, fs: Filesystem, path: str, format_: Format, *, index_path: str | None = None) -> None:
         self.format = format_
         self._translator: Translator = format_.translator()
-        super().__init__(fs, path, index_path=index_path)
+        self._damage: Finding | None = None
+        self._second: ForeignReader | None = None
+        super().__init__(fs, path, index_path=None if is_packed(path) else index_path)
+
+    def _open(self) -> None:
+        try:
+            fd, _, self._damage = open_rows(self._fs, self.path)
+        except OSError as error:
+            raise storage_failure(error, self.path, "open the session") from error
+        self._begin(fd)
+
+    def _is_replaced(self) -> bool:
+        return False  # what is open stays readable; who wants what came instead opens it again
+
+    def findings(self) -> Sequence[Finding]:
+        found = super().findings()
+        return found if self._damage is None else [*found, self._damage]
+
+    def _scanner(self, offset: int) -> Scanner:
+        return self.format.scanner(offset)
 
     def _find_header(self, size: int) -> Line:
         self._slot = None
-        first = self._read(0, min(size, FIRST))
+        with storage_failures(self.path, "read the session"):
+            first = beginning(self._fs, self._fd)
         if not self.format.recognises(first):
             raise NotASession(f"the file is no {self.format.name} session", path=self.path)
-        stem = posixpath.basename(self.path).removesuffix(".jsonl")
-        header = self.format.header(stem, first)
+        header = self.format.header(stem_of(self.path), first, Told(*told_of(self._fs, self.path)))
         return Line(-1, encode_plain(header), Head("session", header["id"]))
 
     def raw(self, row: Row) -> bytes:
@@ -76,35 +95,33 @@ class ForeignReader(JournalReader):
         super()._save_index()
 
     def _take(self, index: RowIndex, line: Line, report: Callable[[Finding], None]) -> None:
-        head, flags = self._translator.take(line)
-        entry_id, kinds = str(head.id), flags_of(head) if flags is None else flags
-        entry = None
-        if kinds & (STATE | LABEL) and not kinds & MESSAGE:  # of these the index needs more than the head
-            entry = encode_plain(self.format.entry(line.raw, entry_id, head.parentId, lambda other: None))
-        index.add(Line(line.offset, line.raw, head), entry_id, kinds, entry)
+        for known in self._translator.take(line):
+            self._add(index, line, known.head, known.flags)
 
-    def _head(self, place: Place) -> Head:
-        known = self.format.id_of(self._read(place.offset, place.length), place.offset)
-        if known is None:
-            raise IndexDamaged("a row has lost its id")
-        return Head("custom", known)
+    def _add(self, index: RowIndex, line: Line, head: Head, flags: int) -> int:
+        entry = None
+        if flags & (STATE | LABEL) and not flags & MESSAGE:  # of these the index needs more than the head
+            entry = encode_plain(self.format.entry(line.raw, str(head.id), head.parentId, lambda other: None))
+        return index.add(line, head, flags, entry)
+
+    def _head(self, place: Place, raw: bytes | None = None) -> Head:
+        raw = self._read(place.offset, place.length) if raw is None else raw
+        for known in self.format.ids_of(raw, place.offset):
+            if key_of(known)[0] == place.key:
+                return Head("custom", known)
+        raise IndexDamaged("a row has lost its id")
 
     def _is(self, raw: bytes, row: Row) -> bool:
-        return self.format.id_of(raw, row.position[0]) == row.id
+        return row.id in self.format.ids_of(raw, row.position[0])
 
     def _all_rows(self) -> Sequence[Row]:
         translator = self.format.translator()
-        rows = []
-        scanner = Scanner()
-        for chunk in self._chunks(0, self._indexed):
-            rows += [self._known(translator, item) for item in scanner.feed(chunk) if isinstance(item, Line)]
-        return rows + [self._known(translator, item) for item in scanner.finish() if isinstance(item, Line)]
-
-    @staticmethod
-    def _known(translator: Translator, line: Line) -> Row:
-        head, flags = translator.take(line)
-        flags = flags_of(head) if flags is None else flags
-        return Row(str(head.id), head.parentId, flags, (line.offset, len(line.raw)))
+        rows: list[Row] = []
+        for item in self._scan(0, self._indexed):
+            if isinstance(item, Line):
+                place = (item.offset, len(item.raw))
+                rows += [_row(known, place) for known in translator.take(item)]
+        return rows
 
     # -- entries
 
@@ -113,9 +130,60 @@ class ForeignReader(JournalReader):
         leaf = self._ask(lambda index: self._translator.leaf)
         return super().last() if leaf is None else self.find(leaf)
 
+    def entries(self) -> Iterator[tuple[Row, Entry]]:
+        """Every entry with its row, in file order: one pass over the file, by which the index is made as well."""
+        self._forget_index()
+        index, size = self._index, self._stat().st_size
+
+        def look(entry_id: str) -> bytes | None:  # what an entry looks for can only stand before it
+            number = index.find(entry_id)
+            place = None if number is None else index.place(number)
+            return None if place is None else self._read(place.offset, place.length)
+
+        scanner = self._scanner(0)
+        for chunk in self._chunks(0, size):
+            for item in scanner.feed(chunk):
+                if isinstance(item, Finding):
+                    index.report(item)
+                    continue
+                for known in self._translator.take(item):
+                    row = _row(known, (item.offset, len(item.raw)))
+                    parent = self._add(index, item, known.head, row.flags)
+                    if row.parent_id and parent == NOWHERE and not self._comes_later(row.parent_id):
+                        row = row._replace(parent_id=None)
+                    yield row, self.format.entry(item.raw, row.id, row.parent_id, look)
+        behind = len(index)
+        self._caught_up(index, scanner, size)
+        for row in self._numbered(range(behind, len(index))):
+            yield row, self.format.entry(self.raw(row), row.id, row.parent_id, self._look)
+
+    def _comes_later(self, entry_id: str) -> bool:
+        """Whether an entry stands behind one that hangs from it; few files ask, so a second reader looks for it."""
+        if self._second is None:
+            self._second = ForeignReader(self._fs, self.path, self.format)
+        return self._second.find(entry_id) is not None
+
+    def close(self) -> None:
+        """Free the descriptors."""
+        if self._second is not None:
+            self._second.close()
+            self._second = None
+        super().close()
+
+    def glimpse(self) -> Glimpse | None:
+        """What the two ends of the file tell a listing."""
+        with storage_failures(self.path, "read the session"):
+            first, last = ends(self._fs, self._fd, self._stat().st_size)
+        return self.format.glimpse(stem_of(self.path), first, last)
+
     def _shown(self, raw: bytes, row: Row) -> bytes:
         return encode_plain(self.format.entry(raw, row.id, row.parent_id, self._look))
 
     def _look(self, entry_id: str) -> bytes | None:
         row = self.find(entry_id)
         return None if row is None else self._read(*row.position)
+
+
+def _row(known: Known, place: tuple[int, int]) -> Row:
+    head = known.head
+    return Row(str(head.id), head.parentId, known.flags, place)

@@ -6,31 +6,44 @@ counted.
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from sessile.core.digest import FIRST_TEXT, shown
-from sessile.core.kinds import MARKER, TITLE, flags_of
-from sessile.core.lines import Item, Line, Scanner
+from sessile.core.kinds import MARKER, TITLE
+from sessile.core.lines import MAX_LINE, Item, Line, Scanner
 from sessile.formats.base import Translator
 from sessile.formats.registry import FORMATS, format_named
 from sessile.storage.base import Filesystem
 from sessile.storage.glance import Glance
+from sessile.storage.layout import stem_of
 
 _WINDOW = 64 * 1024
 
 Record = dict[str, Any]
 
 
+def beginning(fs: Filesystem, fd: int) -> bytes:
+    """The bytes in which a file says what it is: the first row, however long, and what is read with it."""
+    first = fs.read(fd, _WINDOW, 0)
+    while b"\n" not in first and len(first) <= MAX_LINE and (more := fs.read(fd, len(first), len(first))):
+        first += more
+    return first
+
+
+def ends(fs: Filesystem, fd: int, size: int) -> tuple[bytes, bytes]:
+    """The two ends of an open file; those of a short one are the same."""
+    first = beginning(fs, fd)
+    return first, first if size <= len(first) else fs.read(fd, _WINDOW, size - _WINDOW)
+
+
 def glance_foreign(fs: Filesystem, fd: int, size: int, path: str) -> tuple[str, Glance] | None:
     """The format of an open file and what its ends tell; `None` if no format knows it."""
-    first = fs.read(fd, _WINDOW, 0)
+    first, last = ends(fs, fd, size)
     known = next((known for known in FORMATS if known.recognises(first)), None)
     if known is None:
         return None
-    last = first if size <= len(first) else fs.read(fd, _WINDOW, size - _WINDOW)
-    stem = posixpath.basename(path).removesuffix(".jsonl")
+    stem = stem_of(path)
     glimpse = known.glimpse(stem, first, last)
     if glimpse is None:
         return None
@@ -68,6 +81,10 @@ class RowReader:
         self._again: Translator = known.translator()
         self._translator: Translator = known.translator(saved)
 
+    def scanner(self, offset: int) -> Scanner:
+        """What cuts the file into rows."""
+        return self._format.scanner(offset)
+
     def saved(self) -> Any:
         """What is needed to go on later."""
         return self._translator.saved()
@@ -78,7 +95,7 @@ class RowReader:
             if raw is None:
                 yield offset, None
             elif raw:
-                yield from self.judged(Scanner(offset).feed(raw + b"\n"))
+                yield from self.judged(self.scanner(offset).feed(raw + b"\n"))
 
     def judged(self, items: Iterable[Item]) -> Iterator[tuple[int, Record | None]]:
         """The same of lines that the scanner has looked at."""
@@ -86,20 +103,27 @@ class RowReader:
             if not isinstance(item, Line):
                 yield item.offset, None
                 continue
-            head, flags = (self._translator if item.offset >= self._start else self._again).take(item)
-            flags = flags_of(head) if flags is None else flags
-            if flags & MARKER and not flags & TITLE:
-                continue
-            entry = self._format.entry(item.raw, str(head.id), head.parentId, lambda entry_id: None)
-            if flags & MARKER:
-                del entry["id"]  # a name that stands beside the conversation, not in it
-            yield item.offset, entry
+            for known in (self._translator if item.offset >= self._start else self._again).take(item):
+                head, flags = known.head, known.flags
+                if flags & MARKER and not flags & TITLE:
+                    continue
+                entry = self._format.entry(item.raw, str(head.id), head.parentId, lambda entry_id: None)
+                if head.message is not None and head.message.model is not None and "message" in entry:
+                    entry["message"].setdefault("model", head.message.model)  # as rows before this one have told
+                if flags & MARKER:
+                    del entry["id"]  # a name that stands beside the conversation, not in it
+                yield item.offset, entry
 
 
-def entry_at(name: str, line: Line) -> tuple[str | None, Record | None]:
-    """One row as an entry, and its id; its parent is not known here."""
+def scanner_for(name: str, offset: int) -> Scanner:
+    """What cuts a file of that format into rows."""
     known = format_named(name)
-    if known is None:
-        return None, None
-    entry_id = known.id_of(line.raw, line.offset)
-    return entry_id, known.entry(line.raw, entry_id or "", None, lambda other: None)
+    return Scanner(offset) if known is None else known.scanner(offset)
+
+
+def entries_at(name: str, line: Line) -> Iterator[tuple[str, Record]]:
+    """The entries of one row, with their ids; what they hang from is not known here."""
+    known = format_named(name)
+    if known is not None:
+        for entry_id in known.ids_of(line.raw, line.offset):
+            yield entry_id, known.entry(line.raw, entry_id, None, lambda other: None)

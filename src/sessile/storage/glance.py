@@ -89,6 +89,11 @@ class _Header(msgspec.Struct, gc=False):
     version: int = 1
 
 
+class _Typed(msgspec.Struct, gc=False):
+    type: str
+
+
+_decode_type = msgspec.json.Decoder(_Typed).decode
 _decode_header = msgspec.json.Decoder(_Header).decode
 _decode_prompt = msgspec.json.Decoder(_Prompt).decode
 _decode_last = msgspec.json.Decoder(_Last).decode
@@ -102,7 +107,7 @@ _Head = tuple[_Header, int, str]
 def glance(fs: Filesystem, fd: int, size: int) -> Glance | None:
     """Look at an open file; `None` if it is no session."""
     chunk = fs.read(fd, HEAD, 0)
-    head = _quick_head(chunk) or _exact_head(fs, fd, size)
+    head = _quick_head(chunk) or (None if _is_foreign(chunk) else _exact_head(fs, fd, size))
     if head is None:
         return None
     header, at, first_text = head
@@ -146,6 +151,14 @@ def _quick_head(chunk: bytes) -> _Head | None:
         content = " ".join(block.text for block in content if block.type == "text" and block.text)
     text = spoken(content)
     return (header, 0, text) if text and VERSION >= header.version > 1 else None
+
+
+def _is_foreign(chunk: bytes) -> bool:
+    """Whether the first line is plain, and one of another agent: then it is needless to look any closer."""
+    try:
+        return _decode_type(chunk[: chunk.find(b"\n") + 1]).type not in ("session", "title")
+    except _REFUSED:
+        return False
 
 
 def _exact_head(fs: Filesystem, fd: int, size: int) -> _Head | None:

@@ -16,8 +16,8 @@ from typing import Any
 from msgspec.structs import asdict
 
 from sessile.core.codec import decode
-from sessile.core.kinds import LABEL, MARKER, MESSAGE, STATE, TITLE, State, flags_of, fold, fold_label
-from sessile.core.lines import Finding, Line
+from sessile.core.kinds import LABEL, MARKER, MESSAGE, STATE, TITLE, State, fold, fold_label
+from sessile.core.lines import Finding, Head, Line
 from sessile.storage.base import Filesystem, Stat
 from sessile.storage.index_file import HASHED, NO_CACHE, ORPHAN, ROW, Header, IndexFile, Place, key_of, write
 from sessile.storage.states import BEGINNING, UNKNOWN, StateTable
@@ -26,6 +26,8 @@ NOWHERE = -1
 MAX_FINDINGS = 1000  # kept in full; a file of garbage would otherwise fill the memory
 SAVE_AFTER_ROWS = 64  # fewer new rows, or bytes, are scanned again sooner than the index is written again
 SAVE_AFTER_BYTES = 1 << 20
+
+_HASH = b"#"  # behind the key of an id that is a hash
 
 
 class RowIndex:
@@ -45,7 +47,8 @@ class RowIndex:
         self._kept = (0, 0)  # the rows and bytes of the journal that some cache file covers
         self._tail = bytearray()
         self._tail_states = array("i")
-        self._numbers: dict[str, int] = {}
+        self._numbers: dict[bytes, int] = {}  # by name: the texts of a million ids would be most of the memory
+        self._last = ("", NOWHERE, BEGINNING)  # id, number and state of the entry before: most hang from that one
         self._missing: set[str] = set()
         self._states = StateTable()
         self._answers: dict[tuple[int, str | None, str | None], int] = {}
@@ -72,51 +75,54 @@ class RowIndex:
         if len(self.findings) < MAX_FINDINGS:
             self.findings.append(finding)
 
-    def add(self, line: Line, entry_id: str, flags: int | None = None, entry: bytes | None = None) -> None:
-        """Add the next entry of the journal; `flags` and `entry` are those of a line that is not one of ours."""
-        offset, raw, head = line
+    def add(self, line: Line, head: Head, flags: int, entry: bytes | None = None) -> int:
+        """Add the next entry of the journal; gives the number of the one that it hangs from.
+
+        `head` and `entry` are what the line means, if it is not one of ours.
+        """
+        offset, raw, _ = line
         number = len(self._tail_states) + self._saved
         numbers, saved = self._numbers, self._file
-        flags = flags_of(head) if flags is None else flags
-        parent_id = head.parentId
-        parent = NOWHERE
-        state, marks = BEGINNING, 0
-        if parent_id:
-            found = numbers.get(parent_id)
-            if found is None and saved is not None:
-                found = saved.find(parent_id)
+        entry_id, parent_id = str(head.id), head.parentId
+        key, hashed = key_of(entry_id)
+        name = key + _HASH if hashed else key
+        marks = HASHED if hashed else 0
+        last_id, parent, state = self._last
+        if not parent_id:
+            parent, state = NOWHERE, BEGINNING
+        elif parent_id != last_id:
+            found = self.find(parent_id)
             if found is None:
-                marks = ORPHAN
+                parent, state = NOWHERE, BEGINNING
+                marks |= ORPHAN
                 self._missing.add(parent_id)
             else:
-                parent = found
-                state = self._state_number(parent)
-        if entry_id in numbers or entry_id in self._missing or (saved and saved.find(entry_id) is not None):
+                parent, state = found, self._state_number(found)
+        if name in numbers or entry_id in self._missing or (saved and saved.find(entry_id) is not None):
             self.irregular = True
         if flags & STATE and state != UNKNOWN:
-            state = self._state_after(state, flags, line, entry)
-        key, hashed = key_of(entry_id)
-        if hashed:
-            marks |= HASHED
+            state = self._state_after(state, flags, head, entry or raw)
         self._tail += ROW.pack(key, offset << 16 | flags | marks, len(raw), parent, state)
         self._tail_states.append(state)
-        numbers[entry_id] = number
+        numbers[name] = number
+        self._last = (entry_id, number, state)
         if not flags & MARKER:
             self.entries += 1
         if flags & LABEL:
             fold_label(self.labels, decode(entry or raw))
         elif flags & TITLE:
             self.title = number
+        return parent
 
     def _state_number(self, number: int) -> int:
         in_memory = number - self._saved
         return self._tail_states[in_memory] if in_memory >= 0 else self.place(number).state
 
-    def _state_after(self, before: int, flags: int, line: Line, entry: bytes | None) -> int:
+    def _state_after(self, before: int, flags: int, head: Head, entry: bytes) -> int:
         if not flags & MESSAGE:
-            return self._states.number_of(fold(self._states[before], decode(entry or line.raw)))
+            return self._states.number_of(fold(self._states[before], decode(entry)))
         # Of a message the head says all that counts: its body is not decoded, and most answers repeat their model.
-        message = line.head.message
+        message = head.message
         assert message is not None
         answer = (before, message.provider, message.model)
         number = self._answers.get(answer)
@@ -134,7 +140,7 @@ class RowIndex:
 
     def find(self, entry_id: str) -> int | None:
         """The number of an entry."""
-        number = self._numbers.get(entry_id)
+        number = self._numbers.get(_name(entry_id))
         if number is None and self._file is not None:
             number = self._file.find(entry_id)
         return number
@@ -146,7 +152,8 @@ class RowIndex:
 
     def save(self, fs: Filesystem, path: str, journal: Stat, tail: bytes) -> None:
         """Write the whole index to the cache; the file that this one was loaded from stays as good as it was."""
-        rows = (self._file.read(0, self._saved * ROW.size) if self._file else b"") + bytes(self._tail)
+        rows = bytearray(self._file.read(0, self._saved * ROW.size) if self._file else b"")
+        rows += self._tail
         header = Header(
             inode=journal.st_ino,
             device=journal.st_dev,
@@ -199,3 +206,9 @@ class RowIndex:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+def _name(entry_id: str) -> bytes:
+    """What an id is known by in memory; the hash of one may look like another."""
+    key, hashed = key_of(entry_id)
+    return key + _HASH if hashed else key

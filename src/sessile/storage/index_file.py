@@ -11,9 +11,11 @@ from __future__ import annotations
 import os
 import posixpath
 import struct
+import sys
 import zlib
+from array import array
 from collections.abc import Callable, Sequence
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Any, NamedTuple
 
 import msgspec
@@ -39,6 +41,7 @@ _ENDS = struct.Struct("<II")
 _SLOTS_PER_ROW = 2
 _BLOCK = 8 * 1024  # checked as a whole: a larger one costs more than the rows that are wanted
 _FIRST_READ = 64 * 1024
+_PIECE = 1 << 20  # bytes that are written at once
 
 
 class Place(NamedTuple):
@@ -83,18 +86,26 @@ class Header(msgspec.Struct):
     extra: Any = None
 
 
-def write(fs: Filesystem, path: str, header: Header, tail: bytes, rows: bytes, states: Sequence[bytes]) -> None:
-    """Save an index in place of what is there. `tail` are the last bytes of the journal that it covers."""
-    slots = _hash_table(rows)
-    ends = struct.pack(f"<{len(states) + 1}I", *accumulate(map(len, states), initial=0))
-    payload = b"".join((rows, slots, ends, *states))
+def write(fs: Filesystem, path: str, header: Header, tail: bytes, rows: bytearray, states: Sequence[bytes]) -> None:
+    """Save an index in place of what is there. `tail` are the last bytes of the journal that it covers.
+
+    What else is saved is put behind the rows: a large index should not be in memory twice.
+    """
     header.tail = _tail_hash(tail)
-    header.rows, header.slots, header.states = len(rows) // ROW.size, len(slots) // _SLOT.size, len(states)
-    header.checksums = [zlib.crc32(payload[at : at + _BLOCK]) for at in range(0, len(payload), _BLOCK)]
+    header.rows, header.states = len(rows) // ROW.size, len(states)
+    slots = _hash_table(rows)
+    header.slots = len(slots) // _SLOT.size
+    payload = rows
+    payload += slots
+    payload += struct.pack(f"<{len(states) + 1}I", *accumulate(map(len, states), initial=0))
+    payload += b"".join(states)
+    view = memoryview(payload)
+    header.checksums = [zlib.crc32(view[at : at + _BLOCK]) for at in range(0, len(view), _BLOCK)]
     encoded = msgspec.json.encode(header)
     prefix = _PREFIX.pack(_MAGIC, len(encoded), zlib.crc32(encoded))
     atomic.make_folders(fs, posixpath.dirname(path))
-    atomic.replace(fs, path, (prefix + encoded, payload), durable=False)
+    pieces = (view[at : at + _PIECE].tobytes() for at in range(0, len(view), _PIECE))
+    atomic.replace(fs, path, chain((prefix + encoded,), pieces), durable=False)
 
 
 class IndexDamaged(Exception):
@@ -220,17 +231,19 @@ def _slot(key: int, slots: int) -> int:
     return (key * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF) % slots
 
 
-def _hash_table(rows: bytes) -> bytes:
+def _hash_table(rows: bytearray) -> bytes:
     """Row numbers plus one at the slots of their keys."""
     count = len(rows) // ROW.size
     slots = count * _SLOTS_PER_ROW + 1 if count else 0
-    table = [0] * slots
+    table = array("I", bytes(slots * _SLOT.size))
     for number, (key,) in enumerate(_KEY_OF_ROW.iter_unpack(rows), 1):
         slot = _slot(key, slots)
         while table[slot]:
             slot = slot + 1 if slot + 1 < slots else 0
         table[slot] = number
-    return struct.pack(f"<{slots}I", *table)
+    if sys.byteorder == "big":
+        table.byteswap()
+    return table.tobytes()
 
 
 def _tail_hash(tail: bytes) -> str:

@@ -3,6 +3,7 @@
     <root>/sessions/--<cwd>--/<timestamp>_<session id>.jsonl     beside it, without `.jsonl`, the artifacts folder
     <root>/blobs/<sha256>    <root>/terminal-sessions/<terminal>    <root>/history.db
     <root>/originals/    <root>/trash/    <root>/cache/
+    <root>/kept/<agent>/     copies of other agents' sessions, where they lie below the folder of the agent's sessions
 
 Names are computed here and nowhere else. Nothing is created or read, no environment is looked at: it is an argument.
 """
@@ -21,6 +22,10 @@ from sessile.core.ids import check_session_id
 from sessile.errors import Invalid, InvalidId
 
 JOURNAL = ".jsonl"
+GZIP = ".gz"  # behind .jsonl: MyAgents' archives
+ZSTD = ".zst"  # behind .jsonl: rollouts that Codex has not used for a week
+LEGACY = ".json"  # MyAgents' sessions before JSONL
+LIST = "sessions.json"  # in which MyAgents and gateways list their sessions
 DRAFT = ".draft"  # must not end in .jsonl: the family lists every such name, dot files too
 
 _SEPARATORS = re.compile(r"[/\\:]")
@@ -100,6 +105,10 @@ class Layout(msgspec.Struct, frozen=True):
         return f"{self.root}/originals"
 
     @property
+    def kept(self) -> str:
+        return f"{self.root}/kept"
+
+    @property
     def history(self) -> str:
         return f"{self.root}/history.db"
 
@@ -117,6 +126,10 @@ class Layout(msgspec.Struct, frozen=True):
     def owns(self, path: str) -> bool:
         """Whether a path lies below our own sessions folder."""
         return posixpath.normpath(path).startswith(self.sessions + "/")
+
+    def keeps(self, path: str) -> bool:
+        """Whether a path lies among the copies of other agents' sessions."""
+        return posixpath.normpath(path).startswith(self.kept + "/")
 
 
 class Source(NamedTuple):
@@ -153,6 +166,13 @@ def terminal_id(environ: Mapping[str, str], tty: str | None) -> str | None:
         return tty.removeprefix("/dev/").replace("/", "-")
     found = (f"{prefix}-{environ[name]}" for name, prefix in _TERMINALS if environ.get(name))
     return next(found, None)
+
+
+def stem_of(path: str) -> str:
+    """The name of a session file without what says how it is stored."""
+    name = posixpath.basename(path)
+    stem, journal, _ = name.partition(JOURNAL)
+    return stem if journal else name.removesuffix(LEGACY)
 
 
 def session_files(names: Sequence[str]) -> list[str]:

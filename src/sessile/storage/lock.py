@@ -6,9 +6,12 @@ and nothing can go stale. It is polled, because a blocking `flock` cannot be giv
 
 from __future__ import annotations
 
+import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from sessile.errors import SessionBusy, storage_failure
+from sessile.errors import SessionBusy, storage_failure, storage_failures
 from sessile.storage.base import Filesystem
 
 _FIRST_PAUSE = 0.0003  # seconds; those who wait less disturb the holder more than they gain
@@ -29,6 +32,19 @@ def acquire(fs: Filesystem, fd: int, path: str, patience: float) -> None:
             pause = min(pause * 1.5, _LONGEST_PAUSE)
     except OSError as error:
         raise storage_failure(error, path, "lock the session") from error
+
+
+@contextmanager
+def locked(fs: Filesystem, path: str, patience: float) -> Iterator[None]:
+    """Hold the lock of a file that is there for nothing else; it is made if it is not there, and stays."""
+    with storage_failures(path, "open the lock"):
+        fd = fs.open(path, os.O_RDWR | os.O_CREAT)
+    try:
+        acquire(fs, fd, path, patience)
+        yield
+    finally:
+        with storage_failures(path, "free the lock"):
+            fs.close(fd)
 
 
 def _busy(fs: Filesystem, fd: int, path: str, patience: float) -> SessionBusy:

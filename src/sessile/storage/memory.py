@@ -118,6 +118,13 @@ class MemoryFilesystem:
             )
             return fd
 
+    def temporary(self) -> int:
+        with self._guard:
+            fd = next(self._descriptors)
+            node = FileNode(next(self._numbers), self._clock())
+            self._open[fd] = _OpenFile(node, True, True, appends=False)
+            return fd
+
     def close(self, fd: int) -> None:
         with self._guard:
             self._release(self._opened(fd))

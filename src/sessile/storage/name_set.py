@@ -43,9 +43,9 @@ class NameSet:
                 hint="mend it in an editor, or move it away to begin anew",
             ) from error
 
-    def add(self, name: str) -> bool:
-        """Add a name; says whether it is new."""
-        return self._change(lambda names: [*names, name] if name not in names else names)
+    def add(self, *new: str) -> bool:
+        """Add some names; says whether one of them is new."""
+        return self._change(lambda names: [*dict.fromkeys((*names, *new))])
 
     def remove(self, name: str) -> bool:
         """Take a name out; says whether it was there."""

@@ -26,6 +26,10 @@ class NativeRows:
         self._header_at = header_at
         self._version = version
 
+    def scanner(self, offset: int) -> Scanner:
+        """What cuts the file into lines."""
+        return Scanner(offset)
+
     def saved(self) -> None:
         """Lines of ours stand for themselves: nothing has to be known to go on."""
 
@@ -62,10 +66,37 @@ class NativeRows:
             yield item.offset, None
 
 
-def entry_in(name: str, line: Line) -> tuple[str | None, Record | None]:
-    """The id and the entry of one line of a file in that format; neither for a header."""
+def scanner_of(name: str, offset: int) -> Scanner:
+    """What cuts a file in that format into lines."""
     if name == NATIVE:
-        return line.head.id, decoded(line) if line.head.type != "session" else None
-    from sessile.storage.foreign_rows import entry_at
+        return Scanner(offset)
+    from sessile.storage.foreign_rows import scanner_for
 
-    return entry_at(name, line)
+    return scanner_for(name, offset)
+
+
+def is_nested(name: str) -> bool:
+    """Whether texts in that format are JSON within JSON."""
+    if name == NATIVE:
+        return False
+    from sessile.formats.registry import format_named
+
+    known = format_named(name)
+    return known is not None and known.nested
+
+
+def lines_in(name: str, data: bytes, offset: int) -> Iterator[Line]:
+    """The readable lines of a piece of a file in that format, which begins at an offset."""
+    scanner = scanner_of(name, offset)
+    yield from (item for item in scanner.feed(data) if isinstance(item, Line))
+    yield from (item for item in scanner.finish() if isinstance(item, Line))
+
+
+def entries_in(name: str, line: Line) -> Iterator[tuple[str | None, Record]]:
+    """The entries of one line of a file in that format, with their ids; none for a header."""
+    if name != NATIVE:
+        from sessile.storage.foreign_rows import entries_at
+
+        yield from entries_at(name, line)
+    elif line.head.type != "session" and (entry := decoded(line)) is not None:
+        yield line.head.id, entry

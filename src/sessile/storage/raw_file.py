@@ -70,6 +70,11 @@ class RawFile:
             yield chunk
             start += len(chunk)
 
+    def is_unchanged(self) -> bool:
+        """Whether the file is still what it was when it was opened; one that lost its name meanwhile is."""
+        now = self._look()
+        return (now.st_size, now.st_mtime_ns) == (self.stat.st_size, self.stat.st_mtime_ns)
+
     # -- the lock
 
     def is_held(self) -> bool:

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from sessile.core.codec import decode
 from sessile.core.context import fold_path
-from sessile.core.kinds import STATE, State
+from sessile.core.kinds import STATE, State, flags_of
 from sessile.core.lines import Finding, Head, Item, Line, Scanner, read_head
 from sessile.core.tree import Node, Tree
 from sessile.errors import LeafMoved, NotASession, SessileError, storage_failure
@@ -24,7 +24,7 @@ from sessile.storage import log
 from sessile.storage.base import Filesystem, Row
 from sessile.storage.index import NOWHERE, RowIndex
 from sessile.storage.index_file import HASHED, KIND_FLAGS, TAIL, IndexDamaged, Place
-from sessile.storage.session_file import FileNews, SessionFile, runs_of
+from sessile.storage.session_file import FileNews, SessionFile, WholeFile
 
 _HEADER_CHUNK = 8 * 1024
 _BATCH = 1024  # rows looked up at once for an iterator
@@ -119,7 +119,7 @@ class JournalReader(SessionFile):
     def _forget_index(self, *, distrust: bool = False) -> None:
         self._index.close()
         self._index = RowIndex()
-        self._whole: _Whole | None = None
+        self._whole: WholeFile | None = None
         self._loose = False  # the last rows come from a line that has no newline yet
         self._tail_findings: list[Finding] = []
         self._indexed = 0 if distrust else -1  # the size of the file when the index was last caught up
@@ -159,13 +159,17 @@ class JournalReader(SessionFile):
         self._open()
 
     def _catch_up(self, index: RowIndex, size: int) -> None:
-        scanner = Scanner(index.covered)
+        scanner = self._scanner(index.covered)
         for chunk in self._chunks(index.covered, size):
             for item in scanner.feed(chunk):
                 if isinstance(item, Finding):
                     index.report(item)
                 else:
                     self._take(index, item, index.report)
+        self._caught_up(index, scanner, size)
+
+    def _caught_up(self, index: RowIndex, scanner: Scanner, size: int) -> None:
+        """Note that all bytes up to `size` were fed, and keep the index."""
         index.covered = scanner.line_start
         self._save_index()
         # The last line may still grow: it is shown, but neither saved nor built upon.
@@ -185,7 +189,7 @@ class JournalReader(SessionFile):
             if line.offset != self._header.offset:
                 report(Finding("second_header", line.offset, len(line.raw), "another header; ignored"))
         elif head.id is not None:
-            index.add(line, head.id)
+            index.add(line, head, flags_of(head))
         elif head.type != "title":
             report(Finding("no_id", line.offset, len(line.raw), f"a {head.type} entry without an id"))
 
@@ -252,26 +256,27 @@ class JournalReader(SessionFile):
             entry_id = parent_id
         return steps, number
 
-    def _id(self, place: Place) -> str:
+    def _id(self, place: Place, raw: bytes | None = None) -> str:
         if not place.packed & HASHED:
             return place.key.decode("ascii")
-        known = self._head(place).id
+        known = self._head(place, raw).id
         if known is None:
             raise IndexDamaged("an entry has lost its id")
         return known
 
-    def _head(self, place: Place) -> Head:
+    def _head(self, place: Place, raw: bytes | None = None) -> Head:
+        """The head of a row, whose line may have been read already."""
         try:
-            return read_head(self._read(place.offset, place.length))
+            return read_head(self._read(place.offset, place.length) if raw is None else raw)
         except ValueError as error:
             raise IndexDamaged(str(error)) from error
 
     def _all_rows(self) -> Sequence[Row]:
         return FileNews(self, 0, self._indexed).rows()
 
-    def _read_whole(self) -> _Whole:
+    def _read_whole(self) -> WholeFile:
         if self._whole is None:
-            self._whole = _Whole(self)
+            self._whole = WholeFile(self._all_rows())
         return self._whole
 
     def read(self, row: Row) -> bytes:
@@ -292,13 +297,8 @@ class JournalReader(SessionFile):
 
     def read_many(self, rows: Sequence[Row]) -> Iterator[bytes]:
         """The exact bytes of several entries; those that lie together are read at once."""
-        for start, end, run in runs_of(rows):
-            with self._mutex:
-                data = self._read(start, end - start)
-            for row in run:
-                offset, length = row.position
-                raw = data[offset - start : offset - start + length]
-                yield self._shown(raw, row) if self._is(raw, row) else self.read(row)
+        for row, raw in zip(rows, self._read_runs([row.position for row in rows]), strict=True):
+            yield self._shown(raw, row) if self._is(raw, row) else self.read(row)
 
     def _is(self, raw: bytes, row: Row) -> bool:
         """Whether these bytes are the line of that row."""
@@ -318,7 +318,26 @@ class JournalReader(SessionFile):
             yield from self._ask(partial(self._batch, numbers[start : start + _BATCH]))
 
     def _batch(self, numbers: Sequence[int], index: RowIndex) -> list[Row]:
-        return [self._row(index, number) for number in numbers]
+        if index.irregular or numbers[-1] >= len(index):
+            return [self._row(index, number) for number in numbers]
+        places = [index.place(number) for number in numbers]
+        ids = dict(zip(numbers, self._ids(places), strict=True))
+        rows = []
+        for number, place in zip(numbers, places, strict=True):
+            parent = place.parent
+            if parent == NOWHERE:
+                parent_id = self._head(place).parentId if place.orphan else None
+            else:
+                parent_id = ids.get(parent) or self._id(index.place(parent))
+            rows.append(Row(ids[number], parent_id, place.packed & KIND_FLAGS, (place.offset, place.length)))
+        return rows
+
+    def _ids(self, places: Sequence[Place]) -> list[str]:
+        """The ids of several rows; where the index has only their hashes, their lines are read."""
+        if not any(place.hashed for place in places):
+            return [self._id(place) for place in places]
+        lines = self._read_runs([(place.offset, place.length) for place in places])
+        return [self._id(place, raw) for place, raw in zip(places, lines, strict=True)]
 
     def up(self, row: Row) -> Iterator[Row]:
         with self._mutex:
@@ -368,19 +387,3 @@ class JournalReader(SessionFile):
             if index.irregular or index.has_orphans:
                 found += Tree(Node(row.id, row.parent_id, row.flags) for row in self.rows()).findings
             return found
-
-
-class _Whole:
-    """All rows of a journal whose parents do not simply come before their children."""
-
-    def __init__(self, journal: JournalReader) -> None:
-        self.rows = journal._all_rows()
-        self._by_id = {row.id: row for row in self.rows}
-
-    def up(self, row: Row) -> Iterator[Row]:
-        seen: set[str] = set()
-        step: Row | None = row
-        while step is not None and step.id not in seen:
-            seen.add(step.id)
-            yield step
-            step = self._by_id.get(step.parent_id) if step.parent_id else None

@@ -30,6 +30,7 @@ from sessile.storage.base import Filesystem, Stat
 from sessile.storage.catalog_rows import COUNTS, Known, counts_as_columns, storable, within
 from sessile.storage.glance import Glance, Record, glance
 from sessile.storage.native_rows import NATIVE, NativeRows
+from sessile.storage.packed import Rows, is_packed, open_rows
 from sessile.storage.session_file import CHUNK
 from sessile.storage.walk import INODES, Found, Mark
 
@@ -179,16 +180,16 @@ class Reconciler:
 
     def _look_at(self, path: str, mark: Mark, sub_agent: bool, old: Known | None) -> None:
         try:
-            fd = self._fs.open(path, os.O_RDONLY)
+            fd, size, _ = open_rows(self._fs, path)
         except OSError as error:
             self._put(_unread(path, mark, sub_agent, error), old)
             return
         try:
-            stat = self._fs.fstat(fd)
-            name, seen = NATIVE, glance(self._fs, fd, stat.st_size)
-            if seen is None and stat.st_size:
-                name, seen = self._glance_foreign(fd, stat.st_size, path)
-            before = None if old is None else self._resumable(fd, stat, old)
+            stat = self._fs.lstat(path) if is_packed(path) else self._fs.fstat(fd)
+            name, seen = NATIVE, glance(self._fs, fd, size)
+            if seen is None and size:
+                name, seen = self._glance_foreign(fd, size, path)
+            before = None if old is None or is_packed(path) else self._resumable(fd, stat, old)
         except OSError as error:
             self._put(_unread(path, mark, sub_agent, error), old)
         else:
@@ -199,8 +200,8 @@ class Reconciler:
             else:
                 number = before.number
                 self._db.execute(_CHANGE, (number, *file, *told, number))
-            if seen is not None and stat.st_size <= (_TINY if before is None else before.covered + _NEAR):
-                self._read_near(fd, number, stat.st_size, before, seen, name)
+            if seen is not None and size <= (_TINY if before is None else before.covered + _NEAR):
+                self._read_near(fd, number, size, before, seen, name)
         finally:
             self._fs.close(fd)
 
@@ -269,7 +270,7 @@ class Reconciler:
         for group in _groups(rows, index):
             for row in group:
                 try:
-                    fd = self._fs.open(os.fsdecode(row.path), os.O_RDONLY)
+                    fd, row.size, _ = self._rows_of(row)
                     try:
                         self._read_on(fd, row, index=index)
                     finally:
@@ -281,13 +282,19 @@ class Reconciler:
             self._next_batch()
         self._end()
 
+    def _rows_of(self, row: _Reading) -> Rows:
+        """The rows of a file, as far as it went when it was looked at."""
+        path = os.fsdecode(row.path)
+        rows = open_rows(self._fs, path)
+        return rows if is_packed(path) else rows._replace(size=row.size)
+
     def _read_on(self, fd: int, row: _Reading, *, index: bool) -> None:
         """Read the lines that are not counted yet, or not indexed."""
         digest = Digest() if row.state is None else msgspec.convert(decode(row.state), Digest)
         counted, written = row.covered, row.indexed
         at = _start(row, index)
-        scanner = Scanner(at)
         lines = _rows_of(row, digest)
+        scanner = lines.scanner(at)
         words: list[fulltext.Words] = []
         while at < row.size:
             chunk = self._fs.read(fd, min(CHUNK, row.size - at), at)

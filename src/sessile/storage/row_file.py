@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from sessile.errors import LeafMoved, StorageFailure, storage_failures
@@ -40,9 +40,19 @@ def add_rows(fs: Filesystem, path: str, data: bytes, *, create: bool = False, se
     `settled` says that the name of the file is durable already.
     """
     lines = data.removesuffix(_NEWLINE).split(_NEWLINE)
+    return add_chosen_rows(fs, path, lambda: lines, create=create, settled=settled)
+
+
+def add_chosen_rows(
+    fs: Filesystem, path: str, choose: Callable[[], Sequence[bytes]], *, create: bool = False, settled: bool = False
+) -> Added:
+    """The same of rows, without newlines, that are chosen when the lock is held; perhaps none, perhaps more than once."""
     for _ in range(_TRIES):
         with held(fs, path, create=create, patience=_PATIENCE) as file:
             create = False  # what is deleted from here on stays deleted
+            lines = choose()
+            if not lines:
+                return Added(file.size, file.status())
             try:
                 offset = file.append(lines)
             except LeafMoved:

@@ -14,18 +14,18 @@ It does not know which files there are, nor of any catalog.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
 
 from sessile.core.codec import encode_plain
-from sessile.core.lines import MAX_LINE, Finding, Line, scan
+from sessile.core.lines import MAX_LINE, Finding
 from sessile.core.passages import FIELDS, Excerpt, Field, Span, excerpt, pieces
 from sessile.core.words import Query
 from sessile.errors import InvalidQuery, storage_failures
 from sessile.storage.base import Filesystem
-from sessile.storage.native_rows import NATIVE, entry_in
+from sessile.storage.native_rows import NATIVE, entries_in, is_nested, lines_in
+from sessile.storage.packed import open_rows
 from sessile.storage.session_file import CHUNK
 
 _MOST_SPANS = 1000  # matches that are marked in one text
@@ -178,10 +178,14 @@ def scan_file(
     `name` is the format of the file.
     """
     with storage_failures(path, "search the session"):
-        fd = fs.open(path, os.O_RDONLY)
+        fd, _, damage = open_rows(fs, path)
+        unread = [] if findings is None else findings
+        unread += [] if damage is None else [damage]
+        nested = is_nested(name)
         try:
-            for offset, block in _blocks(fs, fd, start, [] if findings is None else findings):
-                for begin, end in needle.candidates(block):
+            for offset, block in _blocks(fs, fd, start, unread):
+                # JSON within JSON is escaped twice: no bytes are known to look for.
+                for begin, end in ((0, len(block)),) if nested else needle.candidates(block):
                     yield from _matches(block[begin:end], offset + begin, needle, fields, name)
         finally:
             fs.close(fd)
@@ -213,13 +217,9 @@ def _blocks(fs: Filesystem, fd: int, at: int, findings: list[Finding]) -> Iterat
 
 
 def _matches(raw: bytes, offset: int, needle: Needle, fields: Collection[Field], name: str) -> Iterator[Match]:
-    for item in scan(raw):
-        if not isinstance(item, Line):
-            continue
-        entry_id, entry = entry_in(name, item._replace(offset=offset + item.offset))
-        if entry is None:
-            continue
-        for field, text in pieces(entry):
-            spans = needle.spans(text) if field in fields else []
-            if spans:
-                yield Match(entry_id, offset + item.offset, field, excerpt(text, spans), len(spans))
+    for line in lines_in(name, raw, offset):
+        for entry_id, entry in entries_in(name, line):
+            for field, text in pieces(entry):
+                spans = needle.spans(text) if field in fields else []
+                if spans:
+                    yield Match(entry_id, line.offset, field, excerpt(text, spans), len(spans))

@@ -13,13 +13,14 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from sessile.core.lines import Line, Scanner, scan
+from sessile.core.lines import Line
 from sessile.core.passages import INDEXED, Excerpt, Field, excerpt, passages
 from sessile.core.words import Query, fold
 from sessile.storage.base import Filesystem
 from sessile.storage.catalog_rows import storable, within
 from sessile.storage.fulltext import OFFSET_BITS, OFFSETS
-from sessile.storage.native_rows import entry_in
+from sessile.storage.native_rows import entries_in, lines_in, scanner_of
+from sessile.storage.packed import open_rows
 from sessile.storage.session_file import CHUNK
 
 _RANKED = 1000  # matches that are ranked at once, newest first: the best of all is not worth the wait
@@ -143,23 +144,22 @@ class Searcher:
     ) -> Iterator[Hit]:
         """The hits in the line at an offset, if the journal still has it there."""
         try:
-            fd = self._fs.open(session.path, os.O_RDONLY)
+            fd, size, _ = open_rows(self._fs, session.path)
             try:
-                raw = _line_at(self._fs, fd, offset, session.size)
+                raw = _line_at(self._fs, fd, offset, size)
             finally:
                 self._fs.close(fd)
         except OSError:
             return
-        first = next((item for item in scan(raw) if isinstance(item, Line)), None)
-        if first is not None and first.offset == 0:
-            yield from _hits_in(query, fields, session, first._replace(offset=offset), rank)
+        first = next(lines_in(session.format, raw, offset), None)
+        if first is not None and first.offset == offset:
+            yield from _hits_in(query, fields, session, first, rank)
 
     def _read(self, query: Query, fields: Sequence[Field], session: _Session) -> Iterator[Hit]:
         """The hits behind the place up to which a session is indexed."""
-        path, _, size, at, _ = session
-        scanner = Scanner(at)
+        at, scanner = session.indexed, scanner_of(session.format, session.indexed)
         try:
-            fd = self._fs.open(path, os.O_RDONLY)
+            fd, size, _ = open_rows(self._fs, session.path)
         except OSError:
             return
         try:
@@ -209,12 +209,12 @@ class Searcher:
 
 
 def _hits_in(query: Query, fields: Sequence[Field], session: _Session, line: Line, rank: float | None) -> Iterator[Hit]:
-    entry_id, entry = entry_in(session.format, line)
-    said = {} if entry is None else passages(entry)
-    for field in fields:
-        spans = query.find(said[field]) if field in said else []
-        if spans:
-            yield Hit(session.path, session.id, entry_id, line.offset, field, excerpt(said[field], spans), rank)
+    for entry_id, entry in entries_in(session.format, line):
+        said = passages(entry)
+        for field in fields:
+            spans = query.find(said[field]) if field in said else []
+            if spans:
+                yield Hit(session.path, session.id, entry_id, line.offset, field, excerpt(said[field], spans), rank)
 
 
 def _line_at(fs: Filesystem, fd: int, offset: int, end: int) -> bytes:

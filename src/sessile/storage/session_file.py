@@ -50,10 +50,22 @@ class SessionFile:
 
     def _scan(self, start: int, end: int, size: int | None = None) -> Iterator[Item]:
         """The lines and findings between two places, read in pieces of that size."""
-        scanner = Scanner(start)
+        scanner = self._scanner(start)
         for chunk in self._chunks(start, end, size):
             yield from scanner.feed(chunk)
         yield from scanner.finish()
+
+    def _scanner(self, offset: int) -> Scanner:
+        return Scanner(offset)
+
+    def _read_runs(self, positions: Sequence[tuple[int, int]]) -> Iterator[bytes]:
+        """The bytes at several places; those that lie together are read at once."""
+        number = 0
+        for start, end, count in runs_of(positions):
+            data = self._read(start, end - start)
+            for offset, length in positions[number : number + count]:
+                yield data[offset - start : offset - start + length]
+            number += count
 
     def _line_start(self, offset: int) -> int:
         """Where the line begins that goes on at `offset`."""
@@ -97,18 +109,33 @@ class FileNews:
         ]
 
 
-def runs_of(rows: Sequence[Row]) -> Iterator[tuple[int, int, list[Row]]]:
-    """Rows in groups that follow each other closely in the file, each with its first and last byte."""
-    run: list[Row] = []
-    start = end = 0
-    for row in rows:
-        offset, length = row.position
-        if run and not (0 <= offset - end <= _GAP and offset + length - start <= CHUNK):
-            yield start, end, run
-            run = []
-        if not run:
+class WholeFile:
+    """All rows of a file in which parents do not simply come before their children."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self.rows = rows
+        self._by_id = {row.id: row for row in rows}
+
+    def up(self, row: Row) -> Iterator[Row]:
+        """From an entry to its root; a circle is gone through once."""
+        seen: set[str] = set()
+        step: Row | None = row
+        while step is not None and step.id not in seen:
+            seen.add(step.id)
+            yield step
+            step = self._by_id.get(step.parent_id) if step.parent_id else None
+
+
+def runs_of(positions: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int, int]]:
+    """Places that follow each other closely in the file: the first and last byte of each group, and how many they are."""
+    start = end = count = 0
+    for offset, length in positions:
+        if count and not (0 <= offset - end <= _GAP and offset + length - start <= CHUNK):
+            yield start, end, count
+            count = 0
+        if not count:
             start = offset
-        run.append(row)
+        count += 1
         end = offset + length
-    if run:
-        yield start, end, run
+    if count:
+        yield start, end, count

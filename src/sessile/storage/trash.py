@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import posixpath
 import stat
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 
@@ -21,43 +21,55 @@ from sessile.storage.survey import below
 _MANIFEST = "manifest.json"
 
 
-class Deletion(msgspec.Struct, frozen=True):
-    """One deletion: the token that undoes it, and the paths that were moved."""
+class Deletion(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One deletion: the token that undoes it, and the paths that were moved.
+
+    `root` is the folder of another agent that they were in; `None` if they were the store's own. `session_id` is that of a
+    session whose agent keeps a list, into which it goes back as well.
+    """
 
     token: str
     paths: tuple[str, ...]
+    root: str | None = None
+    session_id: str | None = None
 
 
 class Trash:
-    """The trash folder of a store. What it holds was below `root`, which is the folder that it lies in unless told."""
+    """The trash folder of a store. What it holds was below the folder that it lies in, or in that of another agent."""
 
-    def __init__(self, fs: Filesystem, folder: str, root: str | None = None) -> None:
+    def __init__(self, fs: Filesystem, folder: str) -> None:
         self._fs = fs
         self._folder = folder
-        self._root = root or posixpath.dirname(folder)
+        self._root = posixpath.dirname(folder)
 
-    def move(self, paths: Sequence[str], token: str) -> Deletion:
+    def move(self, paths: Sequence[str], token: str, root: str | None = None) -> Deletion:
         """Move files and folders here; the manifest is durable before the first one moves."""
         folder = f"{self._folder}/{token}"
         atomic.make_folders(self._fs, folder)
-        deletion = Deletion(token, tuple(paths))
+        deletion = Deletion(token, tuple(paths), root)
         # Relative, so that a root that was moved or copied gets its own sessions back, and nothing else.
-        manifest = Deletion(token, tuple(posixpath.relpath(path, self._root) for path in paths))
+        manifest = Deletion(token, tuple(posixpath.relpath(path, root or self._root) for path in paths), root)
         atomic.replace(self._fs, f"{folder}/{_MANIFEST}", (msgspec.json.encode(manifest),))
         for number, path in enumerate(paths):
             self._rename(path, f"{folder}/{number}")
         return deletion
 
-    def undo(self, token: str) -> Deletion:
-        """Put everything of a deletion back where it was."""
-        deletion = self._read(token)
+    def undo(self, token: str, roots: Collection[str] = ()) -> Deletion:
+        """Put everything of a deletion back where it was; into another agent's folder only if it is one of `roots`.
+
+        A note in a trash that came from elsewhere may name any folder: the caller says which ones are meant.
+        """
+        deletion = self.get(token)
+        if deletion.root is not None and deletion.root not in roots:
+            hint = f"it was deleted from {deletion.root}; say that this folder is meant"
+            raise UnsafePath("the trash names a folder outside of the store", path=deletion.paths[0], hint=hint)
         folder = f"{self._folder}/{token}"
         for number, path in enumerate(deletion.paths):
             if not atomic.exists(self._fs, f"{folder}/{number}"):
                 continue  # was never moved, or is back already
             if atomic.exists(self._fs, path):
                 raise Conflict("something else has that name now", path=path, hint="move it away, then undo again")
-            atomic.make_folders(self._fs, posixpath.dirname(path))
+            atomic.make_folders(self._fs, posixpath.dirname(path), below_links=deletion.root is not None)
             self._rename(f"{folder}/{number}", path)
         with storage_failures(folder, "empty the trash of it"):
             self._fs.unlink(f"{folder}/{_MANIFEST}")
@@ -89,7 +101,7 @@ class Trash:
                 tokens = self._fs.names(self._folder)
             except FileNotFoundError:
                 return ()
-        return tuple(self._read(token) for token in tokens if atomic.exists(self._fs, self._manifest(token)))
+        return tuple(self.get(token) for token in tokens if atomic.exists(self._fs, self._manifest(token)))
 
     def _manifest(self, token: str) -> str:
         return f"{self._folder}/{token}/{_MANIFEST}"
@@ -100,7 +112,8 @@ class Trash:
             raise NotFound(f"there is no deletion {token!r}")
         return token
 
-    def _read(self, token: str) -> Deletion:
+    def get(self, token: str) -> Deletion:
+        """What a token stands for."""
         self._checked(token)
         try:
             with storage_failures(self._manifest(token), "look into the trash"):
@@ -108,20 +121,22 @@ class Trash:
                     manifest = atomic.read_all(self._fs, self._manifest(token))
                 except FileNotFoundError as error:
                     raise NotFound(f"there is no deletion {token!r}", hint="see what is in the trash") from error
-            paths = msgspec.json.decode(manifest, type=Deletion).paths
-            return Deletion(token, tuple(self._below_root(path) for path in paths))
+            note = msgspec.json.decode(manifest, type=Deletion)
+            paths = tuple(_below(path, note.root or self._root) for path in note.paths)
+            return Deletion(token, paths, note.root, note.session_id)
         except msgspec.MsgspecError as error:
             hint = "the files beside it are numbered: the session is 0, its artifacts are 1"
             raise Damaged(
                 "the note of what was deleted cannot be read", path=self._manifest(token), hint=hint
             ) from error
 
-    def _below_root(self, path: str) -> str:
-        whole = posixpath.normpath(posixpath.join(self._root, path))
-        if not whole.startswith(self._root + "/"):
-            raise UnsafePath("the trash names a file outside of the store", path=path)
-        return whole
-
     def _rename(self, source: str, target: str) -> None:
         with storage_failures(source, "move a file"):
             move(self._fs, source, target)
+
+
+def _below(path: str, root: str) -> str:
+    whole = posixpath.normpath(posixpath.join(root, path))
+    if not whole.startswith(root + "/"):
+        raise UnsafePath("the trash names a file outside of the store", path=path)
+    return whole

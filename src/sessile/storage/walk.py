@@ -1,19 +1,21 @@
 """Finding session files below folders: names and what `lstat` says of them, nothing is opened.
 
-A place holds session files, or folders of projects or dates with such files. Beside a session file, without `.jsonl`, may be
-its artifacts folder; session files in there are those of sub-agents. Links to folders are followed, because people put their
-sessions on other disks; no deeper than that.
+A place holds session files, or folders of projects or dates with such files. A session may be packed, or set aside by its agent
+under a longer name (`….jsonl.reset.<time>`); where it also stands there as it is, that one counts. Beside a session file,
+without `.jsonl`, may be its artifacts folder; session files in there are those of sub-agents. Links to folders are followed,
+because people put their sessions on other disks; no deeper than that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from sessile.storage.base import Filesystem
-from sessile.storage.layout import JOURNAL, session_files
+from sessile.storage.layout import GZIP, JOURNAL, LEGACY, LIST, ZSTD, session_files
 
 _DEEPEST = 8  # folders of sub-agents of sub-agents
+_ASIDE = (f"{JOURNAL}.reset.", f"{JOURNAL}.deleted.")  # how gateways name transcripts that a conversation has left
 _SUB_AGENTS = ("subagents", "workflows")
 INODES = 2**63 - 1  # SQLite has no larger numbers
 
@@ -46,6 +48,8 @@ def _visit(fs: Filesystem, folder: str, level: int, sub_agents: bool, found: Fou
         notices.append(f"the folder {folder} cannot be read: {error.strerror or error}")
         return
     journals = session_files(names)
+    if len(journals) < len(names):
+        journals += _stored_otherwise(names, level)
     lstat, marks = fs.lstat, found.marks
     for name in journals:
         path = f"{folder}/{name}"
@@ -66,8 +70,21 @@ def _visit(fs: Filesystem, folder: str, level: int, sub_agents: bool, found: Fou
             _visit(fs, f"{folder}/{name}", level + 1, sub_agents, found, notices)
 
 
+def _stored_otherwise(names: Sequence[str], level: int) -> list[str]:
+    """The names of sessions that are packed, set aside, or stored in an old form."""
+    there = set(names)
+    found = [
+        name
+        for name in names
+        if (name.endswith((JOURNAL + GZIP, JOURNAL + ZSTD)) and name.partition(JOURNAL)[0] + JOURNAL not in there)
+        or any(part in name for part in _ASIDE)
+        or (level == 0 and name.endswith(LEGACY) and name != LIST)
+    ]
+    return [name for name in found if not name.startswith(".")]
+
+
 def _leads_on(name: str, level: int, sub_agents: bool) -> bool:
     """Whether a folder is one of a project, of a date, or of a kind of sub-agents."""
-    if name.startswith(".") or name.endswith(JOURNAL):
+    if name.startswith(".") or JOURNAL in name:
         return False
     return level == 0 or name.isdecimal() or (sub_agents and name in _SUB_AGENTS)

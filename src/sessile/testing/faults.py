@@ -152,6 +152,10 @@ class FaultyFilesystem:
         self._before("open", path)
         return self.inner.open(path, flags)
 
+    def temporary(self) -> int:
+        self._before("temporary", "")
+        return self.inner.temporary()
+
     def close(self, fd: int) -> None:
         self._before("close", fd)
         self.inner.close(fd)

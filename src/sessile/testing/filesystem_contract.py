@@ -18,19 +18,15 @@ import errno
 import os
 import stat
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import ParamSpec
 
 from sessile.storage.base import Filesystem
-
-Arguments = ParamSpec("Arguments")
+from sessile.testing.handling import error, get, opened, put
 
 _APPEND = os.O_CREAT | os.O_RDWR | os.O_APPEND
 
 
 class FilesystemContract:
-    """The behaviours F01 to F33. Subclasses provide the fixtures `filesystem` and `root`."""
+    """The behaviours F01 to F34. Subclasses provide the fixtures `filesystem` and `root`."""
 
     def test_f01_creating_makes_an_empty_private_file(self, filesystem: Filesystem, root: str) -> None:
         """A created file is a regular one of ours, empty, mode 0600, with one name."""
@@ -359,42 +355,18 @@ class FilesystemContract:
 
     def test_f33_the_time_of_modification_can_be_set(self, filesystem: Filesystem, root: str) -> None:
         """Both ways to look at the file show it, the content stays, and the next write sets it anew."""
+        at = 1_500_000_000_123_456_000
         with opened(filesystem, f"{root}/a", _APPEND) as fd:
             filesystem.write(fd, b"kept")
-            filesystem.set_modified(fd, 1_500_000_000_123_456_000)
-            assert filesystem.fstat(fd).st_mtime_ns == filesystem.lstat(f"{root}/a").st_mtime_ns
-            assert filesystem.fstat(fd).st_mtime_ns == 1_500_000_000_123_456_000
+            filesystem.set_modified(fd, at)
+            assert filesystem.fstat(fd).st_mtime_ns == filesystem.lstat(f"{root}/a").st_mtime_ns == at
             filesystem.write(fd, b"!")
-            assert filesystem.fstat(fd).st_mtime_ns != 1_500_000_000_123_456_000
+            assert filesystem.fstat(fd).st_mtime_ns != at
         assert get(filesystem, f"{root}/a") == b"kept!"
 
-
-@contextmanager
-def opened(filesystem: Filesystem, path: str, flags: int) -> Iterator[int]:
-    """A descriptor for the length of a block."""
-    fd = filesystem.open(path, flags)
-    try:
-        yield fd
-    finally:
+    def test_f34_a_temporary_file_has_no_name(self, filesystem: Filesystem, root: str) -> None:
+        """It is read where it was written, and closing it is the end of it."""
+        fd = filesystem.temporary()
+        assert filesystem.write(fd, b"ab") == 2 and filesystem.write(fd, b"c") == 1
+        assert (filesystem.read(fd, 9, 1), filesystem.fstat(fd).st_size, filesystem.names(root)) == (b"bc", 3, [])
         filesystem.close(fd)
-
-
-def put(filesystem: Filesystem, path: str, data: bytes) -> None:
-    """Append `data` to a file, made if missing."""
-    with opened(filesystem, path, _APPEND) as fd:
-        assert filesystem.write(fd, data) == len(data)
-
-
-def get(filesystem: Filesystem, path: str) -> bytes:
-    """The whole content of a file."""
-    with opened(filesystem, path, os.O_RDONLY) as fd:
-        return filesystem.read(fd, filesystem.fstat(fd).st_size, 0)
-
-
-def error(call: Callable[Arguments, object], *args: Arguments.args, **kwargs: Arguments.kwargs) -> int | None:
-    """The number of the `OSError` that a call raises, or None if it succeeds."""
-    try:
-        call(*args, **kwargs)
-    except OSError as failure:
-        return failure.errno
-    return None
