@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from . import appending, claude, instructions, listing, peers, reading, starting
+from . import appending, claude, compacting, instructions, listing, peers, reading, starting
 from .measure import Row, peak_memory_mb
 from .scale import Scale
 
@@ -43,6 +43,7 @@ SUBJECTS: dict[str, Subject] = {
     "A2": Subject(claude.resuming, claude.resume_once, 128),
     "A2b": Subject(claude.resuming_anew, claude.resume_anew_once, 128),
     "A2c": Subject(claude.reading, claude.read_once, 128),
+    "C1": Subject(compacting.preparing),
     "peers": Subject(peers.racing),
 }
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sessile import Store, make_demo
+from sessile import Filter, Library, Source, Store, make_demo
 from sessile.converting import converted, import_session
 from sessile.errors import Conflict, Unsupported
 from sessile.stores.claude.reading import ClaudeSessions
@@ -199,3 +199,15 @@ def test_two_sources_with_one_id_are_not_mixed(source: Path, store: Store, tmp_p
     other.write_bytes(source.read_bytes())
     with pytest.raises(Conflict):
         import_session(store, str(other))
+
+
+def test_what_was_imported_is_listed_and_counted_once(source: Path, store: Store, tmp_path: Path) -> None:
+    """One's own copy stands for both; whoever names the other agent's folder sees the original."""
+    place = str(tmp_path / "projects")
+    import_session(store, str(source))
+    with Library(store, [Source("claude", str(tmp_path), place)]) as library:
+        library.catch_up("count")
+        listing = library.list()
+        assert [row.format for row in listing.rows] == ["native"] and listing.hidden == {"imported": 1}
+        assert [row.format for row in library.list(Filter(below=[place])).rows] == ["claude"]
+        assert len(library.usage().sessions) == 1

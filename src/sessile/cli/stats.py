@@ -44,7 +44,8 @@ def stats_verb(app: App, table: str, as_csv: bool, **options: Any) -> int:
         options["since"], words = _LAST[table]
         if not app.json:
             app.out.note(f"… only the last {words}. Show more: --since 10y")
-    wanted = chosen(app, **options)._replace(hide=())  # what a sub-agent costs is paid, too
+    # What a sub-agent costs is paid, too; what was imported is not paid twice.
+    wanted = chosen(app, **options)._replace(hide=("imported",))
     catch_up(app, wanted, counts=True)
     usage = app.library.usage(wanted)
     made = _TABLES[table](usage, app.out.zone)

@@ -48,10 +48,13 @@ SESSIONS = (
 _HIDDEN = {  # why a row is not shown; the first of the reasons that are asked for counts
     "unreadable": "format IS NULL",
     "sub_agent": "sub_agent",
+    # Of another agent, with a copy in a store of ours: an import keeps the id.
+    "imported": "format <> 'native' AND EXISTS (SELECT 1 FROM sessions own WHERE own.id = sessions.id"
+    " AND own.format = 'native')",
     "empty": "counted AND messages = 0",
     "one_shot": "counted AND user_messages = 1 AND title IS NULL AND labels = 0",
 }
-HIDE = ("unreadable", "empty", "sub_agent")
+HIDE = ("unreadable", "empty", "sub_agent", "imported")
 HAS = {
     "branch": "branches > 1",
     "error": "(errors > 0 OR tool_failures > 0)",
@@ -152,7 +155,8 @@ class Question:
         self._where = " AND ".join([*self._cheap, *self._dear])
         for reason in wanted.hide:
             _check("a listing cannot hide what is", reason, _HIDDEN)
-        reasons = [f"WHEN {when} THEN '{name}'" for name, when in _HIDDEN.items() if name in wanted.hide]
+        hide = {*wanted.hide} - ({"imported"} if wanted.below is not None else set())  # who names a folder means it
+        reasons = [f"WHEN {when} THEN '{name}'" for name, when in _HIDDEN.items() if name in hide]
         self._reason = f"CASE {' '.join(reasons)} END" if reasons else "NULL"
         self._is_shown = f"{self._where} AND {self._reason} IS NULL"
 

@@ -13,7 +13,7 @@ from sessile.core.spending import QUARTER
 from sessile.core.statistics import SessionUsage, Usage
 from sessile.storage.catalog_rows import Filter, Question
 
-USED = Filter(hide=())  # what sub-agents use is used
+USED = Filter(hide=("imported",))  # what sub-agents use is used; what was imported is not used twice
 _QUARTER = QUARTER * 1_000_000  # nanoseconds
 
 
