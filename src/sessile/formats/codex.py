@@ -14,13 +14,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from sessile.core.codec import decode
 from sessile.core.kinds import LEAF_MARKER, MARKER
 from sessile.core.lines import Head, Line, MessageHead, Scanner
 from sessile.core.text import parse_timestamp
 from sessile.formats.base import NOTHING_TOLD, Entry, Glimpse, Known, Look, Told
+from sessile.formats.chained import Chain, placed, row_of
 
 NAME = "codex"
 _PROVIDER = "openai"
@@ -41,14 +40,14 @@ class Codex:
 
     def recognises(self, first: bytes) -> bool:
         """The first row tells of the session; an early one has an id and instructions."""
-        row = _row(first.split(b"\n", 1)[0])
+        row = row_of(first.split(b"\n", 1)[0])
         meta = _object(row.get("payload"))
         is_meta = row.get("type") == "session_meta" and isinstance(meta.get("id"), str)
         return is_meta or ("type" not in row and "instructions" in row and isinstance(row.get("id"), str))
 
     def header(self, stem: str, first: bytes, told: Told = NOTHING_TOLD) -> Entry:
         """Id, folder and time as the first row has them."""
-        row = _row(first.split(b"\n", 1)[0])
+        row = row_of(first.split(b"\n", 1)[0])
         meta = _object(row.get("payload")) or row
         header = {"type": "session", "version": 3, "id": meta.get("id") or stem, "format": NAME}
         header |= {"timestamp": meta.get("timestamp") or row.get("timestamp"), "cwd": meta.get("cwd") or ""}
@@ -57,7 +56,7 @@ class Codex:
     def glimpse(self, stem: str, first: bytes, last: bytes) -> Glimpse | None:
         """The first thing that a person said; what programs put before it begins with a tag."""
         for line in first.split(b"\n"):
-            kind, item = _item(_row(line))
+            kind, item = _item(row_of(line))
             if kind == "message" and item.get("role") == "user":
                 said = " ".join(part["text"] for part in _texts(item.get("content")) if part.get("text")).strip()
                 if said and not said.startswith("<"):
@@ -66,49 +65,30 @@ class Codex:
 
     def translator(self, saved: Any = None) -> Rows:
         """From the beginning of a file, or from where one was saved."""
-        return Rows(msgspec.convert(saved, _Saved) if saved is not None else _Saved())
+        return Rows(saved)
 
     def ids_of(self, raw: bytes, offset: int) -> Sequence[str]:
         """The place of a row."""
-        return (_placed(offset),)
+        return (placed(offset),)
 
     def entry(self, raw: bytes, entry_id: str, parent_id: str | None, look: Look) -> Entry:
         """A row as one of our entries."""
-        row = _row(raw)
+        row = row_of(raw)
         base = {"id": entry_id, "parentId": parent_id, "timestamp": row.get("timestamp")}
         return {"type": "custom", **base, **_body(row)}
 
 
-class _Saved(msgspec.Struct):
-    """What a translator keeps between rows."""
-
-    last: str | None = None
-    model: str | None = None
-
-
-class Rows:
-    """Goes through the rows of one rollout: each hangs from the one before."""
-
-    def __init__(self, saved: _Saved) -> None:
-        self._saved = saved
-
-    @property
-    def leaf(self) -> str | None:
-        """The last item."""
-        return self._saved.last
-
-    def saved(self) -> Any:
-        """What is needed to go on later."""
-        return msgspec.to_builtins(self._saved)
+class Rows(Chain):
+    """Goes through the rows of one rollout."""
 
     def take(self, line: Line) -> Sequence[Known]:
         """What the next row is."""
         return (self._known(line),)
 
     def _known(self, line: Line) -> Known:
-        row = _row(line.raw)
+        row = row_of(line.raw)
         kind, item = _item(row)
-        place, parent = _placed(line.offset), self._saved.last
+        place, parent = placed(line.offset), self._saved.last
         model = item.get("model")
         if kind == "turn_context" and isinstance(model, str) and model != self._saved.model:
             self._saved.model, self._saved.last = model, place
@@ -208,17 +188,5 @@ def _block(block: Mapping[str, Any]) -> Entry:
     return dict(block)
 
 
-def _row(raw: bytes) -> dict[str, Any]:
-    try:
-        row = decode(raw)
-    except (ValueError, RecursionError):
-        return {}
-    return row if isinstance(row, dict) else {}
-
-
 def _object(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
-
-
-def _placed(offset: int) -> str:
-    return f"@{offset:x}"

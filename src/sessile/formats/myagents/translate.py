@@ -13,12 +13,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
-
-from sessile.core.codec import decode
 from sessile.core.kinds import LEAF_MARKER, MARKER, flags_of
 from sessile.core.lines import Head, Line, MessageHead, Scanner
 from sessile.formats.base import NOTHING_TOLD, Entry, Glimpse, Known, Look, Told
+from sessile.formats.chained import Chain, offset_of, placed, row_of
 from sessile.formats.myagents.natives import kept_entries, natives_of
 from sessile.formats.myagents.types import Message
 
@@ -39,28 +37,28 @@ class MyAgents:
     def recognises(self, first: bytes) -> bool:
         """Its rows have an id, a role and a content, and no type."""
         for line in first.split(b"\n")[:_LOOKED_AT]:
-            row = _row(line)
+            row = row_of(line)
             if row:
                 return "type" not in row and isinstance(row.get("role"), str) and {"id", "content"} <= row.keys()
         return False
 
     def header(self, stem: str, first: bytes, told: Told = NOTHING_TOLD) -> Entry:
         """Id from the name of the file, time from its first rows, the rest from MyAgents' list."""
-        times = (Message(_row(line)).timestamp for line in first.split(b"\n"))
+        times = (Message(row_of(line)).timestamp for line in first.split(b"\n"))
         header = {"type": "session", "version": 3, "id": stem, "timestamp": next(filter(None, times), None)}
         header |= {"cwd": told.cwd or "", "title": told.title or None, "format": NAME}
         return {name: value for name, value in header.items() if value is not None}
 
     def glimpse(self, stem: str, first: bytes, last: bytes) -> Glimpse | None:
         """The first thing that a person said, and who spoke last."""
-        messages = (Message(_row(line)) for line in first.split(b"\n"))
+        messages = (Message(row_of(line)) for line in first.split(b"\n"))
         said = next((text for message in messages if message.role == "user" and (text := message.text)), "")
-        ends = [row["role"] for line in last.split(b"\n") if isinstance((row := _row(line)).get("role"), str)]
+        ends = [row["role"] for line in last.split(b"\n") if isinstance((row := row_of(line)).get("role"), str)]
         return Glimpse(first_text=said, last_role=ends[-1] if ends else "")
 
     def translator(self, saved: Any = None) -> Rows:
         """From the beginning of a file, or from where one was saved."""
-        return Rows(msgspec.convert(saved, _Saved) if saved is not None else _Saved())
+        return Rows(saved)
 
     def ids_of(self, raw: bytes, offset: int) -> Sequence[str]:
         """The place of a row; results have a number behind it."""
@@ -68,31 +66,12 @@ class MyAgents:
 
     def entry(self, raw: bytes, entry_id: str, parent_id: str | None, look: Look) -> Entry:
         """A row as one of our entries."""
-        offset = int(entry_id[1:].partition("/")[0], 16) if entry_id.startswith("@") else 0
-        entry = next(entry for entry in _entries(raw, offset) if entry.get("id") == entry_id)
+        entry = next(entry for entry in _entries(raw, offset_of(entry_id)) if entry.get("id") == entry_id)
         return entry if "parentId" in entry else entry | {"parentId": parent_id}
 
 
-class _Saved(msgspec.Struct):
-    """What a translator keeps between rows."""
-
-    last: str | None = None
-
-
-class Rows:
-    """Goes through the rows of one session: each hangs from the one before."""
-
-    def __init__(self, saved: _Saved) -> None:
-        self._saved = saved
-
-    @property
-    def leaf(self) -> str | None:
-        """The last entry."""
-        return self._saved.last
-
-    def saved(self) -> Any:
-        """What is needed to go on later."""
-        return msgspec.to_builtins(self._saved)
+class Rows(Chain):
+    """Goes through the rows of one session."""
 
     def take(self, line: Line) -> Sequence[Known]:
         """What the next row is."""
@@ -111,24 +90,16 @@ class Rows:
 
 def _entries(raw: bytes, offset: int) -> Sequence[Entry]:
     """The entries of a row; those that it was made of know what they hang from."""
-    row = _row(raw)
+    row = row_of(raw)
     kept = kept_entries(row)
     if kept:
         return kept
     base = {"timestamp": Message(row).timestamp}
     natives = natives_of(Message(row))
     if not natives:
-        return [{"type": "custom", "id": f"@{offset:x}", **base, "customType": "myagents.row", "data": row}]
-    ids = (f"@{offset:x}{f'/{number}' if number else ''}" for number in range(len(natives)))
+        return [{"type": "custom", "id": placed(offset), **base, "customType": "myagents.row", "data": row}]
+    ids = (placed(offset, number) for number in range(len(natives)))
     return [
         {"type": "message", "id": entry_id, **base, "message": native}
         for entry_id, native in zip(ids, natives, strict=True)
     ]
-
-
-def _row(raw: bytes) -> dict[str, Any]:
-    try:
-        row = decode(raw)
-    except (ValueError, RecursionError):
-        return {}
-    return row if isinstance(row, dict) else {}
