@@ -262,8 +262,9 @@ def test_killed_writers_lose_nothing_that_they_acknowledged() -> None:
         begun(root)
         acknowledged: list[str] = []
         kills = 0
-        while kills < 15 or (len(acknowledged) <= 10 and kills < 150):  # a busy machine writes little before a kill
-            acknowledged += killed_after(rng.uniform(0, 0.03), partial(write_for_ever, root))[1:]
+        while kills < 15 or (len(acknowledged) <= 10 and kills < 150):
+            patience = 0.03 * (1 + kills // 15)  # a busy machine writes little before a kill
+            acknowledged += killed_after(rng.uniform(0, patience), partial(write_for_ever, root))[1:]
             kills += 1
         with ours_in(root) as session:
             last = say(session, "last")
