@@ -14,7 +14,7 @@ Rules:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from itertools import islice
 from typing import NamedTuple
@@ -25,23 +25,24 @@ from sessile.core import entries as make
 from sessile.core.codec import decode, encode, encode_plain
 from sessile.core.entries import Entry, Payload
 from sessile.core.ids import derived_entry_id
-from sessile.core.kinds import LEAF_MARKER, TITLE
+from sessile.core.kinds import IMPORT_MARKER, LEAF_MARKER, MARKER, MARKERS
 from sessile.core.text import iso_timestamp
-from sessile.errors import Conflict, Unsupported
+from sessile.discovery import describe
+from sessile.errors import Conflict, Unsupported, storage_failures
 from sessile.foreign import open_foreign
 from sessile.formats.claude.rendering import Rendering, uuid_for
 from sessile.formats.claude.side_rows import title_row
 from sessile.formats.myagents import rendering as myagents
 from sessile.session import Session
+from sessile.storage import atomic
 from sessile.storage.base import Row
 from sessile.storage.foreign import ForeignReader
-from sessile.storage.layout import file_name
+from sessile.storage.layout import artifacts_of, file_name
 from sessile.store import Store
+from sessile.transfer import copy_folder
 from sessile.view import SessionView
 
 SOURCE = "source"  # the member that says where a session, or an entry, comes from
-IMPORT = "sessile.import"  # the custom entry that an import ends with: which blob holds the bytes
-_OUTRANKED = "sessile.outranked-name"
 _BATCH = 1000  # entries that are appended at once
 
 Report = dict[str, int]
@@ -59,7 +60,19 @@ class Imported(NamedTuple):
 
 
 def import_session(store: Store, path: str) -> Imported:
-    """Another agent's session as one of ours, or what is new of it."""
+    """Another agent's session as one of ours, or what is new of it; the copy has the time of the original."""
+    if describe(store.fs, path) is not None:
+        raise Unsupported("this session is in our own format already", path=path, hint="sessile fork copies it")
+    with storage_failures(path, "look at the session"):
+        modified = store.fs.lstat(path).st_mtime_ns
+    done = _import(store, path)
+    if done.added:
+        copy_folder(store.fs, artifacts_of(path), artifacts_of(done.path))
+        atomic.set_modified(store.fs, done.path, modified)
+    return done
+
+
+def _import(store: Store, path: str) -> Imported:
     with closing(open_foreign(store.fs, path)) as reader:
         known = store.find(reader.session_id)
         with store.open(known) if known is not None else _begin(store, reader, path) as session:
@@ -71,6 +84,8 @@ def import_session(store: Store, path: str) -> Imported:
             source = SessionView(reader, store.blobs)
             if added:
                 _keep(store, session, source, reader)
+                if source.title and source.title != session.title:  # it stood where no listing looks
+                    session.set_session_name(source.title)
             unreadable = tuple(finding.detail for finding in source.findings)
             return Imported(session.id, session.path, reader.format.name, before + added, added, unreadable)
 
@@ -89,15 +104,16 @@ def _begin(store: Store, reader: ForeignReader, path: str) -> Session:
 def _keep(store: Store, session: Session, source: SessionView, reader: ForeignReader) -> None:
     """Keep the bytes of the source, and note behind its entries where they are; the leaf is that of the source."""
     kept = store.blobs.put_pieces(reader.pieces)
-    note = make.custom(IMPORT, {"format": reader.format.name, "blob": kept.ref})
+    note = make.custom(IMPORT_MARKER, {"format": reader.format.name, "blob": kept.ref})
     note_id = derived_entry_id(session.id, kept.hash, 0)
     session.adopt_last(make.with_base(note, note_id, source.leaf_id, iso_timestamp(store.now())), source.leaf_id)
 
 
 def _line(row: Row, entry: Payload) -> bytes:
-    if entry["type"] == "session_info" and not row.flags & TITLE:
-        # A name that another one outranks: here the last one would count.
-        entry = {**entry, "type": "custom", "customType": _OUTRANKED}
+    if row.flags & MARKER and entry["type"] == "session_info":
+        # It stands beside the conversation: as an entry it would begin a branch.
+        base = {name: entry.get(name) for name in ("id", "parentId", "timestamp")}
+        entry = {"type": "custom", **base, "customType": LEAF_MARKER, "data": {"name": entry.get("name")}}
     entry[SOURCE] = row.position
     return encode_plain(entry)
 
@@ -115,23 +131,31 @@ def converted(session: SessionView, to: str, report: Report) -> Iterator[bytes]:
 
 
 def _as_it_was(session: SessionView, blob: str | None) -> Iterator[bytes]:
-    """The bytes that a session was imported from; what comes behind them begins on a line of its own."""
+    """The bytes that a session was imported from."""
+    return session.blob_pieces(blob) if blob is not None else iter(())
+
+
+def _followed(pieces: Iterable[bytes], rows: Iterable[bytes]) -> Iterator[bytes]:
+    """Bytes with rows behind them; the first row begins on a line of its own."""
     last = b"\n"
-    for piece in session.blob_pieces(blob) if blob is not None else ():
+    for piece in pieces:
         yield piece
         last = piece[-1:] or last
-    if last != b"\n":
-        yield b"\n"
+    for row in rows:
+        yield row if last == b"\n" else b"\n" + row
+        last = b"\n"
 
 
 def _to_claude(session: SessionView, report: Report) -> Iterator[bytes]:
     blob = _imported(session, "claude")
-    yield from _as_it_was(session, blob)
+    return _followed(_as_it_was(session, blob), _claude_rows(session, blob, report))
+
+
+def _claude_rows(session: SessionView, blob: str | None, report: Report) -> Iterator[bytes]:
     rendering = Rendering(session.id, session.cwd, lambda entry_id: _uuid(session, entry_id))
     for entry in session.iter_lines():
         if not _is_there(entry, blob):
-            body = entry.body if entry.get("customType") == LEAF_MARKER else session.get_full_entry(entry.id)
-            for row in rendering.rows(body):
+            for row in rendering.rows(_whole(session, entry)):
                 yield encode_plain(row) + b"\n"
     if blob is None and session.title and session.title.strip():
         # Claude Code looks for titles near the end of a file, in rows of their own.
@@ -143,8 +167,14 @@ def _imported(session: SessionView, name: str) -> str | None:
     """The hash of the bytes that the session was imported from, if that was a file of this format."""
     if session.header.get(SOURCE, {}).get("format") != name:
         return None
-    notes = deque((entry for entry in session.iter_lines() if _origin_of(entry).customType == IMPORT), maxlen=1)
+    notes = deque((entry for entry in session.iter_lines() if _origin_of(entry).customType == IMPORT_MARKER), maxlen=1)
     return str(notes[0]["data"]["blob"]).rpartition(":")[2] if notes else None
+
+
+def _whole(session: SessionView, entry: Entry) -> Payload:
+    """An entry with its full texts and images; another agent's file holds them itself."""
+    beside = entry.get("customType") in MARKERS or "format" in session.header
+    return entry.body if beside else session.get_full_entry(entry.id)
 
 
 class _Origin(msgspec.Struct, gc=False):
@@ -176,7 +206,7 @@ def _is_there(entry: Entry, blob: str | None) -> bool:
     if blob is None:
         return False
     origin = _origin_of(entry)
-    return origin.is_told or origin.customType in (IMPORT, LEAF_MARKER)
+    return origin.is_told or origin.customType in MARKERS
 
 
 def _uuid(session: SessionView, entry_id: str) -> str:
@@ -190,14 +220,13 @@ def _uuid(session: SessionView, entry_id: str) -> str:
 def _to_myagents(session: SessionView, report: Report) -> Iterator[bytes]:
     blob = _imported(session, "myagents")
     count = myagents.Counting()
-    yield from count.passed(_as_it_was(session, blob))
+    return _followed(count.passed(_as_it_was(session, blob)), _myagents_rows(session, blob, count, report))
+
+
+def _myagents_rows(session: SessionView, blob: str | None, count: myagents.Counting, report: Report) -> Iterator[bytes]:
     path = {entry.id for entry in session.iter_branch()}
     rendering = myagents.Rendering(path.__contains__, count.last)
-    entries = (
-        entry.body if entry.get("customType") == LEAF_MARKER else session.get_full_entry(entry.id)
-        for entry in session.iter_lines()
-        if not _is_there(entry, blob)
-    )
+    entries = (_whole(session, entry) for entry in session.iter_lines() if not _is_there(entry, blob))
     told = blob is not None
     for row in rendering.rows(entries):
         yield row + b"\n"
@@ -209,8 +238,8 @@ def _to_myagents(session: SessionView, report: Report) -> Iterator[bytes]:
 
 def _to_native(session: SessionView, report: Report) -> Iterator[bytes]:
     yield session.header_line() + b"\n"
-    for entry in session.iter_lines():
-        yield entry.raw + b"\n"
+    for line in session.iter_raw():
+        yield line + b"\n"
 
 
 CONVERSIONS: dict[str, Callable[[SessionView, Report], Iterator[bytes]]] = {

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sessile.core.codec import decode, encode_plain
 from sessile.core.entries import Entry
-from sessile.core.kinds import LEAF_MARKER
+from sessile.core.kinds import MARKERS
 from sessile.core.parts import Depth
 from sessile.core.redact import Redaction, Redactor
 from sessile.core.text import parse_timestamp
@@ -225,7 +225,7 @@ _TIMES = {"html": 2, "md": 1, "txt": 1, "jsonl": 1}  # that a form goes through 
 
 
 def _is_marker(entry: Entry) -> bool:
-    return b'"' + LEAF_MARKER.encode() + b'"' in entry.raw and entry.body.get("customType") == LEAF_MARKER
+    return b'"sessile.' in entry.raw and entry.body.get("customType") in MARKERS
 
 
 def _without_images(value: Any) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 from sessile.core import large
 from sessile.core.codec import decode, encode
 from sessile.core.entries import Entry
-from sessile.core.kinds import LEAF_MARKER
+from sessile.core.kinds import MARKERS
 from sessile.errors import InvalidEntry
 
 Edit = Callable[[Entry], Mapping[str, Any] | None]
@@ -22,7 +22,7 @@ Edit = Callable[[Entry], Mapping[str, Any] | None]
 def rewritten(raw: bytes, edit: Edit, put: large.Put) -> bytes | None:
     """The line that takes the place of `raw`, if any."""
     body = decode(raw)
-    if body.get("type") == "session" or not isinstance(body.get("id"), str) or body.get("customType") == LEAF_MARKER:
+    if body.get("type") == "session" or not isinstance(body.get("id"), str) or body.get("customType") in MARKERS:
         return None
     new = edit(Entry(body["id"], body.get("parentId"), raw, body))
     if new is None:

@@ -17,7 +17,7 @@ from sessile.core import large
 from sessile.core.codec import encode
 from sessile.core.entries import Entry, Payload
 from sessile.core.ids import derived_entry_id, new_entry_id
-from sessile.core.kinds import BOUNDARY, LEAF_MARKER, fold, kind_of
+from sessile.core.kinds import BOUNDARY, MARKERS, fold, kind_of
 from sessile.core.lines import Finding
 from sessile.core.text import clean_name, iso_timestamp
 from sessile.errors import EntryNotFound, Invalid, InvalidEntry, ReadOnly, Unsupported
@@ -159,8 +159,10 @@ class Session(AppendVerbs):
         entry_type = payload.get("type") if isinstance(payload, dict) else None
         if not isinstance(entry_type, str) or entry_type in ("", "session", "title"):
             raise InvalidEntry("an entry is a dict with a type", path=self.path, hint="the header is no entry")
-        if payload.get("customType") == LEAF_MARKER:
-            raise InvalidEntry(f"{LEAF_MARKER} is reserved", path=self.path, hint="use branch(…, durable=True)")
+        if payload.get("customType") in MARKERS:
+            raise InvalidEntry(
+                f"{payload['customType']} is reserved", path=self.path, hint="use branch(…, durable=True)"
+            )
         return payload
 
     def _writing(self) -> Journal:

@@ -39,7 +39,7 @@ _OWN = {
 
 def fork(store: Store, source: Session, cwd: str) -> Session:
     """All entries of a session as a session of its own, at the same leaf."""
-    copy = _derive(store, source, cwd, (entry.raw for entry in source.iter_lines()))
+    copy = _derive(store, source, cwd, source.iter_raw())
     if source.leaf_id is None:
         copy.reset_leaf()
     elif source.leaf_id != copy.leaf_id:
@@ -66,7 +66,7 @@ def _derive(store: Store, source: Session, cwd: str, lines: Iterable[bytes]) -> 
         **{name: value for name, value in source.header.items() if name not in _OWN},
     )
     path = f"{store.layout.folder(cwd)}/{file_name(header['timestamp'], header['id'])}"
-    _copy_folder(store.fs, source.artifacts, artifacts_of(path))
+    copy_folder(store.fs, source.artifacts, artifacts_of(path))
     return store.begin(path, _with_blobs(store, source.path, encode(header), lines))
 
 
@@ -83,7 +83,7 @@ def _with_blobs(store: Store, source_path: str, header: bytes, lines: Iterable[b
         yield line
 
 
-def _copy_folder(fs: Filesystem, source: str, target: str) -> None:
+def copy_folder(fs: Filesystem, source: str, target: str) -> None:
     """Copy a folder with all plain files; links and devices are left out."""
     if not atomic.exists(fs, source):
         return
@@ -93,7 +93,7 @@ def _copy_folder(fs: Filesystem, source: str, target: str) -> None:
         atomic.make_folders(fs, target)
         for name in fs.names(source):
             if atomic.is_folder(fs, f"{source}/{name}"):
-                _copy_folder(fs, f"{source}/{name}", f"{target}/{name}")
+                copy_folder(fs, f"{source}/{name}", f"{target}/{name}")
             elif atomic.is_plain(fs, f"{source}/{name}"):
                 atomic.replace(fs, f"{target}/{name}", (atomic.read_all(fs, f"{source}/{name}"),))
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from sessile import resume
 from sessile.core import large
-from sessile.core.codec import decode
+from sessile.core.codec import decode, encode_plain
 from sessile.core.context import LAST_ENTRY, LeafId, Live, SessionContext
 from sessile.core.entries import Entry, Payload
-from sessile.core.kinds import CHAIN, MARKER, TAG, State
+from sessile.core.kinds import CHAIN, LEAF_MARKER, MARKER, TAG, TITLE, State
 from sessile.core.lines import Finding
 from sessile.core.text import parse_timestamp
 from sessile.core.tree import NOWHERE, Node, Tree
@@ -137,9 +137,9 @@ class SessionView:
         """The tag that the session was given last, on whatever branch; of other agents', theirs."""
         for row in reversed([row for row in self._journal.rows() if row.flags in (CHAIN, MARKER)]):
             entry = self._entry(row)
-            data = entry.get("data")
-            if entry.get("customType") in (TAG, "claude.tag") and isinstance(data, dict):
-                tag = data.get("tag")
+            told = entry.get("data") if row.flags & MARKER else entry.body  # a marker holds what it was made of
+            if isinstance(told, dict) and told.get("customType") in (TAG, "claude.tag"):
+                tag = (told.get("data") or {}).get("tag")
                 return tag if isinstance(tag, str) and tag else None
         return None
 
@@ -194,6 +194,17 @@ class SessionView:
         while batch := list(islice(rows, _BATCH)):
             for row, raw in zip(batch, self._journal.read_many(batch), strict=True):
                 yield Entry(row.id, row.parent_id, raw)
+
+    def iter_raw(self) -> Iterator[bytes]:
+        """Every line as a session of ours has it; a name that another agent has noted beside the conversation is a marker."""
+        for row in self._journal.rows():
+            entry = self._entry(row)
+            if row.flags & MARKER and row.flags & TITLE:
+                base = {name: entry.get(name) for name in ("id", "parentId", "timestamp")}
+                marker = {"type": "custom", **base, "customType": LEAF_MARKER, "data": {"name": entry.get("name")}}
+                yield encode_plain(marker)
+            else:
+                yield entry.raw
 
     def get_entries(self) -> list[Entry]:
         """Every entry of the user's, in file order."""

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.anyio
 NOT_AWAITED = {
     "iter_lines",
     "walk_up",
+    "iter_raw",
     "read_row",
     "in_memory",
     "iter_entries",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from sessile.converting import converted, import_session
 from sessile.errors import Conflict, Unsupported
 from sessile.stores.claude.reading import ClaudeSessions
 
-from .test_foreign import SESSION, call, result, row
+from .test_foreign import CODEX, SESSION, call, result, row
 
 ROWS = [
     row("user", "u1", None, "question"),
@@ -68,7 +69,7 @@ def test_an_import_takes_a_last_row_without_newline_and_says_what_is_damaged(sou
         summary = session.get_entry("s1")
         assert summary is not None and (summary["tokensBefore"], summary["tokensAfter"]) == (7, 3)
         assert summary.body.items() >= there.get_full_entry("s1").items()
-        assert b"".join(converted(session, "claude", {})) == source.read_bytes() + b"\n"
+        assert b"".join(converted(session, "claude", {})) == source.read_bytes()
 
 
 def test_a_name_that_another_one_outranks_stays_outranked(source: Path, store: Store) -> None:
@@ -211,3 +212,54 @@ def test_what_was_imported_is_listed_and_counted_once(source: Path, store: Store
         assert [row.format for row in listing.rows] == ["native"] and listing.hidden == {"imported": 1}
         assert [row.format for row in library.list(Filter(below=[place])).rows] == ["claude"]
         assert len(library.usage().sessions) == 1
+
+
+def test_rows_beside_the_conversation_begin_no_branch_in_a_copy(source: Path, store: Store, tmp_path: Path) -> None:
+    """Neither in a fork nor in an import; the name that counts is the copy's, and what they say is kept."""
+    beside = [{"type": "file-history-snapshot", "messageId": "u1", "snapshot": {}, "sessionId": SESSION}]
+    beside += [{"type": "ai-title", "aiTitle": "Model's", "sessionId": SESSION}]
+    with source.open("a") as file:
+        file.writelines(json.dumps(each) + "\n" for each in [*beside, row("user", "u2", "a1")])
+    done = import_session(store, str(source))
+    with store.fork_from(source, "/work/app") as fork, store.open(done.path, readonly=True) as session:
+        for copy in (fork, session):
+            assert [entry.id for entry in copy.get_heads()] == ["u2"] == [copy.leaf_id] and copy.title == "Mine"
+            assert any("file-history-snapshot" in entry.raw.decode() for entry in copy.iter_lines())
+
+
+@pytest.mark.parametrize("to", ["claude", "myagents", "native"])
+def test_a_rollout_is_converted_without_an_import(to: str, store: Store, tmp_path: Path) -> None:
+    """Settings and events beside the conversation are carried along."""
+    path = tmp_path / "rollout.jsonl"
+    path.write_text("".join(json.dumps(each) + "\n" for each in CODEX))
+    with store.open(path, readonly=True) as session:
+        other = tmp_path / f"{SESSION}.jsonl"
+        other.write_bytes(b"".join(converted(session, to, {})))
+        with store.open(other, readonly=True) as copy:
+            assert [entry.id for entry in copy.get_branch()] == [entry.id for entry in session.get_branch()]
+
+
+def test_an_import_has_the_time_and_the_sub_agents_of_its_source(source: Path, store: Store) -> None:
+    """A listing by time stays as it was, and what lies beside the transcript comes along."""
+    agents = source.with_suffix("") / "subagents"
+    agents.mkdir(parents=True)
+    (agents / "agent-a1.jsonl").write_text("{}\n")
+    os.utime(source, ns=(1_700_000_000_000_000_000,) * 2)
+    done = import_session(store, str(source))
+    assert Path(done.path).stat().st_mtime_ns == 1_700_000_000_000_000_000
+    assert (Path(done.path).with_suffix("") / "subagents" / "agent-a1.jsonl").read_text() == "{}\n"
+    with pytest.raises(Unsupported, match="our own format"):
+        import_session(store, done.path)
+
+
+def test_only_the_original_of_an_import_stands_back_for_it(source: Path, store: Store, tmp_path: Path) -> None:
+    """Another agent may have a session of the same id: that one is not the one that was imported."""
+    other = tmp_path / "other" / source.name
+    other.parent.mkdir()
+    other.write_bytes(source.read_bytes())
+    import_session(store, str(source))
+    places = [Source("claude", str(tmp_path), str(folder)) for folder in (tmp_path / "projects", other.parent)]
+    with Library(store, places) as library:
+        library.catch_up()
+        assert str(other) in [row.path for row in library.list().rows]
+        assert str(source) not in [row.path for row in library.list().rows]

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sessile import Library, Session, Source, Store, check, plan_repair, repair
+from sessile.core.kinds import LEAF_MARKER
 from sessile.core.lines import Line, scan
 from sessile.errors import NotASession, Unsupported
 from sessile.formats.base import Format
@@ -141,7 +142,8 @@ def test_a_persons_title_counts_more_than_a_models(tmp_path: Path) -> None:
         assert session.title == "Mine"
         assert [entry.id for entry in session.iter_entries()] == ["u1"]
         assert len(list(session.iter_lines())) == 5
-        assert any(entry.get("customType") == "claude.queue-operation" for entry in session.iter_lines())
+        beside = [entry["data"] for entry in session.iter_lines() if entry.get("customType") == LEAF_MARKER]
+        assert any(told["customType"] == "claude.queue-operation" for told in beside if "customType" in told)
 
 
 def test_a_sidechain_is_not_where_the_conversation_goes_on(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sessile.cli.app import App, verb
-from sessile.cli.naming import SESSION, handle, in_place_option, writable
-from sessile.errors import Invalid
+from sessile.cli.naming import SESSION, handle, in_place_option, opened, writable
+from sessile.errors import Invalid, Unsupported
 from sessile.render.wording import many
 
 if TYPE_CHECKING:
@@ -62,11 +62,15 @@ def compact_verb(
 
     The endpoints take their keys from OPENAI_API_KEY and ANTHROPIC_API_KEY.
     """
-    from sessile import CompactionSettings, Compactor
+    from sessile import CompactionSettings, Compactor, capabilities_of
 
-    with writable(app, session, in_place=in_place) as (found, at, leaf):
+    with opened(app, session) if only_plan else writable(app, session, in_place=in_place) as (found, at, leaf):
         if at is not None or leaf is not None:
             raise Invalid("a whole session is compacted", hint="sessile branch SESSION#ENTRY, then compact")
+        written_by = found.header.get("format")
+        if not only_plan and written_by and "compact" not in capabilities_of(written_by):
+            hint = "fork it (sessile fork), and compact the copy"
+            raise Unsupported(f"{written_by} has no compactions", path=found.path, hint=hint)
         known = window or _window(found)
         settings = CompactionSettings() if keep is None else CompactionSettings(keep_recent_tokens=keep)
         work = Compactor(found, _summarizer(summarizer, base_url), window=known, settings=settings)

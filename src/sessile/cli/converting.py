@@ -62,7 +62,7 @@ def _paths(app: App, sessions: tuple[str, ...]) -> Iterator[str]:
         if address.session in agents:
             places = [source.sessions for source in app.library.sources if source.agent == address.session]
             app.library.catch_up()
-            rows = app.library.list(Filter(below=places, hide=("unreadable",))).rows
+            rows = app.library.list(Filter(below=places, hide=("unreadable", "sub_agent"))).rows
             if not rows:
                 raise NotFound(f"{address.session} has no sessions here")
             yield from (row.path for row in rows)

@@ -78,7 +78,7 @@ def export_verb(
             else:
                 size, pictures = _to_file(target, export, form, depth, force)
         if form == "jsonl" and target != "-":
-            _artifacts(app, named.session, export, target)
+            _artifacts(app, named.session, export, target, force)
         _tell(app, export, redact)
         if report_file is not None:
             report_path = _absolute(app, report_file)
@@ -142,7 +142,7 @@ def _to_file(path: str, export: Export, form: str, depth: Depth, force: bool) ->
     return size, pictures if pictures.count else None
 
 
-def _artifacts(app: App, session: Session, export: Export, target: str) -> None:
+def _artifacts(app: App, session: Session, export: Export, target: str, force: bool) -> None:
     """What tools and sub-agents of the session spilled, in the folder where the copy would have it."""
     source, folder = session.artifacts, os.path.splitext(target)[0]
     left_out = 0
@@ -154,7 +154,7 @@ def _artifacts(app: App, session: Session, export: Export, target: str) -> None:
         path = os.path.join(folder, name)
         with storage_failures(path, "write an artifact"):
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        write_file(path, [content], force=True, doing="write an artifact")
+        write_file(path, [content], force=force, doing="write an artifact")
     if left_out:
         told = many(left_out, "artifact that is no text was", "artifacts that are no text were")
         app.out.note(f"{told} left out; --redact off takes them along")

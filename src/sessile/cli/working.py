@@ -16,6 +16,7 @@ import click
 from sessile import Session
 from sessile.cli.app import App, verb
 from sessile.cli.naming import SESSION, damage, in_place_option, opened, writable
+from sessile.core.address import sub_agent
 from sessile.errors import Invalid, NotFound, SessionNotFound, Unsupported
 
 # How each agent is told to go on with a session: the family by its file, the others by its id, and only with their own.
@@ -76,13 +77,19 @@ def _resume(app: App, name: str, agent: str | None, only_print: bool) -> int:
             message = f"this is the copy that was kept, which {agent} does not know"
             raise Unsupported(message, path=session.path, hint=f"say --in pi{put_back}")
         if agent in _BY_ID and (agent != written_by or named.at is not None):
-            hint = f"sessile convert {session.id[:8]} --to {agent}" if agent == "claude" else "say --in pi"
+            hint = f"sessile convert {session.id[:8]} --to {agent} -o FILE" if agent == "claude" else "say --in pi"
             raise Unsupported(f"{agent} goes on with whole sessions of its own only", path=session.path, hint=hint)
-        target = session.id if agent in _BY_ID else session.path
-        if agent not in _BY_ID and (named.at is not None or written_by or kept):
-            target = _forked(app, session, named.at, only_print or app.json)
+        if agent in _BY_ID and sub_agent(name) is not None:
+            raise Unsupported("a sub-agent goes on with its session only", path=session.path, hint="say --in pi")
+        foreign = written_by is not None or owner == "openclaw"  # the family goes on in the files of its members
+        command = [*_AGENTS[agent], session.id if agent in _BY_ID else session.path]
+        if agent not in _BY_ID and (named.at is not None or foreign or kept):
+            if only_print or app.json:
+                app.out.note("it is forked into your own store first; nothing is written into its own file")
+                command = [app.command, "resume", name, "--in", agent]
+            else:
+                command[-1] = _forked(app, session, named.at)
         damage(app, session)
-    command = [*_AGENTS[agent], target]
     exists = os.path.isdir(cwd)
     if app.json:
         app.out.document("resume/1", argv=command, cwd=cwd, cwd_exists=exists, agent=agent)
@@ -103,11 +110,8 @@ def _resume(app: App, name: str, agent: str | None, only_print: bool) -> int:
     return os.execv(program, command)
 
 
-def _forked(app: App, session: Session, entry: str | None, only_say: bool) -> str:
+def _forked(app: App, session: Session, entry: str | None) -> str:
     """The session, or the path to an entry of it, as one of one's own; its file."""
-    if only_say:
-        app.out.note("it would be forked into your own store first; the command is for the copy")
-        return session.path
     fork = app.store.fork_from(session.path, session.cwd) if entry is None else session.create_branched_session(entry)
     with fork:
         fork.publish()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from sessile.core import entries
 from sessile.core.codec import encode
 from sessile.core.entries import Entry
-from sessile.core.kinds import LABEL, LEAF_MARKER, kind_of
+from sessile.core.kinds import LABEL, MARKERS, kind_of
 
 
 def branched_lines(
@@ -24,7 +24,7 @@ def branched_lines(
     last: str | None = None
     kept = []
     for entry in path:
-        if kind_of(entry.type).flags & LABEL or entry.get("customType") == LEAF_MARKER:
+        if kind_of(entry.type).flags & LABEL or entry.get("customType") in MARKERS:
             waiting.append(entry.id)
             continue
         instead.update(dict.fromkeys(waiting, entry.id))

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from sessile.core.kinds import LABEL, LEAF_MARKER, MESSAGE, TITLE, fold_label, kind_of
+from sessile.core.kinds import LABEL, MARKERS, MESSAGE, TITLE, fold_label, kind_of
 from sessile.core.spending import Spending, quarter_of
 from sessile.core.text import clean_name, without_surrogates
 
@@ -75,7 +75,7 @@ class Digest(msgspec.Struct, omit_defaults=True):
     def add(self, entry: Json) -> None:
         """Count the next entry."""
         kind = entry.get("type")
-        if kind == "custom" and entry.get("customType") == LEAF_MARKER:
+        if kind == "custom" and entry.get("customType") in MARKERS:
             self._mark(entry)
             return
         if kind == "session_info" and "id" not in entry:  # a row of another agent's, beside its conversation

@@ -26,6 +26,8 @@ MESSAGE = 64  # a `message` entry, as listings count them
 TALK = 128  # somebody said something: a draft that holds one is worth keeping
 
 LEAF_MARKER = "sessile.leaf"
+IMPORT_MARKER = "sessile.import"  # where the bytes are that a session was imported from
+MARKERS = frozenset((LEAF_MARKER, IMPORT_MARKER))  # custom entries that are none of the user's
 TAG = "sessile.tag"  # the custom entry that says in which drawer a session lies
 DEFAULT_ROLE = "default"
 
@@ -188,7 +190,7 @@ def kind_of(entry_type: object) -> Kind:
 
 def flags_of(head: Head) -> int:
     """What an entry marks, from its head alone."""
-    if head.type == "custom" and head.customType == LEAF_MARKER:
+    if head.type == "custom" and head.customType in MARKERS:
         return MARKER
     flags = kind_of(head.type).flags
     if flags & MESSAGE and head.message is not None and head.message.role == "assistant":

@@ -25,6 +25,7 @@ NAME = "codex"
 _PROVIDER = "openai"
 _CALLS = ("function_call", "custom_tool_call", "local_shell_call", "web_search_call", "tool_search_call")
 _OUTPUTS = ("function_call_output", "custom_tool_call_output", "tool_search_output")
+_TOLD = ("<environment_context>", "<user_instructions>", "<INSTRUCTIONS>", "# AGENTS.md instructions")
 _ITEMS = ("message", "reasoning", *_CALLS, *_OUTPUTS)
 
 
@@ -128,10 +129,16 @@ def _body(row: Mapping[str, Any]) -> Entry:
         return {"type": "message", "message": {**message, "stopReason": "stop", "timestamp": at}}
     if kind == "message":
         content = _texts(item.get("content"))
-        if item.get("role") in ("developer", "system"):
+        if item.get("role") in ("developer", "system") or _is_told_by_program(content):
             return {"type": "custom_message", "customType": "codex.instructions", "content": content, "display": False}
         return {"type": "message", "message": {"role": "user", "content": content, "timestamp": at}}
     return {"customType": f"codex.{kind}", "data": dict(row)}
+
+
+def _is_told_by_program(content: list[Entry]) -> bool:
+    """Whether a message of the user is what Codex itself puts before the first one: it begins with a tag."""
+    text = content[0].get("text") if content else None
+    return isinstance(text, str) and text.lstrip().startswith(_TOLD)
 
 
 def _said(kind: str, item: Mapping[str, Any]) -> list[Entry]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sessile.core.kinds import LEAF_MARKER, MARKER
+from sessile.core.kinds import MARKER, MARKERS
 from sessile.core.parts import Call, Depth, Shown, Who
 from sessile.core.shown import show
 from sessile.core.tree import NOWHERE, Node, Tree
@@ -41,7 +41,7 @@ class Seen(NamedTuple):
 
 def is_marker(entry: Mapping[str, Any]) -> bool:
     """Whether an entry only stores the leaf: it is nobody's words."""
-    return entry.get("type") == "custom" and entry.get("customType") == LEAF_MARKER
+    return entry.get("type") == "custom" and entry.get("customType") in MARKERS
 
 
 def seen_entries(entries: Iterable[Mapping[str, Any]]) -> Iterator[Seen]:

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from sessile.storage.reconcile import Depth, Progress, Reconciler
     from sessile.storage.searcher import Results
 
-VERSION = 4  # of the tables: another number makes the catalog anew
+VERSION = 5  # of the tables: another number makes the catalog anew
 _TRIES = 4  # as it is, anew, over a copy, in memory
 
 Answer = TypeVar("Answer")

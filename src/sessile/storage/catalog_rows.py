@@ -30,7 +30,7 @@ SESSIONS = (
     " size INTEGER, mtime_ns INTEGER NOT NULL, inode INTEGER NOT NULL, sub_agent INTEGER NOT NULL,"
     # What its ends say.
     " format TEXT, problem TEXT, id TEXT, cwd TEXT, title TEXT, created TEXT, parent TEXT, first_text TEXT,"
-    " last_role TEXT, last_status TEXT, header_title TEXT, header_at INTEGER, version INTEGER,"
+    " last_role TEXT, last_status TEXT, header_title TEXT, header_at INTEGER, version INTEGER, origin TEXT,"
     # How far its lines were counted and indexed, and what they say.
     " covered INTEGER NOT NULL DEFAULT 0, counted INTEGER NOT NULL DEFAULT 0, indexed INTEGER NOT NULL DEFAULT 0,"
     " searchable INTEGER NOT NULL DEFAULT 0, passages INTEGER NOT NULL DEFAULT 0,"
@@ -42,15 +42,15 @@ SESSIONS = (
     " (path, number, size, mtime_ns, inode, format, sub_agent, counted, messages, indexed, searchable)",
     "CREATE INDEX newest ON sessions (mtime_ns)",
     "CREATE INDEX ids ON sessions (id)",
+    "CREATE INDEX origins ON sessions (origin) WHERE origin IS NOT NULL",
     "CREATE INDEX titled ON sessions (mtime_ns) WHERE title IS NOT NULL",
 )
 
 _HIDDEN = {  # why a row is not shown; the first of the reasons that are asked for counts
     "unreadable": "format IS NULL",
     "sub_agent": "sub_agent",
-    # Of another agent, with a copy in a store of ours: an import keeps the id.
-    "imported": "format <> 'native' AND EXISTS (SELECT 1 FROM sessions own WHERE own.id = sessions.id"
-    " AND own.format = 'native')",
+    # Of another agent, with a copy in a store of ours.
+    "imported": "EXISTS (SELECT 1 FROM sessions own WHERE own.origin = CAST(sessions.path AS TEXT))",
     "empty": "counted AND messages = 0",
     "one_shot": "counted AND user_messages = 1 AND title IS NULL AND labels = 0",
 }

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from sessile.core.codec import encode_plain
-from sessile.core.kinds import LABEL, MESSAGE, STATE
+from sessile.core.kinds import LABEL, LEAF_MARKER, MARKER, MARKERS, MESSAGE, STATE, TITLE
 from sessile.core.lines import Finding, Head, Line, Scanner
 from sessile.errors import NotASession, storage_failure, storage_failures
-from sessile.formats.base import Entry, Format, Glimpse, Known, Told, Translator
+from sessile.formats.base import Entry, Format, Glimpse, Known, Look, Told, Translator
 from sessile.storage.base import Filesystem, Row
 from sessile.storage.beside import told_of
 from sessile.storage.foreign_rows import beginning, ends
@@ -151,11 +151,11 @@ class ForeignReader(JournalReader):
                     parent = self._add(index, item, known.head, row.flags)
                     if row.parent_id and parent == NOWHERE and not self._comes_later(row.parent_id):
                         row = row._replace(parent_id=None)
-                    yield row, self.format.entry(item.raw, row.id, row.parent_id, look)
+                    yield row, self._entry(item.raw, row, look)
         behind = len(index)
         self._caught_up(index, scanner, size)
         for row in self._numbered(range(behind, len(index))):
-            yield row, self.format.entry(self.raw(row), row.id, row.parent_id, self._look)
+            yield row, self._entry(self.raw(row), row, self._look)
 
     def _comes_later(self, entry_id: str) -> bool:
         """Whether an entry stands behind one that hangs from it; few files ask, so a second reader looks for it."""
@@ -177,7 +177,16 @@ class ForeignReader(JournalReader):
         return self.format.glimpse(stem_of(self.path), first, last)
 
     def _shown(self, raw: bytes, row: Row) -> bytes:
-        return encode_plain(self.format.entry(raw, row.id, row.parent_id, self._look))
+        return encode_plain(self._entry(raw, row, self._look))
+
+    def _entry(self, raw: bytes, row: Row, look: Look) -> Entry:
+        """A row as an entry; one that stands beside the conversation is a marker, with all that it says."""
+        entry = self.format.entry(raw, row.id, row.parent_id, look)
+        if not row.flags & MARKER or row.flags & TITLE or entry.get("customType") in MARKERS:
+            return entry
+        base: Entry = {name: entry[name] for name in ("id", "parentId", "timestamp") if name in entry}
+        rest = {name: value for name, value in entry.items() if name not in base}
+        return {"type": "custom", **base, "customType": LEAF_MARKER, "data": rest}
 
     def _look(self, entry_id: str) -> bytes | None:
         row = self.find(entry_id)

@@ -45,6 +45,7 @@ class Glance(msgspec.Struct, gc=False):
     header_title: str  # as the header, or the slot before it, has it
     header_at: int
     version: int
+    origin: str = ""  # the file of another agent that it was imported from
 
 
 # Partial decoders: of lines as the family writes them, only what is looked at becomes objects. What they refuse is read
@@ -79,6 +80,10 @@ class _Last(msgspec.Struct, gc=False):
     message: _LastMessage
 
 
+class _Source(msgspec.Struct, gc=False):
+    path: str | None = None
+
+
 class _Header(msgspec.Struct, gc=False):
     type: str
     id: str
@@ -87,6 +92,7 @@ class _Header(msgspec.Struct, gc=False):
     title: str | None = None
     parentSession: str | None = None
     version: int = 1
+    source: _Source | None = None
 
 
 class _Typed(msgspec.Struct, gc=False):
@@ -124,6 +130,7 @@ def glance(fs: Filesystem, fd: int, size: int) -> Glance | None:
         title,
         at,
         header.version,
+        shown(header.source.path) or "" if header.source is not None else "",
     )
     complete = size <= len(chunk)
     tail = chunk if complete else fs.read(fd, _TAIL, max(0, size - _TAIL))
@@ -195,7 +202,13 @@ def _header_of(record: Record, slot: Record | None) -> _Header:
         title=shown((record if slot is None else slot).get("title")),
         parentSession=shown(record.get("parentSession")),
         version=min(version_of(record), VERSION),
+        source=_source_of(record.get("source")),
     )
+
+
+def _source_of(told: object) -> _Source | None:
+    path = told.get("path") if isinstance(told, dict) else None
+    return _Source(path) if isinstance(path, str) else None
 
 
 def _first_lines(fs: Filesystem, fd: int, size: int) -> Iterator[Line]:

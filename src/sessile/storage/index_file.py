@@ -33,7 +33,7 @@ HASHED = 1 << 14  # the key is a hash of an id that is not eight bytes long
 ORPHAN = 1 << 15  # there is a parent id, but no such entry
 KIND_FLAGS = (1 << 14) - 1
 
-_MAGIC = b"sessile-index-5\n"
+_MAGIC = b"sessile-index-6\n"
 _PREFIX = struct.Struct("<16sII")
 _KEY_OF_ROW = struct.Struct("<Q20x")
 _SLOT = struct.Struct("<I")

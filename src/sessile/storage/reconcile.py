@@ -52,7 +52,7 @@ _COLUMNS = ("number", "path", "size", "mtime_ns", "inode", "sub_agent", "format"
 _LOOKED = ", ".join(_COLUMNS)
 # Of a session, unknown texts come as empty ones, and paths as bytearrays: sqlite3 offers `None` and bytes to adapters first,
 # which takes longer than to store them.
-_TEXTS = ("title", "created", "parent", "first_text", "last_role", "last_status", "header_title", "problem")
+_TEXTS = ("title", "created", "parent", "first_text", "last_role", "last_status", "header_title", "problem", "origin")
 _ROW = ", ".join("nullif(?, '')" if name in _TEXTS else "?" for name in _COLUMNS)
 _INSERT = f"INSERT INTO sessions ({_LOOKED}) VALUES ({_ROW})"
 _CHANGE = (
