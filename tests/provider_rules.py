@@ -68,6 +68,8 @@ def _anthropic_block(at: int, role: str, block: Json) -> Iterator[str]:
         if role != "user":
             yield f"{where}: of the assistant"
         for inner in block["content"]:
+            if block["is_error"] and inner["type"] != "text":
+                yield f"{where}: all content must be text if is_error is true"
             if inner["type"] not in ("text", "image"):
                 yield f"{where}: holds {inner['type']}"
             yield from _anthropic_block(at, "user", inner)

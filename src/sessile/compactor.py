@@ -12,7 +12,7 @@ Rules:
 - A result must be whole, smaller than what it stands for, and fit the path; else nothing is appended and the outcome says why.
   A summarizer that fails raises; the session is as it was.
 - What was said while the summarizer worked stays: the entry hangs from the leaf as it is then, and keeps all of that.
-- An overflow is recovered from once; if the next answer overflows too, it is told.
+- An overflow is recovered from once; if the next answer overflows too, it is told. Nothing is retried without a compaction.
 
 Which model sums up, and how much it can read, are arguments.
 """
@@ -20,6 +20,7 @@ Which model sums up, and how much it can read, are arguments.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, takewhile
 from typing import Any, Literal, NamedTuple
 
 from sessile.batch import Receipt
@@ -39,7 +40,7 @@ from sessile.core.overflow import is_overflow
 from sessile.core.pruning import Pruning, plan_pruning
 from sessile.core.summaries import Message, Purpose, Summarizer, Summary, SummaryRequest, extract
 from sessile.core.tokens import Counter, Snapshot, estimate
-from sessile.errors import HookFailed, LeafMoved, SummarizerFailed
+from sessile.errors import HookFailed, LeafMoved, SummarizerFailed, Unsupported
 from sessile.hooks import Hooks
 from sessile.session import Session
 from sessile.storage.base import Row
@@ -64,6 +65,14 @@ class Outcome(NamedTuple):
     receipt: Receipt | None = None
     objections: tuple[Objection, ...] = ()
     retry: bool = False
+
+
+class _Wishes(NamedTuple):
+    """What hooks want of a summary: lines for whoever makes it, and data to carry on, if they say so."""
+
+    lines: tuple[str, ...] = ()
+    preserves: bool = False
+    preserve_data: Any = None
 
 
 class Compactor:
@@ -112,7 +121,8 @@ class Compactor:
     def recover(self, error: str, failed: Message | None = None) -> Outcome:
         """Compact after a provider has refused a context as too long; `failed` is its answer, if there is one.
 
-        An answer that failed, if it is the leaf, is taken out of the context first. `retry` says whether to try once more.
+        An answer that failed, if it is the leaf, is taken out of the context first. `retry` says whether to try once more:
+        only if the context has become smaller, else the same refusal would come again, and again.
         """
         told = failed or {}
         usage, stop = told.get("usage"), told.get("stopReason")
@@ -120,11 +130,23 @@ class Compactor:
             return Outcome("not_due")
         if self._has_recovered():
             return Outcome("given_up", self.size())
+        self._take_out_failed()
+        outcome = self.compact(trigger="overflow")
+        return outcome._replace(retry=outcome.status == "compacted")
+
+    def _take_out_failed(self) -> None:
+        """Take an answer that failed out of the context, if it is the leaf; the entry stays."""
         leaf = self._session.leaf_id
         entry = None if leaf is None else self._session.get_entry(leaf)
-        if entry is not None and entry.get("message", {}).get("stopReason") == "error":
+        if entry is None or _message(entry).get("stopReason") != "error":
+            return
+        try:
             self._session.append_context_edit(entry.id, None)
-        return self.compact(trigger="overflow")._replace(retry=True)
+        except Unsupported:
+            # Another agent's file knows no edits: there the conversation goes on from before that answer.
+            if entry.parent_id is None:
+                raise
+            self._session.branch(entry.parent_id)
 
     def _has_recovered(self) -> bool:
         """Whether the last compaction was for an overflow and nothing was answered since."""
@@ -132,7 +154,7 @@ class Compactor:
             entry = self._session.read_row(row)
             if entry.get("type") == "compaction":
                 return entry.get("trigger") == "overflow"
-            message = entry.get("message") or {}
+            message = _message(entry)
             if message.get("role") == "assistant" and message.get("stopReason") not in ("error", "aborted"):
                 return False
         return False
@@ -149,6 +171,8 @@ class Compactor:
             if answer.get("cancel") is True:
                 return Outcome("cancelled", before)
             supplied = answer.get("compaction", supplied)
+        if not isinstance(supplied, Mapping | None):
+            raise HookFailed("a hook for session_before_compact supplied no compaction")
         payload, result = (
             self._summed_up(preparation, instructions) if supplied is None else _supplied(supplied, preparation)
         )
@@ -179,40 +203,45 @@ class Compactor:
 
     def _summed_up(self, preparation: Preparation[Row], instructions: str | None) -> tuple[make.Payload, Result]:
         """The entry that a summarizer's work makes."""
-        more = self._wishes(preparation)
-        focus = "\n".join(filter(None, (instructions, more.get("prompt"), *more.get("context", ())))) or None
+        more = self._wishes()
+        focus = "\n".join(filter(None, (instructions, *more.lines))) or None
         messages, prefix = list(preparation.history()), list(preparation.turn_prefix())
         previous = preparation.previous_summary
-        summary = self._in_pieces(messages, previous, focus) if messages or not prefix else None
+        summary = self._in_pieces("history", messages, previous, focus) if messages or not prefix else None
         stops, text = [summary.stop] if summary else [], summary.text if summary else None
         if prefix:
-            turn = self._ask("prefix", turn_prefix_prompt(prefix, focus), prefix, None, 0.5)
+            turn = self._in_pieces("prefix", prefix, None, focus)
             stops.append(turn.stop)
             # Half a summary is none, though together they would be some text.
-            whole = turn.text and (summary is None or summary.text)
+            whole = turn.text.strip() and (summary is None or summary.text.strip())
             text = merged(text, turn.text, previous) if whole else ""
         files = preparation.files()
+        told = files.told_in(text) if text and text.strip() else ""  # a list of files alone is no summary
         payload = make.compaction(
-            files.told_in(text or ""),
+            told,
             preparation.first_kept_id,
             preparation.tokens_before.tokens,
             short_summary=self._in_short(text or "", [*messages, *prefix]),
             details=files.details(),
-            preserve_data=more.get("preserveData", preparation.preserve_data),
+            preserve_data=more.preserve_data if more.preserves else preparation.preserve_data,
         )
         if preparation.system_message is not None:
             payload["systemMessage"] = preparation.system_message
         stop = next((stop for stop in stops if stop != "stop"), "stop")
-        return payload, Result(text or "", preparation.first_kept_id, stop, int(stop == "toolUse"))
+        return payload, Result(told, preparation.first_kept_id, stop, int(stop == "toolUse"))
 
-    def _wishes(self, preparation: Preparation[Row]) -> dict[str, Any]:
-        """What hooks want the summary to look at, and to carry on."""
-        wishes: dict[str, Any] = {}
+    def _wishes(self) -> _Wishes:
+        """What hooks want the summary to look at, all of them, and to carry on, which the last one decides."""
+        wishes = _Wishes()
         for answer in self._hooks.ask("session.compacting", {"sessionId": self._session.id}):
-            wishes |= answer
-        lines = wishes.get("context", [])
-        if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
-            raise HookFailed("a hook for session.compacting gave a context that is no list of lines")
+            prompt, lines = answer.get("prompt"), answer.get("context", [])
+            if not isinstance(prompt, str | None):
+                raise HookFailed("a hook for session.compacting gave a prompt that is no text")
+            if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
+                raise HookFailed("a hook for session.compacting gave a context that is no list of lines")
+            wishes = wishes._replace(lines=(*wishes.lines, prompt or "", *lines))
+            if "preserveData" in answer:
+                wishes = wishes._replace(preserves=True, preserve_data=answer["preserveData"])
         return wishes
 
     # -- asking the summarizer
@@ -220,19 +249,34 @@ class Compactor:
     def _ask(
         self, purpose: Purpose, prompt: str, messages: Sequence[Message], previous: str | None, share: float
     ) -> Summary:
-        most = int(self._settings.reserve(self._window) * share) or None
+        most = int(self._room() * share) or None
         return self._summarizer(SummaryRequest(purpose, SYSTEM_PROMPT, prompt, messages, previous, most))
 
-    def _in_pieces(self, messages: Sequence[Message], previous: str | None, focus: str | None) -> Summary:
-        """The summary of a history, piece by piece if it is longer than the summarizer can read."""
+    def _room(self) -> float:
+        """What summaries may take together, about: a compaction that leaves the context too large would come again at once."""
+        reserve = self._settings.reserve(self._window)
+        if self._window is None:
+            return reserve
+        return min(reserve, (self._window - reserve - self._settings.keep(self._window)) * 2 / 3)
+
+    def _in_pieces(
+        self,
+        purpose: Literal["history", "prefix"],
+        messages: Sequence[Message],
+        previous: str | None,
+        focus: str | None,
+    ) -> Summary:
+        """The summary of a history, or of a turn's beginning, piece by piece if it is longer than the summarizer can read."""
+        asking, share = (history_prompt, 0.8) if purpose == "history" else (turn_prefix_prompt, 0.5)
         whole = sum(map(_length, messages))
         size = min(whole, self._readable * 3 // 4)  # the rest is for instructions and the summary before
         while True:
             told, summary = previous, None
             try:
                 for piece in _pieces(messages, size):
-                    summary = self._ask("history", history_prompt(piece, told, focus), piece, told, 0.8)
-                    if summary.stop != "stop":
+                    summary = self._ask(purpose, asking(piece, told, focus), piece, told, share)
+                    # One piece without a summary would be missing in what the next one makes of it.
+                    if summary.stop != "stop" or not summary.text.strip():
                         return summary
                     told = summary.text
             except SummarizerFailed as error:
@@ -259,6 +303,10 @@ class Compactor:
                 path=self._session.path,
                 hint="compact it again",
             )
+        if leaf != planned_at and "firstKeptEntryId" not in payload:
+            # A hook may keep nothing of what it knew; of what was said since it knew nothing.
+            *_, first = takewhile(lambda row: row.id != planned_at, self._session.walk_up())
+            payload = {**payload, "firstKeptEntryId": first.id}
         return self._session.append_many([payload], on_leaf_moved="follow")[0]
 
     # -- pruning
@@ -271,21 +319,40 @@ class Compactor:
         return pruning
 
 
+def _message(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The message of an entry; a damaged one is as if it said nothing."""
+    message = entry.get("message")
+    return message if isinstance(message, Mapping) else {}
+
+
 def _length(message: Message) -> int:
     """How many tokens a message takes as text, about."""
     return len(as_text([message])) // 4 + 1
+
+
+def _parts(message: Message, size: int) -> Iterator[Message]:
+    """A message, or its text part by part if it alone is longer than so many tokens."""
+    if _length(message) <= max(size, _LEAST):
+        yield message
+        return
+    text, step = (
+        as_text([message]),
+        max(size, _LEAST) * 3,
+    )  # a little less than it may be: each part has a label of its own
+    role = "assistant" if message.get("role") == "assistant" else "user"
+    yield from ({"role": role, "content": text[start : start + step]} for start in range(0, len(text), step))
 
 
 def _pieces(messages: Sequence[Message], size: int) -> Iterator[Sequence[Message]]:
     """Messages in groups of so many tokens, as text; a tool's result stays with its call."""
     piece: list[Message] = []
     length = 0
-    for message in messages:
-        own = _length(message)
-        if piece and length + own > size and message.get("role") != "toolResult":
+    for part in chain.from_iterable(_parts(message, size) for message in messages):
+        own = _length(part)
+        if piece and length + own > size and part.get("role") != "toolResult":
             yield piece
             piece, length = [], 0
-        piece.append(message)
+        piece.append(part)
         length += own
     if piece:
         yield piece
@@ -294,13 +361,14 @@ def _pieces(messages: Sequence[Message], size: int) -> Iterator[Sequence[Message
 def _supplied(given: Mapping[str, Any], preparation: Preparation[Row]) -> tuple[make.Payload, Result]:
     """The entry that a hook supplies."""
     summary, first = given.get("summary"), given.get("firstKeptEntryId", preparation.first_kept_id)
-    if not isinstance(summary, str) or not isinstance(first, str | None):
+    short = given.get("shortSummary")
+    if not isinstance(summary, str) or not isinstance(first, str | None) or not isinstance(short, str | None):
         raise HookFailed("a hook for session_before_compact supplied no summary")
     payload = make.compaction(
         summary,
         first,
         preparation.tokens_before.tokens,
-        short_summary=given.get("shortSummary"),
+        short_summary=short,
         details=given.get("details"),
         from_extension=True,
         preserve_data=given.get("preserveData"),

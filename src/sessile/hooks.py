@@ -57,7 +57,7 @@ class Hooks:
 def _called(name: str, hook: Hook, event: Event) -> Mapping[str, Any] | None:
     who = getattr(hook, "__qualname__", type(hook).__name__)
     try:
-        answer = hook(event)
+        answer = hook(dict(event))
     except Exception as error:
         raise HookFailed(f"the hook {who} for {name} has failed: {error}") from error
     if answer is not None and not isinstance(answer, Mapping):

@@ -104,7 +104,7 @@ class Navigator:
             return NO_CONTENT, branch.files.details()
         prompt = branch_prompt(branch.messages, instructions, replace=replace)
         summary = self._summarizer(SummaryRequest("branch", SYSTEM_PROMPT, prompt, branch.messages, None, _MOST))
-        if summary.stop != "stop" or not summary.text:
+        if summary.stop != "stop" or not summary.text.strip():
             raise SummarizerFailed(
                 f"the branch was not summed up: it ended with {summary.stop!r}", path=self._session.path
             )

@@ -6,6 +6,15 @@ import io
 import warnings
 
 
+def can_resize() -> bool:
+    """Whether pictures can be made smaller here."""
+    try:
+        import PIL  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
 def resize(data: bytes, side: int, quality: int) -> bytes | None:
     """A picture as JPEG with no side longer than that; `None` if it cannot be read, or nobody can."""
     try:

@@ -103,6 +103,8 @@ def test_nothing_happens_right_after_a_compaction_or_in_a_short_session(session:
     [
         (Summary(""), "empty"),
         (Summary("half of", "length"), "cut_off"),
+        (Summary("I cannot help with that", "refusal"), "cut_off"),
+        (Summary("and then", "error"), "cut_off"),
         (Summary("let me look", "toolUse"), "calls_tools"),
         (Summary("z" * 100_000), "does_not_shrink"),
     ],
@@ -133,6 +135,90 @@ def test_a_history_that_is_too_long_for_the_summarizer_is_given_in_pieces(sessio
     assert all(f"request {number} " in whole for number in range(10))
 
 
+def test_a_piece_without_a_summary_is_not_passed_over(session: Session) -> None:
+    """What the next piece would be added to is missing: then there is no summary."""
+    for blank in ("", " \n"):
+        work, _ = compactor(session, blank, "the rest", readable=1500)
+        outcome = work.compact()
+        assert [objection.reason for objection in outcome.objections] == ["empty"] and outcome.receipt is None
+
+
+def one_long_turn(size: int) -> Session:
+    made = Session.in_memory("/work")
+    made.append_message(user("do it all"))
+    for number in range(30):
+        name = f"c{number}"
+        call = {"type": "toolCall", "id": name, "name": "write", "arguments": {"path": name, "content": "z" * size}}
+        made.append_message({"role": "assistant", "content": [call], "stopReason": "toolUse"})
+        content = [{"type": "text", "text": "ok"}]
+        made.append_message({"role": "toolResult", "toolCallId": name, "toolName": "write", "content": content})
+    return made
+
+
+def test_a_turn_that_is_too_long_for_the_summarizer_is_given_in_pieces() -> None:
+    """Its beginning is summed up as a history is: each piece with what the one before was summed up to."""
+    with one_long_turn(2_000) as session:
+        work, told = compactor(session, SummarizerFailed("too long", overflow=True), "part 1", "part 2", "part 3")
+        assert work.compact().status == "compacted"
+        asked = [request for request in told.asked if request.purpose == "prefix"][1:]
+        assert [request.previous for request in asked[:2]] == [None, "part 1"]
+        whole = "".join(request.prompt for request in asked)
+        assert "do it all" in whole and all(f'path="c{number}"' in whole for number in range(20))
+
+
+def test_one_message_that_is_too_long_for_the_summarizer_is_given_in_parts(session: Session) -> None:
+    """However long it is: a session must not be stuck for one paste."""
+    paste = "".join(f"<{number}>" + "p" * 1000 for number in range(200))
+    session.append_message(user(paste))
+    for _ in range(4):
+        session.append_message(user("x" * 800))
+    asked: list[str] = []
+
+    def small(request: SummaryRequest) -> Summary:
+        if len(request.prompt) > 40_000:
+            raise SummarizerFailed("prompt is too long", overflow=True)
+        asked.append(request.prompt)
+        return Summary("in short")
+
+    assert Compactor(session, small, settings=SMALL, readable=40_000).compact().status == "compacted"
+    assert all(any(f"<{number}>" in prompt for prompt in asked) for number in range(200))
+
+
+@pytest.mark.parametrize("window", [4_096, 8_192, 32_768, 200_000])
+def test_the_longest_summary_leaves_room_for_more(window: int) -> None:
+    """After a compaction the next one is not due at once, whatever the model is and however much it writes."""
+
+    def wordy(request: SummaryRequest) -> Summary:
+        return Summary("k" * (4 * (request.max_tokens or 0)))
+
+    with Session.in_memory("/work") as session:
+        work = Compactor(session, wordy, window=window)
+        for _ in range(3):
+            while not work.is_due():
+                session.append_message(user("x" * (window // 8)))
+                session.append_message(answer("y" * (window // 8)))
+            assert work.compact_if_due().status == "compacted" and not work.is_due()
+
+
+def test_half_a_summary_is_none() -> None:
+    """Blanks in place of the beginning of a turn are no summary of it."""
+    with one_long_turn(100) as session:
+        for _ in range(2):
+            assert compactor(session, " \n")[0].compact().status == "rejected"
+
+
+def test_the_names_of_files_count_as_a_part_of_the_summary() -> None:
+    """Together they must be shorter than what they stand for."""
+    with Session.in_memory("/work") as session:
+        for number in range(25):
+            session.append_message(user("u"))
+            path = f"/far/{'away/' * 24}{number}"
+            call = {"type": "toolCall", "id": f"c{number}", "name": "read", "arguments": {"path": path}}
+            session.append_message({"role": "assistant", "content": [call], "stopReason": "toolUse"})
+        outcome = compactor(session, "s" * 600)[0].compact()
+        assert [objection.reason for objection in outcome.objections] == ["does_not_shrink"]
+
+
 def test_the_threshold_counts_what_is_to_come(session: Session) -> None:
     """Strictly more than the window without its reserve; without a window nothing is due."""
     tokens = compactor(session)[0].size().tokens
@@ -158,6 +244,20 @@ def test_an_overflow_is_recovered_from_once(session: Session) -> None:
         session.append_message(user(f"{number}" + "x" * 400))
     session.append_message(failed)
     assert work.recover(failed["errorMessage"], failed).status == "compacted"
+
+
+def test_an_overflow_without_a_compaction_is_not_retried(session: Session) -> None:
+    """The same context would be refused again, for ever."""
+    failed = answer("", stopReason="error", errorMessage="prompt is too long: 250000 tokens")
+    for _ in range(2):
+        session.append_message(failed)
+        outcome = compactor(session, "")[0].recover(failed["errorMessage"], failed)
+        assert outcome.status == "rejected" and not outcome.retry
+    with Session.in_memory("/work") as short:
+        short.append_message(user("hi"))
+        short.append_many([{"type": "message", "message": "damaged"}])
+        outcome = compactor(short)[0].recover(failed["errorMessage"], failed)
+        assert outcome.status == "nothing" and not outcome.retry
 
 
 def test_hooks_can_cancel_supply_and_steer(session: Session) -> None:
@@ -202,6 +302,36 @@ def test_a_hook_that_fails_is_named(session: Session) -> None:
     assert len(session.get_entries()) == before
 
 
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("session_before_compact", {"compaction": "a text"}),
+        ("session_before_compact", {"compaction": {"summary": "x", "shortSummary": 5}}),
+        ("session.compacting", {"prompt": 5}),
+        ("session.compacting", {"context": "one line"}),
+    ],
+)
+def test_an_answer_of_a_hook_that_makes_no_sense_is_an_error(session: Session, name: Any, told: Any) -> None:
+    """And nothing is appended."""
+    hooks, count = Hooks(), len(session.get_entries())
+    hooks.on(name, lambda event: told)
+    with pytest.raises(HookFailed, match=name):
+        compactor(session, hooks=hooks)[0].compact()
+    assert len(session.get_entries()) == count
+
+
+def test_every_hook_is_heard_and_none_can_change_what_the_next_one_is_told(session: Session) -> None:
+    """Their lines are put together; an event is theirs alone."""
+    hooks, events = Hooks(), []
+    hooks.on("session.compacting", lambda event: {"context": ["first line"]})
+    hooks.on("session.compacting", lambda event: {"context": ["second line"]})
+    hooks.on("session_before_compact", lambda event: event.clear())  # type: ignore[attr-defined]
+    hooks.on("session_compact", lambda event: events.append(event))
+    work, told = compactor(session, hooks=hooks)
+    assert work.compact().status == "compacted" and events[0]["sessionId"] == session.id
+    assert told.asked[0].prompt.endswith("Additional focus: first line\nsecond line")
+
+
 def test_what_is_said_while_it_is_summed_up_stays(session: Session) -> None:
     """The compaction comes behind it and keeps it; if the session went on elsewhere, nothing is appended."""
     _, told = compactor(session)
@@ -213,6 +343,18 @@ def test_what_is_said_while_it_is_summed_up_stays(session: Session) -> None:
 
     outcome = Compactor(session, meanwhile, settings=SMALL, window=2000).compact()
     assert outcome.status == "compacted" and "by the way" in str(session.context().messages)
+
+    def keeping_nothing(event: Any) -> dict[str, Any]:
+        session.append_message(user("one more thing"))
+        session.append_message(user("and another"))
+        return {"compaction": {"summary": "short", "firstKeptEntryId": None}}
+
+    for _ in range(10):
+        session.append_message(user("x" * 400))
+    hooks = Hooks()
+    hooks.on("session_before_compact", keeping_nothing)
+    assert compactor(session, hooks=hooks)[0].compact().status == "compacted"
+    assert [message.get("content") for message in session.context().messages[1:]] == ["one more thing", "and another"]
 
     def elsewhere(request: SummaryRequest) -> Summary:
         session.branch(session.get_entries()[0].id)

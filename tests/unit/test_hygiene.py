@@ -327,6 +327,14 @@ def test_images_of_results_follow_where_results_cannot_hold_them() -> None:
     assert clean(given, OPENAI, history_limit=1).messages == cleaned.messages
 
 
+def test_images_of_a_failed_result_follow_it_for_anthropic() -> None:
+    """Anthropic takes images in results, but nothing except text in a result that is an error."""
+    failed = {**result("a", text("boom"), IMAGE), "isError": True}
+    cleaned = clean([user("q"), said(call("a"), call("b")), failed, result("b", IMAGE), assistant("x")], ANTHROPIC)
+    assert contents(cleaned)[2:5] == [[text("boom")], [IMAGE], [text(ATTACHED), IMAGE]]
+    assert did(cleaned) == [(2, "moved")] and clean(cleaned.messages, ANTHROPIC).messages == cleaned.messages
+
+
 def test_an_image_that_cannot_be_sent_becomes_a_text() -> None:
     """The tool or role says where it was."""
     bad = IMAGE | {"data": "blob:sha256:00"}

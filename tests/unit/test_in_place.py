@@ -15,6 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sessile import Deletion, Session, Store
+from sessile.compactor import Compactor
+from sessile.core.summaries import Summary
 from sessile.errors import LeafMoved, NotASession, SessionNotFound, StorageFailure, Unsupported
 from sessile.foreign import refusal
 from sessile.formats.capabilities import CAPABILITIES, capabilities_of
@@ -252,6 +254,21 @@ def test_answers_on_two_branches_are_not_taken_for_one(path: Path, config: Path,
             session.branch("u1")
             session.append_message({**ANSWER, "content": [{"type": "text", "text": text}]})
     assert told(config) == ["question", "right"]
+
+
+@pytest.mark.mission("Y9")
+def test_an_overflow_is_recovered_from_where_nothing_can_be_taken_out(path: Path, store: Store) -> None:
+    """Claude Code has no edits: the conversation goes on from before the answer that failed, which stays in the file."""
+    with store.open(path, in_place=True) as session:
+        for _ in range(8):
+            session.append_message(user("x" * 800))
+        failed = session.append_message({**ANSWER, "content": [], "stopReason": "error"}).id
+        outcome = Compactor(session, lambda request: Summary("short"), window=1000).recover("prompt is too long")
+        assert outcome.status == "compacted" and outcome.retry
+        assert failed not in [entry.id for entry in session.get_branch()] and session.get_entry(failed) is not None
+    with store.open(path, in_place=True) as session:
+        again = Compactor(session, lambda request: Summary("short"), window=1000)
+        assert again.recover("prompt is too long").status == "given_up" and texts(session)[0] == "short"
 
 
 @pytest.mark.mission("C14")

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from sessile.core.images import dimensions
-from sessile.resizing import resize
+from sessile.resizing import can_resize, resize
 
 pytestmark = pytest.mark.mission("Y6")
 
@@ -44,5 +44,6 @@ def test_a_picture_that_would_fill_the_memory_is_not_opened(monkeypatch: pytest.
 def test_without_the_library_nothing_is_resized(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is an extra."""
     large = picture(400, 200)
+    assert can_resize()
     monkeypatch.setitem(sys.modules, "PIL", None)
-    assert resize(large, 100, 85) is None
+    assert resize(large, 100, 85) is None and not can_resize()

@@ -175,5 +175,18 @@ def test_an_extract_is_made_of_the_words_that_are_there_and_says_so() -> None:
 def test_an_extract_stays_short_however_long_the_conversation_is() -> None:
     """What is left out is counted."""
     messages = [said("user", f"request {number} " + "x" * 1000) for number in range(500)]
-    text = extract(REQUEST._replace(messages=messages)).text
+    text = extract(REQUEST._replace(messages=messages, max_tokens=None)).text
     assert len(text) < 8000 and "475 earlier ones are left out" in text and "request 499" in text
+
+
+@pytest.mark.parametrize("most", [10, 3_000, None])
+def test_an_extract_stays_short_however_often_it_is_made(most: int | None) -> None:
+    """Of what was said before, the beginning and the newest part stay, with a word where something is missing."""
+    text, longest = "", 0
+    for number in range(60):
+        messages = [said("user", f"request {number} " + "x" * 200), said("assistant", f"answer {number} " + "y" * 300)]
+        text = extract(REQUEST._replace(messages=messages, previous=text or None, max_tokens=most)).text
+        longest = max(longest, len(text))
+    assert text.startswith(EXTRACTED) and text.count(EXTRACTED) == 1 and "answer 59" in text
+    assert text.count("## Before") == 1 and text.count("a part is left out here") == 1
+    assert longest <= min(16_000, max(1_000, most or 16_000))

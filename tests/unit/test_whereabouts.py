@@ -48,3 +48,13 @@ def test_a_compaction_that_keeps_nothing_takes_everything_before_it() -> None:
         a, b = say(session, "a", "b")
         by = session.append_compaction("all", None, 10).id
         assert absent(session) == [Absence(by, "compaction", 2, a, b)]
+
+
+def test_what_a_provider_sealed_away_is_told_too() -> None:
+    """A compaction that a provider made has its own history: what it names as kept is not sent."""
+    with Session.in_memory("/work") as session:
+        a, b = say(session, "a", "b")
+        sealed = {"openaiRemoteCompaction": {"provider": "openai", "replacementHistory": []}}
+        by = session.append_compaction("all", b, 10, preserve_data=sealed).id
+        assert session.context().sources == [by]
+        assert absent(session) == [Absence(by, "compaction", 2, a, b)]

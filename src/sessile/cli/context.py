@@ -68,7 +68,7 @@ def context_verb(app: App, session: str, at: str | None, provider: str | None) -
 
 def _send(app: App, context: SessionContext, provider: str) -> None:
     """The messages as a provider takes them, and a note of everything that was done for that."""
-    from sessile import convert_to_llm, resize, to_anthropic, to_google, to_openai
+    from sessile import can_resize, convert_to_llm, resize, to_anthropic, to_google, to_openai
     from sessile.core.hygiene import clean
     from sessile.core.hygiene_policy import policy_for
 
@@ -78,7 +78,8 @@ def _send(app: App, context: SessionContext, provider: str) -> None:
         converted = convert_to_llm([message])
         messages += converted
         sources += [source] * len(converted)
-    cleaned = clean(messages, policy_for(provider), resize=resize)
+    # Where nobody can resize, a large image is sent as it is, as long as a provider takes it.
+    cleaned = clean(messages, policy_for(provider), resize=resize if can_resize() else None)
     shape = {"anthropic": to_anthropic, "openai": to_openai, "google": to_google}[provider]
     notes = [{"entry": sources[note.place], "did": note.did, "text": note.text} for note in cleaned.notes]
     app.out.document(f"context.{provider}/1", messages=shape(cleaned.messages), notes=notes)

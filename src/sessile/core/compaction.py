@@ -266,6 +266,8 @@ def verify(
         found.append(Objection("empty", "the summary is empty"))
     if result.stop_reason == "length":
         found.append(Objection("cut_off", "the summary was cut off at the model's limit"))
+    elif result.stop_reason not in (None, "stop", "toolUse"):
+        found.append(Objection("cut_off", f"the summary did not come to its end: {result.stop_reason}"))
     if result.tool_calls:
         found.append(Objection("calls_tools", "the model called tools instead of summing up"))
     kept, objection = _kept_by(result, preparation)

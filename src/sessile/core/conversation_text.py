@@ -7,6 +7,7 @@ the text away.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -20,6 +21,8 @@ Message = Mapping[str, Any]
 MAX_RESULT = 2000  # UTF-16 units of a tool's result
 NO_HISTORY = "No prior history."
 SPLIT_TURN = "\n\n---\n\n**Turn Context (split turn):**\n\n"
+
+_TAGS = re.compile(r"<(?=\s*/?\s*(?:conversation|previous-summary)\s*>)", re.I)
 
 SYSTEM_PROMPT = """\
 You write summaries of conversations between a user and an AI assistant. You are given such a conversation as text; you are \
@@ -90,6 +93,11 @@ after your summary. Sum up the beginning, so that the rest can be understood, un
 - [What one has to know to understand the rest]
 
 Be brief. Tell what the rest of the turn needs, nothing else."""
+
+_GOING_ON = """
+
+The conversation above continues after the summary in <previous-summary>, which is of the same turn. Let your summary cover \
+both."""
 
 BRANCH_PROMPT = f"""\
 The conversation above is a branch that the user has left, to go on elsewhere in the same session. Write a summary of it, so \
@@ -171,9 +179,12 @@ def history_prompt(messages: Iterable[Message], previous_summary: str | None = N
     return _conversation(messages) + _previous(previous_summary) + _focused(task, focus)
 
 
-def turn_prefix_prompt(messages: Iterable[Message], focus: str | None = None) -> str:
-    """What to ask for the summary of the beginning of a split turn."""
-    return _conversation(messages) + _focused(TURN_PREFIX_PROMPT, focus)
+def turn_prefix_prompt(
+    messages: Iterable[Message], previous_summary: str | None = None, focus: str | None = None
+) -> str:
+    """What to ask for the summary of the beginning of a split turn; with a summary of what came first in it, to go on from."""
+    task = TURN_PREFIX_PROMPT if previous_summary is None else TURN_PREFIX_PROMPT + _GOING_ON
+    return _conversation(messages) + _previous(previous_summary) + _focused(task, focus)
 
 
 def branch_prompt(messages: Iterable[Message], instructions: str | None = None, *, replace: bool = False) -> str:
@@ -184,11 +195,16 @@ def branch_prompt(messages: Iterable[Message], instructions: str | None = None, 
 
 
 def _conversation(messages: Iterable[Message]) -> str:
-    return f"<conversation>\n{as_text(messages)}\n</conversation>\n\n"
+    return f"<conversation>\n{_enclosed(as_text(messages))}\n</conversation>\n\n"
 
 
 def _previous(summary: str | None) -> str:
-    return "" if summary is None else f"<previous-summary>\n{summary}\n</previous-summary>\n\n"
+    return "" if summary is None else f"<previous-summary>\n{_enclosed(summary)}\n</previous-summary>\n\n"
+
+
+def _enclosed(text: str) -> str:
+    """A text that cannot end the tags around it: whatever was said there stays what is to be summed up."""
+    return _TAGS.sub("&lt;", text)
 
 
 def _focused(task: str, focus: str | None) -> str:

@@ -48,8 +48,8 @@ def clean(
     pieces = pair(pieces, policy.synthetic, notes)
     pieces = tool_ids.separate(pieces, policy.tool_ids)
     pieces = settle(pieces, notes)
-    if not policy.results:
-        pieces = turns.images_behind_results(pieces, notes)
+    # Those who take images in results take none in a result that failed.
+    pieces = turns.images_behind_results(pieces, notes, of_failures=policy.results)
     if policy.bootstrap:
         pieces = turns.bootstrap(pieces, notes)
     if policy.merge_assistants:

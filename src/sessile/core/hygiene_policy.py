@@ -4,7 +4,7 @@
     tool_ids    `none`, `strict` (letters and digits, at most 40) or `strict9` (exactly nine of them)
     synthetic   the text of the result that is made up for a call without one
     signatures  whose signatures and sealed thoughts the API takes back: `claude`, `gemini`, `openai` or nobody's
-    results     whether a tool result may hold images; where not, they follow it in a message of the user
+    results     whether a tool result may hold images, if it is no failure; where not, they follow it in a message of the user
     bootstrap   the conversation may not begin with the model
     merge_…     turns of one side may not follow each other
 

@@ -5,13 +5,16 @@
     extract      a summary made of the messages' own words: requests, answers, failures
 
 An extract is worse than what a model writes, but it needs no key, no network and no money, it is the same every time, and it
-says what it is. It never invents anything.
+says what it is. It never invents anything. It has a longest length, however often it is made anew of the one before: what does
+not fit is left out of its middle, which says so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
+
+from sessile.core.file_lists import without_blocks
 
 Message = Mapping[str, Any]
 Purpose = Literal["history", "prefix", "short", "branch"]
@@ -24,6 +27,10 @@ _ANSWER = 400
 _FAILURE = 240
 _REQUESTS = 24  # of the newest requests; older ones are counted
 _FAILURES = 8
+_LONGEST = 16_000  # characters of a whole extract
+_LEAST = 1_000  # … if there is little room
+_LEFT_OUT = "\n\n(… a part is left out here; it is still in the session)\n\n"
+_BEFORE = "## Before\n\n"
 
 
 class SummaryRequest(NamedTuple):
@@ -55,7 +62,7 @@ def extract(request: SummaryRequest) -> Summary:
         return Summary(_cut(_last(request.messages, "assistant") or _last(request.messages, "user"), _ANSWER))
     parts = [EXTRACTED]
     if request.previous:
-        parts.append(f"## Before\n\n{_without_note(request.previous)}")
+        parts.append(_BEFORE + _without_note(request.previous))
     requests = [text for message in request.messages if message.get("role") == "user" and (text := _text(message))]
     if requests:
         parts.append(f"## Goal\n\n{_cut(requests[0], _FIRST)}")
@@ -67,12 +74,27 @@ def extract(request: SummaryRequest) -> Summary:
     answer = _last(request.messages, "assistant")
     if answer:
         parts.append(f"## Last answer\n\n{_cut(answer, _ANSWER)}")
-    return Summary("\n\n".join(parts))
+    # As many characters as a model may write tokens: what only repeats words has to do with a quarter.
+    longest = _LONGEST if request.max_tokens is None else min(_LONGEST, max(_LEAST, request.max_tokens))
+    return Summary(_shortened("\n\n".join(parts), longest))
 
 
 def _without_note(text: str) -> str:
-    """An earlier extract without its first line: one such line is enough."""
-    return text.removeprefix(EXTRACTED).lstrip()
+    """An earlier extract without its first lines, one such line is enough, and without its files, which are told anew."""
+    return without_blocks(text).removeprefix(EXTRACTED).lstrip().removeprefix(_BEFORE)
+
+
+def _shortened(text: str, longest: int) -> str:
+    """A text with its beginning, which says what it was all about, and its end, which is newest."""
+    if len(text) <= longest:
+        return text
+    room = max(longest - len(_LEFT_OUT), 2)
+    # What was left out before lies in the part that goes now.
+    return (
+        text[: room // 3].replace(_LEFT_OUT, "\n\n")
+        + _LEFT_OUT
+        + text[-(room - room // 3) :].replace(_LEFT_OUT, "\n\n")
+    )
 
 
 def _list(texts: Sequence[str], most: int, longest: int) -> str:

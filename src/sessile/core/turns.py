@@ -58,8 +58,8 @@ def merge_users(pieces: Sequence[Piece], notes: Notes) -> list[Piece]:
     return result
 
 
-def images_behind_results(pieces: Sequence[Piece], notes: Notes) -> list[Piece]:
-    """The pieces with the images of tool results in a message of the user behind the last result of the turn."""
+def images_behind_results(pieces: Sequence[Piece], notes: Notes, *, of_failures: bool = False) -> list[Piece]:
+    """The pieces with the images of results, or of those that failed, in a message of the user behind the turn's last result."""
     result: list[Piece] = []
     images: list[Message] = []
     source: int | None = None
@@ -67,7 +67,8 @@ def images_behind_results(pieces: Sequence[Piece], notes: Notes) -> list[Piece]:
         if piece.role != "toolResult" and images:
             result.append(_attached(source, images))
             images = []
-        found = [block for block in piece.blocks if block.get("type") == "image"] if piece.role == "toolResult" else []
+        concerned = piece.role == "toolResult" and (not of_failures or bool(piece.message.get("isError")))
+        found = [block for block in piece.blocks if block.get("type") == "image"] if concerned else []
         if found:
             notes.add(piece, "moved", f"images of a tool result ({len(found)}) were moved behind the results")
             rest = [block for block in piece.blocks if block.get("type") != "image"]

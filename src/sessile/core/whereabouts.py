@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from sessile.core.context import first_kept
+
 _MESSAGES = ("message", "custom_message", "branch_summary")  # the kinds of entries that a model sees
 _TAKES = ("compaction", "reset_boundary")
 
@@ -52,7 +54,7 @@ def _takes(taker: Entry, at: int, place: int, places: Mapping[str, int]) -> bool
     """Whether an entry leaves the message at a place out of the context."""
     if taker.get("type") != "compaction":
         return True
-    kept = places.get(str(taker.get("firstKeptEntryId")), at)
+    kept = places.get(first_kept(taker) or "", at)
     return place < kept or kept > at
 
 
