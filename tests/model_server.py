@@ -4,6 +4,7 @@
         server.say("text")                    the next answer, streamed in pieces
         server.fail(529, "overloaded")        the next answer is an error
         server.asked[-1].body                 what it was asked
+        server.gone                           set when a client has left before the end of an answer
 
 Answers are taken in order; the last one is given again and again.
 """
@@ -13,7 +14,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
@@ -26,8 +27,20 @@ class Asked(NamedTuple):
     body: dict[str, Any]
 
 
+class Tool(NamedTuple):
+    """A call of a tool; its arguments are streamed in pieces."""
+
+    id: str
+    name: str
+    arguments: str
+
+
 class Answer(NamedTuple):
-    """What to say. `cut` ends the connection in the middle of a stream, `pause` waits before each piece."""
+    """What to say. `cut` ends the connection in the middle of a stream, `pause` waits before each piece.
+
+    `error` is told in the middle of the stream, `headers` are added to an answer that is not streamed, `keep` leaves the
+    connection open after a stream.
+    """
 
     text: str = ""
     status: int = 200
@@ -36,6 +49,13 @@ class Answer(NamedTuple):
     pause: float = 0.0
     calls: bool = False
     raw: bytes | None = None
+    thinking: str = ""
+    signature: str = ""
+    tools: tuple[Tool, ...] = ()
+    usage: dict[str, Any] | None = None
+    error: str | None = None
+    headers: tuple[tuple[str, str], ...] = ()
+    keep: bool = False
 
 
 class ModelServer:
@@ -46,6 +66,7 @@ class ModelServer:
         self.asked: list[Asked] = []
         self._answers: list[Answer] = []
         self.over = threading.Event()
+        self.gone = threading.Event()
 
     def say(self, text: str = "", **how: Any) -> None:
         """Add an answer."""
@@ -65,33 +86,55 @@ def _pieces(text: str) -> list[str]:
 
 def _openai(answer: Answer) -> Iterator[dict[str, Any] | None]:
     base = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+    for piece in _pieces(answer.thinking) if answer.thinking else ():
+        yield base | {"choices": [{"index": 0, "delta": {"reasoning_content": piece}, "finish_reason": None}]}
     for piece in _pieces(answer.text):
         yield base | {"choices": [{"index": 0, "delta": {"content": piece}, "finish_reason": None}]}
         if answer.cut:
             return
-    if answer.calls:
-        call = {"index": 0, "id": "t", "type": "function", "function": {"name": "x", "arguments": "{}"}}
+    if answer.error is not None:
+        yield {"error": {"type": "server_error", "message": answer.error}}
+        return
+    for call in _openai_calls(answer):
         yield base | {"choices": [{"index": 0, "delta": {"tool_calls": [call]}, "finish_reason": None}]}
     yield base | {"choices": [{"index": 0, "delta": {}, "finish_reason": answer.stop}]}
     usage = {"prompt_tokens": 11, "completion_tokens": 3, "total_tokens": 14}
-    yield base | {"choices": [], "usage": usage}
+    yield base | {"choices": [], "usage": answer.usage or usage}
     yield None
+
+
+def _openai_calls(answer: Answer) -> Iterator[dict[str, Any]]:
+    if answer.calls:
+        yield {"index": 0, "id": "t", "type": "function", "function": {"name": "x", "arguments": "{}"}}
+    for index, tool in enumerate(answer.tools):
+        yield {"index": index, "id": tool.id, "type": "function", "function": {"name": tool.name, "arguments": ""}}
+        for piece in _pieces(tool.arguments):
+            yield {"index": index, "function": {"arguments": piece}}
 
 
 def _anthropic(answer: Answer) -> Iterator[dict[str, Any] | None]:
     message: dict[str, Any] = {"id": "m1", "type": "message", "role": "assistant", "model": "m", "content": []}
-    message |= {"stop_reason": None, "stop_sequence": None, "usage": {"input_tokens": 11, "output_tokens": 0}}
+    usage = answer.usage or {"input_tokens": 11}
+    message |= {"stop_reason": None, "stop_sequence": None, "usage": usage | {"output_tokens": 0}}
     yield {"type": "message_start", "message": message}
-    yield {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
-    for piece in _pieces(answer.text):
-        yield {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": piece}}
-        if answer.cut:
-            return
-    yield {"type": "content_block_stop", "index": 0}
-    if answer.calls:
-        call = {"type": "tool_use", "id": "t", "name": "x", "input": {}}
-        yield {"type": "content_block_start", "index": 1, "content_block": call}
-        yield {"type": "content_block_stop", "index": 1}
+    at = 0
+    if answer.thinking:
+        thinking = [{"type": "thinking_delta", "thinking": piece} for piece in _pieces(answer.thinking)]
+        signed = {"type": "signature_delta", "signature": answer.signature}
+        yield from _anthropic_block(at, {"type": "thinking", "thinking": "", "signature": ""}, [*thinking, signed])
+        at += 1
+    said = [{"type": "text_delta", "text": piece} for piece in _pieces(answer.text)]
+    yield from _anthropic_block(at, {"type": "text", "text": ""}, said[:1] if answer.cut else said, cut=answer.cut)
+    if answer.cut:
+        return
+    if answer.error is not None:
+        yield {"type": "error", "error": {"type": "api_error", "message": answer.error}}
+        return
+    for tool in (Tool("t", "x", ""),) * answer.calls + answer.tools:
+        at += 1
+        call = {"type": "tool_use", "id": tool.id, "name": tool.name, "input": {}}
+        pieces = [{"type": "input_json_delta", "partial_json": piece} for piece in _pieces(tool.arguments)]
+        yield from _anthropic_block(at, call, pieces)
     stop = {"stop": "end_turn", "length": "max_tokens"}.get(answer.stop, answer.stop)
     yield {
         "type": "message_delta",
@@ -101,26 +144,39 @@ def _anthropic(answer: Answer) -> Iterator[dict[str, Any] | None]:
     yield {"type": "message_stop"}
 
 
+def _anthropic_block(
+    index: int, block: dict[str, Any], deltas: list[dict[str, Any]], *, cut: bool = False
+) -> Iterator[dict[str, Any]]:
+    yield {"type": "content_block_start", "index": index, "content_block": block}
+    for delta in deltas:
+        yield {"type": "content_block_delta", "index": index, "delta": delta}
+    if not cut:
+        yield {"type": "content_block_stop", "index": index}
+
+
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    timeout = 10  # seconds until a connection that somebody left open is closed
     model: ModelServer
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.model.asked.append(Asked(self.path, dict(self.headers), body))
-        self.close_connection = True
         answer = self.model.next()
+        self.close_connection = not answer.keep
         if answer.raw is not None or not self.path.endswith(("/chat/completions", "/messages")):
-            self._send(answer.status, answer.raw or json.dumps({"summary": answer.text}).encode(), answer.pause)
+            self._send(answer, answer.raw or json.dumps({"summary": answer.text}).encode())
         elif answer.status != 200:
             error = {"type": "error", "error": {"type": "invalid_request_error", "message": answer.text}}
-            self._send(answer.status, json.dumps(error).encode(), answer.pause)
+            self._send(answer, json.dumps(error).encode())
         else:
             self._stream(answer)
 
-    def _send(self, status: int, data: bytes, pause: float) -> None:
-        self.model.over.wait(pause)
-        self.send_response(status)
+    def _send(self, answer: Answer, data: bytes) -> None:
+        self.model.over.wait(answer.pause)
+        self.send_response(answer.status)
+        for name, value in answer.headers:
+            self.send_header(name, value)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(data)))
         self.send_header("Connection", "close")
@@ -132,7 +188,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Transfer-Encoding", "chunked")
-        self.send_header("Connection", "close")
+        self.send_header("Connection", "keep-alive" if answer.keep else "close")
         self.end_headers()
         is_openai = self.path.endswith("/chat/completions")
         for event in _openai(answer) if is_openai else _anthropic(answer):
@@ -144,9 +200,11 @@ class _Handler(BaseHTTPRequestHandler):
             self._chunk(b"")
 
     def _chunk(self, data: bytes) -> None:
-        with suppress(OSError):  # the client may have gone
+        try:
             self.wfile.write(b"%x\r\n%b\r\n" % (len(data), data))
             self.wfile.flush()
+        except OSError:
+            self.model.gone.set()
 
     def log_message(self, *args: Any) -> None:
         """Say nothing."""

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from sessile.blob_sweep import SweepPlan, Swept, apply_blob_sweep, plan_blob_sweep
     from sessile.checking import Repaired, RepairPlan, Report, check, plan_repair, repair
     from sessile.compactor import Compactor
+    from sessile.conversation_list import Conversation, ConversationFilter, ConversationList
+    from sessile.conversations import Bound, Conversations
     from sessile.converting import CONVERSIONS, Imported, converted, import_session
     from sessile.core.compaction import CompactionSettings
     from sessile.core.context import LAST_ENTRY, SessionContext, build_session_context
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from sessile.core.redact import Redaction, Redactor, find_secrets
     from sessile.core.summaries import Summary, SummaryRequest, extract
     from sessile.core.troubles import Problem
+    from sessile.deleted_bindings import DeletedBinding
     from sessile.demo import make_demo
     from sessile.discovery import (
         RecentSession,
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
     from sessile.exporting import FORMS, Export
     from sessile.formats.capabilities import CAPABILITIES, capabilities_of, format_of_agent
     from sessile.hooks import Hooks
+    from sessile.inbound import Inbound, Routing
     from sessile.keeping import Expiring, Keeper, Kept, Outlook, expiring
     from sessile.library import Found, Library, added_sources, find_entry, find_leaf
     from sessile.maintenance import (
@@ -48,7 +52,7 @@ if TYPE_CHECKING:
     from sessile.models import Models
     from sessile.navigating import Navigator
     from sessile.prune import Pruned, PrunePlan, PruneRule, apply_prune, plan_prune
-    from sessile.resizing import resize
+    from sessile.resizing import can_resize, resize
     from sessile.session import Session
     from sessile.storage.blobs import Blob, BlobStore
     from sessile.storage.catalog_rows import HIDE, Filter, Listing, SessionRow
@@ -56,6 +60,7 @@ if TYPE_CHECKING:
     from sessile.storage.layout import Source, family_homes, terminal_id
     from sessile.storage.scan import Needle, WordNeedle
     from sessile.storage.searcher import Hit, Results
+    from sessile.storage.secret_file import keep_secret
     from sessile.storage.session_storage import FileSessionStorage, MemorySessionStorage
     from sessile.storage.trash import Deletion
     from sessile.store import Store
@@ -72,12 +77,18 @@ _HOMES = {
     "AnthropicSummarizer": "sessile.summarizers",
     "Blob": "sessile.storage.blobs",
     "BlobStore": "sessile.storage.blobs",
+    "Bound": "sessile.conversations",
     "CAPABILITIES": "sessile.formats.capabilities",
     "CONVERSIONS": "sessile.converting",
     "CommandSummarizer": "sessile.summarizers",
     "CompactionSettings": "sessile.core.compaction",
     "Compactor": "sessile.compactor",
+    "Conversation": "sessile.conversation_list",
+    "ConversationFilter": "sessile.conversation_list",
+    "ConversationList": "sessile.conversation_list",
+    "Conversations": "sessile.conversations",
     "Counts": "sessile.core.digest",
+    "DeletedBinding": "sessile.deleted_bindings",
     "Deletion": "sessile.storage.trash",
     "Entry": "sessile.core.entries",
     "Expiring": "sessile.keeping",
@@ -94,6 +105,7 @@ _HOMES = {
     "Hooks": "sessile.hooks",
     "ImportReport": "sessile.stores.yoyoclaw.accounts",
     "Imported": "sessile.converting",
+    "Inbound": "sessile.inbound",
     "Keeper": "sessile.keeping",
     "Kept": "sessile.keeping",
     "LAST_ENTRY": "sessile.core.context",
@@ -118,6 +130,7 @@ _HOMES = {
     "Repaired": "sessile.checking",
     "Report": "sessile.checking",
     "Results": "sessile.storage.searcher",
+    "Routing": "sessile.inbound",
     "Session": "sessile.session",
     "SessionContext": "sessile.core.context",
     "SessionInfo": "sessile.discovery",
@@ -139,6 +152,7 @@ _HOMES = {
     "apply_blob_sweep": "sessile.blob_sweep",
     "apply_prune": "sessile.prune",
     "build_session_context": "sessile.core.context",
+    "can_resize": "sessile.resizing",
     "capabilities_of": "sessile.formats.capabilities",
     "check": "sessile.checking",
     "conversation_keys": "sessile.stores.yoyoclaw.glance",
@@ -158,6 +172,7 @@ _HOMES = {
     "get_recent_sessions": "sessile.discovery",
     "import_session": "sessile.converting",
     "import_state": "sessile.stores.yoyoclaw.importing",
+    "keep_secret": "sessile.storage.secret_file",
     "load_entries_from_file": "sessile.discovery",
     "make_demo": "sessile.demo",
     "migrate_session_entries": "sessile.core.migrate",
@@ -180,12 +195,18 @@ __all__ = [
     "AnthropicSummarizer",
     "Blob",
     "BlobStore",
+    "Bound",
     "CAPABILITIES",
     "CONVERSIONS",
     "CommandSummarizer",
     "CompactionSettings",
     "Compactor",
+    "Conversation",
+    "ConversationFilter",
+    "ConversationList",
+    "Conversations",
     "Counts",
+    "DeletedBinding",
     "Deletion",
     "Entry",
     "Expiring",
@@ -202,6 +223,7 @@ __all__ = [
     "Hooks",
     "ImportReport",
     "Imported",
+    "Inbound",
     "Keeper",
     "Kept",
     "LAST_ENTRY",
@@ -226,6 +248,7 @@ __all__ = [
     "Repaired",
     "Report",
     "Results",
+    "Routing",
     "Session",
     "SessionContext",
     "SessionInfo",
@@ -247,6 +270,7 @@ __all__ = [
     "apply_blob_sweep",
     "apply_prune",
     "build_session_context",
+    "can_resize",
     "capabilities_of",
     "check",
     "conversation_keys",
@@ -266,6 +290,7 @@ __all__ = [
     "get_recent_sessions",
     "import_session",
     "import_state",
+    "keep_secret",
     "load_entries_from_file",
     "make_demo",
     "migrate_session_entries",

@@ -217,7 +217,18 @@ class SummarizerFailed(ExtensionFailed):
 
 
 class RunnerFailed(ExtensionFailed):
-    """The runner failed."""
+    """The runner failed; `overflow` if the context was too long for its model."""
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        path: str | None = None,
+        hint: str | None = None,
+        overflow: bool = False,
+    ) -> None:
+        super().__init__(message, path=path, hint=hint)
+        self.overflow = overflow
 
 
 class HookFailed(ExtensionFailed):

@@ -24,6 +24,7 @@ from functools import partial
 from typing import Any
 
 from sessile.core.overflow import is_overflow
+from sessile.core.provider_answers import Answer, AnthropicAnswer, OpenAIAnswer
 from sessile.core.summaries import Summary, SummaryRequest
 from sessile.errors import InvalidConfig, SummarizerFailed
 from sessile.storage.commands import NoAnswer, run
@@ -55,20 +56,15 @@ class OpenAISummarizer:
         deadline = time.monotonic() + self._timeout
         limit = {} if request.max_tokens is None else {"max_completion_tokens": request.max_tokens}
         said = [{"role": "system", "content": request.system}, {"role": "user", "content": request.prompt}]
-        text, stop, usage, calls = "", None, None, False
+        answer = OpenAIAnswer()
         options = {"include_usage": True}
         with _asking(self._model, self._errors), self._connect() as api:
             asked = {"model": self._model, "messages": said, "stream_options": options, **limit}
             with api.chat.completions.create(**asked, stream=True) as stream:
                 for chunk in stream:
-                    _in_time(deadline, self._model, text)
-                    usage = chunk.usage or usage
-                    for choice in chunk.choices:
-                        text += choice.delta.content or ""
-                        calls = calls or bool(choice.delta.tool_calls)
-                        stop = choice.finish_reason or stop
-        told = usage and {"input": usage.prompt_tokens, "output": usage.completion_tokens}
-        return _whole(self._model, text, "toolUse" if calls else stop and _STOPS.get(stop, stop), told)
+                    _in_time(deadline, self._model, answer.length)
+                    answer.add(chunk.to_dict(warnings=False))
+        return _answered(self._model, answer)
 
 
 class AnthropicSummarizer:
@@ -89,28 +85,19 @@ class AnthropicSummarizer:
     def __call__(self, request: SummaryRequest) -> Summary:
         """Stream the answer, so that a slow model is not taken for a dead one."""
         deadline = time.monotonic() + self._timeout
-        text, stop, usage, calls = "", None, {}, False
+        answer = AnthropicAnswer()
         said = [{"role": "user", "content": request.prompt}]
         with _asking(self._model, self._errors), self._connect() as api:
             most = request.max_tokens or _ANSWER_TOKENS
             asked = {"model": self._model, "max_tokens": most, "system": request.system, "messages": said}
             with api.messages.create(**asked, stream=True) as stream:
                 for event in stream:
-                    _in_time(deadline, self._model, text)
-                    if event.type == "message_start":
-                        usage["input"] = event.message.usage.input_tokens
-                    elif event.type == "content_block_start":
-                        calls = calls or event.content_block.type == "tool_use"
-                    elif event.type == "content_block_delta" and event.delta.type == "text_delta":
-                        text += event.delta.text
-                    elif event.type == "message_delta":
-                        stop = event.delta.stop_reason or stop
-                        usage["output"] = event.usage.output_tokens
-        return _whole(self._model, text, "toolUse" if calls else stop and _STOPS.get(stop, stop), usage or None)
+                    _in_time(deadline, self._model, answer.length)
+                    answer.add(event.to_dict(warnings=False))
+        return _answered(self._model, answer)
 
 
 _ANSWER_TOKENS = 8192  # what Anthropic's endpoint is told if nobody says how long a summary may be
-_STOPS = {"stop": "stop", "end_turn": "stop", "stop_sequence": "stop", "max_tokens": "length", "tool_use": "toolUse"}
 
 
 class RemoteSummarizer:
@@ -205,9 +192,15 @@ def _told(error: Exception) -> str:
     return " ".join(f"{error} {body.decode('utf-8', 'replace')}".split())[:_DETAIL]
 
 
-def _in_time(deadline: float, name: str, text: str) -> None:
+def _in_time(deadline: float, name: str, length: int) -> None:
     if time.monotonic() > deadline:
-        raise SummarizerFailed(f"{name} took too long", hint=f"{len(text)} characters had come; allow more time")
+        raise SummarizerFailed(f"{name} took too long", hint=f"{length} characters had come; allow more time")
+
+
+def _answered(name: str, answer: Answer) -> Summary:
+    """The summary in an answer; one that calls tools is none, whatever it says of its end."""
+    stop = "toolUse" if answer.calls_tools else answer.stop
+    return _whole(name, answer.text, stop, answer.usage)
 
 
 def _whole(name: str, text: str, stop: str | None, usage: Mapping[str, Any] | None) -> Summary:

@@ -66,21 +66,24 @@ def _content(fs: Filesystem, fd: int) -> bytes:
     return b"".join(chunks)
 
 
-def replace(fs: Filesystem, path: str, data: bytes, seen: Seen | None) -> bool:
-    """Put a new content in place, durably, if the file is still what was seen; says whether it was."""
+def replace(fs: Filesystem, path: str, data: bytes, seen: Seen | None) -> Seen | None:
+    """Put a new content in place, durably, if the file is still what was seen; says what it is then, `None` if it was not."""
     temp = atomic.temp_beside(path)
     with storage_failures(path, "replace a file"):
         atomic.write_new(fs, temp, (data,))
         try:
+            new = look(
+                fs, temp
+            )  # as it will be under its name, where somebody else may be faster with a look or a save
             if look(fs, path) != seen:
                 atomic.remove(fs, temp)
-                return False
+                return None
             fs.rename(temp, path)
         except BaseException:
             atomic.remove(fs, temp)
             raise
         fs.sync_directory(posixpath.dirname(path))
-    return True
+    return new
 
 
 def _seen(status: Stat) -> Seen:

@@ -23,6 +23,7 @@ from sessile.formats.yoyoclaw.entries import Misfit, SessionEntry, misfits
 _SPACES = re.compile(r"[ \t\r\n]*")
 _HINT = "mend it there; comments, trailing commas and single quotes are no JSON"
 _TOO_EARLY = "the file ends too early"
+_FIRST, _COLON, _NEXT, _LAST = "{\n  ", ": ", ",\n  ", "\n}"  # what stands between the members of a store
 
 
 class Place(NamedTuple):
@@ -90,19 +91,32 @@ class StoreDocument:
 
     def with_changes(self, changes: Mapping[str, SessionEntry | None]) -> bytes:
         """The file with some entries changed, added, or with `None` removed; all others keep their text."""
-        members = []
-        for key, member in self._members.items():
-            if key not in changes:
-                name, value = self.text[member.name : member.name_end], self.text[member.value : member.end]
-                members.append(f"{name}: {value}")
-            elif (entry := changes[key]) is not None:
-                members.append(_written(key, entry))
+        return self.changed(changes).text.encode()
+
+    def changed(self, changes: Mapping[str, SessionEntry | None]) -> StoreDocument:
+        """The same as a document: what reading the changed file would give, without reading the rest of it again."""
+        pieces: list[str] = []
+        entries: dict[str, SessionEntry] = {}
+        members: dict[str, _Member] = {}
+        at = len(_FIRST)
         new = {key: entry for key, entry in changes.items() if key not in self._members}
-        members += [_written(key, entry) for key, entry in new.items() if entry is not None]
-        text = "{\n  " + ",\n  ".join(members) + "\n}" if members else "{}"
+        for key, member in (*self._members.items(), *((key, None) for key in new)):
+            if key not in changes and member is not None:
+                name, value = self.text[member.name : member.name_end], self.text[member.value : member.end]
+                entries[key] = self.entries[key]
+            elif (entry := changes[key]) is not None:
+                name, value = _written(key, entry)
+                entries[key] = SessionEntry(json.loads(value))  # as it will be read
+            else:
+                continue
+            start = at + len(name) + len(_COLON)
+            members[key] = _Member(at, at + len(name), start, start + len(value))
+            pieces.append(f"{name}{_COLON}{value}")
+            at = start + len(value) + len(_NEXT)
+        text = _FIRST + _NEXT.join(pieces) + _LAST if pieces else "{}"
         if self.text.endswith("\n"):
             text += "\n"
-        return text.encode("utf-8", "backslashreplace")  # only lone surrogates cannot be encoded; they become \udXXX
+        return StoreDocument(text, entries, members)
 
 
 def parse_store(data: bytes, path: str | None = None) -> StoreDocument:
@@ -203,11 +217,16 @@ def _place(text: str, at: int) -> Place:
     return Place(text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at))
 
 
-def _written(key: str, entry: SessionEntry) -> str:
-    """One member of the store, as its owner writes it."""
+def _written(key: str, entry: SessionEntry) -> tuple[str, str]:
+    """The name and the value of one member of the store, as its owner writes them."""
     try:
         text = json.dumps(plain(entry.members).value, ensure_ascii=False, allow_nan=False, indent=2)
     except (TypeError, ValueError) as error:
         raise InvalidEntry(f"the entry of {key[:80]!r} cannot be written as JSON: {error}") from error
     # The only raw newlines are those between members: they get the indentation of the outer object.
-    return f"{json.dumps(key, ensure_ascii=False)}: " + text.replace("\n", "\n  ")
+    return _encodable(json.dumps(key, ensure_ascii=False)), _encodable(text.replace("\n", "\n  "))
+
+
+def _encodable(text: str) -> str:
+    """A text in which lone surrogates, which alone cannot be encoded, are written as `\\udXXX`."""
+    return text.encode("utf-8", "backslashreplace").decode()

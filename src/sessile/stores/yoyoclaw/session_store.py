@@ -8,7 +8,8 @@ Rules:
   keeps the members that are new to it. An entry that is gone was deleted by somebody and stays gone.
 - Before the file is written, what it will hold is kept in `keep`, a folder of ours for this store alone. So there is a last
   good copy whenever the file is broken. If the file was deleted, the copy is set aside before a new store begins.
-- Reading takes no lock and writes nothing.
+- Reading takes no lock and writes nothing. What was read or written last is kept in memory, and taken as long as the file is
+  the same by inode, size and time.
 
 The lock is `<store>.lock` as its owner makes it, so both can be at work. There is no clock here: `now`, in milliseconds, is
 an argument. What entries mean is not known here.
@@ -50,6 +51,14 @@ class Restored(NamedTuple):
     broken: str | None
 
 
+class Loaded(NamedTuple):
+    """What the file holds, what it was when that was read (`None` for no file), and its entries without stale edits."""
+
+    document: StoreDocument
+    seen: Seen | None
+    entries: Entries
+
+
 class _Written(NamedTuple):
     """What this object wrote last for a key, and the members that it took away by that."""
 
@@ -79,24 +88,43 @@ class SessionStore:
         self._patience = patience
         self._settle = settle
         self._written: dict[str, _Written] = {}
+        self.last: Loaded | None = None  # what was read or written last, whatever the file is by now
 
     # -- reading
 
     def read(self) -> dict[str, SessionEntry]:
         """All entries by key, in the order of the file; of a missing file, none."""
-        document, _ = self._load()
-        return self._current(document)
+        return dict(self.load().entries)
 
     def document(self) -> StoreDocument:
         """The file as it is, for those who look for what is odd in it."""
-        return self._load()[0]
+        return self.load().document
 
     def get(self, key: str) -> SessionEntry | None:
         """The entry of a key, under any spelling."""
         entries = self.read()
         return entries.get(spelling_of(key, entries))
 
-    def _load(self) -> tuple[StoreDocument, Seen | None]:
+    def known(self) -> Loaded | None:
+        """What was read or written last, if the file is still that; `None` if it has to be read."""
+        last = self.last
+        return last if last is not None and last.seen == shared_file.look(self._fs, self.path) else None
+
+    def load(self) -> Loaded:
+        """The store as it is; it is read only if it is not known."""
+        loaded = self.known()
+        if loaded is None:
+            document, seen = self._read()
+            stale = {
+                key: fresh
+                for key in self._written.keys() & document.entries.keys()
+                if (fresh := self._fresh(key, document.entries[key])) is not document.entries[key]
+            }
+            loaded = Loaded(document, seen, {**document.entries, **stale})
+            self.last = loaded
+        return loaded
+
+    def _read(self) -> tuple[StoreDocument, Seen | None]:
         """The store as it is, and what the file was."""
         kept = atomic.exists(self._fs, self.good)
         found = shared_file.read(self._fs, self.path)
@@ -118,10 +146,6 @@ class SessionStore:
                 raise
             hint = f"mend it there, or restore the last good copy, {self.good}"
             raise BrokenStore(error.detail, error.place, path=self.path, hint=hint) from error
-
-    def _current(self, document: StoreDocument) -> dict[str, SessionEntry]:
-        """The entries of the file, without what a stale edit took back."""
-        return {key: self._fresh(key, entry) for key, entry in document.entries.items()}
 
     def _fresh(self, key: str, entry: SessionEntry) -> SessionEntry:
         ours = self._written.get(key)
@@ -167,29 +191,39 @@ class SessionStore:
 
         self.update_all(change, now=now)
 
-    def update_all(self, change: Callable[[Entries], Changes], *, now: int) -> Changes:
-        """Apply the changes that `change` finds in all entries, at once; `None` removes one. Gives what was written."""
+    def update_all(self, change: Callable[[Entries], Changes], *, now: int, keep: bool = False) -> Changes:
+        """Apply the changes that `change` finds in all entries, at once; `None` removes one. Gives what was written.
+
+        With `keep`, a file that needs no change becomes the last good copy: somebody else may have edited it.
+        """
         with self._locked(now):
             for _ in range(_TRIES):
-                document, seen = self._load()
-                entries = self._current(document)
+                loaded = self.load()
+                entries, stored = loaded.entries, loaded.document.entries
                 wanted = {**entries, **change(entries)}
-                changes = {key: new for key, new in wanted.items() if document.entries.get(key) != new}
-                if not changes or self._save(document, changes, seen, now):
+                changes = {key: new for key, new in wanted.items() if _differs(stored.get(key), new)}
+                if not changes or self._save(loaded, changes, now):
                     self._remember(entries, changes)
+                    if keep and not changes:
+                        self.keep_good_copy()
                     return changes
         raise SessionBusy(
             "another program saves the store without pause", path=self.path, hint="end it, then try again"
         )
 
-    def _save(self, document: StoreDocument, changes: Changes, seen: Seen | None, now: int) -> bool:
-        data = document.with_changes(changes)
+    def _save(self, loaded: Loaded, changes: Changes, now: int) -> bool:
+        document = loaded.document.changed(changes)
+        data = document.text.encode()
         atomic.make_folders(self._fs, self._keep)
-        if seen is None and atomic.exists(self._fs, self.good):
+        if loaded.seen is None and atomic.exists(self._fs, self.good):
             with storage_failures(self.good, "set the last good copy aside"):
                 self._fs.rename(self.good, f"{self.good}.{now}")
         atomic.replace(self._fs, self.good, (data,))
-        return shared_file.replace(self._fs, self.path, data, seen)
+        seen = shared_file.replace(self._fs, self.path, data, loaded.seen)
+        if seen is not None:
+            # Every stale entry is among the changes: the file and what holds are the same now.
+            self.last = Loaded(document, seen, document.entries)
+        return seen is not None
 
     def _remember(self, before: Entries, changes: Changes) -> None:
         for key, new in changes.items():
@@ -216,18 +250,25 @@ class SessionStore:
 
     # -- the last good copy
 
+    def good_entries(self) -> Entries | None:
+        """The entries of the last good copy; `None` if there is none."""
+        found = shared_file.read(self._fs, self.good)
+        return None if found is None else parse_store(found[0], self.good).entries
+
     def keep_good_copy(self) -> None:
         """Keep the file as it is now as the last good copy, after somebody edited it; raises if it is broken."""
-        document, seen = self._load()
-        if seen is not None:
+        loaded = self.load()
+        data = loaded.document.text.encode()
+        kept = shared_file.read(self._fs, self.good)
+        if loaded.seen is not None and (kept is None or kept[0] != data):
             atomic.make_folders(self._fs, self._keep)
-            atomic.replace(self._fs, self.good, (document.text.encode(),))
+            atomic.replace(self._fs, self.good, (data,))
 
     def restore(self, *, now: int) -> Restored:
         """Put the last good copy in place of a broken or missing file, which is kept beside the copy."""
         with self._locked(now):
             try:
-                _, seen = self._load()
+                seen = self.load().seen
             except BrokenStore:
                 pass
             else:
@@ -246,6 +287,11 @@ class SessionStore:
             if not shared_file.replace(self._fs, self.path, good, None if broken is None else broken[1]):
                 raise Conflict("somebody saved the store meanwhile; nothing was changed", path=self.path)
             return Restored(self.good, aside)
+
+
+def _differs(stored: SessionEntry | None, wanted: SessionEntry | None) -> bool:
+    """Whether an entry has to be written; most are the very same object."""
+    return stored is not wanted and stored != wanted
 
 
 def spelling_of(key: str, entries: Entries) -> str:

@@ -1,0 +1,246 @@
+"""Commands in a chat: a table of what may be said, and the reading of a message.
+
+    /new opus write a poem        /compact: keep the plan        /think high        /resume 2
+
+Rules: a command is the whole message, in any case, and may have a colon behind its name. A word behind a slash that is not in the
+table is ordinary text, and so is a command that takes nothing with words behind it. A wrong argument is a problem to be told, not
+text for the model. What follows a command stays as it was written, brackets and colons included.
+
+Somebody who may not give commands still gives one: it says so (`allowed`), and does nothing. What a channel writes around a
+message, such as the name of the sender, is for the channel to take off; only mentions of the agent itself are known here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import Literal, NamedTuple
+
+import msgspec
+
+INHERIT = "inherit"  # the value that takes an override away
+RESET_TRIGGERS = ("/new", "/reset")
+
+_Takes = Literal["nothing", "text", "choice", "number", "model", "message"]
+
+_WORD = re.compile(r"/([a-z]+)(?:@([^\s:]+))?(?=[\s:]|$):?", re.I)
+_FUZZY = 6  # letters that a part of a model's name must have where it could be a word of the message
+_NUMBER = re.compile(r"[1-9][0-9]{0,5}")
+_INHERIT = {INHERIT: INHERIT, "default": INHERIT, "reset": INHERIT}
+
+
+class Row(NamedTuple):
+    """One command: what it takes, the values of a choice by what may be said for them, and who may give it."""
+
+    name: str
+    takes: _Takes
+    help: str
+    usage: str = ""
+    aliases: tuple[str, ...] = ()
+    values: Mapping[str, str] = {}
+    shown: tuple[str, ...] = ()  # the values that are told to people
+    for_all: bool = False
+
+
+def _choice(name: str, purpose: str, *values: str, aliases: tuple[str, ...] = (), **others: str) -> Row:
+    table = {**{value: value for value in values}, **others, **_INHERIT}
+    return Row(name, "choice", purpose, f"[{'|'.join(values)}]", aliases, table, values)
+
+
+COMMANDS: tuple[Row, ...] = (
+    Row("new", "message", "begin a new session", "[model] [message]"),
+    Row("reset", "message", "the same", "[model] [message]"),
+    Row("resume", "number", "go back to the last session, or to an earlier one", "[number]"),
+    Row("status", "nothing", "show model, tokens, context and settings"),
+    Row("compact", "text", "sum up the older part of the conversation", "[instructions]"),
+    _choice(
+        "think",
+        "set how much the model thinks",
+        *("off", "minimal", "low", "medium", "high", "xhigh"),
+        aliases=("thinking", "t"),
+    ),
+    _choice("verbose", "show what happens inside of a turn", "off", "on", "full", aliases=("v",)),
+    _choice("reasoning", "show the model's reasoning", "off", "on", "stream", aliases=("reason",)),
+    Row("model", "model", "show or set the model", "[model|default]"),
+    Row(
+        "send",
+        "choice",
+        "deliver replies or hold them back",
+        "[on|off|inherit]",
+        values={"on": "allow", "allow": "allow", "off": "deny", "deny": "deny", **_INHERIT},
+        shown=("on", "off", INHERIT),
+    ),
+    _choice(
+        "queue",
+        "set what happens to messages during a turn",
+        *("steer", "followup", "collect", "steer-backlog", "steer+backlog", "queue", "interrupt"),
+    ),
+    Row("abort", "nothing", "stop the running turn", aliases=("stop",)),
+    _choice("usage", "show usage, or add it to each reply", "off", "tokens", "full", on="on"),
+    Row("help", "nothing", "show this list", aliases=("commands",), for_all=True),
+)
+
+_ROWS = {word: row for row in COMMANDS for word in (row.name, *row.aliases)}
+
+
+class AllowedModels(msgspec.Struct, frozen=True):
+    """The models that may be chosen, as "provider/model", and other names for them."""
+
+    allowed: tuple[str, ...] = ()
+    aliases: dict[str, str] = {}
+
+    def named(self, name: str) -> str | None:
+        """The allowed model of exactly that name: whole, by an alias, or without its provider if only one is called so."""
+        wanted = name.lower()
+        alias = {alias.lower(): model for alias, model in self.aliases.items()}.get(wanted, wanted)
+        whole = [model for model in self.allowed if model.lower() == alias.lower()]
+        return _only(whole or [model for model in self.allowed if _parts(model)[1] == wanted])
+
+    def with_part(self, part: str) -> list[str]:
+        """The allowed models that have a text in their name."""
+        return [model for model in self.allowed if part.lower() in model.lower()]
+
+    @property
+    def providers(self) -> set[str | None]:
+        """Whose models they are, in lower case."""
+        return {_parts(model)[0] for model in self.allowed}
+
+
+NO_MODELS = AllowedModels()
+
+
+class ChatCommand(msgspec.Struct, frozen=True):
+    """A command: its name, and what it takes. `problem` says why nothing is to be done."""
+
+    name: str
+    text: str = ""
+    value: str | None = None
+    model: str | None = None
+    number: int | None = None
+    problem: str | None = None
+    allowed: bool = True
+
+
+def parse_command(
+    text: str,
+    *,
+    authorised: bool,
+    models: AllowedModels = NO_MODELS,
+    mentions: Collection[str] = (),
+    reset_triggers: Sequence[str] = RESET_TRIGGERS,
+) -> ChatCommand | None:
+    """The command that a message is; `None` for ordinary text. `mentions` are the names of the agent in this chat."""
+    written = _without_mentions(text, mentions)
+    found = _reset(written, reset_triggers) or _from_table(written)
+    if found is None:
+        return None
+    row, argument = found
+    if row.takes == "nothing" and argument:
+        return None
+    if not authorised and not row.for_all:
+        return ChatCommand(row.name, allowed=False, problem=f"you may not use /{row.name} here")
+    return _understood(row, argument, models)
+
+
+def help_text() -> str:
+    """A line for each command."""
+    return "\n".join(f"/{row.name} {row.usage}".rstrip() + f" – {row.help}" for row in COMMANDS)
+
+
+# -- what stands where
+
+
+def _without_mentions(text: str, mentions: Collection[str]) -> str:
+    """A message without the name of the agent before its first word or right behind it."""
+    names = {name.strip().lstrip("@").lower() for name in mentions}
+    text = text.strip()
+    first, *rest = text.split(maxsplit=1) or [""]
+    if rest and first.startswith("@") and first[1:].rstrip(",:").lower() in names:
+        text = rest[0]
+    word = _WORD.match(text)
+    if word is not None and word[2] is not None and word[2].lower() in names:
+        text = f"/{word[1]}{text[word.end(2) :]}"
+    return text
+
+
+def _reset(text: str, triggers: Sequence[str]) -> tuple[Row, str] | None:
+    for trigger in triggers:
+        wanted, behind = trigger.strip(), text[len(trigger.strip()) :]
+        if not wanted or text[: len(wanted)].lower() != wanted.lower():
+            continue
+        if not behind or behind[0].isspace() or behind[0] == ":":
+            return _ROWS["reset" if wanted.lower() == "/reset" else "new"], behind.removeprefix(":").strip()
+    return None
+
+
+def _from_table(text: str) -> tuple[Row, str] | None:
+    word = _WORD.match(text)
+    if word is None or word[2] is not None:
+        return None
+    row = _ROWS.get(word[1].lower())
+    if row is None or row.takes == "message":
+        return None
+    return row, text[word.end() :].strip()
+
+
+# -- what it asks for
+
+
+def _understood(row: Row, argument: str, models: AllowedModels) -> ChatCommand:
+    if row.takes == "message":
+        model, rest = _leading_model(argument, models)
+        return ChatCommand(row.name, text=rest, model=model)
+    if row.takes == "number":
+        if argument and not _NUMBER.fullmatch(argument):
+            return ChatCommand(row.name, problem=f"/{row.name} takes a number, 1 for the last session")
+        return ChatCommand(row.name, number=int(argument or "1"))
+    if row.takes == "choice" and argument:
+        value = row.values.get(argument.lower())
+        problem = None if value is not None else f"/{row.name} is one of {', '.join(row.shown)}"
+        return ChatCommand(row.name, value=value, problem=problem)
+    if row.takes == "model" and argument:
+        return _chosen_model(row, argument, models)
+    return ChatCommand(row.name, text=argument)
+
+
+def _leading_model(message: str, models: AllowedModels) -> tuple[str | None, str]:
+    """The model that the first words of a message name, and the rest of it."""
+    first, second, *_ = *message.split(maxsplit=2), "", ""
+    is_provider = first.lower() in models.providers
+    if is_provider and (model := models.named(f"{first}/{second}")) is not None:
+        return model, _behind(_behind(message))
+    model = models.named(first)
+    if model is None and (is_provider or len(first) >= _FUZZY):
+        model = _only(models.with_part(first))
+    return (None, message) if model is None else (model, _behind(message))
+
+
+def _chosen_model(row: Row, argument: str, models: AllowedModels) -> ChatCommand:
+    """What `/model` asks for: here every word is about the model."""
+    if argument.lower() in _INHERIT:
+        return ChatCommand(row.name, value=INHERIT)
+    name = "/".join(argument.split())
+    model = models.named(name)
+    if model is not None:
+        return ChatCommand(row.name, model=model)
+    candidates = models.with_part(name)
+    if len(candidates) == 1:
+        return ChatCommand(row.name, model=candidates[0])
+    there = ", ".join(candidates or models.allowed) or "none"
+    which = "could be any of" if candidates else "is no model that may be used here; there are:"
+    return ChatCommand(row.name, problem=f"{argument[:80]!r} {which} {there}")
+
+
+def _parts(model: str) -> tuple[str | None, str]:
+    """The provider of a model, if its name has one, and the rest; in lower case."""
+    provider, slash, name = model.lower().partition("/")
+    return (provider, name) if slash else (None, provider)
+
+
+def _behind(message: str) -> str:
+    """A message without its first word."""
+    return "".join(message.split(maxsplit=1)[1:])
+
+
+def _only(models: Sequence[str]) -> str | None:
+    return models[0] if len(models) == 1 else None

@@ -1,0 +1,287 @@
+"""When a conversation begins a new session by itself: at an hour of the day, after idle minutes, or never.
+
+Rules: what is said of a channel wins outright; else the type of the conversation fills in before the base. Nothing said means
+daily at 04:00. Of two reasons the one that came first counts. A session that began at the very hour, or was idle for just so
+long, is fresh. A time in the future or before 1970 tells nothing, and of what is unknown no session becomes stale.
+
+The hour is that of a calendar: if the clocks skip it, it is the moment at which they jump; if it comes twice, it is the first.
+
+Clock and time zone are arguments. Which zone a name means, and which one is local, is for the caller to say. Nothing happens at
+the hour itself: the next message asks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, time, timedelta, tzinfo
+from typing import Any, Literal, NamedTuple, Protocol, cast
+
+import msgspec
+
+from sessile.errors import InvalidConfig
+
+Mode = Literal["daily", "idle", "none"]
+ConversationType = Literal["direct", "group", "thread"]
+Reason = Literal["daily", "idle"]
+
+AT_HOUR = 4
+IDLE_MINUTES = 60  # of mode "idle" without a number
+MODES: tuple[Mode, ...] = ("daily", "idle", "none")
+
+_TYPES = {"direct": "direct", "dm": "direct", "group": "group", "thread": "thread"}
+_DIRECT = ("direct", "dm")
+_GROUP_KINDS = ("group", "channel", "room")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+_MINUTE = 60_000  # milliseconds
+_LARGEST = 2**53  # what JavaScript can count
+_NEAR = range(-2, 3)  # days: no zone is further from its neighbours, and dates have come back or been left out
+
+
+# -- what the configuration says
+
+
+class ResetRule(msgspec.Struct, frozen=True):
+    """One object of the configuration, as it was written; what it does not say is `None`."""
+
+    mode: Mode | None = None
+    at_hour: float | None = None
+    idle_minutes: float | None = None
+    time_zone: str | None = None
+
+
+class ResetConfig(msgspec.Struct, frozen=True):
+    """Everything that a configuration says of resets. `idle_minutes` is the older way to say it."""
+
+    base: ResetRule | None = None
+    by_type: dict[str, ResetRule] = {}
+    by_channel: dict[str, ResetRule] = {}
+    idle_minutes: float | None = None
+
+
+class Remark(NamedTuple):
+    """Something in a configuration that has no effect."""
+
+    place: str
+    detail: str
+
+
+def read_reset_config(session: Mapping[str, Any]) -> tuple[ResetConfig, tuple[Remark, ...]]:
+    """What the `session` part of a configuration says of resets, and what in it is not understood.
+
+    Raises `InvalidConfig` for a value that cannot be meant.
+    """
+    remarks: list[Remark] = []
+    base = None if session.get("reset") is None else _rule(session["reset"], "session.reset", remarks)
+    by_type: dict[str, ResetRule] = {}
+    types = _object(session.get("resetByType"), "session.resetByType")
+    for name, value in types.items():
+        place = f"session.resetByType.{name}"
+        if name not in _TYPES:
+            remarks.append(Remark(place, f"there are {', '.join(_TYPES)}"))
+        elif name == "dm" and "direct" in types:
+            remarks.append(Remark(place, "`direct` says it too, and counts"))
+        else:
+            by_type[_TYPES[name]] = _rule(value, place, remarks)
+    channels = _object(session.get("resetByChannel"), "session.resetByChannel")
+    config = ResetConfig(
+        base=base,
+        by_type=by_type,
+        by_channel={
+            _folded(name): _rule(value, f"session.resetByChannel.{name}", remarks) for name, value in channels.items()
+        },
+        idle_minutes=_number(session.get("idleMinutes"), "session.idleMinutes"),
+    )
+    return config, tuple(remarks)
+
+
+def _rule(value: object, place: str, remarks: list[Remark]) -> ResetRule:
+    members = _object(value, place)
+    known = ("mode", "atHour", "idleMinutes", "timeZone")
+    remarks += [Remark(f"{place}.{name}", f"there are {', '.join(known)}") for name in members if name not in known]
+    mode, zone = members.get("mode"), members.get("timeZone")
+    if mode is not None and mode not in MODES:
+        raise InvalidConfig(f"{place}.mode is no way to reset", hint=f"use one of {', '.join(MODES)}")
+    if zone is not None and (not isinstance(zone, str) or not zone.strip()):
+        raise InvalidConfig(f"{place}.timeZone is no time zone", hint="use a name such as Europe/Berlin")
+    return ResetRule(
+        mode=cast("Mode | None", mode),
+        at_hour=_number(members.get("atHour"), f"{place}.atHour"),
+        idle_minutes=_number(members.get("idleMinutes"), f"{place}.idleMinutes"),
+        time_zone=zone,
+    )
+
+
+def _object(value: object, place: str) -> Mapping[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise InvalidConfig(f"{place} is no object", hint='write it as {"mode": "daily", "atHour": 4}')
+    return value
+
+
+def _number(value: object, place: str) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidConfig(f"{place} is no number", hint="write it without quotes")
+    if isinstance(value, int) and abs(value) > _LARGEST:
+        raise InvalidConfig(f"{place} is too large", hint="a number of hours or minutes is meant")
+    return value
+
+
+def _folded(channel: str) -> str:
+    return channel.strip().lower()
+
+
+# -- which policy holds
+
+
+class ResetPolicy(msgspec.Struct, frozen=True):
+    """What holds for one conversation; `None` for an hour or minutes means that nothing happens by them."""
+
+    at_hour: int | None = AT_HOUR
+    idle_minutes: int | None = None
+    time_zone: str | None = None  # the local one
+
+
+def resolve_policy(config: ResetConfig, kind: ConversationType, channel: str | None) -> ResetPolicy:
+    """The policy of a conversation of that type in that channel."""
+    base = config.base or ResetRule()
+    chosen = None if channel is None else config.by_channel.get(_folded(channel))
+    if chosen is not None:
+        # Where a person lives does not depend on the channel.
+        return _policy(chosen.mode or "daily", chosen.at_hour, chosen.idle_minutes, chosen.time_zone or base.time_zone)
+    own = config.by_type.get(kind) or ResetRule()
+    idle = _first(own.idle_minutes, base.idle_minutes, config.idle_minutes)
+    hour = _first(own.at_hour, base.at_hour)
+    return _policy(_mode(own, base, config), hour, idle, own.time_zone or base.time_zone)
+
+
+def _mode(own: ResetRule, base: ResetRule, config: ResetConfig) -> Mode:
+    if own.mode is not None:
+        return own.mode
+    if base.mode == "none" and (own.at_hour is not None or own.idle_minutes is not None):
+        return "idle" if own.at_hour is None else "daily"
+    if base.mode is not None:
+        return base.mode
+    only_the_older = config.idle_minutes is not None and config.base is None and not config.by_type
+    return "idle" if only_the_older else "daily"
+
+
+def _policy(mode: Mode, hour: float | None, idle: float | None, zone: str | None) -> ResetPolicy:
+    if mode == "none":
+        return ResetPolicy(None, None, zone)
+    if hour is None or not math.isfinite(hour):
+        hour = AT_HOUR
+    if idle is None and mode == "idle":
+        idle = IDLE_MINUTES
+    minutes = None if idle is None or not math.isfinite(idle) else math.floor(idle)
+    return ResetPolicy(
+        at_hour=min(max(math.floor(hour), 0), 23) if mode == "daily" else None,
+        idle_minutes=minutes if minutes is not None and minutes > 0 else None,
+        time_zone=zone,
+    )
+
+
+def _first(*values: float | None) -> float | None:
+    return next((value for value in values if value is not None), None)
+
+
+class Key(Protocol):
+    """What a session key tells of its conversation."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def topic(self) -> str | None: ...
+    @property
+    def thread(self) -> str | None: ...
+
+
+def conversation_type(
+    key: Key, *, chat_type: str | None = None, in_thread: bool = False, in_group: bool = False
+) -> ConversationType:
+    """The type of a conversation, from its key and from what a message says of where it was sent."""
+    if in_thread or key.thread is not None or key.topic is not None:
+        return "thread"
+    told = _folded(chat_type or "")
+    if in_group or key.kind in _GROUP_KINDS or (told and told not in _DIRECT):
+        return "group"
+    return "direct"
+
+
+# -- whether a session is still the current one
+
+
+class Times(NamedTuple):
+    """When a session began, when somebody last spoke in it, and when its entry changed; `None` is unknown."""
+
+    started: int | None = None
+    interacted: int | None = None
+    updated: int | None = None
+
+
+class Freshness(NamedTuple):
+    """Why a session is over and since when; `None` and `None` if it is not."""
+
+    reason: Reason | None
+    at: int | None
+
+    @property
+    def fresh(self) -> bool:
+        return self.reason is None
+
+
+def times_of(entry: Mapping[str, Any]) -> Times:
+    """The times that an entry of the store holds; what is no number is unknown."""
+    return Times(*(_time(entry.get(name)) for name in ("sessionStartedAt", "lastInteractionAt", "updatedAt")))
+
+
+def _time(value: object) -> int | None:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    return int(value) if isinstance(value, float) and math.isfinite(value) else None
+
+
+def freshness(times: Times, policy: ResetPolicy, now: int, zone: tzinfo) -> Freshness:
+    """Whether a session goes on, or which reason ended it first."""
+    started, interacted, updated = (None if t is None or not 0 <= t <= now else t for t in times)
+    started = updated if started is None else started
+    interacted = started if interacted is None else interacted
+    ends: list[Freshness] = []
+    if policy.at_hour is not None and started is not None:
+        hour = daily_reset_after(started, policy.at_hour, zone)
+        if hour is not None and hour <= now:
+            ends.append(Freshness("daily", hour))
+    if policy.idle_minutes is not None and interacted is not None:
+        end = interacted + policy.idle_minutes * _MINUTE
+        if now > end:
+            ends.append(Freshness("idle", end))
+    return min(ends, key=lambda end: end.at or 0, default=Freshness(None, None))
+
+
+def daily_reset_before(now: int, hour: int, zone: tzinfo) -> int | None:
+    """The last moment, not after `now`, at which it became that hour in a zone; `None` where no calendar reaches."""
+    return max((moment for moment in _resets_near(now, hour, zone) if moment <= now), default=None)
+
+
+def daily_reset_after(now: int, hour: int, zone: tzinfo) -> int | None:
+    """The first moment after `now` at which it becomes that hour in a zone; `None` where no calendar reaches."""
+    return min((moment for moment in _resets_near(now, hour, zone) if moment > now), default=None)
+
+
+def _resets_near(now: int, hour: int, zone: tzinfo) -> Iterator[int]:
+    """The moments of that hour on the days around a moment."""
+    try:
+        today = (_EPOCH + now * _MILLISECOND).astimezone(zone).date()
+    except OverflowError:
+        return
+    for days in _NEAR:
+        try:
+            # The first of two equal hours; of one that is skipped, the time that the old clocks would show.
+            local = datetime.combine(today + timedelta(days=days), time(hour), zone)
+            yield (local.astimezone(UTC) - _EPOCH) // _MILLISECOND
+        except OverflowError:
+            continue

@@ -1,0 +1,1 @@
+"""The gateway: one process that owns conversations and answers over HTTP."""

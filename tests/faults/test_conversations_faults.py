@@ -1,0 +1,314 @@
+"""Death, power cuts, failing disks, threads and other processes, at every step from a message to its session."""
+
+from __future__ import annotations
+
+import errno
+import json
+import threading
+from collections.abc import Callable, Collection, Iterator
+from itertools import count
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+import pytest
+
+from faults.processes import Child, Tell, fast_folder, killed_after
+from sessile import Store
+from sessile.conversations import Bound, Conversations
+from sessile.core.resets import ResetConfig
+from sessile.core.rollover import previous_sessions
+from sessile.core.usage import Usage
+from sessile.errors import SessileError
+from sessile.inbound import Inbound
+from sessile.storage.base import Filesystem
+from sessile.testing.crashes import CrashableFilesystem, CrashModel
+from sessile.testing.faults import Fail, FaultyFilesystem, Kill, Killed
+from sessions import Clock, answer, numbered, say
+from yoyoclaw import GROUP, NOW
+
+pytestmark = pytest.mark.mission("Y2", "Y4", "B4")
+
+ROOT = "/ours"
+DAY = 24 * 60 * 60_000
+THREAD = Inbound(session_key="agent:main:slack:channel:c:thread:1", parent_key=GROUP)
+
+
+def conversations(fs: Filesystem | None, seed: str, root: str = ROOT, **options: Any) -> Conversations:
+    store = Store(root, fs=fs, clock=Clock(), random=numbered(seed), patience=60)
+    return Conversations(store, workspace=lambda agent: f"/work/{agent}", hold=None, **options)
+
+
+class Act(NamedTuple):
+    """Something that is killed at every step, and the key whose session it is about."""
+
+    name: str
+    run: Callable[[Conversations], Bound | None]
+    key: Inbound | str = GROUP
+
+
+def _count(all_: Conversations) -> None:
+    bound = all_.resolve(GROUP, NOW + 1)
+    all_.count(GROUP, bound.session_id, usage=Usage(input=5))
+    all_.flush(now=NOW + 1)
+
+
+def _delete(all_: Conversations) -> None:
+    all_.delete(GROUP, now=NOW + 1)
+
+
+def _delete_and_undo(all_: Conversations) -> None:
+    all_.undo(all_.delete(GROUP, now=NOW + 1).token, now=NOW + 1)
+
+
+def _patch(all_: Conversations) -> None:
+    all_.patch(GROUP, {"thinkingLevel": "high"}, now=NOW + 1)
+
+
+ACTS = [
+    Act("another key", lambda all_: all_.resolve("agent:main:cron:new", NOW + 1), "agent:main:cron:new"),
+    Act("a thread", lambda all_: all_.resolve(THREAD, NOW + 1), THREAD),
+    Act("the next day", lambda all_: all_.resolve(GROUP, NOW + DAY)),
+    Act("a reset", lambda all_: all_.reset(GROUP, now=NOW + 1)),
+    Act("going back", lambda all_: all_.resume(GROUP, now=NOW + 1)),
+    Act("a patch", _patch),
+    Act("counting", _count),
+    Act("deleting", _delete),
+    Act("deleting and undoing", _delete_and_undo),
+]
+
+
+class Before(NamedTuple):
+    """A disk with a conversation in its second session, and the ids of both."""
+
+    disk: CrashableFilesystem
+    ids: tuple[str, str]
+
+
+def before() -> Before:
+    disk = CrashableFilesystem()
+    all_ = conversations(disk, "before")
+    first = all_.resolve(GROUP, NOW - DAY)
+    with all_._store.open(first.path) as session:
+        say(session, "one")
+        answer(session, "two")
+    second = all_.reset(GROUP, now=NOW)
+    with all_._store.open(second.path) as session:
+        say(session, "three")
+        answer(session, "four")
+    return Before(disk, (first.session_id, second.session_id))
+
+
+def kills(act: Act, without: Collection[str] = ()) -> Iterator[tuple[Before, Bound | None, bool]]:
+    """The disk after a death before each call in turn, and what was acknowledged; last the one that lived."""
+    for number in count(1):
+        start = before()
+        faulty = FaultyFilesystem(start.disk, plan=[Kill(at=number)], without=without)
+        try:
+            bound = act.run(conversations(faulty, f"act {number}"))
+        except Killed:
+            yield start, None, False
+        else:
+            yield start, bound, True
+            return
+
+
+def check(disk: Filesystem, act: Act, start: Before, bound: Bound | None, done: bool) -> None:
+    """Nothing is lost, what was acknowledged holds, and the next message finds one session that can be read."""
+    all_ = conversations(disk, "after")
+    store = all_._store
+    trashed = [path for deletion in store.deletions() for path in deletion.paths]
+    for session_id in start.ids:
+        assert store.find(session_id) or any(session_id in path for path in trashed)
+    found = all_.get(GROUP)
+    if found is not None:
+        known = {found.session_id, *(one.session_id for one in previous_sessions(found.entry))}
+        assert known >= set(start.ids)
+    else:
+        assert act.name.startswith("deleting")
+    now = NOW + DAY if act.name == "the next day" else NOW + 1
+    heard = all_.resolve(act.key, now)
+    with store.open(heard.path, readonly=True) as session:
+        assert session.id == heard.session_id
+    if bound is not None:
+        assert heard.session_id == bound.session_id
+    assert all_.resolve(act.key, now).session_id == heard.session_id
+    if done and act.name == "counting":
+        assert heard.entry["inputTokens"] == 5
+    if done and act.name == "a patch":
+        assert heard.entry["thinkingLevel"] == "high"
+    if done and act.name == "deleting":
+        assert heard.session_id not in start.ids
+    if done and act.name == "deleting and undoing":
+        assert heard.session_id == start.ids[1]
+    # At most the one session stays behind that was made for a binding that never came.
+    assert len(store.list_all()) + len(store.deletions()) <= 4
+
+
+@pytest.mark.parametrize("act", ACTS, ids=lambda act: act.name)
+def test_a_death_before_any_call_leaves_one_session_for_each_key(act: Act) -> None:
+    """After a kill, and after a power cut."""
+    states = 0
+    for number, (start, bound, done) in enumerate(kills(act)):
+        check(start.disk.kill(), act, start, bound, done)
+        for model in CrashModel:
+            check(start.disk.crash(Random(f"{act.name} {number} {model}"), model), act, start, bound, done)
+            states += 1
+    assert states > 40
+
+
+@pytest.mark.parametrize("missing", ["sync", "sync_directory"])
+def test_the_rig_notices_a_missing_sync(missing: str) -> None:
+    """With one kind of sync left out, a power cut takes a session or a binding that was acknowledged."""
+    act = ACTS[0]
+
+    *_, (start, bound, _) = kills(act, {missing})
+
+    def is_lost(model: CrashModel, sample: int) -> bool:
+        try:
+            check(start.disk.crash(Random(sample), model), act, start, bound, True)
+        except (SessileError, AssertionError):
+            return True
+        return False
+
+    assert any(is_lost(model, sample) for model in CrashModel for sample in range(10))
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
+@pytest.mark.parametrize("act", ACTS, ids=lambda act: act.name)
+def test_a_failing_disk_raises_and_loses_nothing(act: Act, code: int) -> None:
+    """With the path of what failed; afterwards the same object works."""
+    for number in count(1):
+        start = before()
+        faulty = FaultyFilesystem(start.disk, plan=[Fail(code, at=number)])
+        all_ = conversations(faulty, f"failing {number}")
+        bound = None
+        try:
+            bound = act.run(all_)
+        except SessileError as error:
+            assert error.path is not None
+        except OSError as error:
+            raise AssertionError(f"call {number}, {faulty.calls[number - 1]}") from error
+        if not faulty.struck:
+            break
+        faulty.heal()
+        check(start.disk.kill(), act, start, bound, False)
+        all_.resolve(GROUP, NOW + DAY)
+        all_.flush(now=NOW + DAY)
+    assert number > 20
+
+
+# -- many at once
+
+
+def keys(number: int) -> list[str]:
+    return [f"agent:main:telegram:direct:{n}" for n in range(number)]
+
+
+def test_twenty_threads_that_ask_for_fifty_keys_get_fifty_sessions() -> None:
+    """Each key one, whoever asks; all of them bound on disk."""
+    with fast_folder() as folder, conversations(None, "threads", folder) as all_:
+        found: list[dict[str, str]] = [{} for _ in range(20)]
+        start = threading.Barrier(20)
+
+        def ask(number: int) -> None:
+            mixed = keys(50)
+            Random(number).shuffle(mixed)
+            start.wait()
+            for key in mixed:
+                bound = all_.resolve(key)
+                found[number][key] = bound.session_id
+                all_.count(key, bound.session_id, usage=Usage(input=1))
+
+        threads = [threading.Thread(target=ask, args=(number,)) for number in range(20)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert all(one == found[0] for one in found)
+        assert len(set(found[0].values())) == 50 == len(all_._store.list_all())
+        all_.flush()
+        stored = json.loads(Path(f"{folder}/agents/main/sessions/sessions.json").read_bytes())
+        assert {key: entry["sessionId"] for key, entry in stored.items()} == found[0]
+        assert {entry["inputTokens"] for entry in stored.values()} == {20}
+
+
+def asking(folder: str, seed: int, number: int, now: int) -> Callable[[Tell], None]:
+    """A process that asks for keys in an order of its own, counts once in each, and tells what it got."""
+
+    def work(tell: Tell) -> None:
+        with conversations(None, f"process {seed} {now}", folder, resets=ResetConfig()) as all_:
+            mixed = keys(number)
+            Random(seed).shuffle(mixed)
+            for key in mixed:
+                bound = all_.resolve(key, now)
+                all_.count(key, bound.session_id, usage=Usage(input=1), now=now)
+                tell([key, bound.session_id])
+
+    return work
+
+
+def test_processes_share_sessions_also_over_a_reset() -> None:
+    """Each key has one session, on the first day and on the next, and what they counted adds up."""
+    with fast_folder() as folder:
+        days = []
+        for now in (NOW, NOW + DAY):
+            children = [Child(asking(folder, seed, 20, now)) for seed in range(3)]
+            told = [dict(child.finish()) for child in children]
+            assert told[0] == told[1] == told[2]
+            days.append(told[0])
+            stored = json.loads(Path(f"{folder}/agents/main/sessions/sessions.json").read_bytes())
+            assert {key: entry["sessionId"] for key, entry in stored.items()} == told[0]
+            assert {entry["inputTokens"] for entry in stored.values()} == {3}
+        assert set(days[0].values()).isdisjoint(days[1].values())
+        assert len(Store(folder).list_all()) == 40
+
+
+def test_what_a_killed_process_told_holds() -> None:
+    """While another one is at work."""
+    with fast_folder() as folder:
+        other = Child(asking(folder, 99, 40, NOW))
+        told: dict[str, str] = {}
+        for number in range(8):
+            for key, session_id in killed_after(number * 0.003, asking(folder, number, 40, NOW)):
+                assert told.setdefault(key, session_id) == session_id
+        assert dict(other.finish()).items() >= told.items()
+        with conversations(None, "after", folder) as all_:
+            assert {key: all_.resolve(key, NOW).session_id for key in told} == told
+
+
+def test_a_broken_edit_in_the_middle_of_work_stops_nobody_who_has_a_session(tmp_path: Path) -> None:
+    """A person breaks and mends the file while threads ask: no answer changes, and no count is lost."""
+    all_ = conversations(None, "edits", str(tmp_path))
+    file = tmp_path / "agents/main/sessions/sessions.json"
+    ids = {key: all_.resolve(key).session_id for key in keys(5)}
+    done = threading.Event()
+    wrong: list[object] = []
+    asked = [0]
+
+    def ask() -> None:
+        while not done.is_set():
+            for key, session_id in ids.items():
+                bound = all_.resolve(key)
+                if bound.session_id != session_id:
+                    wrong.append(bound)
+                all_.count(key, session_id, usage=Usage(input=1))
+            asked[0] += 1
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    for _ in range(10):
+        good = file.read_bytes()
+        file.write_bytes(good[:-20])
+        try:
+            all_.flush()
+        except SessileError:
+            pass
+        file.write_bytes(good)
+        all_.flush()
+    done.set()
+    thread.join()
+    all_.close()
+    assert not wrong
+    entries = json.loads(file.read_bytes())
+    assert {entry["inputTokens"] for entry in entries.values()} == {asked[0]}

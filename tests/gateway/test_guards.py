@@ -1,0 +1,817 @@
+"""The guards: who is let in, in which order, and what the others are told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse
+from starlette.routing import Route, Router
+
+from asgi_driver import Header, Nothing, Piece, Response, ask, deliver, scope_of
+from sessile.config import LOOPBACK, Limits
+from sessile.core.secret import Secret
+from sessile.errors import (
+    Conflict,
+    Invalid,
+    SessileError,
+    SessionNotFound,
+    StorageFull,
+    TooMany,
+    storage_failure,
+)
+from sessile.gateway.guards import CONTENT_POLICY, Guarding, guarded
+from sessile.gateway.problems import App, Message, Receive, Scope, Send
+
+TOKEN = "canary-Abcdefghijklmnopqrstuvwxyz0123456789_-Z"
+HOST = ("Host", "127.0.0.1:8787")
+BEARER = ("Authorization", f"Bearer {TOKEN}")
+JSON = ("Content-Type", "application/json")
+
+NAMES = LOOPBACK | {"box.example"}
+
+
+class Recorder:
+    """An application that remembers what reached it, and answers as it is told."""
+
+    def __init__(self, failure: BaseException | None = None, headers: Sequence[tuple[bytes, bytes]] = ()) -> None:
+        self.bodies: list[bytes] = []
+        self.failure = failure
+        self.headers = list(headers)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        message = await receive()
+        assert not message["more_body"]
+        self.bodies.append(message["body"])
+        if self.failure is not None:
+            raise self.failure
+        await send({"type": "http.response.start", "status": 200, "headers": self.headers})
+        await send({"type": "http.response.body", "body": b"in"})
+
+
+def settings(**limits: Any) -> Guarding:
+    return Guarding(Secret(TOKEN), Limits(**limits), NAMES, frozenset({"/healthz", "/", "/static/"}), lambda: 0.0)
+
+
+def request(
+    app: App,
+    headers: Sequence[Header] = (HOST, BEARER),
+    *,
+    method: str = "GET",
+    target: str = "/sessions",
+    body: Sequence[Piece] = (),
+    client: str | None = "127.0.0.1",
+) -> Response:
+    return asyncio.run(ask(app, scope_of(method, target, headers, client), body))
+
+
+def try_it(
+    headers: Sequence[Header], *, method: str = "GET", target: str = "/sessions", body: Sequence[Piece] = ()
+) -> Response:
+    """The response of an application behind the guards, which is asked only if all goes well."""
+    return asyncio.run(_try(scope_of(method, target, headers), body))
+
+
+def try_all(requests: Iterable[tuple[str, str, Sequence[Header]]]) -> set[tuple[int, str | None]]:
+    """What methods, targets and headers lead to: each status, with the type of the problem."""
+
+    async def run() -> list[Response]:
+        return [await _try(scope_of(*one), ()) for one in requests]
+
+    return {(one.status, one.json()["type"] if one.status >= 400 else None) for one in asyncio.run(run())}
+
+
+async def _try(scope: dict[str, Any], body: Sequence[Piece]) -> Response:
+    inner = Recorder()
+    response = await ask(guarded(inner, settings()), scope, body)
+    assert bool(inner.bodies) is (response.status == 200)
+    check_sealed(response)
+    return response
+
+
+def check_sealed(response: Response) -> None:
+    """No response allows another site anything, holds the token, or is an error of another shape."""
+    names = [name for name, _ in response.headers]
+    assert not [name for name in names if name.startswith("access-control-") or name == "set-cookie"]
+    assert response.header("content-security-policy") == CONTENT_POLICY
+    assert response.header("x-content-type-options") == "nosniff"
+    assert response.header("referrer-policy") == "no-referrer"
+    assert response.header("cache-control") == "no-store"
+    assert response.header("cross-origin-resource-policy") == "same-origin"
+    assert TOKEN not in f"{response.headers} {response.body!r}"
+    if response.status >= 400:
+        assert response.header("content-type") == "application/problem+json"
+        assert response.header("content-length") == str(len(response.body))
+        assert sorted(response.json()) == ["detail", "hint", "status", "title", "type"]
+        assert response.json()["status"] == response.status
+
+
+# -- hosts and origins
+
+GOOD_HOSTS = [
+    "127.0.0.1:8787",
+    "127.0.0.1",
+    "localhost",
+    "localhost:8787",
+    "LocalHost:8787",
+    "LOCALHOST",
+    "[::1]:8787",
+    "[::1]",
+    "localhost:1",
+    "localhost:65535",
+    "box.example",
+    "BOX.example:443",
+]
+BAD_HOSTS: list[str | bytes | None] = [
+    None,
+    "",
+    " ",
+    "evil.com",
+    "evil.com:8787",
+    "127.0.0.1.evil.com",
+    "127.0.0.1.evil.com:8787",
+    "localhost.evil.com",
+    "evil.com.localhost",
+    "evillocalhost",
+    "localhostevil",
+    "box.example.evil.com",
+    "notbox.example",
+    "sub.box.example",
+    "boxXexample",
+    "127.0.0.1.",
+    "localhost.",
+    "localhost.:8787",
+    "[::ffff:127.0.0.1]",
+    "[::ffff:127.0.0.1]:8787",
+    "[::ffff:7f00:1]",
+    "[0:0:0:0:0:0:0:1]",
+    "[::]",
+    "[::1%25lo]",
+    "[::1",
+    "::1",
+    "::1:8787",
+    "0.0.0.0",
+    "0.0.0.0:8787",
+    "0",
+    "127.1",
+    "127.0.1",
+    "2130706433",
+    "0x7f000001",
+    "0177.0.0.1",
+    "127.0.0.2",
+    "localhost:",
+    "localhost:0",
+    "localhost:65536",
+    "localhost:99999",
+    "localhost:+80",
+    "localhost:8787:80",
+    "localhost:80a",
+    "localhost:0x50",
+    ":8787",
+    "user@localhost",
+    "localhost@evil.com",
+    "evil.com#localhost",
+    "evil.com/localhost",
+    "evil.com\\localhost",
+    "http://localhost",
+    "localhost/",
+    "localhost, evil.com",
+    "evil.com,localhost",
+    "localhost evil.com",
+    " localhost",
+    "localhost\t",
+    "localhost\n",
+    "localhost\x00",
+    "*",
+    "null",
+    "metadata.google.internal",
+    "169.254.169.254",
+    b"localhost\xad",
+    "ｌocalhost".encode(),
+    b"\xff\xfe",
+]
+GOOD_ORIGINS = [
+    "http://127.0.0.1:8787",
+    "https://127.0.0.1:8787",
+    "HTTP://127.0.0.1:8787",
+]
+BAD_ORIGINS: list[str | bytes] = [
+    "null",
+    "Null",
+    "",
+    " ",
+    "*",
+    "http://evil.com",
+    "http://evil.com:8787",
+    "https://evil.com",
+    "http://127.0.0.1.evil.com:8787",
+    "http://evil.com/http://127.0.0.1:8787",
+    "http://127.0.0.1",
+    "http://127.0.0.1:80",
+    "http://127.0.0.1:3000",
+    "http://127.0.0.1:87870",
+    "http://127.0.0.1:8787/",
+    "http://127.0.0.1:8787 ",
+    " http://127.0.0.1:8787",
+    "http://127.0.0.1.:8787",
+    "http://localhost:8787",
+    "http://[::1]:8787",
+    "http://[::ffff:127.0.0.1]:8787",
+    "http://0.0.0.0:8787",
+    "http://user@127.0.0.1:8787",
+    "http://127.0.0.1:8787, http://evil.com",
+    "http://127.0.0.1:8787 http://evil.com",
+    "http:/127.0.0.1:8787",
+    "//127.0.0.1:8787",
+    "127.0.0.1:8787",
+    "ws://127.0.0.1:8787",
+    "ftp://127.0.0.1:8787",
+    "file://",
+    "file://127.0.0.1:8787",
+    "chrome-extension://abcdefghijklmnop",
+    "data:text/html,x",
+    "about:blank",
+    b"http://127.0.0.1:8787\xff",
+]
+
+WITHOUT_TOKEN: list[tuple[str, list[Header], str]] = [
+    ("none", [], ""),
+    ("wrong", [("Authorization", "Bearer " + "x" * len(TOKEN))], ""),
+    ("prefix", [("Authorization", f"Bearer {TOKEN[:-1]}")], ""),
+    ("first character", [("Authorization", f"Bearer {TOKEN[:1]}")], ""),
+    ("longer", [("Authorization", f"Bearer {TOKEN}x")], ""),
+    ("upper case", [("Authorization", f"Bearer {TOKEN.upper()}")], ""),
+    ("lower case", [("Authorization", f"Bearer {TOKEN.lower()}")], ""),
+    ("swapped case", [("Authorization", f"Bearer {TOKEN.swapcase()}")], ""),
+    ("empty", [("Authorization", "")], ""),
+    ("only the scheme", [("Authorization", "Bearer")], ""),
+    ("scheme and space", [("Authorization", "Bearer ")], ""),
+    ("no scheme", [("Authorization", TOKEN)], ""),
+    ("another scheme", [("Authorization", f"Basic {TOKEN}")], ""),
+    ("another scheme, coded", [("Authorization", "Basic OmNhbmFyeQ==")], ""),
+    ("two spaces", [("Authorization", f"Bearer  {TOKEN}")], ""),
+    ("a space behind", [("Authorization", f"Bearer {TOKEN} ")], ""),
+    ("quoted", [("Authorization", f'Bearer "{TOKEN}"')], ""),
+    ("twice", [("Authorization", f"Bearer {TOKEN}"), ("Authorization", f"Bearer {TOKEN}")], ""),
+    ("right and wrong", [("Authorization", "Bearer x"), ("Authorization", f"Bearer {TOKEN}")], ""),
+    ("bytes that are no text", [("Authorization", b"Bearer \xff\xfe")], ""),
+    ("cookie", [("Cookie", f"token={TOKEN}; Authorization=Bearer {TOKEN}")], ""),
+    ("query", [], f"?token={TOKEN}&access_token={TOKEN}"),
+    ("header of another name", [("X-Api-Key", TOKEN), ("Proxy-Authorization", f"Bearer {TOKEN}")], ""),
+    ("forwarded header", [("X-Forwarded-Authorization", f"Bearer {TOKEN}")], ""),
+]
+EVERY_TOKEN: list[tuple[str, list[Header], str]] = [*WITHOUT_TOKEN, ("right", [BEARER], "")]
+ROUTES = ["/sessions", "/sessions/1/events", "/", "/healthz"]
+
+
+@pytest.mark.promise("P34")
+@pytest.mark.parametrize("host", GOOD_HOSTS)
+def test_who_calls_us_by_our_name_is_let_in(host: str) -> None:
+    """In any case of letters, with and without a port."""
+    assert try_it([("Host", host), BEARER]).status == 200
+
+
+@pytest.mark.promise("P34")
+@pytest.mark.parametrize("host", BAD_HOSTS, ids=repr)
+def test_who_calls_us_by_another_name_gets_nothing(host: str | bytes | None) -> None:
+    """Whatever else is right: every token, every route, streams and the open paths too; and it is told before all else."""
+    said: list[Header] = [] if host is None else [("Host", host)]
+    requests = [("GET", route + query, [*said, *headers]) for _, headers, query in EVERY_TOKEN for route in ROUTES]
+    assert try_all(requests) == {(403, "urn:sessile:problem:forbidden-host")}
+
+
+@pytest.mark.promise("P34")
+def test_two_names_are_no_name() -> None:
+    """Not even if both are ours: one of them is for somebody in between."""
+    for second in ("127.0.0.1:8787", "evil.com"):
+        other = ("Host", second)
+        assert try_it([HOST, other, BEARER]).status == try_it([other, HOST, BEARER]).status == 403
+
+
+@pytest.mark.promise("P34")
+def test_no_other_header_says_who_we_are() -> None:
+    """A forwarded name neither helps nor hurts."""
+    for name in ("X-Forwarded-Host", "Forwarded", "X-Host", "X-Original-Host"):
+        assert try_it([HOST, BEARER, (name, "evil.com")]).status == 200
+        assert try_it([("Host", "evil.com"), BEARER, (name, "localhost")]).status == 403
+
+
+@pytest.mark.promise("P34")
+@pytest.mark.parametrize("origin", GOOD_ORIGINS)
+def test_our_own_page_is_let_in(origin: str) -> None:
+    """Its origin is what it calls."""
+    assert try_it([HOST, BEARER, ("Origin", origin)]).status == 200
+
+
+@pytest.mark.promise("P34")
+@pytest.mark.parametrize(
+    ("host", "origin"),
+    [
+        ("localhost", "http://localhost"),
+        ("localhost:80", "http://localhost"),
+        ("localhost", "http://localhost:80"),
+        ("box.example", "https://box.example"),
+        ("box.example:443", "https://box.example"),
+        ("[::1]:8787", "http://[::1]:8787"),
+    ],
+)
+def test_the_usual_port_may_be_left_out(host: str, origin: str) -> None:
+    """On either side."""
+    assert try_it([("Host", host), BEARER, ("Origin", origin)]).status == 200
+
+
+@pytest.mark.promise("P34")
+@pytest.mark.parametrize("origin", BAD_ORIGINS, ids=repr)
+def test_every_other_page_gets_nothing(origin: str | bytes) -> None:
+    """Whatever else is right, with every token, on every route."""
+    page: list[Header] = [HOST, ("Origin", origin)]
+    requests = [("GET", route + query, [*page, *headers]) for _, headers, query in EVERY_TOKEN for route in ROUTES]
+    assert try_all(requests) == {(403, "urn:sessile:problem:forbidden-origin")}
+
+
+@pytest.mark.promise("P34")
+def test_two_origins_are_another_page() -> None:
+    """Also if both are ours."""
+    ours = ("Origin", GOOD_ORIGINS[0])
+    for second in (ours, ("Origin", "http://evil.com")):
+        assert try_it([HOST, BEARER, ours, second]).status == 403
+
+
+@pytest.mark.promise("P34")
+@pytest.mark.parametrize(
+    "asked",
+    ["Access-Control-Request-Method", "Access-Control-Request-Headers", "Access-Control-Request-Private-Network"],
+)
+@pytest.mark.parametrize("origin", [None, "http://127.0.0.1:8787", "http://evil.com", "null"])
+def test_a_preflight_is_refused(asked: str, origin: str | None) -> None:
+    """Nobody has to ask whether another site may: it may not."""
+    page: list[Header] = [] if origin is None else [("Origin", origin)]
+    for route in ROUTES:
+        assert try_it([HOST, *page, (asked, "true")], method="OPTIONS", target=route).status == 403
+
+
+@pytest.mark.promise("P34")
+def test_the_application_cannot_let_another_site_read() -> None:
+    """Headers that would are taken away, and so are cookies; its other headers stay."""
+    inner = Recorder(
+        headers=[
+            (b"Access-Control-Allow-Origin", b"*"),
+            (b"access-control-allow-private-network", b"true"),
+            (b"Set-Cookie", b"a=b"),
+            (b"Content-Security-Policy", b"default-src *"),
+            (b"cache-control", b"public"),
+            (b"content-type", b"text/plain"),
+        ]
+    )
+    response = request(guarded(inner, settings()))
+    check_sealed(response)
+    assert response.header("content-type") == "text/plain"
+
+
+@pytest.mark.promise("P34")
+@given(st.binary(max_size=30), st.binary(max_size=30))
+def test_no_bytes_in_a_header_make_anything_but_an_answer(host: bytes, origin: bytes) -> None:
+    """Let in is only who says one of our names."""
+    response = try_it([("Host", host), ("Origin", origin), BEARER])
+    assert response.status == 403
+
+
+# -- the token
+
+
+@pytest.mark.promise("P33")
+@pytest.mark.parametrize(
+    ("headers", "query"), [row[1:] for row in WITHOUT_TOKEN], ids=[row[0] for row in WITHOUT_TOKEN]
+)
+def test_without_the_token_there_is_nothing(headers: list[Header], query: str) -> None:
+    """By any method, on any path, known or not: the answer is always the same."""
+    methods = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "BREW"]
+    targets = ["/sessions", "/sessions/1/events", "/v1/chat/completions", "/nowhere"]
+    requests = [(method, target + query, [HOST, *headers]) for method in methods for target in targets]
+    assert try_all(requests) == {(401, "urn:sessile:problem:unauthorized")}
+    assert try_it([HOST, *headers], target=f"/sessions{query}").header("www-authenticate") == "Bearer"
+
+
+@pytest.mark.promise("P33")
+@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
+def test_with_the_token_one_is_let_in(scheme: str) -> None:
+    """The name of the scheme has no case, the token has."""
+    assert try_it([HOST, ("Authorization", f"{scheme} {TOKEN}")]).status == 200
+
+
+@pytest.mark.promise("P33")
+@pytest.mark.parametrize("target", ["/healthz", "/healthz?x=1", "/", "/static/page.js", "/static/"])
+def test_the_open_paths_need_no_token(target: str) -> None:
+    """They can be read, and nothing else."""
+    for method, status in (("GET", 200), ("HEAD", 200), ("POST", 401), ("DELETE", 401), ("OPTIONS", 401)):
+        assert try_it([HOST], method=method, target=target).status == status
+
+
+@pytest.mark.promise("P33")
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/healthz/",
+        "/healthz/x",
+        "/healthz%2f..%2fsessions",
+        "//healthz",
+        "/HEALTHZ",
+        "/healthzz",
+        "/static",
+        "/static/../sessions",
+        "/static/%2e%2e/sessions",
+        "/static/deeper/page.js",
+        "/static//sessions",
+        "/x/static/page.js",
+        "/sessions/static/",
+        "/sessions",
+        "",
+        "*",
+    ],
+)
+def test_what_only_looks_like_an_open_path_needs_the_token(target: str) -> None:
+    """No spelling of another path passes for one that is open."""
+    assert try_it([HOST], target=target).status == 401
+
+
+@pytest.mark.promise("P33")
+def test_the_token_is_in_no_representation() -> None:
+    """Nor in what the guards are made of."""
+    assert TOKEN not in repr(settings())
+
+
+def test_a_request_without_the_token_does_not_wait_for_its_body() -> None:
+    """It is answered at once, before a byte of the body."""
+
+    async def never() -> Message:
+        raise AssertionError("the body was asked for")
+
+    sent: list[Message] = []
+    scope = scope_of("POST", "/sessions", [HOST, JSON, ("Content-Length", "100")])
+    asyncio.run(deliver(guarded(Recorder(), settings()), scope, sent, never))
+    assert sent[0]["status"] == 401
+
+
+# -- what is too much
+
+
+def padded(size: int, base: Sequence[Header], target: str) -> list[Header]:
+    """Headers that have just that many bytes together with their target, as the guard counts them."""
+    used = len(target) + sum(len(name) + len(value) + 4 for name, value in base)
+    return [*base, ("X-Pad", "x" * (size - used - len("X-Pad") - 4))]
+
+
+@pytest.mark.promise("P39")
+@pytest.mark.parametrize(("more", "status"), [(-1, 200), (0, 200), (1, 431)])
+def test_headers_have_a_limit(more: int, status: int) -> None:
+    """Just so many bytes are taken, and not one more; what stands in the target counts too."""
+    limit = Limits().header_bytes
+    assert try_it(padded(limit + more, [HOST, BEARER], "/sessions")).status == status
+    inner = Recorder()
+    target = "/sessions?" + "q" * (limit + more - sum(len(n) + len(v) + 4 for n, v in (HOST, BEARER)) - 9)
+    assert request(guarded(inner, settings()), target=target).status == status
+
+
+@pytest.mark.promise("P39")
+@pytest.mark.parametrize(("size", "status"), [(0, 200), (99, 200), (100, 200), (101, 413), (10**9, 413)])
+def test_a_body_has_a_limit_that_its_length_tells(size: int, status: int) -> None:
+    """Too long a one is refused before a byte of it is read."""
+    inner = Recorder()
+    headers = [HOST, BEARER, JSON, ("Content-Length", str(size))]
+    body: list[Piece] = [b"x" * size] if status == 200 else [10.0]
+    response = request(guarded(inner, settings(body_bytes=100)), headers, method="POST", body=body)
+    assert response.status == status
+    assert inner.bodies == ([b"x" * size] if status == 200 else [])
+
+
+@pytest.mark.promise("P39")
+@pytest.mark.parametrize(("pieces", "status"), [([50, 50], 200), ([50, 51], 413), ([1] * 100, 200), ([1] * 101, 413)])
+def test_a_body_without_a_length_has_the_same_limit(pieces: list[int], status: int) -> None:
+    """It is counted as it comes; the application sees all of it or none."""
+    inner = Recorder()
+    headers = [HOST, BEARER, JSON, ("Transfer-Encoding", "chunked")]
+    body = [b"x" * size for size in pieces]
+    response = request(guarded(inner, settings(body_bytes=100)), headers, method="POST", body=body)
+    assert response.status == status
+    assert inner.bodies == ([b"".join(body)] if status == 200 else [])
+
+
+@pytest.mark.promise("P39")
+def test_a_body_that_lies_about_its_length_is_counted() -> None:
+    """A short promise does not open the door for a long body."""
+    inner = Recorder()
+    headers = [HOST, BEARER, JSON, ("Content-Length", "5")]
+    response = request(guarded(inner, settings(body_bytes=100)), headers, method="POST", body=[b"x" * 60, b"x" * 60])
+    assert (response.status, inner.bodies) == (413, [])
+
+
+@pytest.mark.promise("P40")
+@pytest.mark.parametrize("length", ["-1", "+5", "1e3", "0x10", "5, 5", "", " ", "5 5", "9" * 5000, "٣".encode()])
+def test_a_length_that_is_no_number_is_refused(length: str | bytes) -> None:
+    """With 400, not with a crash."""
+    assert try_it([HOST, BEARER, JSON, ("Content-Length", length)], method="POST").status == 400
+    two: list[Header] = [("Content-Length", "1"), ("Content-Length", "1")]
+    assert try_it([HOST, BEARER, JSON, *two], method="POST").status == 400
+
+
+@pytest.mark.promise("P39")
+@pytest.mark.parametrize("body", [[b"{", 5.0, b"}"], [5.0], [b"x", 0.02] * 20 + [b"x"]], ids=["stuck", "none", "drip"])
+def test_a_slow_body_ends_with_408(body: list[Piece]) -> None:
+    """The time is that of the whole body: one byte now and then does not buy more of it."""
+    inner = Recorder()
+    headers = [HOST, BEARER, JSON, ("Transfer-Encoding", "chunked")]
+    response = request(guarded(inner, settings(body_seconds=0.1)), headers, method="POST", body=body)
+    assert (response.status, inner.bodies) == (408, [])
+
+
+@pytest.mark.promise("P40")
+def test_a_client_that_goes_away_is_not_answered() -> None:
+    """The application is not asked for half a request."""
+    inner = Recorder()
+    headers = [HOST, BEARER, JSON, ("Transfer-Encoding", "chunked")]
+    with pytest.raises(Nothing):
+        request(guarded(inner, settings()), headers, method="POST", body=[b"{", None])
+    assert inner.bodies == []
+
+
+@pytest.mark.promise("P34")
+@pytest.mark.parametrize(
+    ("types", "status"),
+    [
+        (["application/json"], 200),
+        (["Application/JSON"], 200),
+        (["application/json; charset=utf-8"], 200),
+        (['application/json;charset="UTF-8"'], 200),
+        ([], 415),
+        ([""], 415),
+        (["text/plain"], 415),
+        (["text/plain; application/json"], 415),
+        (["application/json, text/plain"], 415),
+        (["text/plain, application/json"], 415),
+        (["application/x-www-form-urlencoded"], 415),
+        (["multipart/form-data; boundary=x"], 415),
+        (["application/json; charset=utf-16"], 415),
+        (["application/jsonx"], 415),
+        (["application/problem+json"], 415),
+        (["application/json", "application/json"], 415),
+        (["application/json", "text/plain"], 415),
+    ],
+)
+def test_a_body_is_json_or_refused(types: list[str], status: int) -> None:
+    """Announced by a length, by chunks, or not at all: a form of another site cannot send one."""
+    said: list[Header] = [("Content-Type", value) for value in types]
+    for announced in ([("Content-Length", "2")], [("Transfer-Encoding", "chunked")], []):
+        for method in ("POST", "GET", "DELETE"):
+            response = try_it([HOST, BEARER, *said, *announced], method=method, body=[b"{", b"}"])
+            assert response.status == status
+
+
+@pytest.mark.parametrize("announced", [("Content-Length", "2"), ("Transfer-Encoding", "chunked")])
+def test_a_body_of_another_type_is_not_even_read(announced: Header) -> None:
+    """Its announcement is enough to refuse it."""
+
+    async def never() -> Message:
+        raise AssertionError("the body was asked for")
+
+    sent: list[Message] = []
+    scope = scope_of("POST", "/sessions", [HOST, BEARER, ("Content-Type", "text/plain"), announced])
+    asyncio.run(deliver(guarded(Recorder(), settings()), scope, sent, never))
+    assert sent[0]["status"] == 415
+
+
+def test_without_a_body_no_type_is_needed() -> None:
+    """A length of nothing is no body."""
+    for length in ([], [("Content-Length", "0")], [("Content-Length", "000")]):
+        assert try_it([HOST, BEARER, *length], method="POST").status == 200
+
+
+@pytest.mark.promise("P39")
+def test_an_address_that_asks_too_often_is_told_when_to_come_back() -> None:
+    """A second's worth at once, then as many as time gives; others are not held up."""
+    now = [100.0]
+    app = guarded(Recorder(), settings(requests_per_second=3)._replace(clock=lambda: now[0]))
+    assert [request(app).status for _ in range(4)] == [200, 200, 200, 429]
+    refused = request(app)
+    assert (refused.status, refused.header("retry-after")) == (429, "1")
+    assert request(app, client="10.0.0.9").status == 200
+    assert request(app, client=None).status == 200
+    now[0] += 0.34
+    assert [request(app).status for _ in range(2)] == [200, 429]
+    now[0] += 3600
+    assert [request(app).status for _ in range(4)] == [200, 200, 200, 429]
+
+
+@pytest.mark.promise("P39")
+def test_who_has_no_token_cannot_use_up_the_rate_of_who_has() -> None:
+    """Refusals do not count, so nobody of the same machine can lock the owner out."""
+    app = guarded(Recorder(), settings(requests_per_second=1))
+    assert {request(app, [HOST]).status for _ in range(50)} == {401}
+    assert request(app).status == 200
+
+
+@pytest.mark.promise("P39")
+def test_only_so_many_addresses_are_remembered() -> None:
+    """The one that was silent for the longest time is forgotten, and begins anew."""
+    app = guarded(Recorder(), settings(requests_per_second=1, addresses=2))
+    assert [request(app, client=client).status for client in "aab"] == [200, 429, 200]
+    assert [request(app, client=client).status for client in "ab"] == [429, 429]
+    assert [request(app, client=client).status for client in "cba"] == [200, 429, 200]
+
+
+class Waiting:
+    """An application that answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.go = asyncio.Event()
+        self.inside = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.inside += 1
+        try:
+            await self.go.wait()
+        finally:
+            self.inside -= 1
+        await PlainTextResponse("done")(scope, receive, send)
+
+
+@pytest.mark.promise("P39")
+def test_only_so_many_requests_and_streams_are_open_at_once() -> None:
+    """Each sort has its own places, the next one is told to wait, and a place that is left can be taken again."""
+
+    async def run() -> None:
+        inner = Waiting()
+        app = guarded(inner, settings(connections=2, event_clients=3))
+
+        def begin(target: str) -> asyncio.Task[Response]:
+            return asyncio.create_task(ask(app, scope_of("GET", target, [HOST, BEARER])))
+
+        requests = [begin("/sessions") for _ in range(4)]
+        streams = [begin("/sessions/1/events") for _ in range(5)]
+        await asyncio.sleep(0.01)
+        assert inner.inside == 5
+        refused = [task.result() for task in (*requests, *streams) if task.done()]
+        assert [(one.status, one.header("retry-after")) for one in refused] == [(429, "1")] * 4
+        streams[0].cancel()
+        await asyncio.sleep(0.01)
+        later = begin("/events")
+        await asyncio.sleep(0.01)
+        assert inner.inside == 5 and not later.done()
+        inner.go.set()
+        assert (await later).status == 200
+        assert [(await task).status for task in requests] == [200, 200, 429, 429]
+        assert (await begin("/sessions")).status == 200
+
+    asyncio.run(run())
+
+
+# -- problems
+
+
+@pytest.mark.promise("P40")
+@pytest.mark.parametrize(
+    ("error", "status", "name"),
+    [
+        (SessionNotFound("there is no session 7", path="/home/me/.sessile/s"), 404, "session-not-found"),
+        (Invalid("no", hint="say yes"), 400, "invalid"),
+        (Conflict(), 409, "conflict"),
+        (StorageFull("could not write: full", path="/home/me/x"), 507, "storage-full"),
+        (storage_failure(PermissionError(13, "Permission denied", "/home/me/x"), "/home/me/x", "look"), 507, None),
+        (TooMany("32 turns wait"), 429, "too-many"),
+    ],
+)
+def test_an_error_of_ours_is_told_with_its_status(error: SessileError, status: int, name: str | None) -> None:
+    """What happened and what to do, and no path."""
+    response = request(guarded(Recorder(error), settings()))
+    check_sealed(response)
+    told = response.json()
+    assert (response.status, told["hint"]) == (status, error.hint)
+    assert told["detail"] == error.message
+    assert name is None or told["type"] == f"urn:sessile:problem:{name}"
+    assert b"/home" not in response.body
+    assert response.header("retry-after") == ("1" if status == 429 else None)
+
+
+@pytest.mark.promise("P40")
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("cannot open /home/me/.sessile/x.jsonl now", "cannot open … now"),
+        ("in '/srv/a/b': gone", "in '…': gone"),
+        ("see ~/notes or ~", "see … or ~"),
+        ("(/var/lib/x)", "(…)"),
+        ("say /new or /reset", "say /new or /reset"),
+        ("application/json, and/or https://host/v1/x", "application/json, and/or https://host/v1/x"),
+        ("the root /data has spaces: /data/my notes/x", "the root /data has spaces: …"),
+        ("x" * 600, "x" * 500 + "…"),
+    ],
+)
+def test_a_path_in_a_text_is_not_told(text: str, told: str) -> None:
+    """Wherever it stands; addresses, media types and chat commands are no paths."""
+    error = Invalid(text, hint=text, path="/data/my notes/x")
+    document = request(guarded(Recorder(error), settings())).json()
+    assert (document["detail"], document["hint"]) == (told, told)
+
+
+@pytest.mark.promise("P40")
+def test_an_error_that_nobody_expected_says_nothing() -> None:
+    """The client gets a bare 500, the server the error itself, for its log."""
+    sent: list[Message] = []
+    app = guarded(Recorder(KeyError("secret at /home/me")), settings())
+    with pytest.raises(KeyError):
+        asyncio.run(deliver(app, scope_of("GET", "/sessions", [HOST, BEARER]), sent))
+    assert sent[0]["status"] == 500
+    assert b"secret" not in sent[1]["body"] and b"KeyError" not in sent[1]["body"] and b"home" not in sent[1]["body"]
+
+
+@pytest.mark.promise("P40")
+@pytest.mark.parametrize("error", [Conflict(), KeyError("x")])
+def test_half_an_answer_is_cut_off_and_not_mixed_with_another(error: Exception) -> None:
+    """What was begun cannot become a problem document: the server has to end it."""
+    sent: list[Message] = []
+
+    async def inner(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        raise error
+
+    with pytest.raises(type(error)):
+        asyncio.run(deliver(guarded(inner, settings()), scope_of("GET", "/x", [HOST, BEARER]), sent))
+    assert [message["type"] for message in sent] == ["http.response.start"]
+
+
+def test_surrogates_in_an_error_do_not_break_its_answer() -> None:
+    """A text may come from a file."""
+    assert request(guarded(Recorder(Invalid("bad \ud800 text")), settings())).json()["detail"] == "bad \ud800 text"
+
+
+# -- the rest of the server
+
+
+def test_start_and_end_of_the_server_reach_the_application() -> None:
+    """They are no requests."""
+    seen = []
+
+    async def inner(scope: Scope, receive: Receive, send: Send) -> None:
+        seen.append(scope["type"])
+
+    asyncio.run(deliver(guarded(inner, settings()), {"type": "lifespan"}, []))
+    assert seen == ["lifespan"]
+
+
+@pytest.mark.promise("P34")
+def test_a_websocket_is_closed_before_it_is_open() -> None:
+    """There is nothing behind it, with or without a token."""
+    sent: list[Message] = []
+    inner = Recorder()
+    scope = {**scope_of("GET", "/sessions", [HOST, BEARER]), "type": "websocket"}
+    asyncio.run(deliver(guarded(inner, settings()), scope, sent))
+    assert [message["type"] for message in sent] == ["websocket.close"] and not inner.bodies
+
+
+def test_the_application_is_told_when_a_client_goes_away() -> None:
+    """Behind the body the messages of the server come through: a stream waits for them."""
+    coming: list[Message] = [
+        {"type": "http.request", "body": b"{", "more_body": True},
+        {"type": "http.request", "body": b"}", "more_body": False},
+        {"type": "http.disconnect"},
+    ]
+    seen: list[Message] = []
+
+    async def receive() -> Message:
+        return coming.pop(0)
+
+    async def inner(scope: Scope, receive: Receive, send: Send) -> None:
+        seen.extend([await receive(), await receive()])
+
+    scope = scope_of("POST", "/sessions", [HOST, BEARER, JSON])
+    asyncio.run(deliver(guarded(inner, settings()), scope, [], receive))
+    assert seen == [{"type": "http.request", "body": b"{}", "more_body": False}, {"type": "http.disconnect"}]
+
+
+def test_a_router_of_starlette_stands_behind_the_guards() -> None:
+    """With a real client: JSON comes in and goes out, and errors of handlers are problems."""
+
+    async def echo(asked: Request) -> JSONResponse:
+        return JSONResponse(await asked.json())
+
+    async def fail(asked: Request) -> JSONResponse:
+        raise SessionNotFound(hint="list them")
+
+    app = guarded(Router([Route("/echo", echo, methods=["POST"]), Route("/fail", fail)]), settings())
+
+    async def run() -> None:
+        transport = httpx.ASGITransport(app)
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost:8787", headers=headers) as client:
+            answer = await client.post("/echo", json={"a": ["é"]})
+            assert (answer.status_code, answer.json()) == (200, {"a": ["é"]})
+            assert (await client.get("/fail")).json()["type"] == "urn:sessile:problem:session-not-found"
+            assert (await client.post("/echo", data={"a": "b"})).status_code == 415
+            assert (await client.get("http://evil.com/fail")).status_code == 403
+
+    asyncio.run(run())
