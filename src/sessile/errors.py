@@ -8,7 +8,7 @@
     ├ Conflict          SessionExists · LeafMoved · SessionBusy · TurnInProgress
     ├ Unreadable        NotASession · UnsupportedVersion · Damaged
     ├ StorageFailure    StorageFull · SyncFailed · PermissionRefused · UnsafePath · ReadOnly     (also an OSError)
-    ├ ExtensionFailed   SummarizerFailed · RunnerFailed · HookFailed
+    ├ ExtensionFailed   ModelFailed (SummarizerFailed · RunnerFailed) · HookFailed
     └ Refused           Unauthorized · ForbiddenHost · ForbiddenOrigin · TooMany
 
 The default message of an error is the first line of its docstring. `path` names the file that it is about, `hint` says
@@ -201,8 +201,8 @@ class ExtensionFailed(SessileError):
     exit_code = 8
 
 
-class SummarizerFailed(ExtensionFailed):
-    """The summarizer failed; `overflow` if what it was to read was too long for it."""
+class ModelFailed(ExtensionFailed):
+    """A model failed; `overflow` if what it was to read was too long for it."""
 
     def __init__(
         self,
@@ -216,19 +216,12 @@ class SummarizerFailed(ExtensionFailed):
         self.overflow = overflow
 
 
-class RunnerFailed(ExtensionFailed):
-    """The runner failed; `overflow` if the context was too long for its model."""
+class SummarizerFailed(ModelFailed):
+    """The summarizer failed."""
 
-    def __init__(
-        self,
-        message: str | None = None,
-        *,
-        path: str | None = None,
-        hint: str | None = None,
-        overflow: bool = False,
-    ) -> None:
-        super().__init__(message, path=path, hint=hint)
-        self.overflow = overflow
+
+class RunnerFailed(ModelFailed):
+    """The runner failed."""
 
 
 class HookFailed(ExtensionFailed):

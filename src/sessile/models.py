@@ -82,17 +82,18 @@ def _listed(model: str) -> Any:
     except ImportError:
         return None
     provider, slash, name = model.partition("/")
-    for provider_id, reference in ((provider, name), (None, name)) if slash else ((None, model),):
-        try:
-            return get_snapshot().find_provider_model(reference, None, provider_id, None)
-        except LookupError:
-            continue
-    return None
+    try:
+        # Behind another provider a model of that name may have another window and another price.
+        return get_snapshot().find_provider_model(name if slash else model, None, provider if slash else None, None)
+    except LookupError:
+        return None
 
 
-def _own_price(told: Figures, tokens: Mapping[str, int]) -> float:
+def _own_price(told: Figures, tokens: Mapping[str, int]) -> float | None:
     rates = {"input": told.input, "output": told.output, "cacheRead": told.cache_read, "cacheWrite": told.cache_write}
-    return sum(tokens[name] * (rate if rate is not None else told.input or 0.0) for name, rate in rates.items()) / 1e6
+    if any(rate is None and tokens[name] for name, rate in rates.items()):
+        return None
+    return sum(tokens[name] * (rate or 0.0) for name, rate in rates.items()) / 1e6
 
 
 def _listed_price(known: Any, tokens: Mapping[str, int]) -> float | None:
