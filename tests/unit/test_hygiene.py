@@ -419,3 +419,25 @@ def test_a_broken_session_can_be_sent() -> None:
     assert contents(cleaned)[5] == [text("wait"), text(EMPTY["user"])]
     assert [note.place for note in cleaned.notes] == sorted(note.place for note in cleaned.notes)
     assert clean(cleaned.messages, ANTHROPIC).notes == []
+
+
+def test_the_parts_of_one_response_are_one_answer() -> None:
+    """Claude Code stores each block of it as a row, with results between them: no thought and no call stands alone."""
+    signed = {"type": "thinking", "thinking": "hm", "thinkingSignature": "c2lnbmVkc2lnbmVk"}
+    calls: list[Json] = [{"type": "toolCall", "id": name, "name": "run", "arguments": {}} for name in ("ta", "tb")]
+    origin = {"provider": "anthropic", "api": "anthropic-messages", "model": "m", "responseId": "r1"}
+
+    def part(block: dict[str, Any]) -> dict[str, Any]:
+        return {"role": "assistant", "content": [block], "stopReason": "toolUse", **origin}
+
+    def result(name: str) -> dict[str, Any]:
+        text = [{"type": "text", "text": f"{name} done"}]
+        return {"role": "toolResult", "toolCallId": name, "toolName": "run", "content": text, "isError": False}
+
+    said = [{"role": "user", "content": "go"}, part(signed), part(calls[0]), result("ta"), part(calls[1]), result("tb")]
+    cleaned = clean(said, policy_for("anthropic"))
+    assert [message["role"] for message in cleaned.messages] == ["user", "assistant", "toolResult", "toolResult"]
+    assert [block["type"] for block in cleaned.messages[1]["content"]] == ["thinking", "toolCall", "toolCall"]
+    assert {note.did for note in cleaned.notes} == {"merged"}
+    other = [said[0], part(calls[0]), result("ta"), {"role": "user", "content": "more"}, part(calls[1]), result("tb")]
+    assert [message["role"] for message in clean(other, policy_for("anthropic")).messages].count("assistant") == 2

@@ -1,7 +1,7 @@
 """Hygiene: the messages of a context as one provider takes them, and a note on everything that was done to them.
 
-    contents → ids → pairing → answers without a word → images of results → who begins → answers merged → questions merged
-    → limit of the history → pairing once more
+    responses joined → contents → ids → pairing → answers without a word → images of results → who begins
+    → answers merged → questions merged → limit of the history → pairing once more
 
 It runs behind `convert_to_llm` and before the shape of a provider. It changes nothing that is stored: what is made up
 here is made up anew for each request. Cleaning what is clean changes nothing. What ends with the model's word is no
@@ -43,7 +43,8 @@ def clean(
 ) -> Cleaned:
     """The messages as the provider of this policy takes them, the last `history_limit` questions at most."""
     notes = Notes()
-    pieces = tidy((Piece(*item) for item in enumerate(messages)), policy, Care(tools, limits, resize), notes)
+    parts = turns.join_responses([Piece(*item) for item in enumerate(messages)], notes)
+    pieces = tidy(parts, policy, Care(tools, limits, resize), notes)
     pieces = tool_ids.rewrite(pieces, policy.tool_ids)
     pieces = pair(pieces, policy.synthetic, notes)
     pieces = tool_ids.separate(pieces, policy.tool_ids)

@@ -42,6 +42,25 @@ def merge_assistants(pieces: Sequence[Piece], notes: Notes) -> list[Piece]:
     return result
 
 
+def join_responses(pieces: Sequence[Piece], notes: Notes) -> list[Piece]:
+    """The pieces with the parts of one response joined: some agents store each block of it as a message of its own.
+
+    Between two parts there may be results of calls in the first one; a part that anything else comes before stays alone.
+    """
+    result: list[Piece] = []
+    begun: int | None = None  # where the response stands that may still go on
+    for piece in pieces:
+        response = piece.message.get("responseId") if piece.role == "assistant" else None
+        if response and begun is not None and result[begun].message.get("responseId") == response:
+            notes.add(piece, "merged", f"joined with the beginning of its response, message {result[begun].place}")
+            result[begun] = _merged_answer(result[begun], piece)
+            continue
+        if piece.role != "toolResult":
+            begun = len(result) if response else None
+        result.append(piece)
+    return result
+
+
 def merge_users(pieces: Sequence[Piece], notes: Notes) -> list[Piece]:
     """The pieces with messages of the user that follow each other merged, whether they are texts or blocks."""
     result: list[Piece] = []
