@@ -95,6 +95,7 @@ class Compactor:
         self._settings = settings or CompactionSettings()
         self._counter = counter
         self._hooks = hooks or Hooks()
+        self._calls: list[Summary] = []  # of the compaction under way: what they used stands in its entry
         self._readable = readable or window or _READABLE
 
     # -- looking
@@ -203,6 +204,7 @@ class Compactor:
 
     def _summed_up(self, preparation: Preparation[Row], instructions: str | None) -> tuple[make.Payload, Result]:
         """The entry that a summarizer's work makes."""
+        self._calls.clear()
         more = self._wishes()
         focus = "\n".join(filter(None, (instructions, *more.lines))) or None
         messages, prefix = list(preparation.history()), list(preparation.turn_prefix())
@@ -227,6 +229,7 @@ class Compactor:
         )
         if preparation.system_message is not None:
             payload["systemMessage"] = preparation.system_message
+        payload |= _spent(self._calls)
         stop = next((stop for stop in stops if stop != "stop"), "stop")
         return payload, Result(told, preparation.first_kept_id, stop, int(stop == "toolUse"))
 
@@ -250,7 +253,9 @@ class Compactor:
         self, purpose: Purpose, prompt: str, messages: Sequence[Message], previous: str | None, share: float
     ) -> Summary:
         most = int(self._room() * share) or None
-        return self._summarizer(SummaryRequest(purpose, SYSTEM_PROMPT, prompt, messages, previous, most))
+        summary = self._summarizer(SummaryRequest(purpose, SYSTEM_PROMPT, prompt, messages, previous, most))
+        self._calls.append(summary)
+        return summary
 
     def _room(self) -> float:
         """What summaries may take together, about: a compaction that leaves the context too large would come again at once."""
@@ -323,6 +328,16 @@ def _message(entry: Mapping[str, Any]) -> Mapping[str, Any]:
     """The message of an entry; a damaged one is as if it said nothing."""
     message = entry.get("message")
     return message if isinstance(message, Mapping) else {}
+
+
+def _spent(calls: Sequence[Summary]) -> dict[str, Any]:
+    """What the calls for one compaction used together, for the ledger; nothing if none of them says so."""
+    told = [call for call in calls if call.usage]
+    counts: dict[str, int] = {}
+    for call in told:
+        for name, count in (call.usage or {}).items():
+            counts[name] = counts.get(name, 0) + count
+    return {"model": told[-1].model, "usage": counts} if told else {}
 
 
 def _length(message: Message) -> int:

@@ -11,6 +11,7 @@ from sessile import Session
 from sessile.compactor import Compactor
 from sessile.core.compaction import CompactionSettings
 from sessile.core.summaries import EXTRACTED, Summary, SummaryRequest
+from sessile.core.usage import ledger
 from sessile.errors import HookFailed, LeafMoved, SummarizerFailed
 from sessile.hooks import Hooks
 
@@ -366,6 +367,19 @@ def test_what_is_said_while_it_is_summed_up_stays(session: Session) -> None:
     with pytest.raises(LeafMoved):
         Compactor(session, elsewhere, settings=SMALL, window=2000).compact()
     assert len(session.get_entries()) == count
+
+
+def test_what_the_summarizer_used_is_in_the_ledger(session: Session) -> None:
+    """All calls of one compaction together, apart from the context's size."""
+    work, _ = compactor(session, Summary("the story so far", model="m", usage={"input": 900, "output": 50}))
+    assert work.compact().status == "compacted"
+    (call,) = [call for call in ledger(entry.body for entry in session.get_entries()) if call.purpose == "compaction"]
+    assert (call.model, call.usage.input, call.usage.output) == ("m", 900, 50)
+    for _ in range(10):
+        session.append_message(user("x" * 400))
+    assert work.compact().status == "compacted"
+    calls = [call for call in ledger(entry.body for entry in session.get_entries()) if call.purpose == "compaction"]
+    assert [call.usage.input for call in calls] == [900, 900]
 
 
 def test_the_default_needs_no_model(session: Session) -> None:
