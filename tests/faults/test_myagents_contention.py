@@ -80,8 +80,8 @@ def test_processes_of_ours_on_one_session_count_every_message_once(tmp_path: Pat
     command = [sys.executable, "-c", WRITER, store.places.root, store.places.ours, str(TURNS)]
     writers = [subprocess.Popen(command) for _ in range(3)]
     other = peer(store, 1, "peer-0")
-    assert [each.wait() for each in writers] == [0, 0, 0]
     other.communicate()
+    assert [each.wait() for each in writers] == [0, 0, 0]
     store.settle()
     known = store.get("s")
     assert known is not None and known.stats == store.recount("s")

@@ -202,6 +202,16 @@ def test_an_index_that_is_just_being_written_in_place_is_waited_for() -> None:
 
 
 @pytest.mark.mission("M5")
+def test_an_index_that_was_finished_before_the_lock_was_looked_at_is_read_again() -> None:
+    """There is no lock any more by then; what was read before is half of a file, and not damaged."""
+    inner = MemoryFilesystem()
+    put(inner, INDEX, WHOLE[:100])
+    faulty = FaultyFilesystem(inner, plan=[Meddle(lambda: put(inner, INDEX, WHOLE), on={"lstat"}, at=3)])
+    assert len(folder(faulty).list_sessions()) == 3
+    assert faulty.struck
+
+
+@pytest.mark.mission("M5")
 def test_nothing_slow_is_done_while_the_lock_is_held() -> None:
     """What is written is made durable before the lock is taken, and its name after it: the lock is held about a millisecond."""
     faulty = FaultyFilesystem(MemoryFilesystem())

@@ -42,14 +42,21 @@ class Index:
     def read(self) -> Parsed:
         """What the index holds now; nothing is locked or written.
 
-        The first versions write in place: what looks damaged while the lock is held may just not be finished.
+        The first versions write in place: what looks damaged may just not be finished while the lock is held, or just
+        have been finished when it is not. Only what is the same twice without a lock between is damage.
         """
-        parsed = self._parse(self._bytes())
+        data = self._bytes()
+        parsed = self._parse(data)
         for _ in range(RETRIES):
-            if parsed.sound or not self._lock.is_held_by_another():
+            if parsed.sound:
                 break
-            self._lock.wait()
-            parsed = self._parse(self._bytes())
+            held = self._lock.is_held_by_another()
+            if held:
+                self._lock.wait()
+            again = self._bytes()
+            if again == data and not held:
+                break
+            data, parsed = again, self._parse(again)
         return parsed
 
     def rows(self) -> dict[str, Metadata]:
