@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from sessile import transfer
 from sessile.core import entries as make
@@ -20,14 +20,31 @@ from sessile.core.codec import encode
 from sessile.core.ids import new_session_id
 from sessile.core.text import iso_timestamp
 from sessile.core.tokens import context_tokens
-from sessile.errors import InvalidId, UnsafePath
+from sessile.errors import InvalidId, SessionNotFound, UnsafePath
 from sessile.formats.yoyoclaw.entries import SessionEntry
+from sessile.formats.yoyoclaw.keys import SessionKey
 from sessile.storage import atomic
 from sessile.storage.layout import file_name
 from sessile.store import Store
 from sessile.stores.yoyoclaw.paths import StateFolder
 
+Reason = Literal["new", "daily", "idle", "reset"]
+
 _TIME_DIGITS = 12  # hexadecimal, at the start of an id of ours
+
+
+class Bound(NamedTuple):
+    """A key and its session. `reason` says why the session is new, `previous_id` which one it took the place of."""
+
+    key: SessionKey
+    text: str
+    agent: str
+    session_id: str
+    path: str
+    entry: SessionEntry
+    is_new: bool
+    reason: Reason | None
+    previous_id: str | None
 
 
 class Parent(NamedTuple):
@@ -101,6 +118,14 @@ class BoundSessions:
         return f"{self._store.layout.folder(self._workspace(agent))}/{file_name(iso_timestamp(now), session_id)}"
 
     # -- beginning
+
+    def existing(self, session_id: str) -> Begun:
+        """A session of the store that is there already, as one that a key can have."""
+        path = self._store.find(session_id)
+        if path is None:
+            raise SessionNotFound(f"there is no session {session_id}", hint="list the sessions")
+        self._paths[session_id] = path
+        return Begun(session_id, path, forked=False)
 
     def begin(self, agent: str, now: int, parent: Parent | None) -> Begun:
         """A new session in the workspace of an agent, durable; with what was said in the parent, if it is given."""

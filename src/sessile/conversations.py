@@ -19,13 +19,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, tzinfo
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
-from sessile.bound_sessions import Begun, BoundSessions, Parent
+from sessile.bound_sessions import Begun, Bound, BoundSessions, Parent, Reason
 from sessile.conversation_list import Conversation, ConversationFilter, ConversationList, by_key, listed
 from sessile.core.resets import ResetConfig, ResetPolicy
 from sessile.core.rollover import resume as resumed
-from sessile.core.rollover import roll_over
+from sessile.core.rollover import roll_over, with_session
 from sessile.core.usage import Usage
 from sessile.deleted_bindings import DeletedBinding, DeletedBindings
 from sessile.errors import Conflict, Invalid, NotFound, SessionNotFound
@@ -36,32 +36,17 @@ from sessile.formats.yoyoclaw.keys import SessionKey, render_key
 from sessile.formats.yoyoclaw.normal import normalize_agent_id
 from sessile.formats.yoyoclaw.patching import check_against, check_expected, checked_patch, model_override
 from sessile.inbound import Asked, Inbound, Keys, Routing, members_of, parent_key_of
-from sessile.live_agents import LiveAgents
+from sessile.live_agents import LiveAgents, Upkeep
 from sessile.live_bindings import LiveBindings
 from sessile.session_ends import SessionEnds
 from sessile.store import Store
 from sessile.stores.yoyoclaw.paths import PLACEHOLDER, STORE_FILE, StateFolder, names_in
 from sessile.stores.yoyoclaw.session_store import Changes, Entries
 
-Reason = Literal["new", "daily", "idle", "reset"]
 ResetReason = Literal["new", "reset"]
 
 HOLD = 1.0  # seconds
 PARENT_FORK_MAX_TOKENS = 100_000  # what is documented; a thread of a longer chat begins empty
-
-
-class Bound(NamedTuple):
-    """A key and its session. `reason` says why the session is new, `previous_id` which one it took the place of."""
-
-    key: SessionKey
-    text: str
-    agent: str
-    session_id: str
-    path: str
-    entry: SessionEntry
-    is_new: bool
-    reason: Reason | None
-    previous_id: str | None
 
 
 class Conversations:
@@ -90,6 +75,7 @@ class Conversations:
         self._agents = LiveAgents(store, self._keys.spelling, hold)
         self._sessions = BoundSessions(store, self._home, workspace, parent_fork_max_tokens)
         self._deleted = DeletedBindings(store, self._home)
+        self.upkeep = Upkeep(store, self._home, self._keys, self._agents, self._sessions)
 
     def __enter__(self) -> Conversations:
         return self
@@ -117,14 +103,19 @@ class Conversations:
         reason: ResetReason = "reset",
         model: str | None = None,
         *,
+        session_id: str | None = None,
         expected: str | None = None,
         now: int | None = None,
     ) -> Bound:
-        """A new session for a key, from now on with `model` if one is named; `expected` is the id that it has now."""
+        """A new session for a key, from now on with `model` if one is named; `expected` is the id that it has now.
+
+        With `session_id` it is one that is there already, such as a copy.
+        """
         moment = self._moment(now)
         override = {} if model is None else model_override(model)
         asked = self._keys.asked(key)
-        return self._begin(self._agents.of(asked.agent), asked, moment, reason, override, expected)
+        begun = None if session_id is None else self._sessions.existing(session_id)
+        return self._begin(self._agents.of(asked.agent), asked, moment, reason, override, expected, begun)
 
     def resume(
         self, key: SessionKey | str, back: int = 1, *, expected: str | None = None, now: int | None = None
@@ -168,12 +159,13 @@ class Conversations:
         forced: ResetReason | None = None,
         override: Mapping[str, Any] | None = None,
         expected: str | None = None,
+        begun: Begun | None = None,
     ) -> Bound:
         """A new session for a key, unless somebody was faster; `forced` makes one in any case."""
         parent = parent_key_of(asked.inbound, asked.key, self._keys.routing)
         source = None if parent is None or forced else self._parent(parent)
         bound: list[Bound] = []
-        made: list[Begun] = []  # once, however often the change is asked for
+        made = [] if begun is None else [begun]  # once, however often the change is asked for
 
         def change(entries: Entries) -> Changes:
             name = live.name(asked.text, entries)
@@ -229,6 +221,14 @@ class Conversations:
         asked = self._keys.asked(key)
         entry = self._agents.of(asked.agent).get(asked.text)
         return None if entry is None else Conversation(asked.text, asked.agent, entry)
+
+    def bound(self, key: str, session_id: str) -> Bound | None:
+        """A conversation with one of its sessions, the current or an earlier one; `None` if there is no such."""
+        asked, found = self._keys.asked(key), self.get(key)
+        members = None if found is None else with_session(found.entry, session_id)
+        entry = SessionEntry(members or {})
+        path = self._sessions.path_of(asked.agent, entry)
+        return None if path is None else _bound(asked, entry, path)
 
     def path_of(self, key: SessionKey | str) -> str | None:
         """The file of the session that a key has; `None` if it has none."""

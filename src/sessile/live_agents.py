@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import NamedTuple
 
+from sessile.bound_sessions import BoundSessions
 from sessile.errors import SessileError
 from sessile.formats.yoyoclaw.counting import Count
 from sessile.formats.yoyoclaw.normal import normalize_agent_id
+from sessile.inbound import Keys
 from sessile.live_bindings import LiveBindings
 from sessile.storage import log
 from sessile.store import Store
 from sessile.stores.yoyoclaw.bindings import own_bindings
+from sessile.stores.yoyoclaw.paths import StateFolder
 
 
 class LiveAgents:
@@ -78,3 +82,13 @@ class LiveAgents:
             except SessileError as error:
                 failed.append(error)
         return failed
+
+
+class Upkeep(NamedTuple):
+    """What those need of conversations who look after them, and do not speak in them."""
+
+    store: Store
+    home: StateFolder
+    keys: Keys
+    agents: LiveAgents
+    sessions: BoundSessions

@@ -27,6 +27,7 @@ from sessile.core.memory_flush import (
     flushed_of,
     holds_block,
     memory_file,
+    memory_file_before,
     outcome_patch,
     projected_tokens,
 )
@@ -236,13 +237,29 @@ def test_the_file_is_that_of_the_day_where_the_user_is(now: int, zone: Any, name
     assert memory_file(now, zone) == name
 
 
-def test_a_block_has_a_mark_a_time_and_the_notes() -> None:
+@pytest.mark.parametrize("hours", [0, 1, 12, 23])
+def test_the_day_before_is_that_of_the_calendar(hours: int) -> None:
+    """Also behind a day of 23 hours or of 25."""
+    for day, before in ((30, 29), (31, 30)):  # the clocks of Berlin go forward on the 29th of March 2026
+        moment = datetime(2026, 3, day, hours, tzinfo=BERLIN)
+        assert memory_file_before(int(moment.timestamp() * 1000), BERLIN) == f"memory/2026-03-{before}.md"
+
+
+def test_a_block_has_a_time_the_notes_and_a_mark() -> None:
     """It begins on a line of its own, and ends with one."""
     key = flush_key("session", 2)
     block = block_to_append("", " Paris is booked.\n", key, NOW, BERLIN)
-    assert block == "<!-- sessile.flush session:2 -->\n## 01:00\n\nParis is booked.\n"
-    assert block_to_append("# Day\n", "x", key, NOW, UTC).startswith("\n<!-- ")
-    assert block_to_append("# Day", "x", key, NOW, UTC).startswith("\n\n<!-- ")
+    assert block == "## 01:00\n\nParis is booked.\n\n<!-- sessile.flush session:2 -->\n"
+    assert block_to_append("# Day\n", "x", key, NOW, UTC).startswith("\n## ")
+    assert block_to_append("# Day", "x", key, NOW, UTC).startswith("\n\n## ")
+
+
+def test_a_beginning_of_a_block_is_not_taken_for_it() -> None:
+    """After a power cut the notes are appended whole."""
+    block = block_to_append("", "Paris is booked.", "k", NOW, UTC)
+    for length in range(len(block) - 1):
+        assert block_to_append(block[:length], "Paris is booked.", "k", NOW, UTC).endswith(block)
+    assert block_to_append(block[:-1], "Paris is booked.", "k", NOW, UTC) == ""
 
 
 def test_the_same_flush_is_appended_once() -> None:
@@ -259,7 +276,7 @@ def test_the_same_flush_is_appended_once() -> None:
 
 def test_a_block_can_be_written() -> None:
     """Half a character of a model's answer must not lose the rest."""
-    assert block_to_append("", "a\ud800b", "k", NOW, UTC).encode().endswith("a\ufffdb\n".encode())
+    assert block_to_append("", "a\ud800b", "k", NOW, UTC).encode().startswith("## 00:00\n\na\ufffdb\n".encode())
 
 
 @pytest.mark.parametrize("reply", ["", " \n", "NO_REPLY", "  NO_REPLY\nnothing to keep"])

@@ -21,6 +21,7 @@ from sessile.core.rollover import (
     reset_notice,
     resume,
     roll_over,
+    with_session,
 )
 from sessile.errors import SessionNotFound
 from sessile.formats.yoyoclaw.entries import FIELDS, SessionEntry
@@ -278,3 +279,14 @@ def test_no_session_is_lost_by_resuming(entry: Json, numbers: list[int]) -> None
             entry = resume(entry, number, NOW)
         found = [entry["sessionId"], *(previous.session_id for previous in previous_sessions(entry))]
         assert sorted(found) == ["four", "one", "three", "two"]
+
+
+def test_an_earlier_session_of_an_entry_can_be_named() -> None:
+    """With its own file, and everything else as the entry has it; one that it never had cannot."""
+    entry = {"sessionId": "b", "sessionFile": "b.jsonl", "label": "x"}
+    entry["previousSessions"] = [{"sessionId": "a"}, "odd"]  # type: ignore[assignment]
+    earlier = with_session(entry, "a")
+    assert earlier is not None
+    assert (earlier["sessionId"], earlier["label"], "sessionFile" in earlier) == ("a", "x", False)
+    assert with_session(entry, "b") == entry
+    assert with_session(entry, "c") is None

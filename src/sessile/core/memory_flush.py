@@ -2,7 +2,8 @@
 
 Rules: it is due when the coming turn would come within the soft threshold of a compaction, once between two compactions, and
 only where the notes can be kept. The notes are a model's answer; the engine appends them to `memory/YYYY-MM-DD.md`, under the
-day of the user's time zone. A mark in the file makes a flush that is repeated after a crash append nothing.
+day of the user's time zone. A mark makes a flush that is repeated after a crash append nothing. It comes behind the notes, so
+that those of which a crash left only a beginning do not count as kept.
 
 The turn is asked on a copy of the context, and neither question nor answer becomes a part of the conversation; who asks, and who
 appends, is the caller. Clock and zone are arguments.
@@ -200,6 +201,11 @@ def memory_file(now: int, zone: tzinfo) -> str:
     return f"memory/{_day(now, zone)}.md"
 
 
+def memory_file_before(now: int, zone: tzinfo) -> str:
+    """The file of the day before, where a flush around midnight may have put its notes already."""
+    return f"memory/{(_local(now, zone).date() - timedelta(days=1)).isoformat()}.md"
+
+
 def flush_key(session_id: str, compactions: int | None) -> str:
     """What tells one flush from every other: the session, and the compactions before it."""
     return f"{session_id}:{compactions or 0}"
@@ -221,7 +227,7 @@ def block_to_append(file: str, reply: str, key: str, now: int, zone: tzinfo) -> 
     before = "" if not file else "\n" if file.endswith("\n") else "\n\n"
     # A line of the notes that looks like a mark must not be taken for one.
     lines = [f" {line}" if line.startswith(_MARK) else line for line in notes.split("\n")]
-    return before + "\n".join([_mark(key), f"## {_local(now, zone):%H:%M}", "", *lines, ""])
+    return before + "\n".join([f"## {_local(now, zone):%H:%M}", "", *lines, "", _mark(key), ""])
 
 
 def _mark(key: str) -> str:

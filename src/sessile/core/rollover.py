@@ -112,6 +112,16 @@ def previous_sessions(entry: Mapping[str, Any]) -> tuple[Previous, ...]:
     return tuple(previous for previous in found if previous is not None)
 
 
+def with_session(entry: Mapping[str, Any], session_id: str) -> Json | None:
+    """The entry as it names that session, which is the current or an earlier one; `None` if it is neither."""
+    records = [entry, *(record for record in _records(entry) if isinstance(record, dict))]
+    named = next((record for record in records if record.get("sessionId") == session_id), None)
+    if named is None:
+        return None
+    others = {name: value for name, value in entry.items() if name not in _NAMES}
+    return others | {name: named[name] for name in _NAMES if name in named}
+
+
 def _begun(entry: Mapping[str, Any], members: Json, records: list[Any], now: int) -> Json:
     """What is kept of an entry, with the members of a session that begins now."""
     cleared = {PREVIOUS, *CLEARED}

@@ -1,0 +1,136 @@
+"""Death, power cuts and failing disks at every step of maintenance and of taking it back."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from functools import cache
+from itertools import count
+from random import Random
+from typing import NamedTuple
+
+import pytest
+
+from sessile import Store
+from sessile.archived_bindings import Archives
+from sessile.binding_maintenance import apply_maintenance, plan_maintenance, undo_maintenance
+from sessile.config import Maintenance
+from sessile.conversations import Conversations
+from sessile.core.resets import ResetConfig, ResetRule
+from sessile.errors import Conflict, SessileError
+from sessile.storage.base import Filesystem
+from sessile.testing.crashes import CrashableFilesystem, CrashModel
+from sessile.testing.faults import Fail, FaultyFilesystem, Kill, Killed
+from sessions import Clock, numbered, say
+from yoyoclaw import NOW
+
+pytestmark = pytest.mark.mission("Y2", "B4")
+
+DAY = 24 * 60 * 60_000
+LATER = NOW + 90 * DAY
+KEYS = [f"agent:main:telegram:direct:{name}" for name in "abc"]
+RULES = Maintenance(mode="enforce", max_disk_bytes=1)  # everything goes, sessions too
+
+
+def conversations(fs: Filesystem, seed: str, now: int = LATER) -> Conversations:
+    store = Store("/ours", fs=fs, clock=Clock(now / 1000), random=numbered(seed))
+    never = ResetConfig(base=ResetRule(mode="none"))
+    return Conversations(store, workspace=lambda agent: f"/work/{agent}", resets=never, hold=None)
+
+
+class Before(NamedTuple):
+    """A disk with conversations, what was said in their sessions, and the token of an archive, if there is one."""
+
+    disk: CrashableFilesystem
+    ids: dict[str, str]
+    token: str | None
+
+
+@cache
+def before(archived: bool) -> Before:
+    """The same every time; whoever changes it takes a copy of the disk."""
+    disk = CrashableFilesystem()
+    all_ = conversations(disk, "before", NOW)
+    ids = {}
+    for key in KEYS:
+        bound = all_.resolve(key)
+        ids[key] = bound.session_id
+        with all_.upkeep.store.open(bound.path) as session:
+            say(session, key)
+    token = None
+    if archived:
+        later = conversations(disk, "archived")
+        token = apply_maintenance(later, plan_maintenance(later, "main", RULES)).token
+    return Before(disk, ids, token)
+
+
+Act = Callable[[Conversations, Before], int]
+
+
+def maintain(all_: Conversations, start: Before) -> int:
+    """Take all conversations out; says how many sessions went to the trash."""
+    return len(apply_maintenance(all_, plan_maintenance(all_, "main", RULES)).deletions)
+
+
+def take_back(all_: Conversations, start: Before) -> int:
+    """Put all conversations back; says how many."""
+    return len(undo_maintenance(all_, start.token or "").keys)
+
+
+ACTS = [(maintain, False), (take_back, True)]
+
+
+def check(disk: Filesystem, start: Before) -> None:
+    """Each conversation is bound or in an archive, and when all archives are put back each has its session again."""
+    all_ = conversations(disk, "after")
+    archives = Archives(all_.upkeep.store, all_.upkeep.home)
+    for archive in archives.list("main"):
+        assert undo_maintenance(all_, archive.token) == (tuple(archive.entries), (), ())
+    assert archives.list("main") == []
+    for deletion in all_.upkeep.store.deletions():
+        try:
+            all_.upkeep.store.undo(deletion.token)  # of a session that was being moved
+        except Conflict:
+            pass
+    for key, session_id in start.ids.items():
+        bound = all_.resolve(key)
+        assert (bound.session_id, bound.is_new) == (session_id, False)
+        with all_.upkeep.store.open(bound.path, readonly=True) as session:
+            assert [message["content"] for message in session.context().messages] == [key]
+
+
+@pytest.mark.parametrize(("act", "archived"), ACTS)
+def test_a_death_before_any_call_loses_no_conversation(act: Act, archived: bool) -> None:
+    """After a kill, and after a power cut."""
+    for number in count(1):
+        start = before(archived)._replace(disk=before(archived).disk.kill())
+        faulty = FaultyFilesystem(start.disk, plan=[Kill(at=number)])
+        try:
+            done = act(conversations(faulty, f"act {number}"), start)
+        except Killed:
+            done = 0
+        check(start.disk.kill(), start)
+        for model in CrashModel:
+            check(start.disk.crash(Random(f"{number} {model}"), model), start)
+        if not faulty.struck:
+            break
+    assert number > 40 and done == len(KEYS)
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
+@pytest.mark.parametrize(("act", "archived"), ACTS)
+def test_a_failing_disk_is_told_and_loses_no_conversation(act: Act, archived: bool, code: int) -> None:
+    """With the path of what failed."""
+    for number in count(1):
+        start = before(archived)._replace(disk=before(archived).disk.kill())
+        faulty = FaultyFilesystem(start.disk, plan=[Fail(code, at=number)])
+        try:
+            act(conversations(faulty, f"failing {number}"), start)
+        except SessileError as error:
+            assert error.path is not None
+        except OSError as error:
+            raise AssertionError(f"call {number}, {faulty.calls[number - 1]}") from error
+        check(start.disk.kill(), start)
+        if not faulty.struck:
+            break
+    assert number > 40
