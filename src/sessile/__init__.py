@@ -8,11 +8,14 @@ if TYPE_CHECKING:
     from sessile import errors
     from sessile.agents import SubAgent, agent_files, sub_agents
     from sessile.batch import Receipt
+    from sessile.binding_maintenance import MaintenancePlan, apply_maintenance, plan_maintenance, undo_maintenance
     from sessile.blob_sweep import SweepPlan, Swept, apply_blob_sweep, plan_blob_sweep
+    from sessile.bound_sessions import Bound
     from sessile.checking import Repaired, RepairPlan, Report, check, plan_repair, repair
     from sessile.compactor import Compactor
+    from sessile.configured import agent_workspace, routing_of
     from sessile.conversation_list import Conversation, ConversationFilter, ConversationList
-    from sessile.conversations import Bound, Conversations
+    from sessile.conversations import Conversations
     from sessile.converting import CONVERSIONS, Imported, converted, import_session
     from sessile.core.compaction import CompactionSettings
     from sessile.core.context import LAST_ENTRY, SessionContext, build_session_context
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
     from sessile.core.summaries import Summary, SummaryRequest, extract
     from sessile.core.troubles import Problem
     from sessile.deleted_bindings import DeletedBinding
-    from sessile.demo import make_demo
+    from sessile.demo import bind_demo, make_demo
     from sessile.discovery import (
         RecentSession,
         SessionInfo,
@@ -34,6 +37,8 @@ if TYPE_CHECKING:
         get_recent_sessions,
         load_entries_from_file,
     )
+    from sessile.doctoring import Patient, examine_conversations
+    from sessile.doctoring_talk import Advice
     from sessile.exporting import FORMS, Export
     from sessile.formats.capabilities import CAPABILITIES, capabilities_of, format_of_agent
     from sessile.hooks import Hooks
@@ -49,8 +54,10 @@ if TYPE_CHECKING:
         trash_contents,
         undo_last,
     )
+    from sessile.memory_notes import append_notes
     from sessile.models import Models
     from sessile.navigating import Navigator
+    from sessile.presence import Presence, Whereabouts
     from sessile.prune import Pruned, PrunePlan, PruneRule, apply_prune, plan_prune
     from sessile.resizing import can_resize, resize
     from sessile.session import Session
@@ -63,6 +70,7 @@ if TYPE_CHECKING:
     from sessile.storage.secret_file import keep_secret
     from sessile.storage.session_storage import FileSessionStorage, MemorySessionStorage
     from sessile.storage.trash import Deletion
+    from sessile.storage.turn_log import TurnLog
     from sessile.store import Store
     from sessile.stores.yoyoclaw.accounts import ImportReport
     from sessile.stores.yoyoclaw.glance import conversation_keys
@@ -70,14 +78,16 @@ if TYPE_CHECKING:
     from sessile.stores.yoyoclaw.paths import StateFolder
     from sessile.summarizers import AnthropicSummarizer, CommandSummarizer, OpenAISummarizer, RemoteSummarizer
     from sessile.view import TreeNode
+    from sessile.zones import local_zone
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Advice": "sessile.doctoring_talk",
     "AnthropicSummarizer": "sessile.summarizers",
     "Blob": "sessile.storage.blobs",
     "BlobStore": "sessile.storage.blobs",
-    "Bound": "sessile.conversations",
+    "Bound": "sessile.bound_sessions",
     "CAPABILITIES": "sessile.formats.capabilities",
     "CONVERSIONS": "sessile.converting",
     "CommandSummarizer": "sessile.summarizers",
@@ -111,12 +121,15 @@ _HOMES = {
     "LAST_ENTRY": "sessile.core.context",
     "Library": "sessile.library",
     "Listing": "sessile.storage.catalog_rows",
+    "MaintenancePlan": "sessile.binding_maintenance",
     "MemorySessionStorage": "sessile.storage.session_storage",
     "Models": "sessile.models",
     "Navigator": "sessile.navigating",
     "Needle": "sessile.storage.scan",
     "OpenAISummarizer": "sessile.summarizers",
     "Outlook": "sessile.keeping",
+    "Patient": "sessile.doctoring",
+    "Presence": "sessile.presence",
     "Problem": "sessile.core.troubles",
     "PrunePlan": "sessile.prune",
     "PruneRule": "sessile.prune",
@@ -146,11 +159,17 @@ _HOMES = {
     "TrashPlan": "sessile.maintenance",
     "Trashed": "sessile.maintenance",
     "TreeNode": "sessile.view",
+    "TurnLog": "sessile.storage.turn_log",
+    "Whereabouts": "sessile.presence",
     "WordNeedle": "sessile.storage.scan",
     "added_sources": "sessile.library",
     "agent_files": "sessile.agents",
+    "agent_workspace": "sessile.configured",
+    "append_notes": "sessile.memory_notes",
     "apply_blob_sweep": "sessile.blob_sweep",
+    "apply_maintenance": "sessile.binding_maintenance",
     "apply_prune": "sessile.prune",
+    "bind_demo": "sessile.demo",
     "build_session_context": "sessile.core.context",
     "can_resize": "sessile.resizing",
     "capabilities_of": "sessile.formats.capabilities",
@@ -161,6 +180,7 @@ _HOMES = {
     "disk_usage": "sessile.maintenance",
     "empty_trash": "sessile.maintenance",
     "errors": "sessile.errors",
+    "examine_conversations": "sessile.doctoring",
     "expiring": "sessile.keeping",
     "extract": "sessile.core.summaries",
     "family_homes": "sessile.storage.layout",
@@ -174,14 +194,17 @@ _HOMES = {
     "import_state": "sessile.stores.yoyoclaw.importing",
     "keep_secret": "sessile.storage.secret_file",
     "load_entries_from_file": "sessile.discovery",
+    "local_zone": "sessile.zones",
     "make_demo": "sessile.demo",
     "migrate_session_entries": "sessile.core.migrate",
     "plan_blob_sweep": "sessile.blob_sweep",
     "plan_empty_trash": "sessile.maintenance",
+    "plan_maintenance": "sessile.binding_maintenance",
     "plan_prune": "sessile.prune",
     "plan_repair": "sessile.checking",
     "repair": "sessile.checking",
     "resize": "sessile.resizing",
+    "routing_of": "sessile.configured",
     "sub_agents": "sessile.agents",
     "terminal_id": "sessile.storage.layout",
     "to_anthropic": "sessile.core.llm",
@@ -189,9 +212,11 @@ _HOMES = {
     "to_openai": "sessile.core.llm",
     "trash_contents": "sessile.maintenance",
     "undo_last": "sessile.maintenance",
+    "undo_maintenance": "sessile.binding_maintenance",
 }
 
 __all__ = [
+    "Advice",
     "AnthropicSummarizer",
     "Blob",
     "BlobStore",
@@ -229,12 +254,15 @@ __all__ = [
     "LAST_ENTRY",
     "Library",
     "Listing",
+    "MaintenancePlan",
     "MemorySessionStorage",
     "Models",
     "Navigator",
     "Needle",
     "OpenAISummarizer",
     "Outlook",
+    "Patient",
+    "Presence",
     "Problem",
     "PrunePlan",
     "PruneRule",
@@ -264,11 +292,17 @@ __all__ = [
     "TrashPlan",
     "Trashed",
     "TreeNode",
+    "TurnLog",
+    "Whereabouts",
     "WordNeedle",
     "added_sources",
     "agent_files",
+    "agent_workspace",
+    "append_notes",
     "apply_blob_sweep",
+    "apply_maintenance",
     "apply_prune",
+    "bind_demo",
     "build_session_context",
     "can_resize",
     "capabilities_of",
@@ -279,6 +313,7 @@ __all__ = [
     "disk_usage",
     "empty_trash",
     "errors",
+    "examine_conversations",
     "expiring",
     "extract",
     "family_homes",
@@ -292,14 +327,17 @@ __all__ = [
     "import_state",
     "keep_secret",
     "load_entries_from_file",
+    "local_zone",
     "make_demo",
     "migrate_session_entries",
     "plan_blob_sweep",
     "plan_empty_trash",
+    "plan_maintenance",
     "plan_prune",
     "plan_repair",
     "repair",
     "resize",
+    "routing_of",
     "sub_agents",
     "terminal_id",
     "to_anthropic",
@@ -307,6 +345,7 @@ __all__ = [
     "to_openai",
     "trash_contents",
     "undo_last",
+    "undo_maintenance",
 ]
 
 

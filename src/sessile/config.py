@@ -274,24 +274,39 @@ class Config(Part, frozen=True):
     models: Providers = Providers()
     user: User = User()
 
-    def runner_of(self, agent_id: str) -> RunnerSettings:
+    def model_of(self, agent_id: str, override: str | None = None) -> tuple[str | None, str | None]:
+        """Provider and name of the model that an agent uses; an override without a provider is one of the agent's own."""
+        own, slash, name = (self.agents.named(agent_id).model_name or "").partition("/")
+        if not slash:
+            own, name = "", own
+        if override is None:
+            return own or None, name or None
+        provider, slash, model = override.partition("/")
+        return (provider, model) if slash else (own or None, override)
+
+    def runner_of(self, agent_id: str, override: str | None = None) -> RunnerSettings:
         """The runner of an agent: the one that it names, else that of its model's provider, else the echo."""
         agent = self.agents.named(agent_id)
-        name, slash, model = (agent.model_name or "").partition("/")
-        if not slash:
-            name, model = "", name
-        provider = self.models.providers.get(name, Provider())
-        spoken = _RUNNERS.get(provider.api or name, "openai") if model else "echo"
+        name, model = self.model_of(agent_id, override)
+        provider = self.models.providers.get(name or "", Provider())
+        spoken = _RUNNERS.get(provider.api or name or "", "openai") if model else "echo"
+        # A conversation that chose a model of another protocol is answered by that; programs and the echo answer all.
+        chosen = agent.runner if override is None or agent.runner in ("command", "echo") else None
         return RunnerSettings(
-            name=agent.runner or spoken,
-            model=model or None,
-            provider=name or None,
+            name=chosen or spoken,
+            model=model,
+            provider=name,
             base_url=provider.base_url,
             api_key_env=provider.api_key_env,
             command=agent.command,
             max_tokens=agent.max_tokens,
             timeout=agent.timeout_seconds,
         )
+
+
+    def key_of(self, provider: str | None) -> Secret | None:
+        """The key that the file holds for a provider."""
+        return self.models.providers.get(provider or "", Provider()).api_key
 
 
 class Loaded(NamedTuple):

@@ -18,8 +18,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from sessile.core.ids import check_session_id
-from sessile.core.kinds import LEAF_MARKER
 from sessile.errors import InvalidQuery, LeafMoved, storage_failures
+from sessile.gateway.delivering import shown
 
 if TYPE_CHECKING:
     from sessile import Entry, Session
@@ -219,6 +219,5 @@ class Feed:
         return [Row(number, entry.id, self._event(number, entry)) for number, entry in enumerate(lines, start + 1)]
 
     def _event(self, number: int, entry: Entry) -> Event | None:
-        if entry.get("customType") == LEAF_MARKER:
-            return None
-        return Event(str(EventId(self.session_id, number)), self.session_id, "entry", entry.body)
+        told = shown(entry)
+        return None if told is None else Event(str(EventId(self.session_id, number)), self.session_id, "entry", told)

@@ -72,8 +72,8 @@ def problem(error: SessileError) -> Answer:
         "type": f"urn:sessile:problem:{_CAPITAL.sub('-', kind.__name__).lower()}",
         "title": (kind.__doc__ or "").split("\n")[0].rstrip("."),
         "status": error.status,
-        "detail": _tellable(error.message, error.path),
-        "hint": _tellable(error.hint or "", error.path) or None,
+        "detail": tellable(error.message, error.path),
+        "hint": tellable(error.hint or "", error.path) or None,
     }
     headers: Headers = []
     if isinstance(error, Unauthorized):
@@ -113,7 +113,8 @@ def _answer(members: dict[str, Any], headers: Headers) -> Answer:
     return Answer(members["status"], [(b"content-type", MEDIA_TYPE), (b"content-length", length), *headers], body)
 
 
-def _tellable(text: str, path: str | None) -> str:
+def tellable(text: str, path: str | None) -> str:
+    """What of an error's text may leave this machine; `path` is the one that the error is about."""
     if path:
         text = text.replace(path, "…")
     text = _PATH.sub("…", text)

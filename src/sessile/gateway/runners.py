@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, Protocol
 
 from sessile.core.llm import joined_text
 from sessile.core.runner_settings import RunnerSettings, runner_settings
+from sessile.core.secret import Secret
 from sessile.core.tokens import estimate, total
 
 _ECHOED = 4  # pieces of an echo, so that streaming can be seen
@@ -85,38 +86,41 @@ def _echo(request: RunRequest, text: str) -> dict[str, Any]:
     return message | {"usage": {"input": asked, "output": said, "totalTokens": asked + said}, "stopReason": "stop"}
 
 
-def make_runner(told: str | Mapping[str, Any] | RunnerSettings) -> Runner:
-    """The runner of a name or of settings; what cannot work is refused now, not in the first turn."""
+def make_runner(told: str | Mapping[str, Any] | RunnerSettings, key: Secret | None = None) -> Runner:
+    """The runner of a name or of settings; what cannot work is refused now, not in the first turn.
+
+    `key` is for endpoints whose key is not in the environment.
+    """
     settings = runner_settings(told)
-    return _RUNNERS[settings.name](settings)
+    return _RUNNERS[settings.name](settings, None if key is None else key.reveal())
 
 
 # The vendors' clients take a while to import; only who uses one pays for it.
 
 
-def _make_echo(settings: RunnerSettings) -> Runner:
+def _make_echo(settings: RunnerSettings, key: str | None) -> Runner:
     return EchoRunner()
 
 
-def _make_command(settings: RunnerSettings) -> Runner:
+def _make_command(settings: RunnerSettings, key: str | None) -> Runner:
     from sessile.gateway.command_runner import CommandRunner
 
     return CommandRunner(settings)
 
 
-def _make_openai(settings: RunnerSettings) -> Runner:
+def _make_openai(settings: RunnerSettings, key: str | None) -> Runner:
     from sessile.gateway.openai_runner import OpenAIRunner
 
-    return OpenAIRunner(settings)
+    return OpenAIRunner(settings, api_key=key)
 
 
-def _make_anthropic(settings: RunnerSettings) -> Runner:
+def _make_anthropic(settings: RunnerSettings, key: str | None) -> Runner:
     from sessile.gateway.anthropic_runner import AnthropicRunner
 
-    return AnthropicRunner(settings)
+    return AnthropicRunner(settings, api_key=key)
 
 
-_RUNNERS: dict[str, Callable[[RunnerSettings], Runner]] = {
+_RUNNERS: dict[str, Callable[[RunnerSettings, str | None], Runner]] = {
     "echo": _make_echo,
     "command": _make_command,
     "openai": _make_openai,

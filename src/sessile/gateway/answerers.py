@@ -1,0 +1,76 @@
+"""Who answers in a conversation: the agent with its runner, its model, and how much that can read.
+
+Rules: a model that the conversation chose comes before the agent's own. A window is what a person says of the model, else what
+the catalogue knows, else `contextTokens` of the agent; else it is unknown, and nothing is ever due for its sake.
+
+Runners are made once. Those of the configured agents are made at the start, so that what cannot work is told then.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from sessile.core.hygiene_policy import Policy, policy_for
+from sessile.core.runner_settings import RunnerSettings
+from sessile.gateway.runners import Runner, make_runner
+
+if TYPE_CHECKING:
+    from sessile import Models
+    from sessile.config import Config
+    from sessile.config_agents import Agent
+
+_REMEMBERED = 256  # runners; each agent has as many as its conversations have chosen models
+
+# What the hygiene table calls the protocols that our runners speak.
+_APIS = {"anthropic": "anthropic-messages", "openai": "openai-completions"}
+
+
+class Answerer(NamedTuple):
+    """Who answers. `model` is "provider/model", or `None` for those who have none."""
+
+    agent: Agent
+    runner: Runner
+    settings: RunnerSettings
+    model: str | None
+    window: int | None
+    policy: Policy
+
+    @property
+    def is_model(self) -> bool:
+        """Whether a model behind an endpoint answers: only that can sum up or take notes."""
+        return self.settings.name in _APIS
+
+
+class Answerers:
+    """All who answer, by agent and chosen model."""
+
+    def __init__(self, config: Config, models: Models) -> None:
+        self._config = config
+        self._models = models
+        self.of = lru_cache(maxsize=_REMEMBERED)(self._of)
+        for agent in (config.agents.default_id, *(agent.id for agent in config.agents.list)):
+            self.of(agent, None)
+
+    def model_name(self, agent: str, override: str | None) -> str | None:
+        """The model of an agent's turns, as "provider/model"."""
+        provider, model = self._config.model_of(agent, override)
+        return model if model is None or provider is None else f"{provider}/{model}"
+
+    def window(self, agent: str, override: str | None) -> int | None:
+        """How many tokens that model can read; `None` if nobody knows."""
+        name = self.model_name(agent, override)
+        known = None if name is None else self._models.window(name)
+        return known or self._config.agents.named(agent).context_tokens
+
+    def _of(self, agent: str, override: str | None) -> Answerer:
+        settings = self._config.runner_of(agent, override)
+        runner = make_runner(settings, self._config.key_of(settings.provider))
+        return Answerer(
+            self._config.agents.named(agent),
+            runner,
+            settings,
+            self.model_name(agent, override),
+            self.window(agent, override),
+            policy_for(settings.provider, _APIS.get(settings.name), settings.model),
+        )

@@ -1,0 +1,102 @@
+"""Open sessions, kept at hand: to open one costs more than to append to it.
+
+Rules: a handle is closed only when nobody uses it; the one that was not used for longest goes first. One whose storage has failed
+is let go of, so that the next who asks opens the file anew. May be used from any thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from sessile.errors import SessionNotFound, StorageFailure
+
+if TYPE_CHECKING:
+    from sessile import Session, Store
+
+_MOST = 256  # open files; a process may have some 1,000
+
+
+class _Handle:
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.users = 0
+        self.dropped = False
+
+
+class Handles:
+    """The open sessions of a store."""
+
+    def __init__(self, store: Store, most: int = _MOST) -> None:
+        self._store = store
+        self._most = most
+        self._open: OrderedDict[str, _Handle] = OrderedDict()
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def opened(self, path: str) -> Iterator[Session]:
+        """The session of a file, open for appending."""
+        handle = self._take(path)
+        try:
+            yield handle.session
+        except StorageFailure:
+            self.drop(path)
+            raise
+        finally:
+            self._give_back(handle)
+
+    def drop(self, path: str) -> None:
+        """Open a session anew the next time: its file was moved, or failed."""
+        with self._lock:
+            handle = self._open.pop(path, None)
+            if handle is None:
+                return
+            handle.dropped = True
+            unused = handle.users == 0
+        if unused:
+            handle.session.close()
+
+    def close(self) -> None:
+        """Let go of everything."""
+        for path in list(self._open):
+            self.drop(path)
+
+    def _take(self, path: str) -> _Handle:
+        with self._lock:
+            handle = self._open.get(path)
+            if handle is not None:
+                self._open.move_to_end(path)
+                handle.users += 1
+                return handle
+        made = _Handle(self._opened(path))
+        with self._lock:
+            handle = self._open.setdefault(path, made)
+            handle.users += 1
+            spare = self._spare()
+        if handle is not made:  # somebody was faster
+            spare.append(made)
+        for other in spare:
+            other.session.close()
+        return handle
+
+    def _opened(self, path: str) -> Session:
+        try:
+            self._store.fs.lstat(path)
+        except FileNotFoundError as error:  # to open it would make a new one
+            raise SessionNotFound("the file of the session is gone", path=path, hint="look into the trash") from error
+        return self._store.open(path)
+
+    def _spare(self) -> list[_Handle]:
+        """Take out what nobody uses as long as there are too many."""
+        idle = [path for path, handle in self._open.items() if handle.users == 0]
+        return [self._open.pop(path) for path in idle[: max(0, len(self._open) - self._most)]]
+
+    def _give_back(self, handle: _Handle) -> None:
+        with self._lock:
+            handle.users -= 1
+            unused = handle.dropped and handle.users == 0
+        if unused:
+            handle.session.close()

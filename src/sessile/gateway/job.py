@@ -1,0 +1,108 @@
+"""A turn while it is run: everything that is known of it besides what those see who wait for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from sessile.core.ids import derived_entry_id
+from sessile.gateway.turn import Message, Turn
+
+if TYPE_CHECKING:
+    import anyio
+
+    from sessile import Bound
+    from sessile.gateway.answerers import Answerer
+    from sessile.gateway.runners import RunRequest
+    from sessile.gateway.toggles import Toggles
+
+Json = dict[str, Any]
+
+
+class Due(NamedTuple):
+    """What is to be done for the context before the model is asked."""
+
+    notes: bool = False
+    compaction: bool = False
+
+
+NOTHING = Due()
+
+
+class Job:
+    """One turn in the lane of its session. `name` tells it from every other turn of the session, also after a restart."""
+
+    def __init__(
+        self, bound: Bound, message: Message, name: str, answerer: Answerer, toggles: Toggles, turn: Turn | None = None
+    ) -> None:
+        self.bound = bound
+        self.message = message
+        self.name = name
+        self.answerer = answerer
+        self.toggles = toggles
+        self.turn = turn or Turn("", bound.session_id, bound.text)
+        self.turn.id, self.turn.session_id = derived_entry_id(bound.session_id, self.key, 0), bound.session_id
+        self.before: str | None = None  # the entry before the user's message
+        self.begun = False  # the user's message is in the session
+        self.due: Due = NOTHING  # what has to be done before it is asked
+        self.request: RunRequest | None = None  # made as soon as nothing has to be done before
+        self.withheld: str | None = None  # why the reply is not delivered
+        self.notices: list[str] = []
+        self.scope: anyio.CancelScope | None = None
+        self.aborted: str | None = None  # why it is to end
+
+    @property
+    def key(self) -> str:
+        """The key under which the user's message is appended, once however often that is tried."""
+        return f"chat:{self.name}"
+
+    @property
+    def session_id(self) -> str:
+        return self.bound.session_id
+
+    @property
+    def path(self) -> str:
+        return self.bound.path
+
+    def abort(self, why: str) -> None:
+        """End the answer, now or as soon as it begins."""
+        self.aborted = self.aborted or why
+        if self.scope is not None:
+            self.scope.cancel()
+
+    # -- in the log of turns
+
+    def record(self) -> Json:
+        """What a restart has to know to run it: only needed while it waits."""
+        message = self.message
+        return self.mark() | {
+            "text": message.text,
+            "images": list(message.images),
+            "system": message.system,
+        }
+
+    def mark(self) -> Json:
+        """What a restart has to know of a turn that has begun."""
+        return {"name": self.name, "key": self.bound.text}
+
+    # -- in the session
+
+    def entry(self, now: int) -> Json:
+        """The entry with what the user says, and where it came from: the reply goes back there."""
+        content = [{"type": "text", "text": self.message.text}, *self.message.images]
+        route = {
+            name: value
+            for name in ("channel", "to", "account", "thread", "sender")
+            if not isinstance(self.message.source, str) and (value := getattr(self.message.source, name)) is not None
+        }
+        message = {"role": "user", "content": content, "timestamp": now}
+        return {"type": "message", "message": message, "turn": {"key": self.bound.text, **route}}
+
+
+def reply_key(turn_id: str) -> str:
+    """The key under which the reply of a turn is appended, so that it has one."""
+    return f"turn:{turn_id}:reply"
+
+
+def reply_id(session_id: str, turn_id: str) -> str:
+    """The entry of a turn's reply."""
+    return derived_entry_id(session_id, reply_key(turn_id), 0)

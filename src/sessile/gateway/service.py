@@ -1,0 +1,118 @@
+"""The gateway: one process that owns conversations, put together from its parts.
+
+    gateway = make_gateway(store, config)
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(gateway.run)
+        turn = await gateway.turns.send(Message(text="hello", source="main"))
+
+Surfaces (HTTP, the command line) ask this object and nothing behind it. The engine blocks: `call` runs it on threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+import anyio
+from anyio import to_thread
+from anyio.abc import TaskStatus
+
+from sessile import Conversations, Models, TurnLog, __version__, agent_workspace, local_zone, routing_of
+from sessile.gateway.answerers import Answerers
+from sessile.gateway.events import Hub
+from sessile.gateway.handles import Handles
+from sessile.gateway.toggles import model_override_of
+from sessile.gateway.turns import Turns
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import tzinfo
+
+    from sessile import Session, Store
+    from sessile.config import Config
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_THREADS = 32  # of the engine; most of their time they wait for the disk
+
+
+class Gateway:
+    """All that a gateway is; made by `make_gateway`."""
+
+    def __init__(self, store: Store, config: Config, zone: tzinfo) -> None:
+        self.store = store
+        self.config = config
+        self.zone = zone
+        self.started_at = store.now()
+        self.version = __version__
+        self.models = Models(config.models.figures())
+        self.conversations = Conversations(
+            store,
+            workspace=self.workspace,
+            routing=routing_of(config),
+            resets=config.session.resets,
+            zone=zone,
+            parent_fork_max_tokens=config.session.parent_fork_max_tokens,
+        )
+        self.answerers = Answerers(config, self.models)
+        self.hub = Hub(self._read, store.fs.lstat, clients=config.limits.event_clients)
+        self.turns = Turns(self, TurnLog(store.fs, store.layout.root))
+        self._handles = Handles(store)
+        self._threads = anyio.CapacityLimiter(_THREADS)
+
+    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Be there until cancelled. What an earlier gateway left undone is settled before anybody can ask."""
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self.hub.run)
+                await self.turns.run(tasks)
+                task_status.started()
+                await anyio.sleep_forever()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self.call(self._close)
+
+    def _close(self) -> None:
+        self.conversations.close()
+        self._handles.close()
+
+    async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run something that blocks."""
+        return await to_thread.run_sync(partial(function, *args, **kwargs), limiter=self._threads)
+
+    # -- sessions; these block
+
+    @contextmanager
+    def opened(self, path: str) -> Iterator[Session]:
+        """The session of a file, open for appending."""
+        with self._handles.opened(path) as session:
+            yield session
+
+    def let_go(self, path: str) -> None:
+        """The file of a session was moved away."""
+        self._handles.drop(path)
+
+    def _read(self, session_id: str) -> Session:
+        return self.store.open(session_id, readonly=True)
+
+    # -- agents
+
+    def workspace(self, agent: str) -> str:
+        """The folder in which an agent works."""
+        return agent_workspace(self.config, self.store.layout.root, agent)
+
+    def model_of(self, agent: str, entry: Mapping[str, Any]) -> str | None:
+        """The model of the next turn, as "provider/model"."""
+        return self.answerers.model_name(agent, model_override_of(entry))
+
+    def window_of(self, agent: str, entry: Mapping[str, Any]) -> int | None:
+        """How many tokens that model can read."""
+        return self.answerers.window(agent, model_override_of(entry))
+
+
+def make_gateway(store: Store, config: Config, *, zone: tzinfo | None = None) -> Gateway:
+    """A gateway for a store; raises `InvalidConfig` if somebody who is to answer cannot."""
+    return Gateway(store, config, zone or local_zone(config.user.time_zone))

@@ -1,0 +1,320 @@
+"""Turns: from what somebody says to the reply, each once, one at a time in a session.
+
+    accept    key → session; a message that was sent before is found again; commands are executed
+    begin     the user's message is durable in the session; what is due for the context is done
+    answer    the runner is asked; its words go to those who listen
+    end       the reply is durable; counters; what is due behind it; the next one
+
+Rules: `send` returns when the message is durable, in the session or in the log of those that wait. A turn is known by the name
+that its sender gave it, and its message and its reply have ids made of that: whatever is repeated, also after a crash, happens
+once. A turn always ends with one answer in the session: that of the model, or one that says that it failed, was stopped or was
+interrupted. A turn that had begun when the gateway ended is never run again; those that waited are.
+
+A client that goes away stops nothing. The engine blocks, so it is asked on threads; what clients see is told on the loop.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import msgspec
+from anyio.abc import TaskGroup
+
+from sessile.core.overflow import is_overflow
+from sessile.errors import RunnerFailed, SessileError, TurnInProgress
+from sessile.gateway.admission import Admission, Admitted, Commanded, Repeated
+from sessile.gateway.answer import Answer, Json, failed
+from sessile.gateway.care import Care
+from sessile.gateway.commands import execute
+from sessile.gateway.events import Event, Kind
+from sessile.gateway.job import Job
+from sessile.gateway.lanes import Lanes
+from sessile.gateway.replies import Pending, reply_of
+from sessile.gateway.toggles import toggles_of
+from sessile.gateway.turn import Message, Reply, Turn, forget_done
+
+if TYPE_CHECKING:
+    from sessile import Bound, TurnLog
+    from sessile.compactor import Outcome
+    from sessile.gateway.runners import RunRequest
+    from sessile.gateway.service import Gateway
+
+_LOG = logging.getLogger(__name__)
+
+_REMEMBERED = 4096  # turns that can be asked for without looking into a session
+_STOPPED = "The gateway was stopped before the answer was complete."
+_ABORTED = "Stopped."
+_INTERRUPTED = "Stopped by the next message."
+_KEPT = "The gateway was stopped. The message is kept, and answered when it runs again."
+
+
+class Turns:
+    """All turns of a gateway."""
+
+    def __init__(self, gateway: Gateway, log: TurnLog) -> None:
+        self._gateway = gateway
+        self._log = log
+        self._lanes: Lanes[Job | None] = Lanes(gateway.config.limits.queued_turns)
+        self._care = Care(gateway)
+        self._admission = Admission(gateway, self._lanes, log, self._care, self._refused)
+        self._records = self._admission.records
+        self._pending = Pending()
+        self._known: OrderedDict[tuple[str, str], Turn] = OrderedDict()  # by session and id
+        self._tasks: TaskGroup | None = None
+
+    async def run(self, tasks: TaskGroup) -> None:
+        """Close what an earlier gateway left, and run what waited; turns live in `tasks` from now on."""
+        self._tasks = tasks
+        first = await self._gateway.call(self._admission.left)
+        for turn in self.live():
+            self._remember(turn)
+        for job in first:
+            self._go(job)
+
+    # -- for everybody
+
+    async def send(self, message: Message) -> Turn:
+        """Say something in a conversation; returns when that is durable."""
+        accepted = await self._gateway.call(self._admission.accept, message)
+        if isinstance(accepted, Commanded):
+            accepted = await self._executed(accepted, message)
+        if isinstance(accepted, Repeated):
+            await accepted.turn.accepted()
+            return accepted.turn
+        job = accepted.job
+        job.turn.accept()
+        self._remember(job.turn)
+        if accepted.runs:
+            self._go(job)
+        else:
+            self._publish(job, "turn", turn=job.turn.id, state="queued")
+            self._interrupt(job)
+        return job.turn
+
+    async def _executed(self, commanded: Commanded, message: Message) -> Repeated | Admitted:
+        """What becomes of a command: its answer, or a turn with what is still to be said."""
+        turn = commanded.turn
+        try:
+            done = await execute(self._gateway, commanded.bound, commanded.command)
+            if done.message is not None:
+                rest = msgspec.structs.replace(message, text=done.message)
+                admitted = await self._gateway.call(self._admission.admit, done.bound, rest, turn)
+                admitted.job.notices.append(done.text)
+                return admitted
+        except BaseException as error:
+            self._admission.give_up(turn, message.idempotency_key, error)
+            raise
+        turn.session_id = done.bound.session_id
+        turn.finish(Reply(done.text, "command"))
+        return Repeated(turn)
+
+    async def abort(self, session_id: str, turn_id: str | None = None, why: str = _ABORTED) -> list[str]:
+        """Stop a turn of a session, or all, also those that wait; gives their ids."""
+        stopped = [job for job in self._jobs(session_id) if turn_id in (None, job.turn.id)]
+        for job in stopped:
+            job.abort(why)
+        return [job.turn.id for job in stopped]
+
+    def live(self, session_id: str | None = None) -> list[Turn]:
+        """The turns that run or wait."""
+        return [job.turn for job in self._jobs(session_id)]
+
+    async def find(self, session_id: str, turn_id: str) -> Turn | None:
+        """A turn: running, waiting or done."""
+        known = self._known.get((session_id, turn_id))
+        return known or await self._gateway.call(self._admission.stored, session_id, turn_id)
+
+    @asynccontextmanager
+    async def alone(self, session_id: str) -> AsyncIterator[None]:
+        """No turn begins in a session meanwhile; raises `TurnInProgress` if one runs."""
+        if not self._lanes.try_enter(session_id, None):
+            raise TurnInProgress("a turn is running in this session", hint="wait for it, or stop it")
+        try:
+            yield
+        finally:
+            self._go_on(session_id)
+
+    async def compact(self, bound: Bound, instructions: str | None = None) -> Outcome:
+        """Compact a session because somebody asks for it."""
+        answerer = self._gateway.answerers.of(bound.agent, toggles_of(bound.entry).model)
+        async with self.alone(bound.session_id):
+            return await self._care.compact(bound, answerer, "manual", instructions)
+
+    def _jobs(self, session_id: str | None) -> list[Job]:
+        found = self._lanes.all() if session_id is None else self._lanes.of(session_id)
+        return [job for job in found if job is not None]
+
+    # -- lanes
+
+    def _go(self, job: Job) -> None:
+        """Run a turn whose lane is free."""
+        if self._tasks is None:
+            raise RuntimeError("the gateway does not run")
+        self._tasks.start_soon(self._drive, job)
+
+    def _go_on(self, session_id: str) -> None:
+        """Leave a lane to whoever waits in it."""
+        following = self._lanes.leave(session_id)
+        if following is not None:
+            self._go(following)
+
+    def _refused(self, job: Job, had_lane: bool) -> None:
+        """The message of a turn could not be kept: it goes, and the lane goes on."""
+        if had_lane:
+            self._go_on(job.session_id)
+        else:
+            self._lanes.withdraw(job.session_id, job)
+
+    def _interrupt(self, job: Job) -> None:
+        """Stop the turn before one that does not want to wait."""
+        if (job.message.queue or job.toggles.queue) == "interrupt":
+            running = self._jobs(job.session_id)[0]
+            if running is not job:
+                running.abort(_INTERRUPTED)
+
+    def _remember(self, turn: Turn) -> None:
+        self._known[turn.session_id, turn.id] = turn
+        forget_done(self._known, _REMEMBERED)
+
+    # -- one turn
+
+    async def _drive(self, job: Job) -> None:
+        """Run a turn from its beginning to its end, and let the next one begin."""
+        try:
+            if not await job.turn.is_accepted():  # the one before it may have ended while this one was still arriving
+                return
+            job.turn.start()
+            self._publish(job, "turn", turn=job.turn.id, state="running")
+            await self._run(job)
+        except Exception:
+            # A mistake of ours in one turn must not end all others.
+            _LOG.exception("a turn failed in an unexpected way")
+            job.turn.finish(Reply("", "error", error="Something went wrong; the log of the gateway says more."))
+        finally:
+            self._go_on(job.session_id)
+
+    async def _run(self, job: Job) -> None:
+        answer = Answer(partial(self._say, job), job.withheld)
+        try:
+            if not job.begun:
+                await self._gateway.call(self._admission.begin, job)
+            self._publish(job, "entry", id=job.turn.id)
+            await self._end(job, await self._answer_unless_aborted(job, answer))
+        except SessileError as error:  # of the storage: what is in the session says how far it came
+            self._finish(job, failed(error.message), None)
+        except anyio.get_cancelled_exc_class():
+            if job.begun:
+                with anyio.CancelScope(shield=True):
+                    await self._end(job, answer.partial(_STOPPED))
+            else:
+                job.turn.finish(Reply("", "aborted", error=_KEPT))
+            raise
+        finally:
+            if not job.begun:
+                self._records.owe(job)
+
+    async def _answer_unless_aborted(self, job: Job, answer: Answer) -> Json:
+        """The answer of the model, or what it had said when it was stopped."""
+        if job.aborted is None:
+            with anyio.CancelScope() as job.scope:
+                return await self._answer(job, answer)
+        return answer.partial(job.aborted or _ABORTED)
+
+    async def _answer(self, job: Job, answer: Answer) -> Json:
+        """The answer of the model; if the context was too long for it, that of a second try."""
+        for last in (False, True):
+            try:
+                request = job.request or await self._prepared(job)
+                message = await answer.listen(job.answerer.runner, request)
+            except RunnerFailed as error:
+                message = failed(error.message)
+            wrong = message.get("errorMessage", "") if message.get("stopReason") == "error" else ""
+            if last or answer.begun or not is_overflow(wrong) or not await self._recovered(job, wrong):
+                break
+            job.request = None
+        return message
+
+    async def _prepared(self, job: Job) -> RunRequest:
+        """Do what is due before the model is asked, and make the request."""
+        if job.due.notes:
+            told = await self._care.take_notes(job)
+            job.notices += [] if told is None else [told]
+        if job.due.compaction:
+            _, notices = await self._compacted(job)
+            job.notices += notices
+        return await self._gateway.call(self._admission.request, job)
+
+    async def _recovered(self, job: Job, error: str) -> bool:
+        """Whether the context is smaller now, so that another try is worth it."""
+        outcome, notices = await self._compacted(job, error)
+        job.notices += notices
+        return outcome is not None and outcome.retry
+
+    async def _compacted(self, job: Job, error: str | None = None) -> tuple[Outcome | None, list[str]]:
+        """Compact the session of a turn; also gives what is to be told of it."""
+        try:
+            if error is None:
+                outcome = await self._care.compact(job.bound, job.answerer, "threshold")
+            else:
+                outcome = await self._care.recover(job.bound, job.answerer, error)
+        except SessileError as failure:
+            return None, [f"⚠️ The conversation could not be summed up: {failure.message}. Nothing was removed."]
+        if outcome.status == "rejected":
+            why = "; ".join(objection.detail for objection in outcome.objections)
+            return outcome, [f"⚠️ The conversation was not summed up: {why}. Nothing was removed."]
+        if outcome.status != "compacted" or not job.toggles.is_verbose:
+            return outcome, []
+        found = await self._gateway.call(self._gateway.conversations.get, job.bound.text)
+        count = None if found is None else found.entry.known("compactionCount")
+        return outcome, [f"🧹 Auto-compaction complete (count {count})."]
+
+    async def _end(self, job: Job, message: Json) -> None:
+        """Make the reply durable, tell everybody, and do what is due behind it."""
+        try:
+            entry_id, due = await self._gateway.call(self._ended, job, message)
+        except SessileError as error:
+            self._finish(job, failed(error.message), None)
+            return
+        self._publish(job, "entry", id=entry_id)
+        self._finish(job, message, entry_id)
+        if due:
+            _, notices = await self._compacted(job)
+            self._pending.add(job.session_id, *notices)
+            await self._gateway.call(self._forget, job)
+
+    def _ended(self, job: Job, message: Json) -> tuple[str, bool]:
+        with self._gateway.opened(job.path) as session:
+            entry_id = self._records.end(session, job, message)
+            due = self._care.behind(session, job)
+        if not due:
+            self._forget(job)
+        return entry_id, due
+
+    def _forget(self, job: Job) -> None:
+        """Nothing is left to do in a session, unless somebody waits there, or a message has not come there yet."""
+        waiting, owes = self._lanes.of, self._records.owes
+        self._log.forget(job.session_id, unless=lambda: len(waiting(job.session_id)) > 1 or owes(job.session_id))
+
+    def _finish(self, job: Job, message: Json, entry_id: str | None) -> None:
+        reply = reply_of(job, message, entry_id, self._pending)
+        job.turn.finish(reply)
+        told = {"stop": reply.stop, "error": reply.error, "entry": entry_id, "notices": list(reply.notices)}
+        self._publish(job, "turn", turn=job.turn.id, state="done", silent=reply.silent, withheld=reply.withheld, **told)
+
+    # -- telling
+
+    def _say(self, job: Job, text: str) -> None:
+        """Pass on words of the answer; somebody is seen to write only when there is something to read."""
+        if not job.turn.said:
+            self._publish(job, "typing", turn=job.turn.id)
+        job.turn.say(text)
+        self._publish(job, "delta", turn=job.turn.id, text=text)
+
+    def _publish(self, job: Job, kind: Kind, **data: Any) -> None:
+        self._gateway.hub.publish(Event(None, job.session_id, kind, data))

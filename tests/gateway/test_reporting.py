@@ -1,0 +1,239 @@
+"""What the gateway tells of itself, and of a conversation."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from builders import Json, assistant
+from gateways import Clock, gateway_in, running
+from sessile import Bound, __version__
+from sessile.core.resets import ResetPolicy
+from sessile.core.status_text import Queue, status_lines
+from sessile.errors import NotFound, SessionNotFound
+from sessile.gateway.reporting import chat_status, status_of
+from sessile.gateway.service import Gateway
+from sessile.gateway.turn import Message
+from sessions import answer, say
+
+pytestmark = [pytest.mark.anyio, pytest.mark.mission("Y12")]
+
+KEY = "agent:main:main"
+SLOW = "agent:slow:main"
+GROUP = "agent:main:telegram:group:-100"
+CONFIG = """
+    [session]
+    idleMinutes = 90
+    [session.reset]
+    mode = "daily"
+    atHour = 5
+    [session.sendPolicy]
+    rules = [{action = "deny", match = {keyPrefix = "telegram:"}}]
+    [agents.defaults]
+    model = "anthropic/claude-sonnet-4"
+    [models.providers.anthropic]
+    apiKey = "sk-secret-0123456789"
+    models = [{id = "claude-sonnet-4", contextWindow = 200000}]
+    [models.providers.local]
+    api = "openai"
+    apiKeyEnv = "LOCAL_KEY"
+    baseUrl = "http://127.0.0.1:1/v1"
+    models = [{id = "qwen", contextWindow = 8000}]
+    [[agents.list]]
+    id = "main"
+    [[agents.list]]
+    id = "slow"
+    runner = "command"
+    command = ["sleep", "600"]
+    [limits]
+    queuedTurns = 7
+"""
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+class Rig(NamedTuple):
+    """A gateway that runs, and its clock."""
+
+    gateway: Gateway
+    clock: Clock
+
+
+@asynccontextmanager
+async def rigged(root: Path, config: str = "") -> AsyncIterator[Rig]:
+    clock = Clock()
+    gateway = gateway_in(root, tomllib.loads(config), clock=clock, durability="process")
+    async with running(gateway):
+        yield Rig(gateway, clock)
+
+
+@pytest.fixture
+async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
+    async with rigged(tmp_path, CONFIG) as one:
+        yield one
+
+
+def talk(rig: Rig, key: str = KEY, usage: Json | None = None) -> Bound:
+    """Say something and be answered; gives the binding."""
+    bound = rig.gateway.conversations.resolve(key)
+    with rig.gateway.opened(bound.path) as session:
+        say(session, "x" * 400)
+        if usage is None:
+            answer(session, "y" * 40)
+        else:
+            session.append_message(assistant("y" * 40) | {"usage": usage, "stopReason": "stop"})
+    return bound
+
+
+async def test_a_status_holds_everything_that_is_known(rig: Rig) -> None:
+    """Model, key, counters, context as the provider reported it, settings, queue, resets and sending."""
+    bound = talk(rig, usage={"input": 40_000, "output": 8_200, "totalTokens": 48_200})
+    counters = {"inputTokens": 12_345, "outputTokens": 940, "estimatedCostUsd": 0.5, "compactionCount": 2}
+    rig.gateway.conversations.count(KEY, bound.session_id, members=counters)
+    rig.gateway.conversations.patch(KEY, {"thinkingLevel": "high", "verboseLevel": "on", "queueMode": "interrupt"})
+    rig.clock.now += 300
+    status = await chat_status(rig.gateway, bound)
+    assert (status.version, status.key, status.now) == (__version__, KEY, rig.gateway.store.now())
+    assert (status.model, status.auth, status.runtime) == ("anthropic/claude-sonnet-4", "api-key", "anthropic")
+    assert (status.input_tokens, status.output_tokens, status.cost) == (12_345, 940, 0.5)
+    assert (status.context_tokens, status.context_estimated, status.context_window) == (48_200, False, 200_000)
+    assert (status.compactions, status.thinking, status.verbose, status.reasoning) == (2, "high", "on", "off")
+    assert status.queue == Queue("interrupt", depth=0, cap=7)
+    assert status.resets == ResetPolicy(at_hour=5, idle_minutes=90)
+    assert status.sending
+    lines = status_lines(status)
+    assert "📚 Context: 48.2k/200.0k (24%) · 🧹 Compactions: 2" in lines
+    assert "🪢 Queue: interrupt (depth 0, cap 7)" in lines
+    assert f"🧵 Session: {KEY} • updated 5 min ago" in lines
+    assert "secret" not in "\n".join(lines)
+
+
+async def test_a_context_that_no_provider_reported_is_estimated(rig: Rig) -> None:
+    """The size says that it is a guess."""
+    bound = talk(rig)
+    status = await chat_status(rig.gateway, bound)
+    assert (status.context_tokens, status.context_estimated) == (110, True)
+    assert "📚 Context: ~110/200.0k (0%) · 🧹 Compactions: 0" in status_lines(status)
+
+
+async def test_what_nobody_knows_is_unknown_and_never_zero(tmp_path: Path) -> None:
+    """Neither a model nor a counter nor a window is made up, and a conversation without a session has no context."""
+    async with rigged(tmp_path) as rig:
+        conversation = rig.gateway.conversations.patch(KEY, {"thinkingLevel": "low"})
+        status = await chat_status(rig.gateway, conversation)
+    nothing = (status.model, status.auth, status.input_tokens, status.output_tokens, status.cost)
+    assert nothing == (None, None, None, None, None)
+    assert (status.context_tokens, status.context_window, status.compactions) == (None, None, None)
+    assert "📚 Context: unknown · 🧹 Compactions: unknown" in status_lines(status)
+
+
+async def test_a_chosen_model_is_told_with_its_runner_window_and_key(rig: Rig) -> None:
+    """What the next turn would use, not what the agent usually does."""
+    bound = talk(rig)
+    rig.gateway.conversations.patch(KEY, {"model": "local/qwen"})
+    status = await chat_status(rig.gateway, bound)
+    assert (status.model, status.runtime, status.context_window) == ("local/qwen", "openai", 8_000)
+    assert status.auth == "api-key (LOCAL_KEY)"
+
+
+async def test_turns_that_wait_are_the_depth_of_the_queue(rig: Rig) -> None:
+    """Those of the conversation in its status, all of them in that of the gateway."""
+    for text in ("one", "two", "three"):
+        await rig.gateway.turns.send(Message(text=text, source=SLOW))
+    await rig.gateway.turns.send(Message(text="elsewhere", source="agent:slow:other"))
+    status = await chat_status(rig.gateway, rig.gateway.conversations.resolve(SLOW))
+    assert status.queue == Queue("followup", depth=2, cap=7)
+    assert status.runtime == "command"
+    assert (await status_of(rig.gateway))["turns"] == {"running": 2, "queued": 2}
+
+
+@pytest.mark.mission("Y5")
+async def test_a_group_tells_its_activation_and_that_it_is_held_back(rig: Rig) -> None:
+    """The policy is asked, and the word of the conversation wins; a direct chat has no activation."""
+    bound = talk(rig, GROUP)
+    rig.gateway.conversations.patch(GROUP, {"groupActivation": "mention"})
+    lines = status_lines(await chat_status(rig.gateway, bound))
+    assert "👥 Activation: mention" in lines
+    assert lines[-1] == "🔇 Delivery: held back by the send policy"
+    rig.gateway.conversations.patch(GROUP, {"sendPolicy": "allow"})
+    assert (await chat_status(rig.gateway, bound)).sending
+    direct = talk(rig)
+    rig.gateway.conversations.patch(KEY, {"groupActivation": "mention"})
+    assert (await chat_status(rig.gateway, direct)).activation is None
+
+
+async def test_a_session_that_is_gone_is_not_called_empty(rig: Rig) -> None:
+    """The status fails with the reason."""
+    bound = talk(rig)
+    Path(bound.path).unlink()
+    with pytest.raises(SessionNotFound):
+        await chat_status(rig.gateway, bound)
+
+
+async def test_the_gateway_tells_its_state(rig: Rig) -> None:
+    """Version, uptime, root, agents with their models, conversations, turns, and no problem."""
+    bound = talk(rig, usage={"totalTokens": 48_200})
+    talk(rig, GROUP)
+    rig.gateway.conversations.count(KEY, bound.session_id, members={"contextTokens": 48_200})
+    rig.clock.now += 60
+    told = await status_of(rig.gateway)
+    assert (told["version"], told["uptimeMs"], told["root"]) == (__version__, 60_000, rig.gateway.store.layout.root)
+    assert told["agents"] == [
+        {
+            "id": "main",
+            "model": "anthropic/claude-sonnet-4",
+            "contextWindow": 200_000,
+            "runner": "anthropic",
+            "workspace": rig.gateway.workspace("main"),
+            "conversations": 2,
+        }
+    ]
+    assert told["conversations"] == 2
+    assert told["turns"] == {"running": 0, "queued": 0}
+    assert told["problems"] == []
+    assert told["conversation"] is None
+    row = next(row for row in told["recent"] if row["key"] == KEY)
+    assert (row["contextTokens"], row["contextWindow"], row["compactionCount"]) == (48_200, 200_000, 0)
+    assert {row["key"]: row["kind"] for row in told["recent"]} == {KEY: "direct", GROUP: "group"}
+
+
+async def test_the_state_of_one_conversation_is_told_by_its_key(rig: Rig) -> None:
+    """As values and as the lines of `/status`; a key that nobody has is not found."""
+    bound = talk(rig)
+    told = (await status_of(rig.gateway, "main"))["conversation"]
+    assert (told["key"], told["contextTokens"], told["contextEstimated"]) == (KEY, 110, True)
+    assert told["reset"] == {"atHour": 5, "idleMinutes": 90}
+    assert told["queue"] == {"mode": "followup", "depth": 0, "cap": 7}
+    assert told["lines"] == status_lines(await chat_status(rig.gateway, bound))
+    with pytest.raises(NotFound):
+        await status_of(rig.gateway, "agent:main:nobody")
+
+
+async def test_a_broken_store_is_a_problem_that_is_told_with_its_place(rig: Rig, tmp_path: Path) -> None:
+    """Line and column, and the file; what was good last is still counted."""
+    talk(rig)
+    file = tmp_path / "agents/main/sessions/sessions.json"
+    file.write_text('{\n  "agent:main:main": }')
+    told = await status_of(rig.gateway)
+    assert told["conversations"] == 1
+    (problem,) = told["problems"]
+    assert problem["path"] == str(file)
+    assert "line 2" in problem["message"]
+    assert problem["hint"]
+
+
+async def test_a_key_that_somebody_wrote_by_hand_is_shown(rig: Rig, tmp_path: Path) -> None:
+    """It is of an unknown kind, and stops nothing."""
+    file = tmp_path / "agents/main/sessions/sessions.json"
+    file.parent.mkdir(parents=True)
+    file.write_text('{"agent::": {"sessionId": "s1", "updatedAt": 1}}')
+    (row,) = (await status_of(rig.gateway))["recent"]
+    assert (row["key"], row["kind"]) == ("agent::", "unknown")

@@ -1,0 +1,420 @@
+"""Turns: durable before the model is asked, one at a time, each once, and told to those who wait."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import anyio
+import pytest
+
+from gateways import Clock, ask, gateway_in, lines, running, scripted
+from sessile import Inbound, Session
+from sessile.errors import StorageFull, TooMany, TurnInProgress
+from sessile.gateway.events import Event, Subscription
+from sessile.gateway.job import Job
+from sessile.gateway.records import INTERRUPTED
+from sessile.gateway.turn import Message
+
+pytestmark = [pytest.mark.anyio, pytest.mark.mission("Y13"), pytest.mark.promise("P41")]
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+async def test_a_message_is_answered_and_both_are_in_the_session(tmp_path: Path) -> None:
+    """With the echo, which needs no key."""
+    async with running(gateway_in(tmp_path)) as gateway:
+        reply = await ask(gateway, "hello there")
+        assert (reply.text, reply.stop, reply.error, reply.notices) == ("hello there", "stop", None, ())
+        assert lines(gateway) == [("user", "hello there"), ("assistant", "hello there")]
+
+
+async def test_the_message_is_durable_before_the_runner_is_asked(tmp_path: Path) -> None:
+    """Whoever reads the file while the model thinks finds it."""
+    gateway = gateway_in(tmp_path)
+    runner = scripted(gateway)
+    runner.gate = anyio.Event()
+    async with running(gateway):
+        turn = await gateway.turns.send(Message(text="one two", source="main"))
+        assert lines(gateway) == [("user", "one two")]
+        runner.gate.set()
+        reply = await turn.wait()
+        assert reply.entry_id is not None and lines(gateway)[1] == ("assistant", "re: one two")
+
+
+async def test_words_are_heard_as_they_come_by_all_who_listen(tmp_path: Path) -> None:
+    """Also by one who comes later."""
+    gateway = gateway_in(tmp_path)
+    runner = scripted(gateway)
+    runner.gate = anyio.Event()
+    async with running(gateway):
+        turn = await gateway.turns.send(Message(text="b", source="main"))
+        deltas = turn.deltas()
+        assert await anext(deltas) == "re:"
+        assert turn.reply is None
+        runner.gate.set()
+        assert [piece async for piece in deltas] == [" b"]
+        assert [piece async for piece in turn.deltas()] == ["re:", " b"]
+
+
+async def test_one_turn_at_a_time_in_a_session_and_many_in_many(tmp_path: Path) -> None:
+    """Messages of one session wait in their order; those of others do not."""
+    gateway = gateway_in(tmp_path)
+    runner = scripted(gateway)
+    async with running(gateway):
+        turns = [await gateway.turns.send(Message(text=f"n{number}", source="main")) for number in range(5)]
+        for turn in turns:
+            await turn.wait()
+        assert runner.most == 1
+        said = [text for role, text in lines(gateway) if role == "user"]
+        assert said == ["n0", "n1", "n2", "n3", "n4"]
+        assert [role for role, _ in lines(gateway)] == ["user", "assistant"] * 5
+        runner.gate = anyio.Event()
+        others = [await gateway.turns.send(Message(text="x", source=f"hook:{number}")) for number in range(4)]
+        while runner.running < 4:
+            await anyio.sleep(0.001)
+        runner.gate.set()
+        assert {(await turn.wait()).stop for turn in others} == {"stop"}
+
+
+async def test_more_than_so_many_do_not_wait(tmp_path: Path) -> None:
+    """Whoever sends more is told, and nothing of theirs is kept."""
+    gateway = gateway_in(tmp_path, {"limits": {"queuedTurns": 2}})
+    runner = scripted(gateway)
+    runner.gate = anyio.Event()
+    async with running(gateway):
+        for number in range(3):
+            await gateway.turns.send(Message(text=str(number), source="main"))
+        with pytest.raises(TooMany):
+            await gateway.turns.send(Message(text="3", source="main"))
+        runner.gate.set()
+        while gateway.turns.live():
+            await anyio.sleep(0.001)
+        assert len(lines(gateway)) == 6
+
+
+async def test_the_same_message_twice_is_one_turn(tmp_path: Path) -> None:
+    """At once, later, and in another life of the gateway."""
+    gateway = gateway_in(tmp_path)
+    runner = scripted(gateway)
+    async with running(gateway):
+        turns = []
+        async with anyio.create_task_group() as group:
+            for _ in range(8):
+
+                async def send() -> None:
+                    turns.append(await gateway.turns.send(Message(text="a", source="main", idempotency_key="k")))
+
+                group.start_soon(send)
+        assert len({turn.id for turn in turns}) == 1
+        first = await turns[0].wait()
+        assert (await ask(gateway, "a", idempotency_key="k")).entry_id == first.entry_id
+    again = gateway_in(tmp_path)
+    async with running(again):
+        turn = await again.turns.send(Message(text="a", source="main", idempotency_key="k"))
+        assert turn.repeated and (await turn.wait()).text == "re: a"
+        assert len(lines(again)) == 2 and len(runner.asked) == 1
+
+
+async def test_the_same_message_after_a_reset_is_still_one_turn(tmp_path: Path) -> None:
+    """A client that repeats what it does not know to have arrived must not speak in the new session."""
+    async with running(gateway_in(tmp_path)) as gateway:
+        await ask(gateway, "a", idempotency_key="k")
+        gateway.conversations.reset("main")
+    async with running(gateway_in(tmp_path)) as gateway:
+        turn = await gateway.turns.send(Message(text="a", source="main", idempotency_key="k"))
+        assert turn.repeated and lines(gateway) == []
+
+
+async def test_an_aborted_turn_keeps_what_was_said(tmp_path: Path) -> None:
+    """And the next one begins; a message that waited is kept too, with an answer that says that it was stopped."""
+    gateway = gateway_in(tmp_path)
+    runner = scripted(gateway)
+    runner.gate = anyio.Event()
+    async with running(gateway):
+        turn = await gateway.turns.send(Message(text="a", source="main"))
+        waits = await gateway.turns.send(Message(text="b", source="main"))
+        await anext(turn.deltas())
+        assert await gateway.turns.abort(turn.session_id) == [turn.id, waits.id]
+        reply = await turn.wait()
+        assert (reply.stop, reply.text) == ("aborted", "re:")
+        assert (await waits.wait()).stop == "aborted"
+        assert lines(gateway) == [("user", "a"), ("assistant", "re:"), ("user", "b"), ("assistant", "")]
+        assert len(runner.asked) == 1
+        runner.gate = None
+        assert (await ask(gateway, "c")).text == "re: c"
+
+
+async def test_a_message_that_interrupts_stops_the_turn_and_comes_next(tmp_path: Path) -> None:
+    """Before those that wait."""
+    gateway = gateway_in(tmp_path)
+    runner = scripted(gateway)
+    runner.gate = anyio.Event()
+    async with running(gateway):
+        first = await gateway.turns.send(Message(text="a", source="main"))
+        await gateway.turns.send(Message(text="b", source="main"))
+        last = await gateway.turns.send(Message(text="c", source="main", queue="interrupt"))
+        assert (await first.wait()).stop == "aborted"
+        runner.gate.set()
+        await last.wait()
+        while gateway.turns.live():
+            await anyio.sleep(0.001)
+        assert [text for role, text in lines(gateway) if role == "user"] == ["a", "c", "b"]
+
+
+async def test_alone_keeps_turns_away(tmp_path: Path) -> None:
+    """And is refused while one runs."""
+    gateway = gateway_in(tmp_path)
+    runner = scripted(gateway)
+    runner.gate = anyio.Event()
+    async with running(gateway):
+        turn = await gateway.turns.send(Message(text="a", source="main"))
+        with pytest.raises(TurnInProgress):
+            async with gateway.turns.alone(turn.session_id):
+                pass
+        runner.gate.set()
+        await turn.wait()
+        while gateway.turns.live():
+            await anyio.sleep(0.001)
+        async with gateway.turns.alone(turn.session_id):
+            later = await gateway.turns.send(Message(text="b", source="main"))
+            await anyio.sleep(0.02)
+            assert later.state == "queued"
+        assert (await later.wait()).text == "re: b"
+
+
+# -- silence and delivery
+
+
+@pytest.mark.mission("Y11")
+@pytest.mark.parametrize("said", ["NO_REPLY", "NO_REPLY because", "  NO_REPLY\nx"])
+async def test_a_silent_answer_reaches_nobody(tmp_path: Path, said: str) -> None:
+    """Neither as a reply nor word by word, nor as somebody who writes; the session keeps it."""
+    gateway = gateway_in(tmp_path)
+    scripted(gateway).say = lambda text: said
+    async with running(gateway):
+        events = await gateway.hub.subscribe(None)
+        turn = await gateway.turns.send(Message(text="a", source="main"))
+        reply = await turn.wait()
+        assert (reply.text, reply.silent, reply.delivered, turn.said) == ("", True, "", "")
+        assert lines(gateway)[1] == ("assistant", said)
+        heard = await heard_until_done(events)
+        assert {event.kind for event in heard} <= {"notice", "turn", "entry"}
+        assert "NO_REPLY" not in json.dumps([event.data for event in heard])
+
+
+@pytest.mark.mission("Y11")
+@pytest.mark.parametrize("said", ["NO_REPLYfoo", "say NO_REPLY", "NO", "NO_REPL"])
+async def test_an_answer_that_only_mentions_silence_is_delivered(tmp_path: Path, said: str) -> None:
+    """Whole."""
+    gateway = gateway_in(tmp_path)
+    scripted(gateway).say = lambda text: said
+    async with running(gateway):
+        turn = await gateway.turns.send(Message(text="a", source="main"))
+        assert (await turn.wait()).text == turn.said == said
+
+
+@pytest.mark.mission("Y5")
+async def test_a_reply_that_the_policy_denies_is_stored_and_not_delivered(tmp_path: Path) -> None:
+    """Whether the session or the configuration says so."""
+    config = {"session": {"sendPolicy": {"rules": [{"action": "deny", "match": {"keyPrefix": "hook:"}}]}}}
+    gateway = gateway_in(tmp_path, config)
+    async with running(gateway):
+        for key in ("hook:x", "main"):
+            if key == "main":
+                gateway.conversations.patch("main", {"sendPolicy": "deny"})
+            turn = await gateway.turns.send(Message(text="secret", source=key))
+            reply = await turn.wait()
+            assert (reply.text, turn.said) == ("", "") and reply.withheld
+            assert lines(gateway, key)[1] == ("assistant", "secret")
+
+
+async def heard_until_done(events: Subscription) -> list[Event]:
+    """The events up to the end of a turn."""
+    heard = []
+    async for event in events:
+        heard.append(event)
+        if event.kind == "turn" and event.data["state"] == "done":
+            return heard
+    return heard
+
+
+# -- resets
+
+
+@pytest.mark.mission("Y4")
+async def test_the_first_reply_after_a_reset_says_so_once(tmp_path: Path) -> None:
+    """And how to take it back; a silent reply leaves that to the next one."""
+    clock = Clock()
+    gateway = gateway_in(tmp_path, clock=clock)
+    runner = scripted(gateway)
+    async with running(gateway):
+        await ask(gateway, "a")
+        clock.now += 86_400
+        runner.say = lambda text: "NO_REPLY"
+        assert (await ask(gateway, "b")).notices == ()
+        runner.say = lambda text: text
+        reply = await ask(gateway, "c")
+        assert "/resume" in reply.notices[0] and "04:00" in reply.delivered
+        assert (await ask(gateway, "d")).notices == ()
+
+
+# -- commands in a chat
+
+
+@pytest.mark.mission("Y4")
+async def test_new_with_words_behind_it_begins_a_session_with_them(tmp_path: Path) -> None:
+    """And no model is asked for a bare one."""
+    gateway = gateway_in(tmp_path)
+    runner = scripted(gateway)
+    async with running(gateway):
+        await ask(gateway, "a")
+        reply = await ask(gateway, "/new hello")
+        assert lines(gateway) == [("user", "hello"), ("assistant", "re: hello")]
+        assert "New session" in reply.delivered and reply.text == "re: hello"
+        bare = await ask(gateway, "/reset")
+        assert (bare.stop, lines(gateway)) == ("command", []) and len(runner.asked) == 2
+
+
+# -- counters
+
+
+@pytest.mark.mission("Y5")
+async def test_a_turn_is_counted(tmp_path: Path) -> None:
+    """Tokens, context, model and times are those of the entry."""
+    gateway = gateway_in(tmp_path)
+    scripted(gateway)
+    async with running(gateway):
+        for _ in range(2):
+            await ask(gateway, "a")
+        found = gateway.conversations.get("main")
+        assert found is not None
+        entry = found.entry
+        assert (entry["inputTokens"], entry["outputTokens"], entry["contextTokens"]) == (20, 10, 15)
+        assert entry["abortedLastRun"] is False
+
+
+async def test_where_a_message_came_from_stands_in_its_entry(tmp_path: Path) -> None:
+    """The reply of a turn goes where its message came from, whoever speaks next."""
+    async with running(gateway_in(tmp_path)) as gateway:
+        source = Inbound(channel="telegram", peer="7", chat_type="direct", to="chat-7", thread=3)
+        turn = await gateway.turns.send(Message(text="a", source=source))
+        await turn.wait()
+        path = gateway.conversations.path_of(turn.key)
+        assert path is not None
+        with gateway.store.open(path, readonly=True) as session:
+            entry = session.get_entry(turn.id)
+            assert entry is not None
+            assert entry["turn"] == {"key": turn.key, "channel": "telegram", "to": "chat-7", "thread": 3}
+
+
+# -- the end of a gateway
+
+
+async def test_a_gateway_that_is_stopped_ends_its_turns(tmp_path: Path) -> None:
+    """What was said up to then is kept, with the reason why there is no more."""
+    gateway = gateway_in(tmp_path)
+    runner = scripted(gateway)
+    runner.gate = anyio.Event()
+    async with running(gateway):
+        turn = await gateway.turns.send(Message(text="a", source="main"))
+        await anext(turn.deltas())
+    assert (await turn.wait()).stop == "aborted"
+    async with running(gateway_in(tmp_path)) as again:
+        assert lines(again) == [("user", "a"), ("assistant", "re:")]
+
+
+async def test_a_turn_that_was_cut_off_is_marked_and_not_run_again(tmp_path: Path) -> None:
+    """And one that waited runs, once."""
+    gateway = gateway_in(tmp_path / "root")
+    runner = scripted(gateway)
+    runner.gate = anyio.Event()
+    async with anyio.create_task_group() as group:
+        await group.start(gateway.run)
+        turn = await gateway.turns.send(Message(text="a", source="main", idempotency_key="k"))
+        await gateway.turns.send(Message(text="b", source="main"))
+        copy = tmp_path / "copy"
+        shutil.copytree(tmp_path / "root", copy)  # as a kill would leave it
+        group.cancel_scope.cancel()
+    again = gateway_in(copy)
+    later = scripted(again)
+    async with running(again):
+        while again.turns.live():
+            await anyio.sleep(0.001)
+        assert [request.messages[-1]["content"][0]["text"] for request in later.asked] == ["b"]
+        assert lines(again) == [("user", "a"), ("assistant", ""), ("user", "b"), ("assistant", "re: b")]
+        reply = await ask(again, "a", idempotency_key="k")
+        assert (reply.stop, reply.error) == ("aborted", INTERRUPTED)
+        found = await again.turns.find(turn.session_id, turn.id)
+        assert found is not None and found.reply == reply
+    assert list((copy / "gateway" / "turns").iterdir()) == []
+
+
+async def test_a_turn_whose_note_was_lost_is_marked_when_somebody_speaks_again(tmp_path: Path) -> None:
+    """As a power cut leaves it: the message is durable, the note is not."""
+    gateway = gateway_in(tmp_path / "root")
+    runner = scripted(gateway)
+    runner.gate = anyio.Event()
+    async with anyio.create_task_group() as group:
+        await group.start(gateway.run)
+        await gateway.turns.send(Message(text="a", source="main"))
+        copy = tmp_path / "copy"
+        shutil.copytree(tmp_path / "root", copy)
+        group.cancel_scope.cancel()
+    for note in (copy / "gateway" / "turns").iterdir():
+        note.unlink()
+    async with running(gateway_in(copy)) as again:
+        await ask(again, "b")
+        assert lines(again) == [("user", "a"), ("assistant", ""), ("user", "b"), ("assistant", "b")]
+
+
+async def test_a_command_that_is_sent_twice_is_given_once(tmp_path: Path) -> None:
+    """Else a reset that a client repeats would leave two sessions."""
+    async with running(gateway_in(tmp_path)) as gateway:
+        await ask(gateway, "a")
+        for text, name in (("/new", "k1"), ("/new hello", "k2")):
+            first = await ask(gateway, text, idempotency_key=name)
+            path = gateway.conversations.path_of("main")
+            again = await ask(gateway, text, idempotency_key=name)
+            assert (again, gateway.conversations.path_of("main")) == (first, path)
+        assert lines(gateway) == [("user", "hello"), ("assistant", "hello")]
+
+
+async def test_a_message_that_cannot_be_kept_is_refused_and_can_be_sent_again(tmp_path: Path) -> None:
+    """The lane is free again, and the name too."""
+    gateway = gateway_in(tmp_path)
+    begin, fails = gateway.turns._admission.records.begin, True
+
+    def full(session: Session, job: Job) -> None:
+        if fails:
+            raise StorageFull("the disk is full")
+        begin(session, job)
+
+    gateway.turns._admission.records.begin = full  # type: ignore[method-assign]
+    async with running(gateway):
+        with pytest.raises(StorageFull):
+            await ask(gateway, "a", idempotency_key="k")
+        assert gateway.turns.live() == []
+        fails = False
+        assert (await ask(gateway, "a", idempotency_key="k")).text == "a"
+
+
+async def test_a_mistake_in_one_turn_leaves_the_others_alone(tmp_path: Path) -> None:
+    """Its own ends with a word about it."""
+    gateway = gateway_in(tmp_path)
+    runner = scripted(gateway)
+
+    def wrong(text: str) -> str:
+        raise ZeroDivisionError(text)
+
+    runner.say = wrong
+    async with running(gateway):
+        reply = await ask(gateway, "a")
+        assert reply.stop == "error" and "log" in (reply.error or "")
+        runner.say = lambda text: text
+        assert (await ask(gateway, "b")).text == "b"
+        assert [role for role, _ in lines(gateway)] == ["user", "assistant", "user", "assistant"]
