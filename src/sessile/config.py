@@ -142,7 +142,6 @@ class SessionRules(Part, frozen=True):
     idle_minutes: float | None = None
     reset_triggers: tuple[Name, ...] = RESET_TRIGGERS
     send_policy: dict[str, Any] | None = None  # everything is delivered
-    store: Name | None = None  # `agents/{agentId}/sessions/sessions.json` in the root
     parent_fork_max_tokens: Count = 100_000  # a larger parent begins an empty thread; 0 means no limit
     maintenance: Maintenance = Maintenance()
 

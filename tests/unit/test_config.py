@@ -133,7 +133,6 @@ DOCUMENTED: dict[str, Any] = {
         "idleMinutes": 20,
         "resetTriggers": ["/fresh"],
         "sendPolicy": {"rules": [{"action": "deny", "match": {"keyPrefix": "cron:"}}], "default": "allow"},
-        "store": "~/state/{agentId}.json",
         "parentForkMaxTokens": 0,
         "maintenance": {"mode": "enforce", "pruneAfter": 7, "maxEntries": 10, "maxDiskBytes": 1000},
     },
@@ -170,6 +169,11 @@ DOCUMENTED: dict[str, Any] = {
     "limits": {field.encode_name: 7 for field in msgspec.structs.fields(Limits)},
     "user": {"timeZone": "Europe/Berlin"},
 }
+
+
+def test_what_is_not_supported_is_told() -> None:
+    """A store elsewhere is documented by others, but has no effect here."""
+    assert load_config(b'[session]\nstore = "~/elsewhere.json"', "config.toml").unknown == ["session.store"]
 
 
 def test_every_documented_key_is_known() -> None:
