@@ -199,7 +199,7 @@ def test_every_documented_key_has_its_effect() -> None:
     assert resolve_policy(session.resets, "thread", None) == ResetPolicy(None, 1, "Europe/Berlin")
     assert resolve_policy(session.resets, "direct", "Discord").idle_minutes == 7
     assert not decide_sending(session.sending, "agent:main:cron:x").allowed
-    assert (session.reset_triggers, session.store) == (("/fresh",), "~/state/{agentId}.json")
+    assert session.reset_triggers == ("/fresh",)
     assert session.maintenance.prune_after_ms == 7 * 24 * 3600 * 1000
     assert config.bindings[0].binding == Binding(
         agent="work", channel="slack", account="*", peer=Peer("direct", "U1"), guild="g", team="t"
