@@ -45,10 +45,10 @@ def context_verb(app: App, session: str, at: str | None, provider: str | None) -
         raise Invalid("one entry, not two", hint="say SESSION#ENTRY, or --at ENTRY")
     with opened(app, session if at is None else f"{session}#{at}") as named:
         found = named.session
-        context = found.context(named.at) if named.at is not None else found.context()
         if provider is not None:
-            _send(app, context, provider)
+            _send(app, _context(named), provider)
         elif app.json:
+            context = _context(named)
             app.out.document(
                 "context/1",
                 entryCount=found.count_entries(),
@@ -62,8 +62,12 @@ def context_verb(app: App, session: str, at: str | None, provider: str | None) -
                 leaf=named.at or found.leaf_id,
             )
         else:
-            app.out.page(_seen(app, named, context))
+            app.out.page(_seen(app, named))
         return damage(app, found)
+
+
+def _context(named: Named) -> SessionContext:
+    return named.session.context(named.at) if named.at is not None else named.session.context()
 
 
 def _send(app: App, context: SessionContext, provider: str) -> None:
@@ -85,7 +89,7 @@ def _send(app: App, context: SessionContext, provider: str) -> None:
     app.out.document(f"context.{provider}/1", messages=shape(cleaned.messages), notes=notes)
 
 
-def _seen(app: App, named: Named, context: SessionContext) -> Iterator[Line]:
+def _seen(app: App, named: Named) -> Iterator[Line]:
     # A program that reads the document needs none of this.
     from sessile.core.compaction import context_size
     from sessile.core.shown import show_all
@@ -95,8 +99,9 @@ def _seen(app: App, named: Named, context: SessionContext) -> Iterator[Line]:
     from sessile.render.wording import many
 
     session = named.session
+    size = context_size(session.walk_up(named.at), session.read_row)  # first: neither is small in a long session
+    context = _context(named)
     models = ", ".join(f"{role} {model}" for role, model in context.models.items()) or "no model"
-    size = context_size(session.walk_up(named.at), session.read_row)
     told = (
         f"{many(len(context.messages), 'message')} · {'' if size.source == 'provider' else '~'}{size.tokens:,} tokens"
     )

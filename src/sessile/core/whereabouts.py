@@ -9,7 +9,8 @@ Nothing is ever gone: each absence names the entries, which are still in the ses
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sessile.core.context import first_kept
@@ -31,31 +32,59 @@ class Absence(NamedTuple):
     changed: bool = False
 
 
+class Taking(NamedTuple):
+    """A message that an entry took out of the context, or changed."""
+
+    message: str
+    by: Entry
+    changed: bool
+
+
 def absences(path: Iterable[Entry], seen: Collection[str | None]) -> list[Absence]:
     """What took messages of a path (root first) out of its context; `seen` are the entries that are in it."""
-    entries = [entry for entry in path if isinstance(entry.get("id"), str)]
-    places = {str(entry["id"]): place for place, entry in enumerate(entries)}
-    takers = [(place, entry) for place, entry in enumerate(entries) if entry.get("type") in _TAKES]
-    edits = {str(entry.get("targetId")): entry for entry in entries if entry.get("type") == "context_edit"}
     found: dict[str, Absence] = {}
+    for taking in takings(path, seen):
+        _count(found, taking.by, taking.message, changed=taking.changed)
+    return list(found.values())
+
+
+def takings(path: Iterable[Entry], seen: Collection[str | None]) -> Iterator[Taking]:
+    """The same one by one, in the order of the messages. Of an entry its type, its id and what it takes must be known."""
+    entries = [entry for entry in path if isinstance(entry.get("id"), str)]
+    edits = {str(entry.get("targetId")): entry for entry in entries if entry.get("type") == "context_edit"}
+    taken = _taken(entries)
     for place, entry in enumerate(entries):
         entry_id = str(entry["id"])
         if entry.get("type") not in _MESSAGES:
             continue
-        by = next((taker for at, taker in takers if at > place and _takes(taker, at, place, places)), None)
+        by = taken.get(place)
         if entry_id in seen or by is None:
             by = edits.get(entry_id)
         if by is not None:
-            _count(found, by, entry_id, changed=entry_id in seen)
-    return list(found.values())
+            yield Taking(entry_id, by, changed=entry_id in seen)
 
 
-def _takes(taker: Entry, at: int, place: int, places: Mapping[str, int]) -> bool:
-    """Whether an entry leaves the message at a place out of the context."""
+def _taken(entries: Sequence[Entry]) -> dict[int, Entry]:
+    """Who was the first to leave the message at a place out of the context; each message is taken once."""
+    places = {str(entry["id"]): place for place, entry in enumerate(entries)}
+    taken: dict[int, Entry] = {}
+    waiting: deque[int] = deque()
+    for place, entry in enumerate(entries):
+        if entry.get("type") in _TAKES:
+            kept = _kept_from(entry, place, places)
+            while waiting and waiting[0] < kept:
+                taken[waiting.popleft()] = entry
+        if entry.get("type") in _MESSAGES:
+            waiting.append(place)
+    return taken
+
+
+def _kept_from(taker: Entry, at: int, places: Mapping[str, int]) -> int:
+    """The place from which on an entry leaves messages in the context."""
     if taker.get("type") != "compaction":
-        return True
+        return at
     kept = places.get(first_kept(taker) or "", at)
-    return place < kept or kept > at
+    return min(kept, at)
 
 
 def _count(found: dict[str, Absence], by: Entry, entry_id: str, *, changed: bool) -> None:
