@@ -10,7 +10,7 @@ Nothing is ever gone: each absence names the entries, which are still in the ses
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from sessile.core.context import first_kept
@@ -50,33 +50,26 @@ def absences(path: Iterable[Entry], seen: Collection[str | None]) -> list[Absenc
 
 def takings(path: Iterable[Entry], seen: Collection[str | None]) -> Iterator[Taking]:
     """The same one by one, in the order of the messages. Of an entry its type, its id and what it takes must be known."""
-    entries = [entry for entry in path if isinstance(entry.get("id"), str)]
-    edits = {str(entry.get("targetId")): entry for entry in entries if entry.get("type") == "context_edit"}
-    taken = _taken(entries)
-    for place, entry in enumerate(entries):
-        entry_id = str(entry["id"])
-        if entry.get("type") not in _MESSAGES:
-            continue
-        by = taken.get(place)
-        if entry_id in seen or by is None:
-            by = edits.get(entry_id)
-        if by is not None:
-            yield Taking(entry_id, by, changed=entry_id in seen)
-
-
-def _taken(entries: Sequence[Entry]) -> dict[int, Entry]:
-    """Who was the first to leave the message at a place out of the context; each message is taken once."""
-    places = {str(entry["id"]): place for place, entry in enumerate(entries)}
-    taken: dict[int, Entry] = {}
-    waiting: deque[int] = deque()
-    for place, entry in enumerate(entries):
-        if entry.get("type") in _TAKES:
-            kept = _kept_from(entry, place, places)
-            while waiting and waiting[0] < kept:
-                taken[waiting.popleft()] = entry
+    places: dict[str, int] = {}
+    said: list[str] = []  # a path may be long, so only this is held of what somebody said
+    waiting: deque[tuple[int, int]] = deque()  # places of messages that are in the context, and their numbers
+    taken: dict[int, Entry] = {}  # by whom a message was left out first
+    edits: dict[str, Entry] = {}
+    for place, entry in enumerate(entry for entry in path if isinstance(entry.get("id"), str)):
+        places[str(entry["id"])] = place
         if entry.get("type") in _MESSAGES:
-            waiting.append(place)
-    return taken
+            waiting.append((place, len(said)))
+            said.append(str(entry["id"]))
+        elif entry.get("type") in _TAKES:
+            kept = _kept_from(entry, place, places)
+            while waiting and waiting[0][0] < kept:
+                taken[waiting.popleft()[1]] = entry
+        elif entry.get("type") == "context_edit":
+            edits[str(entry.get("targetId"))] = entry
+    for number, message in enumerate(said):
+        by = edits.get(message) if message in seen else taken.get(number) or edits.get(message)
+        if by is not None:
+            yield Taking(message, by, changed=message in seen)
 
 
 def _kept_from(taker: Entry, at: int, places: Mapping[str, int]) -> int:
