@@ -5,11 +5,9 @@ WORKERS ?= 2
 
 .PHONY: run test lint bench faults peers clean
 
-# The first screen, on made-up sessions: nothing outside of the cache folder is touched.
-run: .venv/run.stamp
-	@$(BIN)/sessile demo
-	@$(BIN)/sessile --demo --no-pager tree "webhook retries"
-	@echo "Next: .venv/bin/sessile --help" >&2
+# The gateway, on your own store; while that is empty, on made-up sessions in the cache folder. PORT=0 takes a free port.
+run: .venv/gateway.stamp
+	@exec $(BIN)/sessile serve --or-demo $(if $(PORT),--port $(PORT))
 
 test: .venv/dev.stamp .venv/browser.stamp lint
 	@$(BIN)/python -m pytest -q -n $(WORKERS) -m "not long and not peers"
@@ -32,15 +30,15 @@ bench: .venv/dev.stamp
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Sessile needs Python 3.11 or newer: make PYTHON=python3.11"; exit 1; }
 	@$(PYTHON) -m venv .venv
 
-.venv/run.stamp: pyproject.toml | .venv/bin/python
+.venv/gateway.stamp: pyproject.toml | .venv/bin/python
 	@echo "Installing Sessile into .venv …" >&2
-	@$(BIN)/python -m pip install -q -e .
+	@$(BIN)/python -m pip install -q -e '.[gateway]'
 	@touch $@
 
 .venv/dev.stamp: pyproject.toml | .venv/bin/python
 	@echo "Installing Sessile and its test tools into .venv …" >&2
 	@$(BIN)/python -m pip install -q -e '.[dev]'
-	@touch $@ .venv/run.stamp
+	@touch $@ .venv/gateway.stamp
 
 # Tests in a browser use the system's chromium; where it cannot be installed they are skipped, and say so.
 .venv/browser.stamp: | .venv/bin/python

@@ -61,11 +61,12 @@ class Scripted:
 
 
 def gateway_in(folder: Path, config: dict[str, Any] | None = None, **options: Any) -> Gateway:
-    """A gateway on a folder that does not run yet; `config` as a file would hold it."""
+    """A gateway on a folder that does not run yet; `config` as a file would hold it, `sources` are folders of other agents."""
     loaded = load_config(encode_plain(config or {}), "config.json")
     assert loaded.unknown == []
+    sources = options.pop("sources", ())
     store = options.pop("store", None) or Store(folder, **options)
-    return make_gateway(store, loaded.config, zone=ZoneInfo("UTC"))
+    return make_gateway(store, loaded.config, zone=ZoneInfo("UTC"), sources=sources)
 
 
 def scripted(gateway: Gateway) -> Scripted:

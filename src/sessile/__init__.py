@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from sessile.doctoring import Patient, examine_conversations
     from sessile.doctoring_talk import Advice
     from sessile.exporting import FORMS, Export
+    from sessile.finding import find_in_session
     from sessile.formats.capabilities import CAPABILITIES, capabilities_of, format_of_agent
     from sessile.hooks import Hooks
     from sessile.inbound import Inbound, Routing
@@ -60,7 +61,9 @@ if TYPE_CHECKING:
     from sessile.presence import Presence, Whereabouts
     from sessile.prune import Pruned, PrunePlan, PruneRule, apply_prune, plan_prune
     from sessile.resizing import can_resize, resize
+    from sessile.reviewing import Review, Reviewed, review_export, share_redactor, share_report
     from sessile.session import Session
+    from sessile.storage.base import Row
     from sessile.storage.blobs import Blob, BlobStore
     from sessile.storage.catalog_rows import HIDE, Filter, Listing, SessionRow
     from sessile.storage.history import HistoryEntry, HistoryStorage
@@ -143,7 +146,10 @@ _HOMES = {
     "Repaired": "sessile.checking",
     "Report": "sessile.checking",
     "Results": "sessile.storage.searcher",
+    "Review": "sessile.reviewing",
+    "Reviewed": "sessile.reviewing",
     "Routing": "sessile.inbound",
+    "Row": "sessile.storage.base",
     "Session": "sessile.session",
     "SessionContext": "sessile.core.context",
     "SessionInfo": "sessile.discovery",
@@ -185,6 +191,7 @@ _HOMES = {
     "extract": "sessile.core.summaries",
     "family_homes": "sessile.storage.layout",
     "find_entry": "sessile.library",
+    "find_in_session": "sessile.finding",
     "find_leaf": "sessile.library",
     "find_most_recent_session": "sessile.discovery",
     "find_secrets": "sessile.core.redact",
@@ -204,7 +211,10 @@ _HOMES = {
     "plan_repair": "sessile.checking",
     "repair": "sessile.checking",
     "resize": "sessile.resizing",
+    "review_export": "sessile.reviewing",
     "routing_of": "sessile.configured",
+    "share_redactor": "sessile.reviewing",
+    "share_report": "sessile.reviewing",
     "sub_agents": "sessile.agents",
     "terminal_id": "sessile.storage.layout",
     "to_anthropic": "sessile.core.llm",
@@ -276,7 +286,10 @@ __all__ = [
     "Repaired",
     "Report",
     "Results",
+    "Review",
+    "Reviewed",
     "Routing",
+    "Row",
     "Session",
     "SessionContext",
     "SessionInfo",
@@ -318,6 +331,7 @@ __all__ = [
     "extract",
     "family_homes",
     "find_entry",
+    "find_in_session",
     "find_leaf",
     "find_most_recent_session",
     "find_secrets",
@@ -337,7 +351,10 @@ __all__ = [
     "plan_repair",
     "repair",
     "resize",
+    "review_export",
     "routing_of",
+    "share_redactor",
+    "share_report",
     "sub_agents",
     "terminal_id",
     "to_anthropic",

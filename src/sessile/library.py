@@ -26,12 +26,13 @@ from sessile.errors import Ambiguous, EntryNotFound, SessionNotFound, StorageFai
 from sessile.storage import atomic
 from sessile.storage.catalog import Catalog, CaughtUp
 from sessile.storage.catalog_rows import EVERYTHING, Filter, Listing, SessionRow
-from sessile.storage.layout import Source, stem_of
+from sessile.storage.layout import Source, artifacts_of, stem_of
 from sessile.storage.name_set import NameSet
 from sessile.store import Store
 
 if TYPE_CHECKING:
     from sessile.core.statistics import Usage
+    from sessile.storage.catalog_facets import Facets
     from sessile.storage.reconcile import Depth, Progress
     from sessile.storage.scan import Match, Needle
     from sessile.storage.searcher import Results
@@ -126,6 +127,17 @@ class Library:
     def marks(self, wanted: Filter = EVERYTHING) -> Sequence[tuple[str, int | None, int]]:
         """Path, size and time of modification of the files of these sessions, and nothing else of them."""
         return self._catalog.marks(wanted)
+
+    def facets(self, wanted: Filter = EVERYTHING) -> Facets:
+        """By what else these sessions could be chosen, with how many there are of each; `below` is by agent."""
+        folders: dict[str, list[str]] = {}
+        for source in self.sources:
+            folders.setdefault(source.agent, []).append(source.sessions)
+        return self._catalog.facets(wanted, folders)
+
+    def count_agents(self, path: str) -> int:
+        """How many transcripts of sub-agents lie beside a session."""
+        return self.list(Filter(below=[artifacts_of(path)], hide=(), limit=0)).total
 
     def usage(self, wanted: Filter = EVERYTHING) -> Usage:
         """Tokens, money and tools of these sessions, as far as they are counted."""
@@ -239,9 +251,24 @@ class Library:
 
         What could not be searched is added to `notices`.
         """
+        return self.scan_rows(self.list(wanted).rows, needle, fields=fields, notices=notices)
+
+    def scan_rows(
+        self,
+        rows: Sequence[SessionRow],
+        needle: Needle,
+        *,
+        fields: Sequence[Field] = FIELDS,
+        notices: MutableSequence[str],
+        deadline: float | None = None,
+    ) -> Iterator[Found]:
+        """The same in some sessions that were listed, as far as the time reaches; the catalog is not asked for that."""
         from sessile.storage.scan import scan_file
 
-        for row in self.list(wanted).rows:
+        for number, row in enumerate(rows):
+            if deadline is not None and time.monotonic() > deadline:
+                notices.append(f"the time was too short for {len(rows) - number:,} of {len(rows):,} sessions")
+                return
             unread: list[Any] = []
             try:
                 for match in scan_file(

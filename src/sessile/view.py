@@ -18,12 +18,13 @@ from sessile.core.entries import Entry, Payload
 from sessile.core.kinds import CHAIN, LEAF_MARKER, MARKER, TAG, TITLE, State
 from sessile.core.lines import Finding
 from sessile.core.text import parse_timestamp
-from sessile.core.tree import NOWHERE, Node, Tree
+from sessile.core.tree import NOWHERE, Tree
 from sessile.errors import EntryNotFound
 from sessile.storage.base import ReadableJournal, Row
 from sessile.storage.blobs import BlobStore
 from sessile.storage.drafts import published_path
 from sessile.storage.layout import artifacts_of
+from sessile.storage.native_rows import NATIVE
 
 if TYPE_CHECKING:
     from sessile.core.outline import Only, OutlineRow
@@ -192,8 +193,15 @@ class SessionView:
         """Every entry in file order, leaf markers among them; `start` leaves out so many at the beginning."""
         rows = self._journal.rows(start)
         while batch := list(islice(rows, _BATCH)):
-            for row, raw in zip(batch, self._journal.read_many(batch), strict=True):
-                yield Entry(row.id, row.parent_id, raw)
+            yield from self.read_rows(batch)
+
+    def iter_rows(self, start: int = 0) -> Iterator[Row]:
+        """The rows of the same entries, not read yet."""
+        return self._journal.rows(start)
+
+    def read_rows(self, rows: Sequence[Row]) -> Iterator[Entry]:
+        """The entries of some rows; those that lie together are read at once."""
+        return (Entry(row.id, row.parent_id, raw) for row, raw in zip(rows, self._journal.read_many(rows), strict=True))
 
     def iter_raw(self) -> Iterator[bytes]:
         """Every line as a session of ours has it; a name that another agent has noted beside the conversation is a marker."""
@@ -224,6 +232,13 @@ class SessionView:
         from sessile.storage.foreign import ForeignReader  # most sessions are
 
         return self._journal.pieces() if isinstance(self._journal, ForeignReader) else None
+
+    @property
+    def format(self) -> str:
+        """The name of the format that the session's file has; ours is "native"."""
+        from sessile.storage.foreign import ForeignReader
+
+        return self._journal.format.name if isinstance(self._journal, ForeignReader) else NATIVE
 
     def blob_pieces(self, digest: str) -> Iterator[bytes]:
         """The bytes of a blob that an entry names, piece by piece."""
@@ -298,7 +313,7 @@ class SessionView:
 
     def _tree(self) -> tuple[list[Row], Tree]:
         rows = list(self._journal.rows())
-        return rows, Tree(Node(row.id, row.parent_id, row.flags) for row in rows)
+        return rows, Tree(rows)
 
     def get_label(self, entry_id: str) -> str | None:
         """The label that an entry was given last."""
@@ -328,6 +343,10 @@ class SessionView:
                 found = resume.live_at(self._journal, self._row(at), self._bodies)
                 self._state, self._live, self._live_findings = found
             return SessionContext.at(self._state, self._live, self._live_findings)
+
+    def get_state(self, entry_id: str) -> State:
+        """What the entries of a path have set, from the root to one entry."""
+        return self._journal.state(self._row(entry_id))
 
     def build_session_context(self, leaf_id: LeafId = LAST_ENTRY) -> SessionContext:
         """The context under the name that the documents use."""

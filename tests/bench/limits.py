@@ -90,6 +90,12 @@ def bare_appends(path: Path, lines: Sequence[bytes], count: int, *, sync: bool =
     return run
 
 
+def synced_append(fd: int, line: bytes) -> None:
+    """One `os.write`, and the sync that makes it durable."""
+    os.write(fd, line)
+    getattr(os, "fdatasync", os.fsync)(fd)
+
+
 def locked_appends(path: str, lines: Sequence[bytes], count: int) -> None:
     """The same under the file's lock, taken for each write."""
     fd = os.open(path, _FLAGS, 0o600)

@@ -26,6 +26,10 @@ class Scale(msgspec.Struct, frozen=True):
     syncs: int = 64  # in one round
     processes: int = 8
     process_appends: int = 400  # of each process in one round
+    clients: int = 64  # of the gateway, at once
+    keys: int = 10_000  # that its store is full with
+    load_seconds: float = 2.0  # of one round of turns, as fast as they go
+    steady_seconds: float = 10.0  # of one round of turns at a steady rate
     peers: bool = False
 
     def scratch(self) -> Path:
@@ -50,4 +54,8 @@ def smoke(folder: str) -> Scale:
         syncs=8,
         processes=2,
         process_appends=10,
+        clients=4,
+        keys=40,
+        load_seconds=0.2,
+        steady_seconds=0.3,
     )

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from faults.processes import Child, Tell, fast_folder, killed_after
-from sessile import Store
-from sessile.conversations import Bound, Conversations
+from sessile import Bound, Store
+from sessile.conversations import Conversations
 from sessile.core.resets import ResetConfig
 from sessile.core.rollover import previous_sessions
 from sessile.core.usage import Usage

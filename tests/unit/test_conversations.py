@@ -14,9 +14,9 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from builders import Json
-from sessile import Store
+from sessile import Bound, Store
 from sessile.conversation_list import ConversationFilter
-from sessile.conversations import Bound, Conversations
+from sessile.conversations import Conversations
 from sessile.core.resets import ResetConfig, ResetRule, read_reset_config
 from sessile.core.rollover import previous_sessions
 from sessile.core.usage import Usage

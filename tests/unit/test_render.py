@@ -313,7 +313,6 @@ def test_a_picture_is_what_its_bytes_are(start: bytes, kind: str) -> None:
         (base64.b64encode(b"<svg onload=alert(1)>").decode(), "image SVG+XML 21 B, not of a kind that is shown"),
         (PNG[:-1], "not of a kind"),
         ('x" onerror="alert(1)', "not of a kind"),
-        ("blob:sha256:" + "0" * 64, "image SVG+XML, kept outside this page"),
         ("", "without data"),
     ],
 )
@@ -322,6 +321,13 @@ def test_what_is_no_picture_is_named_instead(data: str, words: str) -> None:
     html = entry_html(shown(Image("image/svg+xml", data)))
     assert "<img" not in html
     assert words in Elements(html).text
+
+
+def test_a_picture_that_is_kept_apart_is_named_by_its_hash() -> None:
+    """A page that can fetch it puts it there; any other shows the words."""
+    picture = Elements(entry_html(shown(Image("image/png", "blob:sha256:" + "0f" * 32)))).first("img")
+    assert picture["data-blob"] == "0f" * 32 and "src" not in picture
+    assert picture["alt"] == "image PNG, kept outside this page"
 
 
 def test_values_that_are_no_json_are_shown_all_the_same() -> None:

@@ -87,7 +87,11 @@ class App:
     @property
     def command(self) -> str:
         """How this very store is called up again, for whoever copies what a verb suggests."""
-        return "sessile --demo" if self.demo else "sessile"
+        if self.demo or self.root is None:
+            return "sessile --demo" if self.demo else "sessile"
+        import shlex
+
+        return f"sessile --root {shlex.quote(self.root)}"
 
     def tilde(self, path: str) -> str:
         """A path as a person writes it."""

@@ -35,6 +35,12 @@ VERBS = {
         "compact": ("compacting", "Sum up what the model has read; nothing is removed."),
         "move": ("working", "Move a session to another project."),
     },
+    "Talk": {
+        "serve": ("serving", "Start the gateway, which owns conversations and answers."),
+        "status": ("asking", "See how the gateway is, or one of its conversations."),
+        "sessions": ("asking", "List conversations, newest first."),
+        "send": ("sending", "Say something in a conversation; the reply comes as it is written."),
+    },
     "Share": {
         "export": ("sharing", "Write a session as HTML, Markdown, text or JSON lines."),
         "import": ("converting", "Copy other agents' sessions into your own store."),
@@ -49,7 +55,7 @@ VERBS = {
         "undo": ("cleaning", "Take the last deletion back."),
         "check": ("mending", "Read a session from end to end and say what is wrong."),
         "repair": ("mending", "Mend a damaged session; the old file is kept."),
-        "doctor": ("mending", "Find out what is wrong, and what to do."),
+        "doctor": ("doctor", "Find out what is wrong, and what to do."),
     },
     "Begin": {
         "demo": ("starting", "Make up a store to try things on."),

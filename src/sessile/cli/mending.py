@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sqlite3
-import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import click
 
-from sessile import Filter, Problem, Report, __version__, check, plan_repair, repair
+from sessile import Filter, Problem, Report, check, plan_repair, repair
 from sessile.cli.app import App, verb
 from sessile.cli.naming import DAMAGED, SESSION, addresses, handle, located, one
 from sessile.cli.progress import Step
@@ -19,7 +17,7 @@ from sessile.core.visible import visible_line
 from sessile.errors import Refused, SessileError
 from sessile.render.wording import many
 
-_STYLES: dict[str, Style] = {"damage": "failed", "warning": "tool", "note": "dim"}
+STYLES: dict[str, Style] = {"damage": "failed", "warning": "tool", "note": "dim"}
 _GLYPHS = {"damage": "✗", "warning": "!", "note": "·"}
 
 
@@ -33,10 +31,10 @@ _GLYPHS = {"damage": "✗", "warning": "!", "note": "·"}
 @click.option("--all", "everything", is_flag=True, help="All sessions of all agents.")
 def check_verb(app: App, sessions: tuple[str, ...], everything: bool) -> int:
     """Read sessions from end to end and say what is wrong with them. Nothing is written, no index is believed."""
-    checking = _Checking(app)
-    reports = checking.reports(_paths(app, sessions, everything))
+    checking = Checking(app)
+    reports = checking.reports(paths_of(app, sessions, everything))
     if app.json:
-        app.out.document("check/1", map(_described, reports), failed=checking.failed)
+        app.out.document("check/1", map(described, reports), failed=checking.failed)
     else:
         for report in reports:
             _print(app, report, quiet=everything)
@@ -45,7 +43,7 @@ def check_verb(app: App, sessions: tuple[str, ...], everything: bool) -> int:
     return checking.code
 
 
-class _Checking:
+class Checking:
     """Sessions that are checked one after the other, and what came of it; one that cannot be read does not end it."""
 
     def __init__(self, app: App) -> None:
@@ -74,7 +72,7 @@ class _Checking:
         self._app.out.note(f"sessile: {error}", "failed")
 
 
-def _paths(app: App, sessions: tuple[str, ...], everything: bool) -> Iterator[str]:
+def paths_of(app: App, sessions: tuple[str, ...], everything: bool) -> Iterator[str]:
     if everything or not sessions:
         app.library.catch_up()
         app.say_notices()
@@ -95,14 +93,14 @@ def _print(app: App, report: Report, *, quiet: bool) -> None:
     app.out.note(f"{many(report.entries, 'entry')}, {told}")
     _print_problems(app, report.problems)
     if report.repairable:
-        app.out.note(f"mend it, keeping the file as it was: {_again(app, report)}")
+        app.out.note(f"mend it, keeping the file as it was: {again(app, report)}")
 
 
 def _print_problems(app: App, problems: Iterable[Problem]) -> None:
     columns = [Column("how bad"), Column("line", right=True), Column("offset", right=True), Column("what", wide=True)]
     cells = (
         [
-            Cell(_severity(app, problem.severity), _STYLES[problem.severity], problem.severity),
+            Cell(severity(app, problem.severity), STYLES[problem.severity], problem.severity),
             Cell("" if problem.line is None else str(problem.line)),
             Cell("" if problem.offset is None else str(problem.offset)),
             Cell(problem.message + (f"  {problem.excerpt}" if problem.excerpt else "")),
@@ -112,12 +110,12 @@ def _print_problems(app: App, problems: Iterable[Problem]) -> None:
     app.out.table(columns, cells)
 
 
-def _severity(app: App, name: str) -> str:
+def severity(app: App, name: str) -> str:
     """How bad something is, in a word, and with a sign for who sees it."""
     return name if app.out.plain else f"{_GLYPHS[name]} {name}"
 
 
-def _described(report: Report) -> dict[str, Any]:
+def described(report: Report) -> dict[str, Any]:
     return {
         "path": report.path,
         "id": report.id,
@@ -180,65 +178,8 @@ def repair_verb(app: App, session: str, apply: bool, in_place: bool) -> int:
     return 0
 
 
-@verb("sessile doctor            what is wrong, and what to do", "sessile doctor webhook    one session", name="doctor")
-@click.argument("sessions", type=SESSION, nargs=-1)
-def doctor_verb(app: App, sessions: tuple[str, ...]) -> int:
-    """Find out what is wrong: with sessions, folders, the cache, and this installation. Nothing is changed."""
-    found = [] if sessions else list(_surroundings(app))
-    checking = _Checking(app)
-    reports = list(checking.reports(_suspects(app, sessions)))
-    found += [_advice(app, report) for report in reports if not report.ok or sessions]
-    if app.json:
-        app.out.document("doctor/1", found, reports=[_described(report) for report in reports], failed=checking.failed)
-    else:
-        for item in found:
-            sign = _severity(app, item["severity"])
-            app.out.line(visible_line(f"{sign}: {item['what']}"), _STYLES[item["severity"]])
-            if item["do"]:
-                app.out.line(
-                    visible_line(f"do: {item['do']}") if app.out.plain else f"    → {visible_line(item['do'])}"
-                )
-        if not checking.failed and all(item["severity"] == "note" for item in found):
-            app.out.note("nothing is wrong")
-    return checking.code
-
-
-def _suspects(app: App, sessions: tuple[str, ...]) -> Iterator[str]:
-    """The sessions that were named; else those that the catalog could not read, or found something in."""
-    if sessions:
-        yield from _paths(app, sessions, everything=False)
-        return
-    with app.out.progress("Reading sessions") as progress:
-        app.library.catch_up("count", progress=progress)
-    unreadable = (row.path for row in app.library.list(Filter(hide=())).rows if row.format is None)
-    yield from dict.fromkeys(
-        [*unreadable, *(row.path for row in app.library.list(Filter(has=("finding",), hide=())).rows)]
-    )
-
-
-def _advice(app: App, report: Report) -> dict[str, Any]:
-    if report.ok:
-        return {"severity": "note", "what": f"{report.path} is sound: {many(report.entries, 'entry')}", "do": ""}
-    what = report.summary or next(p.message for p in report.problems if p.severity == "damage")
-    return {"severity": "damage", "what": f"{report.path}: {what}", "do": _again(app, report)}
-
-
-def _again(app: App, report: Report) -> str:
+def again(app: App, report: Report) -> str:
     """What to do about a damaged session: mend it, or at least see what is wrong."""
     return (
         f"{app.command} {'repair' if report.repairable else 'check'} {handle(app, report.id, report.path, whole=True)}"
     )
-
-
-def _surroundings(app: App) -> Iterator[dict[str, Any]]:
-    versions = f"sessile {__version__}, Python {sys.version.split()[0]}, SQLite {sqlite3.sqlite_version}"
-    yield {"severity": "note", "what": versions, "do": ""}
-    app.library.catch_up()
-    for notice in app.library.notices:
-        is_folder = notice.startswith("the folder ")
-        do = "check who owns it, and its permissions" if is_folder else f"look at the cache folder {app.places.cache}"
-        yield {"severity": "warning", "what": notice, "do": do}
-    for source in app.library.sources:
-        total = app.library.list(Filter(below=[source.sessions], hide=())).total
-        told = f"{source.agent}: {many(total, 'file')} in {app.tilde(source.sessions)}"
-        yield {"severity": "note", "what": told, "do": ""}

@@ -13,7 +13,7 @@ from sessile import Filter, HistoryStorage, Needle, SessionRow, WordNeedle
 from sessile.cli.app import App, verb
 from sessile.cli.listing import chosen, filters
 from sessile.cli.table import Cell, Column
-from sessile.core.passages import FIELDS, INDEXED, Excerpt, Field, Span, excerpt, passages
+from sessile.core.passages import FIELDS, INDEXED, Excerpt, Field, Span, excerpt, marked, passages
 from sessile.core.styled import Line, clipped
 from sessile.core.styled import Span as Piece
 from sessile.core.visible import cut, visible_line, width
@@ -247,17 +247,8 @@ def _entry_name(hit: _Hit) -> Line:
 
 def _marked(part: Excerpt) -> Iterator[Piece]:
     """The excerpt on one line with its matches marked."""
-    if part.before:
-        yield Piece("…")
-    at = 0
-    for start, end in part.marks:
-        if start >= at:
-            yield Piece(_spaced(part.text[at:start]))
-            yield Piece(_spaced(part.text[start:end]), "mark")
-            at = end
-    yield Piece(_spaced(part.text[at:]))
-    if part.after:
-        yield Piece("…")
+    for text, is_match in marked(part):
+        yield Piece(_spaced(text), "mark") if is_match else Piece(_spaced(text))
 
 
 def _spaced(text: str) -> str:

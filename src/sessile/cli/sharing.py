@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from sessile import FORMS, Export, Redaction, Redactor, Session
+from sessile import FORMS, Export, Redaction, Session, share_redactor, share_report
 from sessile.cli.app import App, verb
 from sessile.cli.files import Pictures, refuse_existing, write_file
 from sessile.cli.listing import catch_up, chosen, filters
@@ -18,11 +18,8 @@ from sessile.cli.output import size_of
 from sessile.cli.progress import Step
 from sessile.cli.table import Cell, Column
 from sessile.core.parts import DEPTHS, Depth
-from sessile.core.secrets_table import PERSONAL, SECRET
 from sessile.errors import Invalid, NotFound, Refused, SessileError, storage_failures
 from sessile.render.wording import many
-
-_GROUPS = {False: (SECRET,), True: (SECRET, PERSONAL)}
 
 
 @verb(
@@ -68,9 +65,7 @@ def export_verb(
         target = _target(app, named.session, output, form)
         _refuse_early(target, form, force)
         kept = _review(app, named, keep, personal, images=not no_images) if redact == "review" else keep
-        redactor = (
-            None if redact == "off" else Redactor(groups=_GROUPS[personal], keep=kept, known=_known(app, personal))
-        )
+        redactor = None if redact == "off" else share_redactor(personal=personal, home=app.places.home, keep=kept)
         with app.out.progress("Exporting") as progress:
             export = Export(named.session, leaf=named.at, redactor=redactor, images=not no_images, progress=progress)
             if target == "-":
@@ -98,11 +93,6 @@ def export_verb(
 def _form_of(output: str | None) -> str:
     suffix = os.path.splitext(output or "")[1].lstrip(".").lower()
     return {"htm": "html", "markdown": "md"}.get(suffix, suffix) if suffix in (*FORMS, "htm", "markdown") else "html"
-
-
-def _known(app: App, personal: bool) -> dict[str, str]:
-    """What is private about this very person."""
-    return {app.places.home: "home-folder"} if personal else {}
 
 
 def _target(app: App, session: Session, output: str | None, form: str) -> str:
@@ -190,7 +180,7 @@ def _tell(app: App, export: Export, redact: str) -> None:
 
 def _review(app: App, named: Named, keep: tuple[str, ...], personal: bool, *, images: bool) -> Collection[str]:
     """Ask a person about each finding; what they keep."""
-    redactor = Redactor(groups=_GROUPS[personal], keep=keep, known=_known(app, personal))
+    redactor = share_redactor(personal=personal, home=app.places.home, keep=keep)
     report = Export(named.session, leaf=named.at, redactor=redactor, images=images).report
     _print_findings(app, [(named.session.id, found) for found in report])
     if not report:
@@ -210,8 +200,8 @@ def _review(app: App, named: Named, keep: tuple[str, ...], personal: bool, *, im
 def _report(session: Session, export: Export) -> bytes:
     import msgspec
 
-    told = {"schema": "sessile.share-report/1", "session": session.id, "items": export.report}
-    return msgspec.json.format(msgspec.json.encode(told), indent=1) + b"\n"
+    told = msgspec.json.encode(share_report(session.id, export.report))
+    return msgspec.json.format(told, indent=1) + b"\n"
 
 
 # -- secrets
@@ -265,7 +255,7 @@ def secrets_verb(app: App, sessions: tuple[str, ...], personal: bool, **options:
 def _secrets_in(
     session: Session, personal: bool, progress: Callable[[Any], None] | None = None
 ) -> list[tuple[str, Redaction]]:
-    redactor = Redactor(groups=_GROUPS[personal])
+    redactor = share_redactor(personal=personal)
     return [(session.id, found) for found in Export(session, redactor=redactor, progress=progress).report]
 
 

@@ -45,9 +45,10 @@ def clean(
     notes = Notes()
     parts = turns.join_responses([Piece(*item) for item in enumerate(messages)], notes)
     pieces = tidy(parts, policy, Care(tools, limits, resize), notes)
-    pieces = tool_ids.rewrite(pieces, policy.tool_ids)
-    pieces = pair(pieces, policy.synthetic, notes)
-    pieces = tool_ids.separate(pieces, policy.tool_ids)
+    if any(piece.role == "toolResult" or piece.calls for piece in pieces):  # most chats have none
+        pieces = tool_ids.rewrite(pieces, policy.tool_ids)
+        pieces = pair(pieces, policy.synthetic, notes)
+        pieces = tool_ids.separate(pieces, policy.tool_ids)
     pieces = settle(pieces, notes)
     # Those who take images in results take none in a result that failed.
     pieces = turns.images_behind_results(pieces, notes, of_failures=policy.results)

@@ -22,6 +22,7 @@ images inside results; texts and turns are left as they are.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 Sanitize = Literal["full", "images"]
@@ -112,6 +113,7 @@ TABLE: tuple[tuple[Policy, tuple[Match, ...]], ...] = (
 )
 
 
+@lru_cache(maxsize=256)  # it is asked for every message
 def policy_for(provider: str | None = None, api: str | None = None, model: str | None = None) -> Policy:
     """The policy of a provider, its API and its model, as far as they are known."""
     named, spoken, called = (provider or "").lower(), (api or "").lower(), (model or "").lower()

@@ -11,7 +11,7 @@ passages are searched.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 Field = Literal["text", "thinking", "tool_input", "tool_result"]
@@ -139,3 +139,20 @@ def excerpt(text: str, spans: Sequence[Span], width: int = _EXCERPT) -> Excerpt:
     end = min(len(text), start + width)
     marks = tuple((a - start, min(b, end) - start) for a, b in spans if start <= a < end)
     return Excerpt(text[start:end], marks, start > 0, end < len(text))
+
+
+def marked(part: Excerpt) -> Iterator[tuple[str, bool]]:
+    """The pieces of an excerpt in order, each with whether it is a match; an ellipsis where there is more."""
+    if part.before:
+        yield "…", False
+    at = 0
+    for start, end in part.marks:
+        if start >= at:
+            if start > at:
+                yield part.text[at:start], False
+            yield part.text[start:end], True
+            at = end
+    if at < len(part.text):
+        yield part.text[at:], False
+    if part.after:
+        yield "…", False

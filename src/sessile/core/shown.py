@@ -40,12 +40,19 @@ def show(entry: Json, calls: Mapping[str, Call] = {}) -> Shown:
         told = _message(message, calls) if isinstance(message, dict) else _unknown(entry)
     else:
         told = _TOLD.get(kind, _unknown)(entry)
-    return told._replace(
-        id=_string(entry.get("id")),
-        parent_id=_string(entry.get("parentId")),
-        type=kind,
-        headline=shown(told.headline) or f"({_line(kind.replace('_', ' '))})",
-        at=parse_timestamp(entry.get("timestamp")),
+    return Shown(  # all at once: a page of a large session makes thousands of them
+        _string(entry.get("id")),
+        _string(entry.get("parentId")),
+        kind,
+        told.who,
+        told.name,
+        shown(told.headline) or f"({_line(kind.replace('_', ' '))})",
+        told.parts,
+        told.failed,
+        parse_timestamp(entry.get("timestamp")),
+        told.model,
+        told.spent,
+        told.call_id,
     )
 
 
@@ -74,9 +81,8 @@ def _message(message: Json, calls: Mapping[str, Call]) -> Shown:
     name = _string(message.get("customType")) if who == "note" else None
     if message.get("details"):
         parts = (*parts, Data("details", message["details"]))
-    return _told(who, _headline(parts), parts, name=name)._replace(
-        failed=failed, model=_model(message), spent=_spent(message.get("usage")) if role == "assistant" else None
-    )
+    spent = _spent(message.get("usage")) if role == "assistant" else None
+    return _told(who, _headline(parts), parts, name=name, failed=failed, model=_model(message), spent=spent)
 
 
 def _blocks(content: object, depth: Depth) -> Iterator[Part]:
@@ -130,7 +136,7 @@ def _result(message: Json, calls: Mapping[str, Call]) -> Shown:
         parts.append(Data("details", details))
     said = next((line for part in parts if isinstance(part, Output) and (line := _line(part.text))), "")
     headline = " · ".join(filter(None, (call.summary if call else "", said)))
-    return _told("tool", headline or name, tuple(parts), name=name)._replace(failed=failed, call_id=call_id)
+    return _told("tool", headline or name, tuple(parts), name=name, failed=failed, call_id=call_id)
 
 
 _RUN = {"bashExecution": ("bash", "command"), "pythonExecution": ("python", "code")}
@@ -143,7 +149,7 @@ def _run(message: Json, names: tuple[str, str]) -> Shown:
     failed = isinstance(code, int) and not isinstance(code, bool) and code != 0
     parts = (Call("", name, _line(command), {member: command}), Output(output, failed))
     ended = "cancelled" if message.get("cancelled") is True else f"exit {code}" if failed else ""
-    return _told("shell", " · ".join(filter(None, (_line(command), ended))), parts, name=name)._replace(failed=failed)
+    return _told("shell", " · ".join(filter(None, (_line(command), ended))), parts, name=name, failed=failed)
 
 
 def _mention(message: Json) -> Shown:
@@ -278,8 +284,18 @@ def _words(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _told(who: Who, headline: str, parts: tuple[Part, ...], name: str | None = None) -> Shown:
-    return Shown(None, None, "", who, name or who, headline, parts, False, None, None, None, None)
+def _told(
+    who: Who,
+    headline: str,
+    parts: tuple[Part, ...],
+    name: str | None = None,
+    *,
+    failed: bool = False,
+    model: str | None = None,
+    spent: Spent | None = None,
+    call_id: str | None = None,
+) -> Shown:
+    return Shown(None, None, "", who, name or who, headline, parts, failed, None, model, spent, call_id)
 
 
 def _headline(parts: Iterable[Part]) -> str:

@@ -74,12 +74,31 @@ class Table(NamedTuple):
 
 def daily(usage: Usage, zone: tzinfo) -> Table:
     """By day, as a calendar in that zone has it, the earliest first."""
-    return _by_time(usage, zone, lambda moment: f"{moment.date()}")
+    return _by_time(usage, zone, _day)
 
 
 def weekly(usage: Usage, zone: tzinfo) -> Table:
     """By week from Monday to Sunday, the earliest first; named as ISO 8601 does."""
-    return _by_time(usage, zone, lambda moment: "{:04d}-W{:02d}".format(*moment.isocalendar()[:2]))
+    return _by_time(usage, zone, _week)
+
+
+def models_by_time(usage: Usage, zone: tzinfo, *, weeks: bool = False) -> dict[str, dict[str, StatRow]]:
+    """By day or week, the earliest first, and there by model, the most expensive first; without what has no time."""
+    time = _week if weeks else _day
+    names: dict[str, str] = {}
+
+    def name_of(number: int, cell: _Cell) -> str | None:
+        if cell.quarter == UNDATED or not isinstance(cell.amount, Spent):
+            return None
+        if cell.quarter not in names:
+            names[cell.quarter] = time(_moment(cell.quarter, zone))
+        return f"{names[cell.quarter]} {cell.name or UNKNOWN}"
+
+    found: dict[str, dict[str, StatRow]] = {}
+    for row in _table(usage, name_of, _model_row, _dearest).rows:
+        at, _, model = row.name.partition(" ")
+        found.setdefault(at, {})[model] = row._replace(name=model)
+    return dict(sorted(found.items()))
 
 
 def by_model(usage: Usage) -> Table:
@@ -120,10 +139,22 @@ def _by_time(usage: Usage, zone: tzinfo, name: Callable[[datetime], str]) -> Tab
 
     def name_of(number: int, cell: _Cell) -> str:
         if cell.quarter not in names:
-            names[cell.quarter] = name(datetime.fromtimestamp(int(cell.quarter) * (QUARTER // 1000), zone))
+            names[cell.quarter] = name(_moment(cell.quarter, zone))
         return names[cell.quarter]
 
     return _table(usage, name_of, _row, lambda row: (row.name == UNDATED, row.name))
+
+
+def _moment(quarter: str, zone: tzinfo) -> datetime:
+    return datetime.fromtimestamp(int(quarter) * (QUARTER // 1000), zone)
+
+
+def _day(moment: datetime) -> str:
+    return f"{moment.date()}"
+
+
+def _week(moment: datetime) -> str:
+    return "{:04d}-W{:02d}".format(*moment.isocalendar()[:2])
 
 
 # -- adding up

@@ -8,7 +8,7 @@ Everything is iterative and linear. The tree knows ids and flags, not bodies.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from sessile.core.kinds import MARKER
 from sessile.core.lines import Finding
@@ -16,8 +16,19 @@ from sessile.core.lines import Finding
 NOWHERE = -1
 
 
+class Hanging(Protocol):
+    """What the tree knows of an entry; a journal's rows are such."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def parent_id(self) -> str | None: ...
+    @property
+    def flags(self) -> int: ...
+
+
 class Node(NamedTuple):
-    """What the tree knows of an entry."""
+    """The same, alone."""
 
     id: str
     parent_id: str | None
@@ -27,8 +38,8 @@ class Node(NamedTuple):
 class Tree:
     """Parents, children, heads and roots, addressed by the number of an entry in the list."""
 
-    def __init__(self, nodes: Iterable[Node]) -> None:
-        self.nodes: Sequence[Node] = list(nodes)
+    def __init__(self, nodes: Iterable[Hanging]) -> None:
+        self.nodes: Sequence[Hanging] = list(nodes)
         self.findings: list[Finding] = []
         self._number: dict[str, int] = {}
         for number, node in enumerate(self.nodes):
@@ -44,17 +55,23 @@ class Tree:
 
     def _resolve(self) -> list[int]:
         parents = []
+        forward = False
         for number, node in enumerate(self.nodes):
-            parent = self._number.get(node.parent_id, NOWHERE) if node.parent_id else NOWHERE
-            if node.parent_id and parent == NOWHERE:
-                self._report("missing_parent", f"entry {node.id} hangs from {node.parent_id}, which is not here")
-            elif parent != NOWHERE and node.parent_id == node.id:
-                self._report("cycle", f"entry {node.id} is its own parent")
-                parent = NOWHERE
-            elif parent > number:
-                self._report("forward_parent", f"entry {node.id} comes before its parent {node.parent_id}")
+            parent_id = node.parent_id
+            parent = self._number.get(parent_id, NOWHERE) if parent_id else NOWHERE
+            if parent == NOWHERE:
+                if parent_id:
+                    self._report("missing_parent", f"entry {node.id} hangs from {parent_id}, which is not here")
+            elif parent >= number:
+                if parent_id == node.id:
+                    self._report("cycle", f"entry {node.id} is its own parent")
+                    parent = NOWHERE
+                else:
+                    self._report("forward_parent", f"entry {node.id} comes before its parent {parent_id}")
+                    forward = True
             parents.append(parent)
-        self._cut_circles(parents)
+        if forward:  # without one, every step leads towards the beginning
+            self._cut_circles(parents)
         return parents
 
     def _cut_circles(self, parents: list[int]) -> None:
@@ -75,6 +92,8 @@ class Tree:
                 done[number] = 2
 
     def _skip_markers(self) -> None:
+        if not any(node.flags & MARKER for node in self.nodes):
+            return
         for number in range(len(self.parents)):
             passed = [number]
             parent = self.parents[number]
@@ -99,7 +118,9 @@ class Tree:
 
     def heads(self) -> list[int]:
         """The entries without children, in file order."""
-        return [n for n, node in enumerate(self.nodes) if not node.flags & MARKER and not self.children(n)]
+        shown = [number for number, node in enumerate(self.nodes) if not node.flags & MARKER]
+        parents = {self.parents[number] for number in shown}
+        return [number for number in shown if number not in parents]
 
     def path(self, number: int) -> list[int]:
         """The numbers from the root to an entry."""

@@ -61,8 +61,11 @@ def usage_of(value: object) -> Usage | None:
 
 
 def _first(value: Json, aliases: tuple[str, ...]) -> int | None:
-    numbers = (_number(value.get(alias)) for alias in aliases)
-    return next((int(number) for number in numbers if number is not None), None)
+    for alias in aliases:
+        number = _number(value.get(alias))
+        if number is not None:
+            return int(number)
+    return None
 
 
 def _number(value: object) -> float | None:

@@ -27,14 +27,14 @@ _APIS = {"anthropic": "anthropic-messages", "openai": "openai-completions"}
 
 
 class Answerer(NamedTuple):
-    """Who answers. `model` is "provider/model", or `None` for those who have none."""
+    """Who answers. `model` is "provider/model", `policy` what its provider takes; the echo has neither, and takes everything."""
 
     agent: Agent
     runner: Runner
     settings: RunnerSettings
     model: str | None
     window: int | None
-    policy: Policy
+    policy: Policy | None
 
     @property
     def is_model(self) -> bool:
@@ -66,11 +66,12 @@ class Answerers:
     def _of(self, agent: str, override: str | None) -> Answerer:
         settings = self._config.runner_of(agent, override)
         runner = make_runner(settings, self._config.key_of(settings.provider))
+        api = _APIS.get(settings.name)
         return Answerer(
             self._config.agents.named(agent),
             runner,
             settings,
             self.model_name(agent, override),
             self.window(agent, override),
-            policy_for(settings.provider, _APIS.get(settings.name), settings.model),
+            None if settings.name == "echo" else policy_for(settings.provider, api, settings.model),
         )

@@ -1,9 +1,9 @@
 """What clients are told of one session, and how its durable part is read.
 
 Rules: an entry is known by its row number in the journal, counted from 1, so that nothing has to be remembered about what
-was told: the id of an event is the place to go on from. Leaf markers have numbers but are not told. Everything here
-blocks and belongs on a thread; a feed may be used from several. Numbers hold as long as nobody takes rows out of the
-journal; that is noticed by the id of the last row, and raised.
+was told: the id of an event is the place to go on from. Leaf markers have numbers but are not told, and an entry is told as
+`delivering` shows it. Everything here blocks and belongs on a thread; a feed may be used from several. Numbers hold as long as
+nobody takes rows out of the journal; that is noticed by the id of the last row, and raised.
 
 It does not know who listens.
 """

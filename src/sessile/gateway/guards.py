@@ -44,7 +44,8 @@ HEALTH = "/healthz"
 
 CONTENT_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' blob: data:; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types sessile"
 )
 SEALS: Headers = [
     (b"content-security-policy", CONTENT_POLICY.encode()),

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from sessile.errors import SessionNotFound, StorageFailure
+from sessile.errors import SessionNotFound, StorageFailure, storage_failures
 
 if TYPE_CHECKING:
     from sessile import Session, Store
@@ -20,25 +20,34 @@ if TYPE_CHECKING:
 _MOST = 256  # open files; a process may have some 1,000
 
 
-class _Handle:
-    def __init__(self, session: Session) -> None:
+class Closable(Protocol):
+    """Something that holds a file open."""
+
+    def close(self) -> None: ...
+
+
+Opened = TypeVar("Opened", bound=Closable)
+
+
+class _Handle(Generic[Opened]):
+    def __init__(self, session: Opened) -> None:
         self.session = session
         self.users = 0
         self.dropped = False
 
 
-class Handles:
-    """The open sessions of a store."""
+class Handles(Generic[Opened]):
+    """The sessions that are open, each as `open_file` opens it."""
 
-    def __init__(self, store: Store, most: int = _MOST) -> None:
-        self._store = store
+    def __init__(self, open_file: Callable[[str], Opened], most: int = _MOST) -> None:
+        self._open_file = open_file
         self._most = most
-        self._open: OrderedDict[str, _Handle] = OrderedDict()
+        self._open: OrderedDict[str, _Handle[Opened]] = OrderedDict()
         self._lock = threading.Lock()
 
     @contextmanager
-    def opened(self, path: str) -> Iterator[Session]:
-        """The session of a file, open for appending."""
+    def opened(self, path: str) -> Iterator[Opened]:
+        """The session of a file."""
         handle = self._take(path)
         try:
             yield handle.session
@@ -64,14 +73,14 @@ class Handles:
         for path in list(self._open):
             self.drop(path)
 
-    def _take(self, path: str) -> _Handle:
+    def _take(self, path: str) -> _Handle[Opened]:
         with self._lock:
             handle = self._open.get(path)
             if handle is not None:
                 self._open.move_to_end(path)
                 handle.users += 1
                 return handle
-        made = _Handle(self._opened(path))
+        made = _Handle(self._open_file(path))
         with self._lock:
             handle = self._open.setdefault(path, made)
             handle.users += 1
@@ -82,21 +91,24 @@ class Handles:
             other.session.close()
         return handle
 
-    def _opened(self, path: str) -> Session:
-        try:
-            self._store.fs.lstat(path)
-        except FileNotFoundError as error:  # to open it would make a new one
-            raise SessionNotFound("the file of the session is gone", path=path, hint="look into the trash") from error
-        return self._store.open(path)
-
-    def _spare(self) -> list[_Handle]:
+    def _spare(self) -> list[_Handle[Opened]]:
         """Take out what nobody uses as long as there are too many."""
         idle = [path for path, handle in self._open.items() if handle.users == 0]
         return [self._open.pop(path) for path in idle[: max(0, len(self._open) - self._most)]]
 
-    def _give_back(self, handle: _Handle) -> None:
+    def _give_back(self, handle: _Handle[Opened]) -> None:
         with self._lock:
             handle.users -= 1
             unused = handle.dropped and handle.users == 0
         if unused:
             handle.session.close()
+
+
+def open_for_appending(store: Store, path: str) -> Session:
+    """The session of a file that is there, open for appending."""
+    with storage_failures(path, "look at the session"):
+        try:
+            store.fs.lstat(path)
+        except FileNotFoundError as error:  # to open it would make a new one
+            raise SessionNotFound("the file of the session is gone", path=path, hint="look into the trash") from error
+    return store.open(path)

@@ -43,11 +43,12 @@ def make_request(
     `system` stands behind the instructions of the agent.
     """
     messages = convert_to_llm([*_trimmed(session, context, answerer, now), *more])
-    limits = LIMITS._replace(side=answerer.agent.image_max_dimension_px)
-    cleaned = clean(messages, answerer.policy, limits=limits, resize=resize if can_resize() else None)
+    if answerer.policy is not None:
+        limits = LIMITS._replace(side=answerer.agent.image_max_dimension_px)
+        messages = clean(messages, answerer.policy, limits=limits, resize=resize if can_resize() else None).messages
     instructions = "\n\n".join(part for part in (answerer.agent.system_prompt, system) if part)
     return RunRequest(
-        cleaned.messages,
+        messages,
         system=instructions or None,
         model=answerer.settings.model,
         max_tokens=answerer.settings.max_tokens,

@@ -11,6 +11,8 @@ Everything here blocks.
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 INTERRUPTED = "The gateway ended before the answer came. Ask again."
 
+_REMEMBERED = 1024  # sessions of which it is known that their last turn has ended
 _NEAR = 16  # entries behind a message that may belong to its turn: notes, a compaction, settings
 
 
@@ -46,6 +49,8 @@ class Records:
         self._gateway = gateway
         self._log = log
         self._owed: dict[str, list[Job]] = {}  # by session; only whoever has its lane looks at them
+        self._ended: OrderedDict[str, str] = OrderedDict()  # by session: the reply that was appended last
+        self._noting = threading.Lock()
 
     # -- a turn begins and ends
 
@@ -79,6 +84,11 @@ class Records:
         now = self._gateway.store.now()
         answer = {"type": "message", "message": {**message, "timestamp": now}}
         receipt = session.append_many([answer], key=reply_key(job.turn.id), on_leaf_moved="follow")[0]
+        with self._noting:
+            self._ended[session.id] = receipt.id
+            self._ended.move_to_end(session.id)
+            while len(self._ended) > _REMEMBERED:
+                self._ended.popitem(last=False)
         self._count(job, message, now)
         return receipt.id
 
@@ -104,6 +114,8 @@ class Records:
 
     def _close_last(self, session: Session, turn_id: str) -> None:
         """Give the last turn of a session a reply, if it has none and is another than this one."""
+        if self._ended.get(session.id) == session.leaf_id:
+            return
         for number, row in enumerate(session.walk_up()):
             if number >= _NEAR:
                 return

@@ -19,18 +19,22 @@ import anyio
 from anyio import to_thread
 from anyio.abc import TaskStatus
 
-from sessile import Conversations, Models, TurnLog, __version__, agent_workspace, local_zone, routing_of
+from sessile import Conversations, Library, Models, TurnLog, __version__, agent_workspace, local_zone, routing_of
 from sessile.gateway.answerers import Answerers
 from sessile.gateway.events import Hub
-from sessile.gateway.handles import Handles
+from sessile.gateway.handles import Handles, open_for_appending
+from sessile.gateway.shelf import Shelf
 from sessile.gateway.toggles import model_override_of
 from sessile.gateway.turns import Turns
+from sessile.gateway.upkeep import Upkeep
+from sessile.gateway.view_cards import Tags
+from sessile.gateway.viewing import Views
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from datetime import tzinfo
 
-    from sessile import Session, Store
+    from sessile import Session, Source, Store
     from sessile.config import Config
 
 P = ParamSpec("P")
@@ -42,7 +46,9 @@ _THREADS = 32  # of the engine; most of their time they wait for the disk
 class Gateway:
     """All that a gateway is; made by `make_gateway`."""
 
-    def __init__(self, store: Store, config: Config, zone: tzinfo) -> None:
+    def __init__(
+        self, store: Store, config: Config, zone: tzinfo, sources: Sequence[Source] = (), cache: str | None = None
+    ) -> None:
         self.store = store
         self.config = config
         self.zone = zone
@@ -60,7 +66,11 @@ class Gateway:
         self.answerers = Answerers(config, self.models)
         self.hub = Hub(self._read, store.fs.lstat, clients=config.limits.event_clients)
         self.turns = Turns(self, TurnLog(store.fs, store.layout.root))
-        self._handles = Handles(store)
+        self.upkeep = Upkeep(self)
+        self.shelf = Shelf(lambda: Library(store, sources, cache=cache or store.layout.cache))
+        self.views = Views(store, self.shelf)
+        self.tags = Tags()
+        self._handles = Handles(partial(open_for_appending, store))
         self._threads = anyio.CapacityLimiter(_THREADS)
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
@@ -69,6 +79,7 @@ class Gateway:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self.hub.run)
                 await self.turns.run(tasks)
+                tasks.start_soon(self.upkeep.run)
                 task_status.started()
                 await anyio.sleep_forever()
         finally:
@@ -76,8 +87,10 @@ class Gateway:
                 await self.call(self._close)
 
     def _close(self) -> None:
-        self.conversations.close()
         self._handles.close()
+        self.views.close()
+        self.shelf.close()
+        self.conversations.close()  # which fails if somebody broke its files meanwhile
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run something that blocks."""
@@ -94,6 +107,7 @@ class Gateway:
     def let_go(self, path: str) -> None:
         """The file of a session was moved away."""
         self._handles.drop(path)
+        self.views.drop(path)
 
     def _read(self, session_id: str) -> Session:
         return self.store.open(session_id, readonly=True)
@@ -113,6 +127,16 @@ class Gateway:
         return self.answerers.window(agent, model_override_of(entry))
 
 
-def make_gateway(store: Store, config: Config, *, zone: tzinfo | None = None) -> Gateway:
-    """A gateway for a store; raises `InvalidConfig` if somebody who is to answer cannot."""
-    return Gateway(store, config, zone or local_zone(config.user.time_zone))
+def make_gateway(
+    store: Store,
+    config: Config,
+    *,
+    zone: tzinfo | None = None,
+    sources: Sequence[Source] = (),
+    cache: str | None = None,
+) -> Gateway:
+    """A gateway for a store; raises `InvalidConfig` if somebody who is to answer cannot.
+
+    `sources` are folders of other agents, whose sessions the page shows, and `cache` is the folder for the catalog of all.
+    """
+    return Gateway(store, config, zone or local_zone(config.user.time_zone), sources, cache)

@@ -289,9 +289,14 @@ class Turns:
             await self._gateway.call(self._forget, job)
 
     def _ended(self, job: Job, message: Json) -> tuple[str, bool]:
+        """Append the reply; gives its entry, and whether a compaction is due."""
+        due = False
         with self._gateway.opened(job.path) as session:
             entry_id = self._records.end(session, job, message)
-            due = self._care.behind(session, job)
+            try:
+                due = self._care.behind(session, job)
+            except SessileError as error:  # the reply is durable, whatever comes of the rest
+                _LOG.warning("whether a compaction is due is not known: %s", error)
         if not due:
             self._forget(job)
         return entry_id, due
@@ -299,7 +304,10 @@ class Turns:
     def _forget(self, job: Job) -> None:
         """Nothing is left to do in a session, unless somebody waits there, or a message has not come there yet."""
         waiting, owes = self._lanes.of, self._records.owes
-        self._log.forget(job.session_id, unless=lambda: len(waiting(job.session_id)) > 1 or owes(job.session_id))
+        try:
+            self._log.forget(job.session_id, unless=lambda: len(waiting(job.session_id)) > 1 or owes(job.session_id))
+        except SessileError as error:  # the next start finds a turn that is done, and forgets it
+            _LOG.warning("a turn that is done could not be forgotten: %s", error)
 
     def _finish(self, job: Job, message: Json, entry_id: str | None) -> None:
         reply = reply_of(job, message, entry_id, self._pending)

@@ -112,11 +112,16 @@ _MEASURES = (
 )
 
 
+def measured(comparison: Comparison) -> Iterator[tuple[str, str, str, str]]:
+    """What each side took, a row each: its name, both sides in words, and the difference."""
+    left, right = comparison.left, comparison.right
+    for measure in _MEASURES:
+        yield measure.name, _told(measure, left), _told(measure, right), _difference(measure, left, right)
+
+
 def _table(comparison: Comparison, left: str, right: str) -> Iterator[Line]:
     sides = (comparison.left, comparison.right)
-    rows: list[Sequence[str]] = [("", left, right, "difference")]
-    for measure in _MEASURES:
-        rows.append((measure.name, *(_told(measure, side) for side in sides), _difference(measure, *sides)))
+    rows: list[Sequence[str]] = [("", left, right, "difference"), *measured(comparison)]
     widths = [max(width(row[column]) for row in rows) for column in range(3)]
     for number, row in enumerate(rows):
         cells = (text + " " * (wide - width(text)) for text, wide in zip(row[:3], widths, strict=True))

@@ -13,6 +13,7 @@ It does not know what other entries there are.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
@@ -24,6 +25,7 @@ from sessile.render.parts_html import FAILED, changes, folded, is_small_change, 
 
 LONGEST_ANCHOR = 120  # characters of an id; families write eight, or thirty-six
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_NOT_PLAIN = re.compile("[^A-Za-z0-9_-]")
 _DIVIDERS = {"compaction": "Compacted", "branch summary": "Branch left", "reset": "Reset"}
 
 
@@ -38,8 +40,7 @@ class Place(NamedTuple):
 
 def anchor_of(entry_id: str | None) -> str:
     """The anchor of an entry: its id, with everything that is not a letter, digit, - or _ written as a number."""
-    plain = (entry_id or "")[:LONGEST_ANCHOR]
-    return "e-" + "".join(c if c.isascii() and (c.isalnum() or c in "-_") else f".{ord(c):x}." for c in plain)
+    return "e-" + _NOT_PLAIN.sub(lambda match: f".{ord(match[0]):x}.", (entry_id or "")[:LONGEST_ANCHOR])
 
 
 def entry_html(

@@ -25,22 +25,18 @@ from typing import Any
 
 import msgspec
 
-from sessile.core.parts import DEPTHS, Who
 from sessile.core.transcript import Transcript
 from sessile.core.visible import visible
 from sessile.render.controls import HELP, TREE_FILTER, toolbar
 from sessile.render.fragments import entry_html, gap_html, moment_of
 from sessile.render.markup import escape_line, language_of
-from sessile.render.page_tree import PageTree, Seen, seen_entries
+from sessile.render.page_tree import PageTree, Seen, mark_of, seen_entries
 from sessile.render.tree_html import tree_html
 
 WHOLE = 8_000  # entries that a browser lays out in well under a second, each skipped until it is near
 CHUNK = 100  # entries that are decoded at once
 _FIRST = 60  # entries of a chunked page that are there before its script is
 _ROWS = 400  # rows of the tree that are there before the script is
-
-_WHO: tuple[Who, ...] = ("user", "assistant", "system", "tool", "shell", "summary", "setting", "note")
-_FAILED = 1 << 5
 
 
 def html_page(transcript: Transcript, *, whole: int = WHOLE) -> Iterator[str]:
@@ -181,14 +177,10 @@ class _Page:
         outline = self._outline
         numbers = range(len(outline.tree.nodes))
         rows = [outline.rows.get(number) for number in numbers]
-        marks = [
-            _WHO.index(row.who) | DEPTHS.index(row.depth) << 3 | (_FAILED if row.failed else 0) if row else 0
-            for row in rows
-        ]
         return {
             "anchors": outline.anchors,
             "parents": outline.tree.parents,
-            "marks": marks,
+            "marks": [mark_of(row) if row else 0 for row in rows],
             "lines": [row.line if row else "" for row in rows],
             "order": outline.order,
             "levels": [outline.levels[number] for number in outline.order],

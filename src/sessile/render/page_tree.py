@@ -8,18 +8,24 @@ It does not know markup, except for the anchors that rows and entries share.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from sessile.core.kinds import MARKER, MARKERS
-from sessile.core.parts import Call, Depth, Shown, Who
+from sessile.core.parts import DEPTHS, Call, Depth, Shown, Who
 from sessile.core.shown import show
 from sessile.core.tree import NOWHERE, Node, Tree
 from sessile.core.visible import visible_line
 from sessile.render.fragments import LONGEST_ANCHOR, Place, anchor_of
 
 _LINE = 100  # characters of a row: more than fits beside a transcript
-_NEAR = 64  # entries between a call and its result, at most
+NEAR = 64  # entries between a call and its result, at most
+
+_WHO: tuple[Who, ...] = ("user", "assistant", "system", "tool", "shell", "summary", "setting", "note")
+_FAILED = 1 << 5
+_ESCAPED = re.compile(r"\.(10[0-9a-f]{4}|[0-9a-f]{1,5})\.")
+_DIGITS = 10  # of a number that is surely too large
 
 
 class Row(NamedTuple):
@@ -46,8 +52,13 @@ def is_marker(entry: Mapping[str, Any]) -> bool:
 
 def seen_entries(entries: Iterable[Mapping[str, Any]]) -> Iterator[Seen]:
     """Entries in file order as people see them, each with the call that it answers; markers are left out."""
+    return seen_numbered(enumerate(entries))
+
+
+def seen_numbered(entries: Iterable[tuple[int, Mapping[str, Any]]]) -> Iterator[Seen]:
+    """The same of entries that know their numbers; calls are those of the entries that are given."""
     calls: dict[str, Call] = {}
-    for number, entry in enumerate(entries):
+    for number, entry in entries:
         if is_marker(entry):
             continue
         shown = show(entry, calls)
@@ -63,52 +74,95 @@ def _path_of(arguments: object) -> dict[str, Any]:
     return {"path": path} if isinstance(path, str) else {}
 
 
+class Pairs:
+    """The calls of entries and the entries that answer them, noted in file order."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, int] = {}  # by the id of a call: the entry that makes it
+        self._pairs: list[tuple[int, int, str]] = []  # the entry of a call, that of its result, the id of the call
+
+    def note(self, seen: Seen) -> None:
+        """Note what an entry calls and answers."""
+        shown, number = seen.shown, seen.number
+        if shown.call_id in self._made:
+            self._pairs.append((self._made[shown.call_id], number, shown.call_id))
+        self._made.update((part.id, number) for part in shown.parts if isinstance(part, Call) and part.id)
+
+    def answered(self, tree: Tree) -> dict[int, set[str]]:
+        """The calls of each entry whose result is on every branch that goes through it."""
+        answered: dict[int, set[str]] = {}
+        for maker, result, call_id in self._pairs:
+            number = tree.parents[result]
+            for _ in range(NEAR):
+                if number == NOWHERE or len(tree.children(number)) != 1:
+                    break
+                if number == maker:
+                    answered.setdefault(maker, set()).add(call_id)
+                    break
+                number = tree.parents[number]
+        return answered
+
+
+def row_of(seen: Seen) -> Row:
+    """What the tree shows of an entry."""
+    shown = seen.shown
+    return Row(shown.who, _line(shown, seen.call), shown.depth, shown.failed)
+
+
+def mark_of(row: Row) -> int:
+    """All of a row but its line as one number: who in three bits, the depth in two, whether it failed."""
+    return _WHO.index(row.who) | DEPTHS.index(row.depth) << 3 | (_FAILED if row.failed else 0)
+
+
+def anchor_at(tree: Tree, number: int) -> str:
+    """The anchor of an entry; entries with the same id, or one that had to be cut, are told apart by their number."""
+    entry_id = tree.nodes[number].id
+    is_meant = tree.number(entry_id) == number and len(entry_id) <= LONGEST_ANCHOR
+    return anchor_of(entry_id) if is_meant else f"{anchor_of(entry_id)}:{number}"
+
+
+def number_at(tree: Tree, anchor: str) -> int | None:
+    """The entry that has an anchor; `None` if there is none."""
+    plain, colon, number = anchor.removeprefix("e-").rpartition(":")
+    if colon and number.isdecimal() and len(number) < _DIGITS:
+        found: int | None = int(number) if int(number) < len(tree.nodes) else None
+    else:
+        found = tree.number(_ESCAPED.sub(lambda match: chr(int(match[1], 16)), plain if colon else number))
+    return found if found is not None and anchor_at(tree, found) == anchor else None
+
+
+def place_at(tree: Tree, number: int, turn: int | None = None) -> Place | None:
+    """Which of the branches at a fork an entry begins; `None` if it begins none. `turn` is that, if it is known."""
+    beside = tree.children(tree.parents[number])
+    if len(beside) < 2:
+        return None
+    turn = beside.index(number) if turn is None else turn
+    previous = anchor_at(tree, beside[turn - 1]) if turn else None
+    following = anchor_at(tree, beside[turn + 1]) if turn + 1 < len(beside) else None
+    return Place(turn + 1, len(beside), previous, following)
+
+
 class PageTree:
     """The tree of a session with a row for each entry, addressed by the number of the entry in the file."""
 
     def __init__(self, entries: Iterable[Mapping[str, Any]], leaf: str | None, labels: Mapping[str, str]) -> None:
         nodes: list[Node] = []
         self.rows: dict[int, Row] = {}
-        pairs: list[tuple[int, int, str]] = []  # the entry of a call, that of its result, the id of the call
-        made: dict[str, int] = {}
-        for number, shown, call in seen_entries(_counted(entries, nodes)):
-            self.rows[number] = Row(shown.who, _line(shown, call), shown.depth, shown.failed)
-            if shown.call_id in made:
-                pairs.append((made[shown.call_id], number, shown.call_id))
-            made.update((part.id, number) for part in shown.parts if isinstance(part, Call) and part.id)
+        pairs = Pairs()
+        for seen in seen_entries(_counted(entries, nodes)):
+            self.rows[seen.number] = row_of(seen)
+            pairs.note(seen)
         self.tree = Tree(nodes)
-        self.anchors = self._anchors()
+        self.anchors = [anchor_at(self.tree, number) for number in range(len(nodes))]
         named = ((self.tree.number(entry_id), text) for entry_id, text in labels.items())
         self.labels = {number: text for number, text in named if number is not None}
-        self.answered = self._answered(pairs)
+        self.answered = pairs.answered(self.tree)
         self.order: list[int] = []
         self.levels: dict[int, int] = {}
         self._turns: dict[int, int] = {}  # of an entry that begins a branch: which one
         self._put_in_order()
         self.leaf = self._leaf(leaf)
         self.path = self.tree.path(self.leaf) if self.leaf is not None else []
-
-    def _anchors(self) -> list[str]:
-        """One anchor for each entry; entries with the same id, or one that had to be cut, are told apart by their number."""
-        anchors = []
-        for number, node in enumerate(self.tree.nodes):
-            is_meant = self.tree.number(node.id) == number and len(node.id) <= LONGEST_ANCHOR
-            anchors.append(anchor_of(node.id) if is_meant else f"{anchor_of(node.id)}:{number}")
-        return anchors
-
-    def _answered(self, pairs: Sequence[tuple[int, int, str]]) -> dict[int, set[str]]:
-        """The calls of each entry whose result is on every branch that goes through it."""
-        answered: dict[int, set[str]] = {}
-        for maker, result, call_id in pairs:
-            number = self.tree.parents[result]
-            for _ in range(_NEAR):
-                if number == NOWHERE or len(self.tree.children(number)) != 1:
-                    break
-                if number == maker:
-                    answered.setdefault(maker, set()).add(call_id)
-                    break
-                number = self.tree.parents[number]
-        return answered
 
     def _put_in_order(self) -> None:
         waiting: list[tuple[int, int]] = []
@@ -141,12 +195,7 @@ class PageTree:
     def place(self, number: int) -> Place | None:
         """Which of the branches at a fork an entry begins; `None` if it begins none."""
         turn = self._turns.get(number)
-        if turn is None:
-            return None
-        beside = self.tree.children(self.tree.parents[number])
-        previous = self.anchors[beside[turn - 1]] if turn else None
-        following = self.anchors[beside[turn + 1]] if turn + 1 < len(beside) else None
-        return Place(turn + 1, len(beside), previous, following)
+        return None if turn is None else place_at(self.tree, number, turn)
 
 
 def _counted(entries: Iterable[Mapping[str, Any]], nodes: list[Node]) -> Iterator[Mapping[str, Any]]:

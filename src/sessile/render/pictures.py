@@ -1,5 +1,6 @@
 """Pictures inside a page: bytes that really are one, as a data URL, or a few words about what is not shown.
 
+A picture that is kept apart is named by its hash (`data-blob`): a page that can fetch it puts it there, others show the words.
 What an entry says of its picture is a claim: the first bytes decide, and only of four kinds that cannot hold a program.
 """
 
@@ -29,15 +30,19 @@ def image_html(image: Image) -> str:
     data = _BLANKS.sub("", image.data)
     data = data[match.end() :] if (match := _PREFIX.match(data)) else data
     claimed = escape_line(image.mime.removeprefix("image/")[:40].upper())
-    if parse_blob_ref(data):
-        return _missing(f"image {claimed}", "kept outside this page")
+    if (digest := parse_blob_ref(data)) is not None:
+        return _picture(f'data-blob="{digest}"', f"image {claimed}, kept outside this page")
     if not data:
         return _missing(f"image {claimed}", "without data")
     kind = _kind(data)
     if kind is None:
         return _missing(f"image {claimed} {_size(data)}", "not of a kind that is shown")
     name = f"image {kind.upper()} {_size(data)}"
-    picture = f'<img src="data:image/{kind};base64,{data}" alt="{name}" loading="lazy" decoding="async">'
+    return _picture(f'src="data:image/{kind};base64,{data}"', name)
+
+
+def _picture(source: str, name: str) -> str:
+    picture = f'<img {source} alt="{name}" loading="lazy" decoding="async">'
     return f'<details class="picture"><summary>{picture}</summary></details>'
 
 
@@ -45,6 +50,11 @@ def _kind(data: str) -> str | None:
     if not _BASE64.fullmatch(data) or len(data) % 4:
         return None
     first = base64.b64decode(data[:_FIRST])
+    return picture_kind(first)
+
+
+def picture_kind(first: bytes) -> str | None:
+    """What the first bytes of a file say that it is: png, jpeg, gif or webp; `None` if it is not shown."""
     return next((kind for kind, beginning in _BEGINNINGS if beginning.match(first)), None)
 
 

@@ -42,6 +42,7 @@ from sessile.storage.walk import Found, Mark, walk
 if TYPE_CHECKING:
     # A listing that is up to date needs neither; what does imports them then.
     from sessile.core.statistics import Usage
+    from sessile.storage.catalog_facets import Facets
     from sessile.storage.reconcile import Depth, Progress, Reconciler
     from sessile.storage.searcher import Results
 
@@ -229,6 +230,12 @@ class Catalog:
             return [(os.fsdecode(path), size, modified) for path, size, modified in rows]
 
         return self._ask(work)
+
+    def facets(self, wanted: Filter, folders: Mapping[str, Sequence[str]]) -> Facets:
+        """By what else the sessions that a filter lets through could be chosen; `folders` are names for places."""
+        from sessile.storage.catalog_facets import facets
+
+        return self._ask(lambda database: facets(database, self._places, wanted, folders))
 
     def usage(self, wanted: Filter | None = None) -> Usage:
         """What the sessions that a filter lets through have used, or all of them; sessions must be counted for that."""

@@ -138,6 +138,12 @@ class RowIndex:
         assert self._file is not None
         return self._file.place(number)
 
+    def places(self, start: int, stop: int) -> list[Place]:
+        """The rows of entries that follow each other."""
+        found = self._file.places(start, min(stop, self._saved)) if self._file and start < self._saved else []
+        tail = self._tail[max(0, start - self._saved) * ROW.size : max(0, stop - self._saved) * ROW.size]
+        return found + list(map(Place._make, ROW.iter_unpack(tail)))
+
     def find(self, entry_id: str) -> int | None:
         """The number of an entry."""
         number = self._numbers.get(_name(entry_id))

@@ -165,6 +165,10 @@ class IndexFile:
             return Place._make(ROW.unpack(self.read(number * ROW.size, ROW.size)))
         return Place._make(ROW.unpack_from(self._block(block), at))
 
+    def places(self, start: int, stop: int) -> list[Place]:
+        """The rows of entries that follow each other."""
+        return list(map(Place._make, ROW.iter_unpack(self.read(start * ROW.size, (stop - start) * ROW.size))))
+
     def read(self, offset: int, size: int) -> bytes:
         """Bytes of the payload; raises IndexDamaged if they are not what was written."""
         number, at = divmod(offset, _BLOCK)

@@ -47,6 +47,19 @@ def locked(fs: Filesystem, path: str, patience: float) -> Iterator[None]:
             fs.close(fd)
 
 
+def is_held(fs: Filesystem, path: str) -> bool:
+    """Whether somebody holds the lock of a file. Looking takes a free one for an instant, so those who want it have patience."""
+    with storage_failures(path, "look at the lock"):
+        try:
+            fd = fs.open(path, os.O_RDONLY)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        try:
+            return not fs.lock(fd)
+        finally:
+            fs.close(fd)
+
+
 def _busy(fs: Filesystem, fd: int, path: str, patience: float) -> SessionBusy:
     try:
         holder = fs.lock_holder(fd) or 0

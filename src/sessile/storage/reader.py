@@ -313,29 +313,32 @@ class JournalReader(SessionFile):
         return self._numbered(range(start, self._ask(len)))
 
     def _numbered(self, numbers: Sequence[int]) -> Iterator[Row]:
-        """The rows with these numbers. No lock is held between two batches of them."""
+        """The rows with these numbers, which follow each other. No lock is held between two batches of them."""
         for start in range(0, len(numbers), _BATCH):
             yield from self._ask(partial(self._batch, numbers[start : start + _BATCH]))
 
     def _batch(self, numbers: Sequence[int], index: RowIndex) -> list[Row]:
         if index.irregular or numbers[-1] >= len(index):
             return [self._row(index, number) for number in numbers]
-        places = [index.place(number) for number in numbers]
-        ids = dict(zip(numbers, self._ids(places), strict=True))
+        first = numbers[0]
+        places = index.places(first, numbers[-1] + 1)
+        ids = self._ids(places)
         rows = []
-        for number, place in zip(numbers, places, strict=True):
-            parent = place.parent
-            if parent == NOWHERE:
+        for entry_id, place in zip(ids, places, strict=True):
+            _, packed, length, parent, _ = place
+            if parent >= first:
+                parent_id: str | None = ids[parent - first]
+            elif parent == NOWHERE:
                 parent_id = self._head(place).parentId if place.orphan else None
             else:
-                parent_id = ids.get(parent) or self._id(index.place(parent))
-            rows.append(Row(ids[number], parent_id, place.packed & KIND_FLAGS, (place.offset, place.length)))
+                parent_id = self._id(index.place(parent))
+            rows.append(Row(entry_id, parent_id, packed & KIND_FLAGS, (packed >> 16, length)))
         return rows
 
     def _ids(self, places: Sequence[Place]) -> list[str]:
         """The ids of several rows; where the index has only their hashes, their lines are read."""
-        if not any(place.hashed for place in places):
-            return [self._id(place) for place in places]
+        if not any(place.packed & HASHED for place in places):
+            return [place.key.decode("ascii") for place in places]
         lines = self._read_runs([(place.offset, place.length) for place in places])
         return [self._id(place, raw) for place, raw in zip(places, lines, strict=True)]
 

@@ -55,6 +55,7 @@ class Needle:
             hint = "quote what is meant as it is with a backslash, or look for a substring"
             raise InvalidQuery(f"{text[:80]!r} is no regular expression: {error}", hint=hint) from error
         self._anchor = b"" if regex else _anchor(text, exact)
+        self._spelling = None if regex or self._anchor else _spelling(text)
         self._exact = exact
         self._escapes = None if regex else _other_escapes(text)
         self._solidus = not regex and "/" in text
@@ -82,10 +83,9 @@ class Needle:
 
     def _finder(self, block: bytes) -> Callable[[int], int]:
         """A function that gives the next place, from another one on, at which a line can hold the needle."""
-        if not self._anchor:
+        if not self._anchor and self._spelling is None:
             return lambda at: at
-        folded = block if self._exact else block.lower()
-        finders = [lambda at: folded.find(self._anchor, at)]
+        finders = [self._first_finder(block)]
         escapes = self._escapes
         # Few lines are escaped in another way than JavaScript's; those that may be are left to the decoder.
         if escapes is not None:
@@ -95,6 +95,14 @@ class Needle:
         if len(finders) == 1:
             return finders[0]
         return _Merged(finders)
+
+    def _first_finder(self, block: bytes) -> Callable[[int], int]:
+        """The one that looks for the bytes of the needle as JavaScript writes them."""
+        spelling = self._spelling
+        if spelling is not None:
+            return lambda at: match.start() if (match := spelling.search(block, at)) else -1
+        folded = block if self._exact else block.lower()
+        return lambda at: folded.find(self._anchor, at)
 
 
 class WordNeedle(Needle):
@@ -144,11 +152,22 @@ def _anchor(text: str, exact: bool) -> bytes:
     """The longest part of the needle whose bytes are known, as JavaScript writes them."""
     known = [exact or char.isascii() or len(_cases(char)) == 1 for char in text]
     runs = re.finditer("1+", "".join("1" if is_known else "0" for is_known in known))
-    parts = [text[run.start() : run.end()] for run in runs]
-    # Half a character has more than one form, and U+FFFD may stand for bytes that are not UTF-8.
-    parts = [part for whole in parts for part in re.split("[\ud800-\udfff\ufffd]", whole)]
+    parts = [part for run in runs for part in _whole_parts(text[run.start() : run.end()])]
     anchor = encode_plain(max(parts, key=len, default=""))[1:-1]
     return anchor if exact else anchor.lower()
+
+
+def _whole_parts(text: str) -> list[str]:
+    """The parts between what has no bytes of its own: half a character, and U+FFFD, which stands for what is not UTF-8."""
+    return re.split("[\ud800-\udfff\ufffd]", text)
+
+
+def _spelling(text: str) -> re.Pattern[bytes] | None:
+    """The longest part of a needle of which no letter has only one form: each in all its cases."""
+    letters = [
+        [re.escape(encode_plain(form)[1:-1]) for form in _cases(char)] for char in max(_whole_parts(text), key=len)
+    ]
+    return re.compile(b"".join(b"(?:%b)" % b"|".join(forms) for forms in letters)) if letters else None
 
 
 def _other_escapes(text: str) -> re.Pattern[bytes]:

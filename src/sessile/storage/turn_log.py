@@ -89,8 +89,9 @@ class TurnLog:
 
     def _append(self, session_id: str, turn: Mapping[str, Any], *, durable: bool) -> None:
         path = self._path(session_id)
-        # A line begins with a newline: behind a torn one it is still a line of its own.
-        line = f"\n{json.dumps(turn)}".encode()
+        # A line is between newlines: behind a torn one it stands on its own, and what a power cut leaves behind it does not
+        # become a part of it.
+        line = f"\n{json.dumps(turn)}\n".encode()
         with self._lock_of(session_id), storage_failures(path, "note a turn"):
             atomic.make_folders(self._fs, self._folder, self._folders)
             fd = self._fs.open(path, _APPEND)

@@ -1,0 +1,188 @@
+"""The doctor: what is wrong with sessions, folders, conversations and the gateway, and what to do about it."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import sys
+from collections.abc import Iterator
+from difflib import get_close_matches
+
+import click
+
+from sessile import Advice, Filter, Report, __version__
+from sessile.cli.app import App, verb
+from sessile.cli.mending import STYLES, Checking, again, described, paths_of, severity
+from sessile.cli.naming import DAMAGED, SESSION
+from sessile.cli.settings import Settings, load_settings
+from sessile.core.visible import visible_line
+from sessile.errors import SessileError
+from sessile.render.wording import many
+
+_FOUND = 1  # the exit code where something was found that should not be there
+_OTHERS = 0o077
+_NEAR = 3  # keys that are offered instead of one that is not there
+
+
+@verb(
+    "sessile doctor                           what is wrong, and what to do",
+    "sessile doctor webhook                   one session",
+    "sessile doctor --key telegram:group:42   what a key means",
+    name="doctor",
+)
+@click.argument("sessions", type=SESSION, nargs=-1)
+@click.option("--key", metavar="KEY", help="A conversation's key: how it is read, and where it leads.")
+@click.option("--config", "named", metavar="FILE", help="The configuration, instead of that in the store.")
+def doctor_verb(app: App, sessions: tuple[str, ...], key: str | None, named: str | None) -> int:
+    """Find out what is wrong: with sessions, folders, conversations, the gateway, and this installation.
+
+    Nothing is changed. Exit code 1 if something should be looked at, 5 if something is damaged.
+    """
+    if key is not None:
+        return _tell(app, list(_meant(app, key, _settings(app, named)[0])), Checking(app), [])
+    found = [] if sessions else [*_surroundings(app), *_conversations(app, named)]
+    checking = Checking(app)
+    reports = list(checking.reports(_suspects(app, sessions)))
+    found += [_advice(app, report) for report in reports if not report.ok or sessions]
+    return _tell(app, found, checking, reports)
+
+
+def _tell(app: App, found: list[Advice], checking: Checking, reports: list[Report]) -> int:
+    if app.json:
+        items = (advice._asdict() for advice in found)
+        app.out.document("doctor/2", items, reports=[described(report) for report in reports], failed=checking.failed)
+    else:
+        for advice in found:
+            _print(app, advice)
+        if not checking.failed and all(advice.severity == "note" for advice in found):
+            app.out.note("nothing is wrong")
+    severities = {advice.severity for advice in found}
+    own = DAMAGED if "damage" in severities else _FOUND if "warning" in severities else 0
+    return checking.code or own
+
+
+def _print(app: App, advice: Advice) -> None:
+    sign = severity(app, advice.severity)
+    app.out.line(visible_line(f"{sign}: {advice.what}"), STYLES[advice.severity])
+    where = visible_line(app.tilde(advice.where or ""))
+    if where and where not in advice.what and str(advice.where) not in advice.what:
+        app.out.line(f"where: {where}" if app.out.plain else f"    in {where}", "dim")
+    if advice.do:
+        do = visible_line(advice.do)
+        app.out.line(f"do: {do}" if app.out.plain else f"    → {do}")
+
+
+# -- sessions
+
+
+def _suspects(app: App, sessions: tuple[str, ...]) -> Iterator[str]:
+    """The sessions that were named; else those that the catalog could not read, or found something in."""
+    if sessions:
+        yield from paths_of(app, sessions, everything=False)
+        return
+    with app.out.progress("Reading sessions") as progress:
+        app.library.catch_up("count", progress=progress)
+    unreadable = (row.path for row in app.library.list(Filter(hide=())).rows if row.format is None)
+    yield from dict.fromkeys(
+        [*unreadable, *(row.path for row in app.library.list(Filter(has=("finding",), hide=())).rows)]
+    )
+
+
+def _advice(app: App, report: Report) -> Advice:
+    if report.ok:
+        told = f"{report.path} is sound: {many(report.entries, 'entry')}"
+        return Advice("session", "note", told, report.path, "")
+    what = report.summary or next(p.message for p in report.problems if p.severity == "damage")
+    return Advice("session", "damage", f"{report.path}: {what}", report.path, again(app, report))
+
+
+def _surroundings(app: App) -> Iterator[Advice]:
+    versions = f"sessile {__version__}, Python {sys.version.split()[0]}, SQLite {sqlite3.sqlite_version}"
+    yield Advice("installation", "note", versions, None, "")
+    app.library.catch_up()
+    for notice in app.library.notices:
+        is_folder = notice.startswith("the folder ")
+        do = "check who owns it, and its permissions" if is_folder else f"look at the cache folder {app.places.cache}"
+        yield Advice("folder", "warning", notice, None, do)
+    for source in app.library.sources:
+        total = app.library.list(Filter(below=[source.sessions], hide=())).total
+        told = f"{source.agent}: {many(total, 'file')} in {app.tilde(source.sessions)}"
+        yield Advice("folder", "note", told, source.sessions, "")
+
+
+# -- conversations
+
+
+def _conversations(app: App, named: str | None) -> Iterator[Advice]:
+    from sessile import Patient, Presence, agent_workspace, examine_conversations, routing_of
+
+    settings, problems = _settings(app, named)
+    yield from problems
+    running = Presence(app.store).running()
+    if running is not None:
+        yield Advice("gateway", "note", f"the gateway runs: {running.url}, process {running.pid}", None, "")
+    config = settings.config
+    yield from examine_conversations(
+        Patient(
+            store=app.store,
+            config=config,
+            routing=routing_of(config),
+            token_file=settings.token_file(app.places.root),
+            workspace=lambda agent: agent_workspace(config, app.places.root, agent),
+        )
+    )
+
+
+def _settings(app: App, named: str | None) -> tuple[Settings, list[Advice]]:
+    """The configuration, and what is wrong with it; of one that cannot be used, the defaults."""
+    from sessile.config import Config
+
+    try:
+        settings = load_settings(app, named)
+        path = settings.path or app.places.root
+        problems = [_unknown(key, path) for key in settings.unknown]
+        if settings.path is not None and _holds_keys(settings) and os.stat(settings.path).st_mode & _OTHERS:
+            told = "the configuration holds keys of models, and other users may read it"
+            problems.append(Advice("config", "warning", told, settings.path, f"chmod 600 {settings.path}"))
+    except SessileError as error:
+        return Settings(Config(), [], None), [Advice("config", "damage", error.message, error.path, error.hint or "")]
+    try:
+        settings.config.gateway.check_exposure()
+    except SessileError as error:
+        problems.append(Advice("config", "damage", error.message, path, error.hint or ""))
+    return settings, problems
+
+
+def _unknown(key: str, path: str) -> Advice:
+    return Advice("config", "warning", f"{key} is not known, and has no effect", path, "correct its spelling")
+
+
+def _holds_keys(settings: Settings) -> bool:
+    return any(provider.api_key is not None for provider in settings.config.models.providers.values())
+
+
+def _meant(app: App, key: str, settings: Settings) -> Iterator[Advice]:
+    """How a key is read, and where it leads."""
+    from sessile import Conversations, agent_workspace, routing_of
+
+    routing = routing_of(settings.config)
+    canonical = routing.canonical(key)
+    with Conversations(
+        app.store,
+        workspace=lambda agent: agent_workspace(settings.config, app.places.root, agent),
+        routing=routing,
+        hold=None,
+    ) as conversations:
+        agent = canonical.agent or routing.default_agent
+        told = f"{key} is read as {canonical}: kind {canonical.kind}, agent {agent}"
+        yield Advice("key", "note", told, None, "")
+        found = conversations.get(key)
+        if found is None:
+            known = [row.text for row in conversations.list().rows]
+            near = get_close_matches(str(canonical), known, _NEAR, 0.5)
+            do = f"is it one of these? {', '.join(near)}" if near else f"{app.command} sessions lists them"
+            yield Advice("key", "warning", f"there is no conversation {canonical}", None, do)
+            return
+        path = conversations.path_of(key)
+        where = "nobody has spoken in it yet" if path is None else f"its session is {found.session_id}"
+        yield Advice("key", "note", where, path, "" if path is None else f"{app.command} show {path}")

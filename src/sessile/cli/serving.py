@@ -1,0 +1,174 @@
+"""`sessile serve`: the gateway of a store, in the foreground until somebody ends it.
+
+The address goes to stdout. The token goes with it, in the fragment that no browser sends, if a person looks; what is written
+into a file or a log has no token in it, and says where the token lies.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from sessile.cli.app import App, verb
+from sessile.cli.output import Output
+from sessile.cli.settings import Settings, load_settings, warn_of_unknown
+from sessile.errors import Unsupported
+
+if TYPE_CHECKING:
+    from sessile.core.secret import Secret
+
+_PACKAGES = ("anyio", "starlette", "uvicorn")
+_PAGE = (
+    '<!doctype html><meta charset="utf-8"><meta name="referrer" content="no-referrer">'
+    '<meta http-equiv="refresh" content="0; url={address}"><title>Sessile</title>'
+)
+
+
+@verb(
+    "sessile serve                     your store, at 127.0.0.1:8787",
+    "sessile serve --port 0 --open     at a free port; opens its page",
+    "sessile serve --config own.toml   with agents and models of your own",
+    name="serve",
+)
+@click.option("--host", metavar="ADDRESS", help="Where to listen, instead of 127.0.0.1.")
+@click.option("--port", type=click.IntRange(0, 65535), metavar="N", help="Which port, instead of 8787; 0 is any.")
+@click.option("--config", "named", metavar="FILE", help="The configuration, instead of config.toml in the store.")
+@click.option("--open", "opens", is_flag=True, help="Open its page in a browser.")
+@click.option("--or-demo", is_flag=True, help="Serve the made-up store if there are no sessions yet.")
+def serve_verb(app: App, host: str | None, port: int | None, named: str | None, opens: bool, or_demo: bool) -> int:
+    """Start the gateway: one process that owns the conversations of a store and answers every client.
+
+    It listens on this machine only, asks everybody for its token, and ends with Ctrl-C.
+    """
+    _check_packages()
+    from sessile import Presence, bind_demo
+
+    if or_demo:
+        _take_the_demo_if_empty(app)
+    settings = _chosen(load_settings(app, named), host, port)
+    settings.config.gateway.check_exposure()
+    warn_of_unknown(app, settings)
+    with _logged(app.out), Presence(app.store).held():
+        if app.demo:
+            bind_demo(app.store)
+        _serve(app, settings, opens)
+    app.out.note("the gateway has ended")
+    return 0
+
+
+def _check_packages() -> None:
+    from importlib.util import find_spec
+
+    missing = [name for name in _PACKAGES if find_spec(name) is None]
+    if missing:
+        hint = "pip install 'sessile[gateway]'"
+        raise Unsupported(f"the gateway needs the package {' and '.join(missing)}", hint=hint)
+
+
+def _take_the_demo_if_empty(app: App) -> None:
+    """Serve the made-up store instead of one in which there is nothing to see."""
+    root = app.places.root
+    if any(name.endswith(".jsonl") for _, _, names in os.walk(root) for name in names):
+        return
+    app.out.note(f"there are no sessions in {app.tilde(root)} yet; these are made up")
+    app.demo = True
+    for name in ("places", "store"):
+        vars(app).pop(name, None)
+
+
+def _chosen(settings: Settings, host: str | None, port: int | None) -> Settings:
+    """The settings with what the command line says."""
+    from msgspec.structs import replace
+
+    gateway = settings.config.gateway
+    gateway = replace(gateway, host=host or gateway.host, port=gateway.port if port is None else port)
+    return settings._replace(config=replace(settings.config, gateway=gateway))
+
+
+def _serve(app: App, settings: Settings, opens: bool) -> None:
+    from sessile import Presence
+    from sessile.gateway.app import make_app
+    from sessile.gateway.server import address, listen, serve
+    from sessile.gateway.service import make_gateway
+    from sessile.gateway.tokens import gateway_token
+
+    config, root = settings.config, app.places.root
+    token_file = settings.token_file(root)
+    token = gateway_token(root, token_file if config.gateway.token_file is not None else None)
+    with listen(config.gateway.host, config.gateway.port) as sock, ExitStack() as stack:
+        url = address(sock)
+
+        def ready() -> None:
+            stack.enter_context(Presence(app.store).announced(url, token_file))
+            _tell(app, url, token, token_file)
+            if opens:
+                stack.enter_context(_opened(f"{root}/gateway.html", _with_token(url, token)))
+
+        gateway = make_gateway(app.store, config, sources=app.places.sources(app.store), cache=app.places.cache)
+        serve(make_app(gateway, token), sock, config.limits, ready)
+
+
+def _with_token(url: str, token: Secret) -> str:
+    return f"{url}/#token={token.reveal()}"
+
+
+def _tell(app: App, url: str, token: Secret, token_file: str) -> None:
+    if app.json:
+        app.out.record("serve/1", {"url": url, "pid": os.getpid(), "root": app.places.root, "tokenFile": token_file})
+        return
+    if app.out.is_terminal:
+        app.out.line(_with_token(url, token))
+    else:
+        app.out.line(f"{url}/")
+        app.out.note(f"the token that it asks for is in {app.tilde(token_file)}")
+    app.out.note(f'try: {app.command} send "hello" · {app.command} sessions · Ctrl-C ends it')
+
+
+@contextmanager
+def _opened(path: str, location: str) -> Iterator[None]:
+    """Open the page in a browser by a file that only this user can read: who lists processes sees no token."""
+    import webbrowser
+
+    from sessile.cli.files import write_file
+
+    page = _PAGE.format(address=location).encode()
+    write_file(path, [page], force=True, doing="open the page")
+    try:
+        webbrowser.open(f"file://{path}")
+        yield
+    finally:
+        os.unlink(path)
+
+
+# -- the log
+
+
+@contextmanager
+def _logged(out: Output) -> Iterator[None]:
+    """Say on stderr what the engine and the server report."""
+    handler = _Notes(out.note)
+    loggers = [logging.getLogger(name) for name in ("sessile", "uvicorn", "asyncio")]
+    for logger in loggers:
+        logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeHandler(handler)
+
+
+class _Notes(logging.Handler):
+    """Writes what was logged as notes, in which nothing can drive a terminal."""
+
+    def __init__(self, note: Callable[[str], None]) -> None:
+        super().__init__(logging.WARNING)
+        self._note = note
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one record."""
+        self._note(f"{record.levelname.lower()}: {self.format(record)}")

@@ -1,0 +1,211 @@
+"""The operations of the page: everything that it asks, below /v1/view, as rows of the table.
+
+Rules: what only looks is GET, of the sessions of all agents; what changes something is POST, and of one's own sessions alone.
+"""
+
+from __future__ import annotations
+
+from sessile.gateway import (
+    view_actions,
+    view_diff,
+    view_entries,
+    view_find,
+    view_saw,
+    view_search,
+    view_session,
+    view_sessions,
+    view_share,
+    view_stats,
+)
+from sessile.gateway.wire import Operation
+
+# There is no such session or entry; the name means several, or the session is not ours to change; it is too much for one answer;
+# it is no picture that is shown.
+GONE, UNCLEAR, TOO_LARGE, NO_PICTURE = 404, 409, 413, 415
+
+VIEW: tuple[Operation, ...] = (
+    # -- one session
+    Operation(
+        "GET",
+        "/v1/view/session",
+        "What a session is, and how it branches.",
+        view_session.session,
+        query=view_session.ViewQuery,
+        answers={200: view_session.ViewedSession},
+        problems=(GONE, UNCLEAR),
+    ),
+    Operation(
+        "GET",
+        "/v1/view/outline",
+        "One line for each of some entries of a session.",
+        view_session.outline,
+        query=view_session.OutlineQuery,
+        answers={200: view_session.ViewedOutline},
+        problems=(GONE, UNCLEAR),
+    ),
+    Operation(
+        "GET",
+        "/v1/view/entries",
+        "Some entries of a session as HTML.",
+        view_entries.entries,
+        query=view_entries.EntriesQuery,
+        answers={200: view_entries.ViewedEntries},
+        problems=(GONE, UNCLEAR),
+    ),
+    Operation(
+        "GET",
+        "/v1/view/raw",
+        "One entry of a session as it is stored.",
+        view_entries.raw,
+        query=view_entries.RawQuery,
+        answers={200: view_entries.ViewedRaw},
+        problems=(GONE, UNCLEAR),
+    ),
+    Operation(
+        "GET",
+        "/v1/view/saw",
+        "What the model saw when an entry was made.",
+        view_saw.saw,
+        query=view_saw.SawQuery,
+        answers={200: view_saw.Saw},
+        problems=(GONE, UNCLEAR),
+    ),
+    Operation(
+        "GET",
+        "/v1/view/find",
+        "Find words in a session, on all of its branches.",
+        view_find.find,
+        query=view_find.FindQuery,
+        answers={200: view_find.FoundEntries},
+        problems=(GONE, UNCLEAR),
+    ),
+    Operation(
+        "GET",
+        "/v1/view/diff",
+        "See two branches of a session beside each other.",
+        view_diff.diff,
+        query=view_diff.DiffQuery,
+        answers={200: view_diff.ViewedDiff},
+        problems=(GONE, UNCLEAR),
+    ),
+    # -- all sessions
+    Operation(
+        "GET",
+        "/v1/view/overview",
+        "What there is, at a glance.",
+        view_sessions.view_overview,
+        answers={200: view_sessions.Overview},
+    ),
+    Operation(
+        "GET",
+        "/v1/view/sessions",
+        "List the sessions of all agents.",
+        view_sessions.view_sessions,
+        query=view_sessions.SessionsQuery,
+        answers={200: view_sessions.SessionList},
+        problems=(GONE,),
+    ),
+    Operation(
+        "GET",
+        "/v1/view/search",
+        "Find words in the sessions of all agents.",
+        view_search.view_search,
+        query=view_search.SearchQuery,
+        answers={200: view_search.SearchedAll},
+        problems=(GONE,),
+    ),
+    Operation(
+        "GET",
+        "/v1/view/stats",
+        "Tokens, money and tools of all sessions, as charts with tables.",
+        view_stats.view_stats,
+        query=view_stats.StatsQuery,
+        answers={200: view_stats.Statistics},
+        problems=(GONE,),
+    ),
+    # -- sharing
+    Operation(
+        "GET",
+        "/v1/view/share",
+        "See what an export of a session would replace.",
+        view_share.view_share,
+        query=view_share.ShareQuery,
+        answers={200: view_share.ShareReview},
+        problems=(GONE, UNCLEAR, TOO_LARGE),
+    ),
+    Operation(
+        "GET",
+        "/v1/view/export",
+        "A session as a file for others to read.",
+        view_share.view_export,
+        query=view_share.ExportQuery,
+        answers={200: view_share.Binary},
+        problems=(GONE, UNCLEAR, TOO_LARGE),
+        media_type=view_share.FILE,
+    ),
+    Operation(
+        "GET",
+        "/v1/view/blob",
+        "A picture that an entry names.",
+        view_share.view_blob,
+        query=view_share.BlobQuery,
+        answers={200: view_share.Binary},
+        problems=(GONE, UNCLEAR, TOO_LARGE, NO_PICTURE),
+        media_types=view_share.PICTURES,
+    ),
+    # -- changing
+    Operation(
+        "POST",
+        "/v1/view/session/rename",
+        "Name a session.",
+        view_actions.rename_session,
+        body=view_actions.RenameBody,
+        answers={200: view_actions.Changed},
+        problems=(GONE, UNCLEAR),
+    ),
+    Operation(
+        "POST",
+        "/v1/view/session/label",
+        "Name an entry, or take its name away.",
+        view_actions.label_entry,
+        body=view_actions.LabelBody,
+        answers={200: view_actions.Changed},
+        problems=(GONE, UNCLEAR),
+    ),
+    Operation(
+        "POST",
+        "/v1/view/session/tag",
+        "Tag a session, or take its tag away.",
+        view_actions.tag_session,
+        body=view_actions.TagBody,
+        answers={200: view_actions.Changed},
+        problems=(GONE, UNCLEAR),
+    ),
+    Operation(
+        "POST",
+        "/v1/view/session/branch",
+        "Move the leaf of a session to an earlier entry; nothing is removed.",
+        view_actions.branch_session,
+        body=view_actions.BranchBody,
+        answers={200: view_actions.Changed},
+        problems=(GONE, UNCLEAR),
+    ),
+    Operation(
+        "POST",
+        "/v1/view/session/pin",
+        "Keep a session from being cleaned up, or do so no longer.",
+        view_actions.pin_session,
+        body=view_actions.PinBody,
+        answers={200: view_actions.Changed},
+        problems=(GONE, UNCLEAR),
+    ),
+    Operation(
+        "POST",
+        "/v1/view/session/fork",
+        "Begin a new session of one's own from another, or from an entry of it.",
+        view_actions.fork_session,
+        body=view_actions.ForkOffBody,
+        answers={200: view_actions.Changed},
+        problems=(GONE, UNCLEAR),
+    ),
+)

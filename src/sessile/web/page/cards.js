@@ -1,0 +1,113 @@
+// @ts-check
+/*
+ * Sessions as lists show them: the title leads to the session, below it is what is known of it, and what can be done with it.
+ *
+ * Rules: what is unknown is left out and never shown as 0. Only sessions of one's own can be renamed from here.
+ */
+import { hrefOf } from "./address.js";
+import { Problem, ask } from "./api.js";
+import { button, copy, el, toast } from "./dom.js";
+import { ago, money, when, words } from "./strings.js";
+
+const text = words.cards;
+
+/** @typedef {any} Card a SessionCard of the gateway */
+
+/** What a session is called. @param {Card} session */
+export const titleOf = (session) => session.title || session.first || text.untitled;
+
+/** The title, which leads to the session if that can be opened. @param {Card} session */
+export const titleLink = (session) =>
+  session.id ? el("a", { href: hrefOf(session.id) }, titleOf(session)) : el("span", null, titleOf(session));
+
+/** What is known of a session, in a line. @param {Card} session */
+export function factsOf(session) {
+  const told = [
+    session.project && el("span", { title: session.cwd }, session.project),
+    el("span", null, session.agent),
+    counted(session.entries, text.entries),
+    session.branches > 1 && counted(session.branches, text.branches),
+    session.compactions > 0 && counted(session.compactions, text.compactions),
+    session.subAgents > 0 && counted(session.subAgents, text.subAgents),
+    session.cost !== null && el("span", null, money(session.cost)),
+    session.failures > 0 && el("span", { class: "bad" }, text.failures(session.failures)),
+    session.parent && el("a", { href: hrefOf(session.parent) }, text.fork),
+    session.tag && el("span", { class: "tag" }, session.tag),
+    session.problem && el("span", { class: "bad" }, session.problem),
+  ];
+  return el("p", { class: "facts-line" }, ...told);
+}
+
+/** @param {number | null} n @param {(n: number) => string} say */
+const counted = (n, say) => n !== null && el("span", null, say(n));
+
+/** @param {Card} session */
+export const ageOf = (session) =>
+  el("time", { datetime: new Date(session.modified).toISOString(), title: when(session.modified) }, ago(session.modified));
+
+/** A session in a list, to go on with. @param {Card} session */
+export const sessionItem = (session) => item(session, el("div", { class: "card-title" }, titleLink(session)));
+
+/** A session in a list, with everything that can be done with it. @param {Card} session */
+export function ownedItem(session) {
+  const title = el("div", { class: "card-title" }, titleLink(session));
+  return item(session, title, session.writable && button(text.rename, () => rename(session, title), "✎"), session.id && pinButton(session));
+}
+
+/** @param {Card} session @param {HTMLElement} title @param {...(HTMLElement | false)} actions */
+const item = (session, title, ...actions) => el("li", { class: "card" }, title, factsOf(session), ageOf(session),
+  el("div", { class: "card-actions" }, ...actions, session.id && resumeButton(session)));
+
+/** Copies the command that goes on with the session, in the agent that it is of. @param {Card} session */
+export function resumeButton(session) {
+  const command = `sessile resume ${session.id}`;
+  return button(`${text.resume}: ${command}`, () => copy(command, text.copied(command)), text.resumeSign, { class: "framed" });
+}
+
+/** @param {Card} session */
+function pinButton(session) {
+  const made = button(text.pin, () => turn(), "", { class: "pin" });
+  const paint = () => {
+    made.textContent = session.pinned ? "★" : "☆";
+    made.setAttribute("aria-pressed", String(session.pinned));
+    made.title = session.pinned ? text.unpin : text.pin;
+  };
+  const turn = () => attempt(async () => {
+    ({ pinned: session.pinned } = await ask("/v1/view/session/pin", {}, { body: { id: session.id, pinned: !session.pinned } }));
+    paint();
+    toast(session.pinned ? text.pinned : text.unpinned);
+  });
+  paint();
+  return made;
+}
+
+/** A field in place of the title, until the new one is saved or the old one is wanted back. @param {Card} session @param {HTMLElement} place */
+function rename(session, place) {
+  const field = el("input", { type: "text", "aria-label": text.name, value: titleOf(session), maxlength: 1000, required: true });
+  const done = () => {
+    place.replaceChildren(titleLink(session));
+    place.querySelector("a")?.focus();
+  };
+  const save = (/** @type {Event} */ event) => {
+    event.preventDefault();
+    attempt(async () => {
+      ({ title: session.title } = await ask("/v1/view/session/rename", {}, { body: { id: session.id, title: field.value } }));
+      done();
+    });
+  };
+  field.addEventListener("keydown", (event) => event.key === "Escape" && done());
+  place.replaceChildren(el("form", { class: "rename", on: { submit: save } }, field,
+    el("button", { type: "submit", class: "framed" }, text.save), button(text.cancel, done)));
+  field.select();
+}
+
+/** Do something, and tell what went wrong beside what is there. @param {() => Promise<unknown>} what */
+export async function attempt(what) {
+  try {
+    await what();
+  } catch (error) {
+    if (/** @type {any} */ (error).name === "AbortError") return; // who has left needs not be told
+    if (!(error instanceof Problem)) throw error;
+    toast([error.detail, error.hint].filter(Boolean).join(" – "));
+  }
+}

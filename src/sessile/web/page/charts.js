@@ -1,0 +1,51 @@
+// @ts-check
+/*
+ * Charts: the gateway draws them; here each gets its name, its table, and the table as a file.
+ */
+import { el, fragment } from "./dom.js";
+import { number, words } from "./strings.js";
+
+const text = words.charts;
+
+/** @typedef {{columns: string[], rows: (string | number | null)[][]}} Table */
+
+/** @param {{name: string, title: string, told?: string, svg: string, table: Table, level?: "h2" | "h3"}} chart @param {AbortSignal} signal */
+export function chartFigure({ name, title, told, svg, table, level = "h2" }, signal) {
+  const head = el("figcaption", null, el(level, null, title), told && el("p", { class: "soft" }, told));
+  if (!table.rows.length) return el("figure", { class: "figure" }, head, el("p", { class: "soft" }, text.none));
+  const twin = el("details", { class: "twin" },
+    el("summary", null, text.table),
+    csvLink(name, table, signal),
+    el("div", { class: "scrolled", tabindex: "0", role: "region", "aria-label": `${title}: ${text.table}` }, tableOf(table)));
+  return el("figure", { class: "figure" }, head, el("div", { class: "drawn", tabindex: "0", role: "group", "aria-label": title }, fragment(svg)), twin);
+}
+
+/** @param {Table} table */
+export function tableOf({ columns, rows }) {
+  const isNumeric = columns.map((_, at) => rows.some((row) => typeof row[at] === "number"));
+  const kind = (/** @type {number} */ at) => (isNumeric[at] ? { class: "number" } : null);
+  return el("table", { class: "data" },
+    el("thead", null, el("tr", null, ...columns.map((name, at) => el("th", { scope: "col", ...kind(at) }, name)))),
+    el("tbody", null, ...rows.map((row) => el("tr", null, ...row.map((value, at) => el("td", kind(at), shown(value)))))));
+}
+
+/** @param {string | number | null} value */
+function shown(value) {
+  if (typeof value !== "number") return value ?? "–";
+  return Number.isInteger(value) ? number(value) : String(Number(value.toPrecision(4)));
+}
+
+/** @param {string} name @param {Table} table @param {AbortSignal} signal */
+function csvLink(name, { columns, rows }, signal) {
+  const lines = [columns, ...rows].map((row) => row.map(cell).join(","));
+  const href = URL.createObjectURL(new Blob([`${lines.join("\r\n")}\r\n`], { type: "text/csv" }));
+  signal.addEventListener("abort", () => URL.revokeObjectURL(href));
+  return el("a", { href, download: `sessile-${name}.csv` }, text.csv);
+}
+
+/** @param {string | number | null} value */
+function cell(value) {
+  if (typeof value !== "string") return value ?? "";
+  const plain = /^[=+\-@\t\r]/.test(value) ? `'${value}` : value; // a title is no formula
+  return /[",\r\n]/.test(plain) ? `"${plain.replaceAll('"', '""')}"` : plain;
+}

@@ -1,0 +1,143 @@
+// @ts-check
+/*
+ * A conversation to talk in: what was said last, words as they come, and a field for the next message.
+ *
+ * Rules: a message has an idempotency key, so that sending it again is one message. While an answer is written its words are
+ * plain text; when it is done, the renderer's article takes its place. Commands and notices have no entries, and stay as they were.
+ */
+import { hrefOf } from "./address.js";
+import { Problem, ask, eventsFrom } from "./api.js";
+import { announce, button, el, fragment } from "./dom.js";
+import { pictures } from "./session/pictures.js";
+import { words } from "./strings.js";
+
+const text = words.gateway;
+const LAST = 30; // entries that are shown of what was said before
+const NEAR = 48; // pixels from its end at which somebody reads along
+
+export class Chat {
+  /** @param {string} key @param {AbortSignal} signal */
+  constructor(key, signal) {
+    this.key = key;
+    this.signal = signal;
+    /** @type {string | null} */
+    this.sessionId = null;
+    this.shown = -1; // the number of the last entry that is in the log
+    this.log = el("div", { class: "log", tabindex: "0", role: "log", "aria-label": text.log, "aria-live": "off" });
+    this.field = el("textarea", { rows: 2, "aria-label": text.field, placeholder: text.field, "aria-describedby": "chat-hint" });
+    this.stop = button(text.stop, () => this.abort(), undefined, { class: "framed", hidden: true });
+    this.sending = el("button", { type: "submit", class: "main" }, text.send);
+    this.form = el("form", { class: "say", on: { submit: (/** @type {Event} */ event) => (event.preventDefault(), this.send()) } },
+      this.field, el("div", { class: "buttons" }, this.sending, this.stop, el("span", { class: "soft", id: "chat-hint" }, text.hint)));
+    this.field.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+      event.preventDefault();
+      this.send();
+    });
+    this.element = el("div", { class: "chat-box" }, this.log, this.form);
+  }
+
+  /** Show what was said before. */
+  async load() {
+    const told = await ask("/v1/session", { key: this.key }, { signal: this.signal }).catch(unlessMissing);
+    if (told?.session.sessionId) await this.catchUp(told.session.sessionId);
+  }
+
+  showEnd() {
+    this.log.scrollTop = this.log.scrollHeight;
+  }
+
+  /** Change the log; who is at its end stays there. @param {() => void} change */
+  follow(change) {
+    const isAtEnd = this.log.scrollHeight - this.log.scrollTop - this.log.clientHeight < NEAR;
+    change();
+    if (isAtEnd) this.showEnd();
+  }
+
+  /** Add the entries that are not in the log yet; whether there were any. @param {string} sessionId */
+  async catchUp(sessionId) {
+    const { signal } = this;
+    const session = await ask("/v1/view/session", { id: sessionId }, { signal }).catch(unlessMissing);
+    if (!session) return false;
+    if (sessionId !== this.sessionId) {
+      if (this.sessionId) this.log.append(el("p", { class: "began soft" }, text.begun));
+      this.sessionId = sessionId;
+      this.shown = -1;
+    }
+    const numbers = session.path.filter((/** @type {number} */ number) => number > this.shown).slice(-LAST);
+    if (!numbers.length) return false;
+    const { articles } = await ask("/v1/view/entries", { id: sessionId, numbers: numbers.join() }, { signal });
+    const made = fragment(numbers.map((/** @type {number} */ number) => articles[number] ?? "").join(""));
+    for (const link of made.querySelectorAll('a[href^="#e-"]')) link.setAttribute("href", hrefOf(sessionId) + link.getAttribute("href"));
+    pictures(made, sessionId, signal);
+    this.follow(() => this.log.append(made));
+    this.shown = numbers.at(-1);
+    return true;
+  }
+
+  async send() {
+    const message = this.field.value.trim();
+    if (!message || this.sending.disabled) return;
+    const said = bubble("user", text.you, message);
+    const answer = bubble("assistant", text.answers, "");
+    const body = /** @type {HTMLElement} */ (answer.lastElementChild);
+    this.log.append(said, answer);
+    this.busy(true);
+    this.field.value = "";
+    this.showEnd();
+    try {
+      const request = { key: this.key, message, stream: true, idempotencyKey: crypto.randomUUID() };
+      for await (const { kind, data } of eventsFrom("/v1/chat/send", request, this.signal)) {
+        if (kind === "delta") this.follow(() => body.append(data.text));
+        if (kind === "reply") await this.replied(data, said, answer);
+      }
+    } catch (error) {
+      if (this.signal.aborted) return;
+      if (!(error instanceof Problem)) throw error;
+      answer.remove();
+      this.note([error.detail, error.hint].filter(Boolean).join(" – "), "bad");
+      if (!this.field.value) this.field.value = message; // nobody has to type it again
+    } finally {
+      this.busy(false);
+    }
+  }
+
+  /** @param {any} turn @param {HTMLElement} said @param {HTMLElement} answer */
+  async replied({ sessionId, reply }, said, answer) {
+    for (const notice of reply.notices) this.note(notice);
+    if (reply.stop !== "command" && await this.catchUp(sessionId)) {
+      this.follow(() => (said.remove(), answer.remove()));
+    } else if (reply.text) this.follow(() => (/** @type {HTMLElement} */ (answer.lastElementChild).textContent = reply.text));
+    else answer.remove();
+    for (const remark of reply.remarks) this.note(remark);
+    if (reply.silent) this.note(text.silent);
+    if (reply.stop === "aborted") this.note(text.stopped);
+    else if (reply.error) this.note(`${text.failed} ${reply.error}`, "bad");
+    announce(reply.delivered || text.silent);
+  }
+
+  async abort() {
+    await ask("/v1/chat/abort", {}, { body: { key: this.key }, signal: this.signal }).catch(unlessMissing);
+  }
+
+  /** @param {boolean} isBusy */
+  busy(isBusy) {
+    this.sending.disabled = isBusy;
+    this.stop.hidden = !isBusy;
+    this.log.setAttribute("aria-busy", String(isBusy));
+  }
+
+  /** @param {string} words_ @param {string} [kind] */
+  note(words_, kind = "soft") {
+    this.follow(() => this.log.append(el("p", { class: `remark ${kind}` }, words_)));
+  }
+}
+
+/** @param {string} who @param {string} name @param {string} said */
+const bubble = (who, name, said) => el("article", { class: `entry message ${who}` }, el("h3", null, name), el("div", { class: "part plain-words" }, said));
+
+/** Nothing, if nobody has spoken there yet. @param {unknown} error */
+export function unlessMissing(error) {
+  if (error instanceof Problem && error.status === 404) return null;
+  throw error;
+}

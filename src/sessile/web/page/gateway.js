@@ -1,0 +1,109 @@
+// @ts-check
+/*
+ * The gateway: how it is, its conversations with the sessions that they have and had, and one of them to talk in.
+ */
+import { hrefOf, hrefWith } from "./address.js";
+import { ask, stream } from "./api.js";
+import { setTitle } from "./app.js";
+import { attempt } from "./cards.js";
+import { Chat, unlessMissing } from "./chat.js";
+import { el, settled } from "./dom.js";
+import { ago, compact, when, words } from "./strings.js";
+
+const text = words.gateway;
+const MAIN = "main"; // the conversation of who names none
+const SOON = 300; // milliseconds in which many events become one look
+const LIMIT = 100;
+
+/** @param {HTMLElement} main @param {URL} url @param {AbortSignal} signal */
+export async function render(main, url, signal) {
+  const [status, list] = await Promise.all([ask("/v1/status", {}, { signal }), conversations(url, signal)]);
+  const key = url.searchParams.get("key") ?? list.sessions[0]?.key ?? MAIN;
+  setTitle(text.title);
+  const facts = el("dl", { class: "facts" });
+  const rows = el("ul", { class: "keys-list" });
+  const about = el("div", { class: "about-key" });
+  const chat = new Chat(key, signal);
+  const paint = async (/** @type {any} */ told, /** @type {any} */ found) => {
+    const detail = await ask("/v1/session", { key }, { signal }).catch(unlessMissing);
+    const shown = detail?.session.key ?? key;
+    repaint(facts, factsOf(told));
+    repaint(rows, found.sessions.map((/** @type {any} */ row) => conversation(url, row, row.key === shown)));
+    repaint(about, detail ? aboutOf(detail, about.querySelector("details")?.open) : [el("h2", null, key)]);
+  };
+  await Promise.all([paint(status, list), chat.load()]);
+  const begin = hrefWith(url, { key: `dashboard:${crypto.randomUUID()}` });
+  main.className = "page";
+  main.replaceChildren(
+    el("h1", null, text.title),
+    facts,
+    ...problems(status.problems),
+    el("div", { class: "with-chat" },
+      el("section", { class: "conversations" },
+        el("div", { class: "section-head" }, el("h2", null, text.conversations), el("a", { href: begin }, text.begin)),
+        rows, el("p", { class: "soft" }, text.none),
+        list.count > list.sessions.length && el("p", { class: "soft" }, el("a", { href: hrefWith(url, { limit: "1000" }) }, `${list.count - list.sessions.length} ${text.more}`))),
+      el("section", { class: "chat", "aria-label": text.log }, about, chat.element)));
+  chat.showEnd();
+  const look = settled(() => attempt(async () => paint(await ask("/v1/status", {}, { signal }), await conversations(url, signal))), SOON);
+  attempt(() => stream("/v1/events", {}, () => look(), signal));
+}
+
+/** New content, unless somebody is at the old one: the focus stays. @param {HTMLElement} place @param {Node[]} nodes */
+function repaint(place, nodes) {
+  if (!place.contains(document.activeElement)) place.replaceChildren(...nodes);
+}
+
+/** @param {URL} url @param {AbortSignal} signal */
+const conversations = (url, signal) => ask("/v1/sessions", { limit: url.searchParams.get("limit") ?? LIMIT }, { signal });
+
+/** @param {any} status */
+function factsOf(status) {
+  const agents = status.agents.map((/** @type {any} */ one) => [one.id, one.model ?? one.runner].filter(Boolean).join(": "));
+  const told = [
+    [text.version, status.version],
+    [text.up, when(status.startedAt)],
+    [text.turns, text.turnsTold(status.turns.running, status.turns.queued)],
+    [text.agents, agents.join(", ")],
+  ];
+  return told.map(([name, value]) => el("div", null, el("dt", null, name), el("dd", null, value)));
+}
+
+/** @param {{path?: string, message?: string, hint?: string}[]} all */
+function problems(all) {
+  if (!all.length) return [];
+  const items = all.map((one) => el("li", { class: "damaged" }, Object.values(one).filter(Boolean).join(" – ")));
+  return [el("section", { class: "warnings" }, el("h2", null, text.problems), el("ul", null, ...items))];
+}
+
+/** @param {URL} url @param {any} row @param {boolean} isShown */
+function conversation(url, row, isShown) {
+  return el("li", null, el("a", { href: hrefWith(url, { key: row.key }), "aria-current": isShown && "true" },
+    el("span", { class: "name" }, nameOf(row)),
+    el("span", { class: "soft" }, row.live > 0 && el("b", { class: "live" }, `● ${text.live(row.live)}`), ago(row.updatedAt)),
+    el("span", { class: "key" }, row.key)));
+}
+
+/** @param {{title: string | null, key: string}} row */
+const nameOf = (row) => row.title ?? row.key.replace(/^agent:[^:]+:/, "");
+
+/** What a conversation is, and the sessions that it has and had. @param {any} told @param {boolean} [isOpen] */
+function aboutOf(told, isOpen) {
+  const row = told.session;
+  const facts = [
+    [text.session, row.sessionId && el("a", { href: hrefOf(row.sessionId) }, row.sessionId.slice(0, 8))],
+    [text.model, told.model],
+    [text.context, row.contextTokens !== null && text.tokens(compact(row.contextTokens), told.window ? compact(told.window) : "")],
+  ];
+  return [
+    el("h2", null, nameOf(row)),
+    el("dl", { class: "facts" }, ...facts.filter(([, value]) => value).map(([name, value]) => el("div", null, el("dt", null, name), el("dd", null, value)))),
+    el("details", { hidden: !told.previous.length, open: isOpen },
+      el("summary", null, text.earlier(told.previous.length)),
+      el("ul", { class: "earlier" }, ...told.previous.map(earlier))),
+  ];
+}
+
+/** @param {{sessionId: string, endedAt: number | null, reason: string | null}} one */
+const earlier = (one) => el("li", null, el("a", { href: hrefOf(one.sessionId) }, one.sessionId.slice(0, 8)),
+  el("span", { class: "soft" }, [ago(one.endedAt), one.reason && text.ended(one.reason)].filter(Boolean).join(" · ")));

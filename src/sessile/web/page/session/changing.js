@@ -1,0 +1,105 @@
+// @ts-check
+/*
+ * What can be done with one entry: take its link or its words along, label it, go on behind it, compare its branch.
+ *
+ * Only sessions of our own are changed, and only when somebody asks; those of other programs are read.
+ */
+import { Problem, ask } from "../api.js";
+import { go } from "../app.js";
+import { copy, toast } from "../dom.js";
+import { words } from "../strings.js";
+import { askLabel, copyQuote } from "./menu.js";
+
+const text = words.session;
+
+export class Changing {
+  /** @param {import("./page.js").SessionPage} page */
+  constructor(page) {
+    this.page = page;
+  }
+
+  /** @param {number} n @returns {import("./menu.js").Item[]} */
+  menuOf(n) {
+    const { page } = this;
+    const article = page.transcript.article(n);
+    const { writable } = page.info;
+    return [
+      { name: text.copyLink, run: () => this.copyLink(n) },
+      article && { name: text.copyQuote, run: () => this.quote(article) },
+      { name: text.sawHere, run: () => page.beginSaw(n) },
+      writable && { name: text.labelSet, run: () => this.label(n) },
+      writable && { name: text.branchHere, run: () => this.branchHere(n) },
+      page.outline.beginsBranch(n) && { name: text.compare, run: () => this.compareBeside(n) },
+      { name: text.details, run: () => (page.choose(n), page.details.element.hidden && page.toggleDetails()) },
+    ].filter((item) => !!item);
+  }
+
+  /** @param {string} anchor */
+  link(anchor) {
+    return `${location.origin}${location.pathname}#${anchor}`;
+  }
+
+  /** @param {number} n */
+  copyLink(n) {
+    const anchor = this.page.outline.anchors[n];
+    return anchor && copy(this.link(anchor), text.linkCopied);
+  }
+
+  /** @param {HTMLElement} article */
+  quote(article) {
+    return copyQuote(article, this.page.title, this.link(article.id));
+  }
+
+  /** @param {number} n */
+  label(n) {
+    const { page } = this;
+    if (!page.info.writable) return toast(text.foreign);
+    return askLabel(page.outline.labels.get(n) ?? "", async (label) => {
+      if (!(await this.change("label", { number: n, label }))) return;
+      if (label) page.outline.labels.set(n, label);
+      else page.outline.labels.delete(n);
+      page.articles.forget([n]);
+      page.transcript.refresh([n]);
+      page.tree.build();
+    });
+  }
+
+  /** @param {number} n */
+  async branchHere(n) {
+    const { page } = this;
+    if (!page.info.writable) return toast(text.foreign);
+    if (!(await this.change("branch", { number: n }))) return;
+    page.outline.leaf = n;
+    page.showBranch(n);
+    page.go(n);
+    page.tree.build();
+    toast(text.branched);
+  }
+
+  /** @param {string} what @param {object} how */
+  async change(what, how) {
+    const { info, signal } = this.page;
+    try {
+      await ask(`/v1/view/session/${what}`, {}, { body: { id: info.id, ...how }, signal });
+      return true;
+    } catch (error) {
+      if (error instanceof Problem) toast([error.detail, error.hint].filter(Boolean).join(" "));
+      return false;
+    }
+  }
+
+  /** @param {number} n */
+  compareBeside(n) {
+    const { path, outline } = this.page;
+    const first = path.slice(0, path.indexOf(n) + 1).findLast((one) => outline.beginsBranch(one));
+    if (first === undefined) return toast(text.oneBranch);
+    const beside = outline.beside(first);
+    return this.compareWith(outline.tipBelow(beside[(beside.indexOf(first) + 1) % beside.length]));
+  }
+
+  /** Compare the branch that is shown with that of an entry. @param {number} n */
+  compareWith(n) {
+    const [branch, vs] = [this.page.tip, n].map((one) => this.page.outline.anchors[one].slice(2));
+    return go(`${location.pathname}?${new URLSearchParams({ branch, vs })}`);
+  }
+}

@@ -1,0 +1,64 @@
+// @ts-check
+/*
+ * The drawer at the side: what is known of the session, and of the entry that is looked at, down to its JSON.
+ */
+import { ask } from "../api.js";
+import { button, copy, el, settled } from "../dom.js";
+import { number, words } from "../strings.js";
+import { notesOf } from "./bar.js";
+
+const text = words.session;
+const LONGEST = 200_000; // characters of JSON that are shown
+
+export class Details {
+  /** @param {{id: string, facts: [string, string][], notes: string[]}} info @param {(n: number) => [string, string][]} factsOf @param {() => void} close @param {AbortSignal} signal */
+  constructor(info, factsOf, close, signal) {
+    this.id = info.id;
+    this.factsOf = factsOf;
+    this.signal = signal;
+    this.at = -1;
+    this.asked = 0;
+    this.entry = el("section", { "aria-label": text.entry });
+    this.element = el("aside", { class: "drawer", "aria-label": text.details, hidden: true },
+      el("div", { class: "drawer-head" }, el("h2", null, text.details), button(words.close, close, "✕")),
+      this.entry,
+      el("section", { "aria-label": text.session },
+        el("h3", null, text.session), list(info.facts),
+        info.notes.length > 0 && notesOf(info.notes)));
+    this.fill = settled(() => this.load(), 150);
+  }
+
+  toggle() {
+    this.element.hidden = !this.element.hidden;
+    document.documentElement.classList.toggle("with-details", !this.element.hidden);
+    if (!this.element.hidden) this.load();
+  }
+
+  /** @param {number} n */
+  show(n) {
+    if (n === this.at) return;
+    this.at = n;
+    if (!this.element.hidden) this.fill();
+  }
+
+  async load() {
+    if (this.at < 0 || this.element.hidden) return;
+    const mine = ++this.asked;
+    const n = this.at;
+    const { entry } = await ask("/v1/view/raw", { id: this.id, number: n }, { signal: this.signal });
+    if (mine !== this.asked) return;
+    const json = JSON.stringify(entry, null, 2);
+    const shown = json.length > LONGEST ? json.slice(0, LONGEST) : json;
+    this.entry.replaceChildren(
+      el("h3", null, text.entryNumber(number(n))), list(this.factsOf(n)),
+      el("div", { class: "drawer-head" }, el("h4", null, text.raw), button(text.copyRaw, () => copy(json, text.copied), text.copy)),
+      el("pre", { class: "plain", tabindex: "0", "aria-label": text.raw }, shown),
+      shown.length < json.length ? el("p", { class: "soft" }, text.rawCut(number(json.length - shown.length))) : "",
+    );
+  }
+}
+
+/** @param {[string, string][]} facts */
+function list(facts) {
+  return el("dl", null, ...facts.map(([name, value]) => el("div", null, el("dt", null, name), el("dd", null, value))));
+}

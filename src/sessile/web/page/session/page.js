@@ -1,0 +1,407 @@
+// @ts-check
+/*
+ * The page of a session: its tree, the transcript of the branch that is shown, and what belongs to it.
+ *
+ * Rules: entries are shown as soon as the session says which; the outline of all entries comes behind, in parts, and refines what is
+ * shown without moving it. What is looked at (`at`) is one entry: the one gone to while it is on the screen, else the first there.
+ */
+import { Problem, ask } from "../api.js";
+import { sessionOf, setAddress, setTitle } from "../app.js";
+import { announce, el, toast } from "../dom.js";
+import { addActions } from "../keys.js";
+import { number, words } from "../strings.js";
+import { Articles } from "./articles.js";
+import { actionsOf, barOf, topOf } from "./bar.js";
+import { Changing } from "./changing.js";
+import { Details } from "./details.js";
+import { Dressing } from "./dressing.js";
+import { Find } from "./find.js";
+import { follow } from "./live.js";
+import { News } from "./news.js";
+import { DEPTHS, Outline } from "./outline.js";
+import { onPrint, printBranch } from "./printing.js";
+import { Saw } from "./saw.js";
+import { Transcript } from "./transcript.js";
+import { TreeView } from "./tree.js";
+
+const text = words.session;
+const PART = 2_000; // entries of the outline that are asked for at once
+const DEPTH = "sessile.depth";
+const USUAL_DEPTH = 2;
+const RECENT = 600_000; // milliseconds; what goes on now is opened at its end
+const NARROW = "(max-width: 56rem)";
+
+/** @param {HTMLElement} main @param {URL} url @param {AbortSignal} signal */
+export async function render(main, url, signal) {
+  const branch = url.searchParams.get("branch");
+  const anchor = decodeURIComponent(location.hash.slice(1)) || (branch && `e-${branch.replace(/^e-/, "")}`) || "";
+  const info = await ask("/v1/view/session", { id: sessionOf(url), at: anchor.startsWith("e-") ? anchor : null }, { signal });
+  if (signal.aborted) return;
+  const page = new SessionPage(info, signal);
+  page.put(main);
+  await page.open(anchor);
+}
+
+export class SessionPage {
+  /** @param {any} info @param {AbortSignal} signal */
+  constructor(info, signal) {
+    this.info = info;
+    this.signal = signal;
+    this.title = info.title || text.untitled;
+    this.outline = new Outline(info);
+    /** @type {number[]} */
+    this.path = info.path;
+    this.onPath = new Set(this.path);
+    this.at = -1;
+    this.depth = savedDepth();
+    this.mostTokens = 1;
+    /** @type {Map<number, (article: HTMLElement | null) => void>} */
+    this.awaited = new Map();
+
+    const tell = (/** @type {unknown} */ error) => toast(error instanceof Problem ? error.detail : String(error));
+    this.articles = new Articles(info.id, signal, (numbers) => this.haveCome(numbers), tell);
+    this.transcript = new Transcript({
+      html: (n) => this.articles.get(n),
+      want: (numbers) => this.articles.want(numbers),
+      kind: (n) => (n < this.outline.known ? this.outline.marks[n] & 7 : 8),
+      dress: (article, n) => this.dressing.dress(article, n),
+    }, signal);
+    this.transcript.onScroll = () => this.scrolled();
+    const shown = () => ({ onPath: this.onPath, tip: this.tip, at: this.at, saw: (/** @type {number} */ n) => this.saw.classOf(n) });
+    this.tree = new TreeView(this.outline, shown, (n) => this.openFromTree(n), (n) => this.changing.compareWith(n), signal);
+    this.find = new Find(info.id, (n) => this.go(n), () => this.transcript.entries.children, (hits) => this.firstAhead(hits),
+      (depth) => depth > this.depth && this.setDepth(depth), signal);
+    this.saw = new Saw(info.id, () => this.turns(), () => this.sawChanged(), (n) => this.showTurn(n), signal);
+    this.details = new Details(info, (n) => this.dressing.factsOf(n), () => this.toggleDetails(), signal);
+    this.changing = new Changing(this);
+    this.dressing = new Dressing(this);
+    this.news = new News(this);
+    this.bar = barOf(this);
+    this.progress = el("span", { class: "soft" });
+    this.side = el("details", { class: "tree-fold", open: !matchMedia(NARROW).matches, on: { toggle: () => this.tree.paint() } },
+      el("summary", null, el("h2", null, text.tree), this.progress), this.tree.element);
+  }
+
+  get tip() {
+    return this.path[this.path.length - 1] ?? -1;
+  }
+
+  /** @param {number} n */
+  isSeen(n) {
+    return n >= this.outline.known || this.outline.depthOf(n) <= this.depth;
+  }
+
+  // -- putting it together
+
+  /** @param {HTMLElement} main */
+  put(main) {
+    setTitle(this.title);
+    const note = el("p", { class: "print-note" }, text.printedPart);
+    const { gaps } = this.info;
+    main.className = "session-page";
+    main.replaceChildren(
+      topOf(this), this.bar.element,
+      el("div", { class: "columns" },
+        el("nav", { class: "side", "aria-label": text.treeName }, this.side),
+        el("section", { class: "transcript", "aria-label": text.transcript },
+          el("h2", { class: "unseen" }, text.transcript),
+          note,
+          ...gaps.filter((/** @type {any} */ gap) => gap.after < 0).map((/** @type {any} */ gap) => el("p", { class: "gap" }, gap.text)),
+          !this.path.length && el("p", { class: "soft empty" }, text.empty),
+          this.transcript.before, this.transcript.entries, this.transcript.after),
+        this.details.element),
+      this.news.pill, this.saw.element);
+    document.documentElement.classList.add("windowed");
+    this.signal.addEventListener("abort", () => document.documentElement.classList.remove("windowed", "with-details", "with-saw", "without-tree"));
+    main.addEventListener("click", (event) => this.dressing.clicked(event), { signal: this.signal });
+    addEventListener("hashchange", () => this.followAddress(), { signal: this.signal });
+    onPrint(this.transcript, note, () => this.print(), this.signal);
+    addActions(actionsOf(this), this.signal);
+  }
+
+  // -- coming to be
+
+  /** Show what the address means; the outline comes behind. @param {string} anchor */
+  async open(anchor) {
+    this.showList();
+    const { at, modified } = this.info;
+    if (this.onPath.has(at)) this.go(at, { opens: true });
+    else if (!anchor && Date.now() - (modified ?? 0) < RECENT) this.toEnd();
+    this.loaded = this.loadOutline();
+    this.loaded.catch((error) => this.signal.aborted || toast(error.detail ?? String(error)));
+    if (typeof at === "number" && !this.onPath.has(at)) this.go(at, { opens: true });
+    else if (anchor.startsWith("e-") && typeof at !== "number") toast(text.noEntry);
+  }
+
+  async loadOutline() {
+    const { outline, info, signal } = this;
+    do {
+      await this.articles.idle(); // what is looked at comes first
+      const from = outline.known;
+      const part = await ask("/v1/view/outline", { id: info.id, from, to: from + PART }, { signal });
+      if (signal.aborted) return;
+      if (!part.anchors.length) break;
+      outline.add(part);
+      this.mostTokens = part.tokens.reduce((/** @type {number} */ most, /** @type {number | null} */ n) => Math.max(most, n ?? 0), this.mostTokens);
+      this.showList();
+      this.transcript.redress();
+      if (from === 0 || outline.isWhole) this.tree.build();
+      this.progress.textContent = outline.isWhole ? "" : text.treeLoading(number(outline.known), number(outline.total));
+    } while (!outline.isWhole);
+    this.tree.tellCounts();
+    this.tree.follow();
+    follow(info.id, info.live, () => outline.known, (part) => this.news.come(part), signal);
+  }
+
+  /** Until an entry is known. @param {number} n */
+  async knows(n) {
+    if (n < this.outline.known || this.onPath.has(n)) return;
+    announce(words.loading);
+    await this.loaded;
+  }
+
+  showList() {
+    const list = this.path.filter((n) => this.isSeen(n));
+    this.transcript.entries.dataset.depth = DEPTHS[this.depth];
+    this.transcript.show(list);
+    const gone = this.path.length - list.length;
+    this.bar.hidden.textContent = gone ? text.hidden(number(gone), number(this.path.length)) : "";
+  }
+
+  /** @param {number[]} numbers */
+  haveCome(numbers) {
+    this.transcript.refresh(numbers);
+    for (const n of numbers) {
+      const article = this.transcript.article(n);
+      if (article) this.settle(n, article);
+    }
+    this.find.paint();
+  }
+
+  /** @param {number} n @param {HTMLElement | null} article */
+  settle(n, article) {
+    this.awaited.get(n)?.(article);
+    this.awaited.delete(n);
+  }
+
+  // -- going somewhere
+
+  get line() {
+    const stuck = matchMedia(NARROW).matches ? this.side.querySelector("summary") : this.bar.element;
+    return Math.max(0, stuck?.getBoundingClientRect().bottom ?? 0); // below what sticks to the top
+  }
+
+  /** @param {number | undefined} n */
+  goTo(n) {
+    return n === undefined ? announce(text.noOther) : this.go(n);
+  }
+
+  /**
+   * Go to an entry, on its branch, at a depth that shows it. Its article comes when it is there; `null` if somebody went on before.
+   * @param {number} n @param {{opens?: boolean, y?: number, focuses?: boolean}} [how] `y` is where on the screen it shall stand
+   * @returns {Promise<HTMLElement | null>}
+   */
+  async go(n, { opens = false, y, focuses = true } = {}) {
+    await this.knows(n);
+    for (const other of [...this.awaited.keys()]) this.settle(other, null);
+    if (!this.onPath.has(n)) {
+      this.showBranch(this.tipOf(n));
+      announce(text.otherBranch(number(this.path.length)));
+    }
+    if (!this.isSeen(n)) this.setDepth(this.outline.depthOf(n));
+    this.transcript.reveal(n, y ?? this.line + 8);
+    this.choose(n);
+    const there = this.transcript.article(n);
+    const article = there ?? (await new Promise((resolve) => this.awaited.set(n, resolve)));
+    if (!article) return null;
+    if (opens) for (const fold of /** @type {NodeListOf<HTMLDetailsElement>} */ (article.querySelectorAll(":scope > details"))) fold.open = true;
+    if (focuses && !document.activeElement?.closest("#tree, .find, dialog, .saw, .menu")) this.transcript.focus(n);
+    return article;
+  }
+
+  toEnd() {
+    const last = this.transcript.list[this.transcript.list.length - 1];
+    if (last === undefined) return;
+    this.transcript.reveal(last, innerHeight - 24, "bottom");
+    this.choose(last);
+    this.news.seen();
+  }
+
+  /** The branch that is meant by an entry: the one shown, else the one of the session, else the newest. @param {number} n */
+  tipOf(n) {
+    if (this.onPath.has(n)) return this.tip;
+    const { leaf } = this.outline;
+    if (leaf !== null && this.outline.pathTo(leaf).includes(n)) return leaf;
+    return this.outline.tipBelow(n);
+  }
+
+  /** @param {number[]} path */
+  setPath(path) {
+    this.path = path;
+    this.onPath = new Set(path);
+    this.showList();
+    this.saw.grow();
+  }
+
+  /** @param {number} tip */
+  showBranch(tip) {
+    this.setPath(this.outline.pathTo(tip));
+    this.tree.paint();
+  }
+
+  /** @param {number} depth */
+  setDepth(depth) {
+    const here = this.current();
+    this.depth = depth;
+    localStorage.setItem(DEPTH, DEPTHS[depth]);
+    this.bar.depths[depth].checked = true;
+    this.showList();
+    if (here >= 0 && !this.isSeen(here)) {
+      const next = this.path.slice(this.path.indexOf(here)).find((n) => this.isSeen(n)) ?? this.path.findLast((n) => this.isSeen(n));
+      if (next !== undefined) this.go(next, { focuses: false });
+    }
+  }
+
+  /** The entry that is looked at: the chosen one while it is on the screen, else the first there. */
+  current() {
+    const box = this.onPath.has(this.at) ? this.transcript.boxOf(this.at) : null;
+    if (box?.height && box.bottom > this.line && box.top < innerHeight) return this.at;
+    return this.transcript.topmost(this.line);
+  }
+
+  /** @param {number} n */
+  choose(n) {
+    if (n === this.at || n < 0) return;
+    const before = this.at;
+    this.at = n;
+    this.transcript.article(before)?.classList.remove("at");
+    this.transcript.article(n)?.classList.add("at");
+    this.tree.follow();
+    this.details.show(n);
+  }
+
+  scrolled() {
+    const n = this.current();
+    if (n >= 0) this.choose(n);
+    if (this.find.sought) this.find.paint();
+    if (this.news.unseen && this.transcript.isAtEnd()) this.news.seen();
+  }
+
+  isPrompt = (/** @type {number} */ n) => this.outline.who(n) === "user";
+
+  /** @param {number} step @param {(n: number) => boolean} accept */
+  move(step, accept) {
+    const here = this.path.indexOf(this.current());
+    let i = here + step;
+    while (i >= 0 && i < this.path.length && !(this.isSeen(this.path[i]) && accept(this.path[i]))) i += step;
+    return this.goTo(this.path[i]);
+  }
+
+  /** Show the branch beside the one shown, at the last fork above. @param {number} step */
+  turn(step) {
+    const here = this.path.indexOf(this.current());
+    const begins = (/** @type {number} */ n) => this.outline.beginsBranch(n);
+    const first = this.path.slice(0, here + 1).findLast(begins) ?? this.path.find(begins);
+    if (first === undefined) return announce(text.oneBranch);
+    const beside = this.outline.beside(first);
+    const next = beside[beside.indexOf(first) + step];
+    return next === undefined ? announce(text.noBranchThere) : this.switchTo(next, first);
+  }
+
+  /** Show a branch without moving the place where it begins. @param {number} next @param {number} instead */
+  async switchTo(next, instead) {
+    const box = this.transcript.article(instead)?.getBoundingClientRect();
+    await this.go(next, { y: Math.max(this.line + 8, box?.top ?? 0) });
+    const beside = this.outline.beside(next);
+    announce(text.branchOf(beside.indexOf(next) + 1, beside.length));
+    this.address(next);
+  }
+
+  /** @param {number} n */
+  openFromTree(n) {
+    this.go(n, { opens: true });
+    this.address(n);
+    if (matchMedia(NARROW).matches) this.side.open = false;
+  }
+
+  /** @param {number} n */
+  address(n) {
+    setAddress(`#${this.outline.anchors[n]}`);
+  }
+
+  async followAddress() {
+    const anchor = decodeURIComponent(location.hash.slice(1));
+    if (!anchor.startsWith("e-")) return;
+    const n = await this.numberOf(anchor);
+    if (n === undefined) toast(text.noEntry);
+    else this.go(n, { opens: true });
+  }
+
+  /** @param {string} anchor */
+  async numberOf(anchor) {
+    if (!this.outline.numberOf.has(anchor)) await this.loaded;
+    return this.outline.numberOf.get(anchor);
+  }
+
+  /** The place of the hit that comes next on the branch that is shown. @param {number[]} hits */
+  firstAhead(hits) {
+    const here = Math.max(0, this.path.indexOf(this.current()));
+    const below = new Set(this.path.slice(here));
+    return Math.max(0, hits.findIndex((n) => below.has(n)));
+  }
+
+  // -- as the model saw it
+
+  turns() {
+    return this.path.filter((n) => n < this.outline.known && this.outline.who(n) === "assistant");
+  }
+
+  toggleSaw() {
+    if (this.saw.isOn) this.saw.end();
+    else this.beginSaw(this.current());
+  }
+
+  /** @param {number} n */
+  async beginSaw(n) {
+    await this.loaded;
+    await this.saw.begin(n);
+  }
+
+  /** Bring a turn on the screen with what was before it, unless it is there. @param {number} n */
+  showTurn(n) {
+    const box = this.transcript.article(n)?.getBoundingClientRect();
+    const end = this.saw.element.getBoundingClientRect().top;
+    const isThere = box && box.top > this.line && Math.min(box.bottom, box.top + 80) < end;
+    if (!isThere) this.go(n, { y: innerHeight / 2, focuses: false });
+  }
+
+  sawChanged() {
+    this.bar.saw.setAttribute("aria-pressed", String(this.saw.isOn));
+    document.documentElement.classList.toggle("with-saw", this.saw.isOn);
+    this.transcript.redress();
+    this.tree.paint();
+  }
+
+  // -- others
+
+  toggleDetails() {
+    this.transcript.keep(this.current());
+    this.details.toggle();
+  }
+
+  toggleTree() {
+    this.transcript.keep(this.current());
+    this.side.open = !this.side.open;
+    document.documentElement.classList.toggle("without-tree", !this.side.open);
+    if (this.side.open) this.tree.focus();
+  }
+
+  async print() {
+    await printBranch(this.transcript, this.articles, (done, all) => announce(text.printing(number(done), number(all))));
+  }
+}
+
+function savedDepth() {
+  const saved = DEPTHS.indexOf(localStorage.getItem(DEPTH) ?? "");
+  return saved < 0 ? USUAL_DEPTH : saved;
+}

@@ -1,0 +1,29 @@
+// @ts-check
+/*
+ * Pictures that lie outside of entries: an `<img>` cannot send the token, so each is fetched, and shown by an address of this tab.
+ */
+import { askFile } from "../api.js";
+import { el } from "../dom.js";
+import { words } from "../strings.js";
+
+/** Fill the pictures of some articles. @param {ParentNode} root @param {string} id of the session @param {AbortSignal} signal */
+export function pictures(root, id, signal) {
+  for (const picture of root.querySelectorAll("img[data-blob]")) {
+    show(/** @type {HTMLImageElement} */ (picture), id, signal);
+  }
+}
+
+/** @param {HTMLImageElement} picture @param {string} id @param {AbortSignal} signal */
+async function show(picture, id, signal) {
+  const digest = picture.dataset.blob ?? "";
+  delete picture.dataset.blob;
+  try {
+    const { blob } = await askFile("/v1/view/blob", { id, digest }, { signal });
+    const address = URL.createObjectURL(blob);
+    picture.addEventListener("load", () => URL.revokeObjectURL(address), { once: true });
+    picture.src = address;
+  } catch (error) {
+    if (signal.aborted) return;
+    picture.replaceWith(el("span", { class: "missing" }, words.pictureMissing(picture.alt)));
+  }
+}

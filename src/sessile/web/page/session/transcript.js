@@ -1,0 +1,339 @@
+// @ts-check
+/*
+ * The transcript of a branch: the entries around the screen are elements, the others are room above and below.
+ *
+ * Rules: nothing that the reader looks at moves. Before anything changes, an entry is held: the one that was jumped to until the
+ * reader moves, else the first on the screen; when the change is done it stands where it stood. An entry that has not come yet is
+ * an empty place of the height that such entries have. At most some thousand elements exist, however long the session is.
+ */
+import { el, fragment, later } from "../dom.js";
+
+const MOST_NODES = 1_700; // elements of entries; the rest of the page has some hundreds
+const TALLEST = 12_000_000; // pixels that browsers can still place
+const AHEAD = 40; // entries that are asked for beyond those that are elements
+const SCROLLS = new Set(["ArrowUp", "ArrowDown", "PageUp", "PageDown", "Home", "End", " "]);
+const NEAR_END = 48; // pixels below the screen that still count as the end
+
+/**
+ * @typedef {object} Source
+ * @property {(n: number) => string | undefined} html
+ * @property {(numbers: number[]) => void} want
+ * @property {(n: number) => number} kind   entries of a kind are about as tall
+ * @property {(article: HTMLElement, n: number) => void} dress
+ */
+/** @typedef {{article: HTMLElement, nodes: number, waits: boolean}} Made */
+/** @typedef {{n: number, edge: "top" | "bottom", y: number}} Hold */
+
+export class Transcript {
+  /** @param {Source} source @param {AbortSignal} signal */
+  constructor(source, signal) {
+    this.source = source;
+    this.before = el("div", { class: "room" });
+    this.entries = el("div", { id: "entries", tabindex: "-1" });
+    this.after = el("div", { class: "room" });
+    /** @type {number[]} */
+    this.list = [];
+    /** @type {Map<number, number>} */
+    this.index = new Map();
+    /** @type {Map<number, Made>} */
+    this.made = new Map();
+    this.heights = new Float32Array(0); // by number; 0 is not yet measured
+    /** @type {number[]} */
+    this.usual = []; // of a kind
+    /** @type {Map<number, boolean[]>} */
+    this.folds = new Map(); // of entries that were elements: which of their folds are open
+    /** @type {Hold | null} */
+    this.hold = null;
+    this.placed = 0; // where this has scrolled to
+    this.isWhole = false;
+    this.onScroll = () => {};
+    const fill = later(() => {
+      if (signal.aborted) return;
+      if (Math.abs(scrollY - this.placed) > 2) this.hold = null; // somebody scrolled
+      this.fill();
+      this.onScroll();
+    });
+    const letGo = () => (this.hold = null);
+    const quiet = { passive: true, signal };
+    addEventListener("scroll", fill, quiet);
+    addEventListener("resize", fill, quiet);
+    // Before anybody acts on it: what is jumped to by a key is held again.
+    for (const kind of ["wheel", "touchmove", "pointerdown"]) addEventListener(kind, letGo, { ...quiet, capture: true });
+    addEventListener("keydown", (event) => SCROLLS.has(event.key) && letGo(), { ...quiet, capture: true });
+    new ResizeObserver(fill).observe(this.entries); // a fold that was opened
+  }
+
+  /** Show these entries. @param {number[]} list */
+  show(list) {
+    this.list = list;
+    this.index = new Map(list.map((n, i) => [n, i]));
+    if (this.hold && !this.index.has(this.hold.n)) this.hold = null;
+    const highest = list.reduce((most, n) => Math.max(most, n), 0);
+    if (highest >= this.heights.length) {
+      const more = new Float32Array(highest + 1_000);
+      more.set(this.heights);
+      this.heights = more;
+    }
+    this.fill();
+  }
+
+  /** Entries have come, or have to be made anew. @param {Iterable<number>} numbers */
+  refresh(numbers) {
+    const focused = document.activeElement?.closest(".entry");
+    let again = -1;
+    for (const n of numbers) {
+      const one = this.made.get(n);
+      if (!one || this.isWhole) continue;
+      if (one.article === focused) again = n;
+      this.keepFolds(n, one.article);
+      this.made.delete(n);
+    }
+    this.fill();
+    if (again >= 0) this.focus(again);
+  }
+
+  /** Dress all elements again. */
+  redress() {
+    for (const [n, one] of this.made) if (!one.waits) this.source.dress(one.article, n);
+  }
+
+  /** @param {number} n */
+  make(n) {
+    let one = this.made.get(n);
+    if (one) return one;
+    const html = this.source.html(n);
+    const article = html === undefined ? this.empty(n) : /** @type {HTMLElement | null} */ (fragment(html).firstElementChild) ?? el("div");
+    if (html !== undefined) {
+      this.source.dress(article, n);
+      const open = this.folds.get(n);
+      const folds = article.querySelectorAll("details");
+      if (open?.length === folds.length) folds.forEach((fold, i) => (fold.open = open[i]));
+    }
+    one = { article, nodes: 1 + article.querySelectorAll("*").length, waits: html === undefined };
+    this.made.set(n, one);
+    return one;
+  }
+
+  /** The place of an entry that has not come. @param {number} n */
+  empty(n) {
+    const made = el("div", { class: "entry waiting" });
+    made.style.height = `${this.height(n)}px`;
+    return made;
+  }
+
+  /** @param {number} n */
+  height(n) {
+    return this.heights[n] || Math.min(this.usual[this.source.kind(n)] ?? 80, TALLEST / this.list.length);
+  }
+
+  /** @param {number} from @param {number} to */
+  room(from, to) {
+    let sum = 0;
+    for (let i = from; i < to; i++) sum += this.height(this.list[i]);
+    return sum;
+  }
+
+  top() {
+    return this.before.getBoundingClientRect().top;
+  }
+
+  fill() {
+    if (this.isWhole || !this.entries.isConnected) return;
+    if (!this.list.length) return this.put(0, 0);
+    const held = this.hold ? this.index.get(this.hold.n) : undefined;
+    if (this.hold && held !== undefined) return this.around(held, this.hold.y, this.hold.edge);
+    const [first, top] = this.firstOnScreen();
+    this.around(first, top, "top");
+  }
+
+  /** The first entry on the screen, and where it is. @returns {[number, number]} */
+  firstOnScreen() {
+    for (const child of this.entries.children) {
+      const box = child.getBoundingClientRect();
+      const i = this.index.get(Number(/** @type {HTMLElement} */ (child).dataset.n));
+      if (i !== undefined && box.bottom > 0 && box.top < innerHeight) return [i, box.top];
+    }
+    const y = Math.max(0, -this.top());
+    let first = 0;
+    let sum = 0;
+    while (first < this.list.length - 1 && sum + this.height(this.list[first]) <= y) sum += this.height(this.list[first++]);
+    return [first, this.top() + sum];
+  }
+
+  /** Show an entry of the list with its edge there on the screen, and those around it. @param {number} held @param {number} y @param {"top" | "bottom"} edge */
+  around(held, y, edge) {
+    const n = this.list[held];
+    for (let round = 0; round < 4; round++) {
+      const top = edge === "top" ? y : y - this.height(n);
+      const [from, to] = this.range(held, top);
+      this.put(from, to);
+      this.measure(from, to);
+      const moved = this.make(n).article.getBoundingClientRect()[edge] - y;
+      if (Math.abs(moved) >= 1) scrollBy({ top: moved, behavior: "instant" });
+      if (this.entries.getBoundingClientRect().bottom > innerHeight || to === this.list.length) break;
+    }
+    this.placed = scrollY;
+    this.wantAround(held);
+  }
+
+  /** @param {number} held @param {number} top @returns {[number, number]} */
+  range(held, top) {
+    let nodes = 0;
+    let to = held;
+    for (let below = top; to < this.list.length && below < 1.75 * innerHeight && nodes < MOST_NODES; to++) {
+      nodes += this.make(this.list[to]).nodes;
+      below += this.height(this.list[to]);
+    }
+    let from = held;
+    for (let above = top; from > 0 && above > -0.75 * innerHeight; ) {
+      nodes += this.make(this.list[from - 1]).nodes;
+      if (nodes > MOST_NODES && above <= 0) break;
+      above -= this.height(this.list[--from]);
+    }
+    return [from, to];
+  }
+
+  /** @param {number} held */
+  wantAround(held) {
+    const numbers = [];
+    const shown = this.entries.children.length;
+    for (let step = 0; step < shown + AHEAD; step++) {
+      if (held + step < this.list.length) numbers.push(this.list[held + step]);
+      if (step && held - step >= 0) numbers.push(this.list[held - step]);
+    }
+    this.source.want(numbers);
+  }
+
+  /** @param {number} from @param {number} to */
+  put(from, to) {
+    const wanted = new Set(this.list.slice(from, to));
+    for (const [n, one] of this.made) {
+      if (wanted.has(n)) continue;
+      this.keepFolds(n, one.article);
+      if (one.article.contains(document.activeElement)) this.entries.focus({ preventScroll: true });
+      one.article.remove();
+      this.made.delete(n);
+    }
+    let next = this.entries.firstElementChild;
+    for (const n of wanted) {
+      const { article } = this.make(n);
+      article.dataset.n = String(n);
+      if (article === next) next = next.nextElementSibling;
+      else this.entries.insertBefore(article, next);
+    }
+    while (next) {
+      const gone = next;
+      next = next.nextElementSibling;
+      gone.remove();
+    }
+    this.rooms(from, to);
+  }
+
+  /** @param {number} from @param {number} to */
+  rooms(from, to) {
+    this.before.style.height = `${this.room(0, from)}px`;
+    this.after.style.height = `${this.room(to, this.list.length)}px`;
+  }
+
+  /** @param {number} from @param {number} to */
+  measure(from, to) {
+    const tops = this.list.slice(from, to).map((n) => this.make(n).article.getBoundingClientRect().top);
+    tops.push(this.entries.getBoundingClientRect().bottom);
+    for (let i = from; i < to; i++) {
+      const n = this.list[i];
+      if (this.make(n).waits) continue;
+      const height = Math.max(0.01, tops[i - from + 1] - tops[i - from]);
+      const kind = this.source.kind(n);
+      if (!this.heights[n]) this.usual[kind] = ((this.usual[kind] ?? height) * 7 + height) / 8;
+      this.heights[n] = height;
+    }
+    this.rooms(from, to);
+  }
+
+  /** @param {number} n @param {HTMLElement} article */
+  keepFolds(n, article) {
+    const folds = [...article.querySelectorAll("details")];
+    if (folds.length) this.folds.set(n, folds.map((fold) => fold.open));
+  }
+
+  /** Bring an entry to this place on the screen; it may come a moment later. @param {number} n @param {number} y @param {"top" | "bottom"} [edge] */
+  reveal(n, y, edge = "top") {
+    const i = this.index.get(n);
+    if (i === undefined) return;
+    if (this.isWhole) return this.make(n).article.scrollIntoView();
+    this.hold = { n, edge, y };
+    if (!this.made.get(n)?.article.isConnected) {
+      scrollTo({ top: scrollY + this.top() + this.room(0, i) - y, behavior: "instant" });
+    }
+    this.around(i, y, edge);
+  }
+
+  /** Hold an entry where it is, whatever changes around it. @param {number} n */
+  keep(n) {
+    const box = this.boxOf(n);
+    if (box) this.hold = { n, edge: "top", y: box.top };
+  }
+
+  /** Where an entry is, even if its article has yet to come. @param {number} n */
+  boxOf(n) {
+    const one = this.made.get(n);
+    return one?.article.isConnected ? one.article.getBoundingClientRect() : null;
+  }
+
+  /** The article of an entry, if it is an element now. @param {number} n @returns {HTMLElement | null} */
+  article(n) {
+    const one = this.made.get(n);
+    return one && !one.waits ? one.article : null;
+  }
+
+  /** @param {number} n */
+  focus(n) {
+    const article = this.made.get(n)?.article;
+    if (!article) return;
+    article.tabIndex = -1;
+    article.focus({ preventScroll: true });
+  }
+
+  /** Open all folds on the screen below this line, or close them if all are open. @param {number} line */
+  openOrFold(line) {
+    const onScreen = [...this.entries.children].filter((one) => {
+      const box = one.getBoundingClientRect();
+      return box.bottom > line && box.top < innerHeight;
+    });
+    const folds = onScreen.flatMap((one) => [.../** @type {NodeListOf<HTMLDetailsElement>} */ (one.querySelectorAll("details:not(.picture)"))]);
+    const opens = folds.some((fold) => !fold.open);
+    for (const fold of folds) fold.open = opens;
+  }
+
+  /** Whether the last entry is on the screen to its end. */
+  isAtEnd() {
+    if (!this.list.length) return true;
+    const last = this.made.get(this.list[this.list.length - 1]);
+    return !!last?.article.isConnected && last.article.getBoundingClientRect().bottom <= innerHeight + NEAR_END;
+  }
+
+  /** The first entry on the screen below this line, or -1. @param {number} line */
+  topmost(line) {
+    for (const child of this.entries.children) {
+      const box = child.getBoundingClientRect();
+      if (box.height && box.bottom > line + 8) return Number(/** @type {HTMLElement} */ (child).dataset.n);
+    }
+    return -1;
+  }
+
+  // -- paper
+
+  /** All of these are elements, until `showFew`. @param {HTMLElement[]} articles */
+  showAll(articles) {
+    this.isWhole = true;
+    this.before.style.height = this.after.style.height = "0";
+    this.made.clear();
+    this.entries.replaceChildren(...articles);
+  }
+
+  showFew() {
+    this.isWhole = false;
+    this.entries.replaceChildren();
+    this.fill();
+  }
+}

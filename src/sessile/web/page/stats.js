@@ -1,0 +1,36 @@
+// @ts-check
+/*
+ * What sessions used: charts that the gateway draws, each with its table, for a time and a step that the address names.
+ */
+import { hrefWith } from "./address.js";
+import { ask } from "./api.js";
+import { setTitle } from "./app.js";
+import { chartFigure } from "./charts.js";
+import { el } from "./dom.js";
+import { words } from "./strings.js";
+
+const text = words.stats;
+
+/** @param {HTMLElement} main @param {URL} url @param {AbortSignal} signal */
+export async function render(main, url, signal) {
+  const told = await ask("/v1/view/stats", Object.fromEntries(url.searchParams), { signal });
+  setTitle(text.title);
+  main.className = "page";
+  main.replaceChildren(
+    el("div", { class: "page-head" }, el("h1", null, text.title),
+      choices(url, "since", text.since, text.sinces, "30d"), choices(url, "by", text.by, text.steps, told.by, "day")),
+    ...told.notes.map((/** @type {string} */ note) => el("p", { class: "note" }, note)),
+    el("div", { class: "figures" },
+      ...told.charts.map((/** @type {any} */ { columns, rows, ...chart }) => chartFigure({ ...chart, table: { columns, rows } }, signal))));
+}
+
+/**
+ * Links, one of which is what is shown.
+ * @param {URL} url @param {string} name @param {string} label @param {Record<string, string>} all @param {string} now @param {string} [usual]
+ */
+function choices(url, name, label, all, now, usual = now) {
+  const chosen = name === "by" ? now : url.searchParams.get(name) ?? usual;
+  const links = Object.entries(all).map(([value, told]) =>
+    el("a", { href: hrefWith(url, { [name]: value }), "aria-current": value === chosen && "true" }, told));
+  return el("nav", { class: "links", "aria-label": label }, ...links);
+}

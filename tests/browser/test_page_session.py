@@ -1,0 +1,564 @@
+"""The page of a session in a browser: branches, links, search, what the model saw, live entries, size, paper, and its rules."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Dialog, Locator, Page, expect
+
+from browser_payloads import PAYLOADS, poisoned_entries
+from browser_window import WATCH
+from builders import Json, entry, said, user
+from http_rig import TOKEN, served
+from sessile import Store
+from transcripts import called, resulted
+
+USAGE = {"input": 30_000, "output": 100, "cacheRead": 0, "cacheWrite": 0, "totalTokens": 30_100, "cost": {"total": 0.1}}
+STORY: list[Json] = [
+    said("ask", None, "Add retries. " + "很长的一段话。" * 40),
+    called("look", "ask", "I look.", ("c1", "bash", {"command": "rg retry"}), usage=USAGE),
+    resulted("saw", "look", "c1", "\n".join(f"output line {n}" for n in range(300))),
+    called("two", "saw", "Two ways:\n\n| a | b |\n|---|--:|\n| loop | 30 |", usage=USAGE),
+    said("tryA", "two", "Approach A"),
+    called("didA", "tryA", "Done A.", ("c2", "bash", {"command": "pytest -q", "timeout": 9})),
+    resulted("failA", "didA", "c2", "\x1b[31m2 failed\x1b[0m\nneedle of A", failed=True),
+    entry("branch_summary", "left", "two", summary="A was left.", fromId="failA"),
+    said("tryB", "left", "Approach B"),
+    called("didB", "tryB", "Done B.", ("c3", "bash", {"command": "pytest -q"})),
+    resulted("saw3", "didB", "c3", "8 passed"),
+    entry("compaction", "comp", "saw3", summary="## Goal\nretries", tokensBefore=48200, firstKeptEntryId="didB"),
+    said("more", "comp", "And now?"),
+    called("end", "more", "All is done.", usage=USAGE),
+]
+ON_A = ["ask", "look", "saw", "two", "tryA", "didA", "failA"]
+ON_B = ["ask", "look", "saw", "two", "left", "tryB", "didB", "saw3", "comp", "more", "end"]
+LONG = 50_000  # entries
+
+
+def rows(many: int) -> Iterator[Json]:
+    """A long session: prompts, answers and tools in turn, with a branch left behind now and then."""
+    parent = None
+    for n in range(many):
+        name = f"{n:08x}"
+        if n % 10 == 0:
+            yield said(name, parent, f"Prompt {n}: please go on " + "word " * (n % 60))
+        elif n % 10 in (2, 4, 6):
+            yield resulted(name, parent, f"c{n - 1}", "\n".join(f"line {k} of {n}" for k in range(n % 40)))
+        else:
+            calls = [(f"c{n}", "bash", {"command": f"make {n}"})] if n % 10 in (1, 3, 5) else []
+            yield called(name, parent, f"Answer {n}. " + "Some **words** more. " * (n % 30), *calls, usage=USAGE)
+        parent = f"{n - 20:08x}" if n % 1000 == 998 else name
+
+
+class House:
+    """A gateway with a store, and what is written into that behind its back."""
+
+    def __init__(self, root: Path, address: str) -> None:
+        self.store = Store(root, durability="process")
+        self.address = address
+        self.count = 0
+
+    def write(self, entries: Iterable[Json], title: str | None = None) -> str:
+        """Write a session of long ago; says its id."""
+        self.count += 1
+        session_id = f"5e551011-0000-4000-8000-{self.count:012d}"
+        folder = Path(self.store.layout.folder("/work/app"))
+        folder.mkdir(parents=True, exist_ok=True)
+        stamp = "2026-01-01T00:00:00.000Z"
+        head = {
+            "type": "session",
+            "version": 3,
+            "id": session_id,
+            "timestamp": stamp,
+            "cwd": "/work/app",
+            "title": title,
+        }
+        path = folder / f"2026-01-01T00-00-00-000Z_{session_id}.jsonl"
+        with path.open("w", encoding="utf-8") as file:
+            for row in (head, *entries):
+                file.write(json.dumps(row) + "\n")
+        os.utime(path, (1_767_000_000, 1_767_000_000))
+        return session_id
+
+    def append(self, session_id: str, *texts: str) -> None:
+        """Let somebody say more at the end of a session."""
+        with self.store.open(session_id) as session:
+            for text in texts:
+                session.append_message(user(text))
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    root = tmp_path_factory.mktemp("house")
+    with served(root) as (address, _):
+        yield House(root, address)
+
+
+class Window:
+    """A window that shows sessions of a house, and notes what a page must not do."""
+
+    def __init__(self, page: Page, house: House) -> None:
+        self.page = page
+        self.house = house
+        self.problems: list[str] = []
+        page.add_init_script(WATCH)
+        page.on("console", lambda message: self.problems.append(f"console: {message.text}"))
+        page.on("pageerror", lambda error: self.problems.append(f"error: {error}"))
+        page.on("dialog", self._dialog)
+        page.on("request", lambda request: self._request(request.url))
+
+    def _dialog(self, dialog: Dialog) -> None:
+        self.problems.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
+
+    def _request(self, url: str) -> None:
+        if not url.startswith((self.house.address + "/", "data:", "blob:")) or TOKEN in url.split("#")[0]:
+            self.problems.append(f"request: {url}")
+
+    def open(self, path: str, anchor: str = "") -> Page:
+        """Open a page in a window that has the token already."""
+        self.page.goto("about:blank")
+        self.page.add_init_script(
+            f"if (location.protocol === 'http:') sessionStorage.setItem('sessile.token', '{TOKEN}')"
+        )
+        self.page.goto(f"{self.house.address}{path}{anchor}")
+        return self.page
+
+    def session(self, session_id: str, anchor: str = "") -> Page:
+        """Open a session, and wait until all of it is known."""
+        page = self.open(f"/s/{session_id}", anchor)
+        page.wait_for_selector("#entries article")
+        expect(page.locator("select[aria-label='What the tree shows'] option[value=all]")).to_have_text(
+            re.compile(r"\("), timeout=90_000
+        )
+        return page
+
+    def found(self) -> list[str]:
+        """Everything that the page did and should not have done, until now."""
+        return [*self.problems, *(f"policy: {one}" for one in self.page.evaluate("window.violations"))]
+
+
+@pytest.fixture
+def window(browser: Browser, house: House, request: pytest.FixtureRequest) -> Iterator[Window]:
+    options: dict[str, Any] = {
+        "viewport": {"width": 1280, "height": 900},
+        "permissions": ["clipboard-read", "clipboard-write"],
+    }
+    context = browser.new_context(**options | getattr(request, "param", {}))
+    yield Window(context.new_page(), house)
+    context.close()
+
+
+def ids(page: Page) -> list[str]:
+    """The entries in the page, from top to bottom."""
+    found = page.eval_on_selector_all("#entries > article", "all => all.map(e => e.id)")
+    return [str(key).removeprefix("e-") for key in found]
+
+
+def chosen(page: Page) -> str:
+    return str(page.evaluate("document.querySelector('.entry.at')?.id ?? ''")).removeprefix("e-")
+
+
+def hits(page: Page) -> Locator:
+    return page.locator(".find output")
+
+
+def nodes(page: Page) -> int:
+    return int(page.evaluate("document.querySelectorAll('*').length"))
+
+
+def top_of(page: Page, key: str) -> float:
+    box = page.locator(f"#e-{key}").bounding_box()
+    assert box
+    return box["y"]
+
+
+# -- the token and the address
+
+
+@pytest.mark.promise("P35")
+def test_the_token_leaves_the_address_and_no_parameter_changes_whom_the_page_asks(house: House, window: Window) -> None:
+    """The fragment is taken once; what no page knows is dropped; another window asks for the token."""
+    session_id = house.write(STORY)
+    page = window.page
+    page.goto(f"{house.address}/s/{session_id}?gatewayUrl=https://evil.example&api=//evil.example#token={TOKEN}")
+    page.wait_for_selector("#entries article")
+    assert page.url == f"{house.address}/s/{session_id}"
+    page.reload()
+    page.wait_for_selector("#entries article")
+    page.evaluate("sessionStorage.clear()")
+    page.reload()
+    page.get_by_label("Address or token").fill(f"{house.address}/#token={TOKEN}")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#entries article")
+    assert window.found() == []
+
+
+# -- reading
+
+
+def test_a_session_opens_with_its_branch_its_tree_and_how_full_the_context_was(house: House, window: Window) -> None:
+    """Nothing is asked of anybody else, and nothing is complained about."""
+    page = window.session(house.write(STORY, "Retries"))
+    assert page.inner_text("h1") == "Retries"
+    assert ids(page) == ON_B
+    assert page.locator("#e-comp").get_by_text("Compacted").is_visible()
+    meter = page.locator("#e-look .meter")
+    expect(meter).to_have_text("30.1k")
+    expect(page.locator("[role=tree] [role=treeitem]").first).to_be_visible()
+    for key in ("t", "t", "o", "i", "?"):
+        page.keyboard.press(key)
+    page.get_by_role("button", name="Close").last.click()
+    assert window.found() == []
+
+
+def test_the_switcher_at_a_fork_shows_the_other_branch_and_stays_in_its_place(house: House, window: Window) -> None:
+    """`‹ 2/2 ›` right at the message; keys do the same."""
+    page = window.session(house.write(STORY))
+    page.set_viewport_size({"width": 1280, "height": 500})
+    expect(page.locator("#e-left .switch")).to_have_text("‹2/2›")
+    page.locator("#e-left").scroll_into_view_if_needed()
+    page.mouse.wheel(0, 100)
+    page.wait_for_timeout(200)
+    before = top_of(page, "left")
+    page.locator("#e-left").get_by_label("Previous branch").click()
+    expect(page.locator("#e-tryA .switch")).to_have_text("‹1/2›")
+    assert abs(top_of(page, "tryA") - before) < 3
+    assert ids(page) == ON_A
+    page.keyboard.press("]")
+    expect(page.locator("#e-left")).to_be_visible()
+    assert ids(page) == ON_B
+
+
+def test_a_link_to_an_entry_opens_its_branch_and_its_fold(house: House, window: Window) -> None:
+    """The address of an entry works wherever the entry is, and is what the page copies."""
+    session_id = house.write(STORY)
+    page = window.session(session_id, "#e-failA")
+    expect(page.locator("#e-failA pre")).to_be_in_viewport()
+    assert ids(page) == ON_A
+    page.evaluate("location.hash = '#e-saw'")
+    expect(page.get_by_text("output line 3", exact=False).first).to_be_visible()
+    page.locator("#e-saw .permalink").click()
+    expect(page.locator(".toast")).to_have_text("Link copied")
+    assert page.evaluate("navigator.clipboard.readText()") == f"{house.address}/s/{session_id}#e-saw"
+    page = window.session(session_id, "#e-nowhere")
+    expect(page.locator(".toast")).to_have_text("There is no such entry in this session.")
+    assert window.found() == []
+
+
+def test_the_depth_hides_and_says_so_and_a_link_raises_it(house: House, window: Window) -> None:
+    """A link never leads to nothing."""
+    session_id = house.write(STORY)
+    page = window.session(session_id)
+    page.keyboard.press("1")
+    expect(page.locator("#e-look")).to_have_count(0)
+    expect(page.locator(".bar .gone")).to_have_text(re.compile(r"\d+ of 11 entries hidden"))
+    page.evaluate("location.hash = '#e-saw3'")
+    expect(page.locator("#e-saw3")).to_be_visible()
+    expect(page.get_by_role("radio", name="tools")).to_be_checked()
+
+
+def test_find_looks_into_all_branches_and_opens_folds(house: House, window: Window) -> None:
+    """n/m counts the entries that say it; each is shown where it is."""
+    page = window.session(house.write(STORY))
+    page.keyboard.press("/")
+    page.keyboard.type("output line 150")
+    expect(hits(page)).to_have_text("1/1")
+    expect(page.locator("#e-saw .long details")).to_have_attribute("open", "")
+    page.wait_for_timeout(100)
+    assert page.evaluate("CSS.highlights.get('hit').size") == 1
+    field = page.get_by_label("Find in all branches")
+    field.fill("NEEDLE of a")
+    expect(page.locator("#e-failA pre")).to_be_visible()
+    assert ids(page) == ON_A[2:]  # what is far above is no element
+    field.fill("done")
+    expect(hits(page)).to_have_text(re.compile(r"\d/3"))
+    page.keyboard.press("Enter")
+    page.keyboard.press("Enter")
+    assert chosen(page) in {"didA", "didB", "end"}
+    field.fill("nowhere at all")
+    expect(hits(page)).to_have_text("0/0")
+    assert window.found() == []
+
+
+def test_the_tree_is_walked_with_arrows_and_opens_with_enter(house: House, window: Window) -> None:
+    """One row is in the order of Tab; the arrows move, fold and unfold; a filter and a search narrow it."""
+    page = window.session(house.write(STORY))
+    items = page.locator("[role=treeitem]")
+    assert page.locator("[role=treeitem][tabindex='0']").count() == 1
+    items.first.focus()
+    page.keyboard.press("End")
+    page.keyboard.press("Home")
+    assert page.evaluate("document.activeElement.getAttribute('aria-posinset')") == "1"
+    row = items.filter(has_text="Approach A")
+    while page.evaluate("document.activeElement.textContent").find("Approach A") < 0:
+        page.keyboard.press("ArrowDown")
+    expect(row).to_have_attribute("aria-expanded", "true")
+    many = items.count()
+    page.keyboard.press("ArrowLeft")
+    expect(row).to_have_attribute("aria-expanded", "false")
+    assert items.count() < many
+    page.keyboard.press("ArrowRight")
+    expect(items).to_have_count(many)
+    page.keyboard.press("Enter")
+    expect(page.locator("#e-tryA")).to_be_in_viewport()
+    assert page.evaluate("document.activeElement.textContent").find("Approach A") >= 0
+    page.get_by_label("What the tree shows").select_option("prompts")
+    expect(items).to_have_count(4)
+    page.get_by_label("Search in the tree").fill("approach")
+    expect(items).to_have_count(2)
+
+
+# -- what the model saw
+
+
+def test_any_turn_shows_what_the_model_saw(house: House, window: Window) -> None:
+    """Entries that were in the context are marked, those that were gone say why, and all comes back."""
+    page = window.session(house.write(STORY))
+    page.keyboard.press("G")
+    page.keyboard.press("s")
+    slider = page.get_by_role("slider", name="Turn")
+    expect(page.locator(".saw strong")).to_have_text("Turn 4 of 4")
+    expect(page.locator("#e-end")).to_have_class(re.compile("saw-at"))
+    expect(page.locator("#e-more")).to_have_class(re.compile("saw-in"))
+    expect(page.locator("#e-ask")).to_have_class(re.compile("saw-gone"))
+    expect(page.locator("#e-ask")).to_have_attribute("title", re.compile("compacted"))
+    assert page.locator(".row.saw-gone").count() > 2
+    slider.focus()
+    page.keyboard.press("Home")
+    expect(page.locator("#e-look")).to_have_class(re.compile("saw-at"))
+    expect(page.locator("#e-ask")).to_have_class(re.compile("saw-in"))
+    expect(page.locator("#e-two")).to_have_class(re.compile("saw-later"))
+    page.get_by_role("button", name="Show everything again").click()
+    assert page.locator(".saw-in, .saw-gone, .saw-later").count() == 0
+    page.locator("#e-two .meter").click()
+    expect(page.locator("#e-two")).to_have_class(re.compile("saw-at"))
+    assert window.found() == []
+
+
+# -- changing
+
+
+def test_labels_and_branches_are_made_where_one_reads(house: House, window: Window) -> None:
+    """They are in the session behind it, and the page shows them at once."""
+    session_id = house.write(STORY)
+    page = window.session(session_id)
+    page.locator("#e-tryB").hover()
+    page.locator("#e-tryB .more-button").click()
+    page.get_by_role("menuitem", name="Label").click()
+    page.get_by_label("Name of this entry").fill("the better way")
+    page.keyboard.press("Enter")
+    expect(page.locator("#e-tryB .label")).to_have_text("the better way")
+    expect(page.locator(".row .label")).to_have_text("the better way")
+    with house.store.open(session_id) as session:
+        assert session.get_label("tryB") == "the better way"
+    page.locator("#e-two .more-button").click()
+    page.get_by_role("menuitem", name="Branch here").click()
+    expect(page.locator(".toast")).to_have_text("The session goes on behind this entry now.")
+    expect(page.locator("#entries article")).to_have_count(4)
+    with house.store.open(session_id) as session:
+        assert session.leaf_id == "two"
+
+
+def test_the_drawer_tells_all_of_an_entry(house: House, window: Window) -> None:
+    """Facts of the session, and the JSON of the entry that is looked at."""
+    page = window.session(house.write(STORY), "#e-didB")
+    page.keyboard.press("i")
+    expect(page.locator(".drawer pre")).to_contain_text('"id": "didB"')
+    page.keyboard.press("k")
+    expect(page.locator(".drawer pre")).to_contain_text('"id": "tryB"')
+    expect(page.locator(".drawer")).to_contain_text("/work/app")
+
+
+# -- live
+
+
+def test_new_entries_follow_at_the_end_and_never_move_a_reader(house: House, window: Window) -> None:
+    """Who is at the end stays there; others get a pill, and neither place nor focus is lost."""
+    session_id = house.write(rows(60))
+    page = window.session(session_id)
+    page.keyboard.press("G")
+    page.wait_for_timeout(300)
+    begun = time.monotonic()
+    house.append(session_id, "news at the end")
+    expect(page.get_by_text("news at the end").last).to_be_in_viewport(timeout=10_000)
+    print(f"shown at the end after {time.monotonic() - begun:.2f} s")
+    expect(page.locator("#status")).to_have_text("1 new entry", timeout=10_000)
+    page.keyboard.press("g")
+    page.wait_for_timeout(300)
+    page.locator("#e-00000000 .permalink").focus()
+    before = page.evaluate("scrollY")
+    house.append(session_id, *(f"news {n}" for n in range(7)))
+    pill = page.get_by_role("button", name=re.compile("7 new"))
+    expect(pill).to_be_visible(timeout=10_000)
+    assert page.evaluate("scrollY") == before
+    assert page.evaluate("document.activeElement.closest('.entry')?.id") == "e-00000000"
+    expect(page.locator("#status")).to_have_text("7 new entries", timeout=10_000)
+    pill.click()
+    expect(page.get_by_text("news 6", exact=True).last).to_be_in_viewport()
+    expect(pill).to_be_hidden()
+    assert page.locator(".first-fresh").count() == 1
+    assert window.found() == []
+
+
+# -- size
+
+
+def test_a_session_of_fifty_thousand_entries_is_light(house: House, window: Window) -> None:
+    """The first entry soon, few elements, any entry at once, no jump while scrolling. Limits are generous, figures printed."""
+    session_id = house.write(rows(LONG))
+    window.session(session_id)  # the index is made once
+    page = window.page
+    begun = time.monotonic()
+    window.open(f"/s/{session_id}")
+    page.wait_for_selector("#entries article")
+    first = time.monotonic() - begun
+    window.session(session_id)
+    whole = time.monotonic() - begun
+    most = nodes(page)
+    jumps = []
+    for n in (47_001, 123, 25_000, 49_900, 5_001):
+        page.evaluate("location.hash = ''")
+        jumps.append(page.evaluate(JUMP, f"e-{n:08x}"))
+        most = max(most, nodes(page))
+    steps = [page.evaluate(SCROLL, step) for step in [-150] * 25 + [170] * 25]
+    most = max(most, nodes(page))
+    begun = time.monotonic()
+    page.keyboard.press("/")
+    page.keyboard.type("Prompt 41230:")
+    expect(hits(page)).to_have_text("1/1", timeout=20_000)
+    found = time.monotonic() - begun
+    expect(page.locator(f"#e-{41_230:08x}")).to_be_in_viewport()
+    begun = time.monotonic()
+    house.append(session_id, "one more")
+    expect(page.locator(".pill")).to_have_text("1 new ↓", timeout=20_000)
+    live = time.monotonic() - begun
+    print(
+        f"first {first:.2f} s, whole {whole:.1f} s, {most} nodes, jumps {jumps} ms, find {found:.2f} s, live {live:.2f} s"
+    )
+    assert first < 6
+    assert most <= 3_000
+    assert max(jumps) < 2_000
+    assert all(moved is not None and abs(moved) < 2 for moved in steps), steps
+    assert found < 5
+    assert live < 5
+    assert window.found() == []
+
+
+JUMP = """async (anchor) => {
+  const begun = performance.now();
+  location.hash = "#" + anchor;
+  for (;;) {
+    const box = document.getElementById(anchor)?.getBoundingClientRect();
+    if (box && box.height && box.top >= 0 && box.top < innerHeight) return Math.round(performance.now() - begun);
+    if (performance.now() - begun > 10000) return 10000;
+    await new Promise((resolve) => setTimeout(resolve, 4));
+  }
+}"""
+"""How many milliseconds an entry takes to be on the screen."""
+
+SCROLL = """async (step) => {
+  const seen = (one) => one.getBoundingClientRect().top > 220 && one.getBoundingClientRect().top < 680;
+  const held = [...document.querySelectorAll("#entries article")].find(seen);
+  if (!held) return null;
+  const before = held.getBoundingClientRect().top;
+  scrollBy(0, step);
+  await new Promise((resolve) => setTimeout(resolve, 60));
+  return held.isConnected ? held.getBoundingClientRect().top - before + step : null;
+}"""
+"""How far what is on the screen is from where a step of scrolling puts it."""
+
+
+# -- other screens, paper
+
+
+@pytest.mark.parametrize("window", [{"viewport": {"width": 320, "height": 640}}], indirect=True)
+def test_nothing_is_wider_than_a_narrow_screen(house: House, window: Window) -> None:
+    """320 pixels are also 400 % of zoom."""
+    page = window.session(house.write(STORY, "A title that is longer than a narrow screen can hold in one line"))
+    for key in ("G", "s", "g", "t"):
+        page.keyboard.press(key)
+        page.wait_for_timeout(200)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), key
+    page.locator("[role=treeitem]").filter(has_text="Approach A").click()
+    expect(page.locator("#e-tryA")).to_be_in_viewport()
+    assert window.found() == []
+
+
+def test_print_loads_the_whole_branch_first(house: House, window: Window) -> None:
+    """And the page is as it was when the paper is out."""
+    session_id = house.write(rows(400))
+    window.page.add_init_script(
+        "window.print = () => { window.printed = document.querySelectorAll('#entries > article').length;"
+        " dispatchEvent(new Event('afterprint')); };"
+    )
+    page = window.session(session_id)
+    few = page.locator("#entries > article").count()
+    page.keyboard.press("Control+p")
+    for _ in range(100):
+        if page.evaluate("window.printed"):
+            break
+        page.wait_for_timeout(100)
+    assert page.evaluate("window.printed") == 400 > few
+    assert page.locator("#entries > article").count() < 100
+    assert page.evaluate("scrollY") == 0
+
+
+# -- nothing stored can run
+
+
+@pytest.mark.promise("P36")
+def test_no_payload_in_any_field_runs_loads_or_breaks_the_policy(house: House, window: Window) -> None:
+    """Every payload in every field of every kind: gone through, opened, labelled, found and looked at down to its JSON."""
+    poisoned = poisoned_entries()
+    entries = [dict(made) for made in poisoned.entries]
+    labels = [
+        entry("label", f"label{n}", entries[-1]["id"], targetId=made["id"], label=PAYLOADS[n % len(PAYLOADS)])
+        for n, made in enumerate(entries[:200])
+    ]
+    session_id = house.write([*entries, *labels], PAYLOADS[0])
+    page = window.session(session_id)
+    page.keyboard.press("4")
+    page.keyboard.press("i")
+    shown = page.evaluate(WALK)
+    assert shown > 10 * len(PAYLOADS)
+    field = page.get_by_label("Find in all branches")
+    for payload in PAYLOADS[::16]:
+        field.fill(payload)
+        field.press("Enter")
+        expect(hits(page)).to_have_text(re.compile(r"\d/\d"))
+    field.press("Escape")
+    for name in ("all", "labels", "forks", "outline"):
+        page.get_by_label("What the tree shows").select_option(name)
+    for key in "sgG{[]}jko":
+        page.keyboard.press(key)
+    page.wait_for_timeout(300)
+    assert page.evaluate("window.pwned") is None
+    assert page.locator("#entries :is(script, iframe, object, [onerror])").count() == 0
+    assert window.found() == []
+
+
+WALK = """async () => {
+  const seen = new Set();
+  let still = 0;
+  scrollTo(0, 0);
+  while (still < 10) {
+    const before = seen.size;
+    for (const one of document.querySelectorAll("#entries article")) {
+      seen.add(one.id);
+      for (const fold of one.querySelectorAll("details")) fold.open = true;
+    }
+    scrollBy(0, innerHeight);
+    await new Promise((resolve) => setTimeout(resolve, 25));
+    still = seen.size === before ? still + 1 : 0;
+  }
+  return seen.size;
+}"""
+"""Scrolls through all of a transcript with everything open; says how many articles were shown."""

@@ -1,0 +1,291 @@
+"""`sessile status`, `sessions` and `send`: the same with the gateway of this store, with another, and without one if possible."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from sessile import Conversations, Store
+
+from .conftest import Command, at_a_terminal
+from .gateways import Serving, serving
+
+HOSTILE = "red \x1b[31m\x9b2J\u202e end"
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    """One gateway for all tests here; each uses conversations of its own."""
+    folder = tmp_path_factory.mktemp("asked")
+    (folder / "own.toml").write_text("[session]\nmainKey = 'main'\n[models.providers.echo]\nmodels = []\n")
+    with serving(folder / "root", "--config", str(folder / "own.toml")) as running:
+        yield running
+
+
+@pytest.fixture
+def here(gateway: Serving) -> list[str]:
+    """The options that name its store."""
+    return ["--root", gateway.told["root"]]
+
+
+# -- send
+
+
+@pytest.mark.mission("Y1")
+def test_a_message_is_answered_on_stdout(sessile: Command, here: list[str]) -> None:
+    """Words are joined by spaces; nothing else is on stdout."""
+    done = sessile(*here, "send", "--key", "words", "hello", "there")
+    assert (done.code, done.out) == (0, "hello there\n")
+
+
+def test_a_message_may_come_from_stdin(sessile: Command, here: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its lines; an empty one is refused."""
+    monkeypatch.setattr("sys.stdin", io.StringIO("one\ntwo\n"))
+    assert sessile(*here, "send", "--key", "stdin").out.split() == ["one", "two"]
+    monkeypatch.setattr("sys.stdin", io.StringIO("  \n"))
+    done = sessile(*here, "send", "--key", "stdin", "-")
+    assert done.code == 2 and "nothing to say" in done.err
+
+
+@pytest.mark.promise("P37")
+@pytest.mark.parametrize("how", ["", "--plain", "--json"])
+def test_a_reply_cannot_drive_the_terminal(sessile: Command, here: list[str], how: str) -> None:
+    """What the agent says is shown so that it does nothing."""
+    done = sessile(*here, "send", "--key", "hostile", *([how] if how else []), HOSTILE)
+    assert done.code == 0 and "red" in done.out and "end" in done.out
+    assert not set("\x1b\x9b\u202e") & set(done.out + done.err)
+
+
+def test_a_message_can_name_its_chat_instead_of_a_key(sessile: Command, here: list[str]) -> None:
+    """A group has a conversation of its own; a key and a chat at once are refused."""
+    chat = ["--channel", "telegram", "--chat-type", "group", "--peer", "-77"]
+    sent = sessile(*here, "send", "--json", *chat, "hi all").json
+    assert sent["schema"] == "sessile.send/1" and sent["key"] == "agent:main:telegram:group:-77"
+    assert sent["reply"]["text"] == "hi all" and sent["state"] == "done"
+    assert sessile(*here, "send", "--key", "main", *chat, "hi").code == 2
+
+
+def test_who_does_not_wait_gets_the_turn(sessile: Command, here: list[str]) -> None:
+    """Its id is on stdout, and the message is answered all the same."""
+    done = sessile(*here, "send", "--key", "later", "--no-wait", "some time")
+    assert done.code == 0 and len(done.out.split()) == 1 and "agent:main:later" in done.err
+    assert sessile(*here, "send", "--key", "later", "again").out == "again\n"
+
+
+def test_commands_are_answered_like_messages(sessile: Command, here: list[str]) -> None:
+    """`/status` in a conversation, and a command that does not exist in it."""
+    sessile(*here, "send", "--key", "commands", "hello")
+    assert "Session: agent:main:commands" in sessile(*here, "send", "--key", "commands", "/status").out
+
+
+@contextmanager
+def breaking(place: tuple[str, int], after: int) -> Iterator[tuple[str, list[bytes]]]:
+    """An address before a gateway at which the first connection breaks behind so many bytes; and what passed on each."""
+    passed: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as door:
+
+        def pass_on() -> None:
+            for limit in (after, 1 << 20):
+                client, _ = door.accept()
+                with client, socket.create_connection(place) as server:
+                    passed.append(_copied(client, server, limit))
+
+        thread = threading.Thread(target=pass_on, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{door.getsockname()[1]}", passed
+        thread.join(10)
+
+
+def _copied(client: socket.socket, server: socket.socket, limit: int) -> bytes:
+    """Pass a request on, and so many bytes of the answer."""
+    for side in (client, server):
+        side.settimeout(0.2)
+    request, answer = b"", b""
+    while b"said once" not in request:
+        request += client.recv(65536)
+    server.sendall(request)
+    while len(answer) < limit:
+        try:
+            piece = server.recv(min(limit - len(answer), 65536))
+        except TimeoutError:
+            break  # the answer is whole
+        client.sendall(piece)
+        answer += piece
+    return answer
+
+
+@pytest.mark.mission("Y1")
+@pytest.mark.parametrize("after", [0, 150, 1000])
+def test_a_connection_that_breaks_says_nothing_twice(sessile: Command, gateway: Serving, after: int) -> None:
+    """The message is sent again under its name: one message is stored, and each word of the reply is printed once."""
+    key = f"broken-{after}"
+    with breaking(gateway.place, after) as (url, passed):
+        named = ["--url", url, "--token-file", gateway.told["tokenFile"]]
+        done = sessile("send", *named, "--key", key, "a few words that are said once")
+    assert (done.code, done.out) == (0, "a few words that are said once\n")
+    assert [len(passed), len(passed[0])] == [2, after] and (b"event: delta" in passed[0]) == (after == 1000)
+    store = Store(Path(gateway.told["root"]))
+    with Conversations(store, workspace=lambda _: "/", hold=None) as conversations:
+        path = conversations.path_of(key)
+    assert path is not None
+    with store.open(path, readonly=True) as session:
+        said = [entry.body["message"]["role"] for entry in session.iter_branch() if entry.body["type"] == "message"]
+    assert said == ["user", "assistant"]
+
+
+# -- sessions
+
+
+@pytest.mark.mission("Y12")
+def test_the_list_is_the_same_from_the_gateway_the_store_and_elsewhere(
+    sessile: Command, gateway: Serving, here: list[str], home: Path
+) -> None:
+    """The documented document, newest first; what nobody knows is null."""
+    sent = sessile(*here, "send", "--json", "--key", "listed", "hello").json
+    document = sessile(*here, "sessions", "--json").json
+    assert document["schema"] == "sessile.sessions/1" and document["activeMinutes"] is None
+    assert document["path"].endswith("agents/main/sessions/sessions.json")
+    assert document["count"] == len(document["sessions"]) > 0
+    first = document["sessions"][0]
+    assert (first["key"], first["kind"], first["model"]) == ("agent:main:listed", "direct", "echo")
+    assert first["contextTokens"] == sent["reply"]["usage"]["totalTokens"]
+    assert first["contextWindow"] is None and first["ageMs"] >= 0
+    named = ["--url", gateway.url, "--token-file", gateway.told["tokenFile"]]
+    assert _keys(sessile("sessions", "--json", *named).json) == _keys(document)
+    assert sessile("sessions", "--json").json["sessions"] == []  # one's own store is another
+
+
+@pytest.mark.mission("Y12")
+def test_without_a_gateway_the_store_itself_is_read(sessile: Command, home: Path) -> None:
+    """The same document and table; a broken store file is told, and the last good copy is shown."""
+    store = Store(home / ".sessile")
+    with Conversations(store, workspace=lambda agent: str(home / agent)) as conversations:
+        conversations.resolve("agent:ops:night")
+        conversations.resolve("main")
+        conversations.patch("main", {"thinkingLevel": "high"})
+    document = sessile("sessions", "--json").json
+    assert _keys(document) == ["agent:main:main", "agent:ops:night"]
+    assert _keys(sessile("sessions", "--json", "--agent", "ops").json) == ["agent:ops:night"]
+    table = sessile("sessions").out.splitlines()
+    assert len(table) == 2 and "think:high" in table[0] and "id:" in table[0]
+    (home / ".sessile/agents/ops/sessions/sessions.json").write_text("{,}")
+    broken = sessile("sessions")
+    assert "line 1" in broken.err and "agent:ops:night" in broken.out
+
+
+@pytest.mark.mission("Y12")
+def test_only_active_ones_are_listed_if_asked_for(sessile: Command, home: Path) -> None:
+    """What is hidden is counted; nothing left is exit code 1; no number below one is taken."""
+    old = Store(home / ".sessile", clock=lambda: 1_700_000_000.0)
+    with Conversations(old, workspace=lambda _: str(home)) as conversations:
+        conversations.resolve("old")
+    store = Store(home / ".sessile")
+    with Conversations(store, workspace=lambda _: str(home)) as conversations:
+        conversations.resolve("new")
+    document = sessile("sessions", "--json", "--active", "60").json
+    assert _keys(document) == ["agent:main:new"] and document["activeMinutes"] == 60
+    assert document["hidden"] == {"filtered": 1}
+    done = sessile("sessions", "--agent", "nobody")
+    assert done.code == 1 and "no conversation" in done.err
+    assert sessile("sessions", "--active", "0").code == 2
+    assert "1 more" in sessile("sessions", "-n", "1").err
+
+
+def _keys(document: dict[str, object]) -> list[str]:
+    rows = document["sessions"]
+    assert isinstance(rows, list)
+    return [row["key"] for row in rows]
+
+
+def test_the_table_has_the_documented_columns(home: Path) -> None:
+    """At a terminal, with heads."""
+    with Conversations(Store(home / ".sessile"), workspace=lambda _: str(home)) as conversations:
+        conversations.resolve("main")
+    head = at_a_terminal(["sessions"], {"COLUMNS": "140"}).splitlines()[0]
+    assert [head.index(name) for name in ("Kind", "Key", "Age", "Model", "Tokens (ctx %)", "Flags")]
+
+
+# -- status
+
+
+@pytest.mark.mission("Y12")
+def test_status_tells_host_store_turns_and_how_full_conversations_are(
+    sessile: Command, gateway: Serving, here: list[str]
+) -> None:
+    """For a person, and as a document; of one conversation the lines of /status."""
+    used = sessile(*here, "send", "--json", "--key", "full", "hello").json["reply"]["usage"]["totalTokens"]
+    told = sessile(*here, "status").out
+    for part in (gateway.url, gateway.told["root"], "agent:main:full", f"{used}/unknown\t0"):
+        assert part in told, part
+    assert re.search(r"^turns     \d running, 0 waiting$", told, re.M)
+    document = sessile(*here, "status", "--json").json
+    assert document["schema"] == "sessile.status/1" and document["url"] == gateway.url
+    assert document["root"] == gateway.told["root"] and document["turns"]["queued"] == 0
+    assert "Compactions: 0" in sessile(*here, "status", "full").out
+    assert sessile(*here, "status", "full", "--json").json["conversation"]["contextTokens"] == used
+    assert sessile(*here, "status", "nobody").code == 3
+
+
+@pytest.mark.mission("Y1", "Y12")
+def test_without_a_gateway_status_says_so_and_what_to_do(sessile: Command) -> None:
+    """Exit code 3, on stderr, as a document for programs."""
+    done = sessile("status")
+    assert (done.code, done.out) == (3, "") and "sessile serve" in done.err
+    report = json.loads(sessile("status", "--json").err)
+    assert report["error"]["kind"] == "not_found" and "sessile serve" in report["error"]["hint"]
+    assert sessile("send", "hello").code == 3
+
+
+# -- another machine's gateway
+
+
+@pytest.mark.mission("Y1")
+def test_remote_mode_works_the_same(sessile: Command, gateway: Serving, tmp_path: Path) -> None:
+    """A client with an address and a file of the token needs nothing else of the other machine."""
+    token = tmp_path / "there.token"
+    token.write_text(gateway.token)
+    token.chmod(0o600)
+    named = ["--url", f"{gateway.url}/", "--token-file", str(token)]
+    assert sessile("send", *named, "--key", "remote", "from afar").out == "from afar\n"
+    assert gateway.told["root"] in sessile("status", *named).out
+    assert "agent:main:remote" in sessile("sessions", *named).out
+
+
+@pytest.mark.promise("P33")
+def test_a_wrong_token_gets_nothing_and_is_not_told(sessile: Command, gateway: Serving, tmp_path: Path) -> None:
+    """Exit code 7; neither token is in what is printed."""
+    token = tmp_path / "wrong.token"
+    token.write_text("w" * 43)
+    token.chmod(0o600)
+    done = sessile("status", "--url", gateway.url, "--token-file", str(token))
+    assert done.code == 7 and "w" * 43 not in done.err and gateway.token not in done.err
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "told"),
+    [
+        (["--url", "http://127.0.0.1:1"], 2, "--token-file"),
+        (["--token-file", "token"], 2, "--url"),
+        (["--url", "ftp://127.0.0.1", "--token-file", "token"], 2, "no address of a gateway"),
+        (["--url", "http://me:secret@127.0.0.1", "--token-file", "token"], 2, "no address of a gateway"),
+        (["--url", "http://127.0.0.1:99999", "--token-file", "token"], 2, "port"),
+        (["--url", "http://127.0.0.1:1", "--token-file", "token"], 3, "no gateway answers"),
+        (["--url", "http://127.0.0.1:1", "--token-file", "nowhere"], 3, "no such file"),
+    ],
+)
+def test_what_cannot_be_asked_is_said_so(
+    sessile: Command, home: Path, options: list[str], code: int, told: str
+) -> None:
+    """With what is needed."""
+    (home / "token").write_text("t" * 43)
+    (home / "token").chmod(0o600)
+    done = sessile("status", *options)
+    assert done.code == code and told in done.err and "hint:" in done.err

@@ -1,0 +1,234 @@
+"""Gateways that are killed: no acknowledged message is lost or doubled, every turn has one reply, and listeners miss nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+
+from faults import gateway_points
+from faults.gateway_rig import CLIENTS, KEYS, LISTENERS, Weakness, check_heard, check_turns, nothing, talk
+from faults.processes import fast_folder
+from faults.test_teeth import reports_loss
+from gateways import gateway_in, lines, running, scripted
+from sessile.gateway.events import Hub, Subscription
+from sessile.gateway.job import Job
+from sessile.gateway.lanes import Lanes
+from sessile.gateway.records import Records
+from sessile.gateway.service import Gateway
+from sessile.gateway.turn import Message
+from sessile.storage.turn_log import TurnLog
+
+pytestmark = pytest.mark.mission("Y13")
+
+
+def rig(seed: int, kills: int, weakness: Weakness = nothing) -> tuple[int, int]:
+    """Kill so many gateways while clients talk; gives how many turns were completed and how many interrupted."""
+    with fast_folder() as folder:
+        ends = check_turns(talk(folder, seed, kills, weakness=weakness))
+        return ends["complete"], ends["interrupted"]
+
+
+def listening_rig(seed: int, kills: int, weakness: Weakness = nothing) -> int:
+    """Kill so many gateways while clients talk and others listen; gives how many connections the listeners needed."""
+    with fast_folder() as folder:
+        return check_heard(talk(folder, seed, kills, listeners=True, weakness=weakness))
+
+
+# -- processes that are killed at random
+
+
+@pytest.mark.promise("P41")
+def test_killed_gateways_lose_and_double_nothing() -> None:
+    """Clients repeat what they do not know to have arrived; in the end every message is there once, with one reply."""
+    completed, interrupted = rig(seed=1, kills=40)
+    assert completed > CLIENTS and interrupted > CLIENTS
+
+
+@pytest.mark.promise("P43")
+def test_listeners_hear_every_entry_once_across_killed_gateways() -> None:
+    """Each comes back with the id of its last event, and gets what it missed, in order and nothing twice."""
+    assert listening_rig(seed=2, kills=15) > 2 * LISTENERS * len(KEYS)
+
+
+@pytest.mark.promise("P41")
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(10, 20))
+def test_thousands_of_killed_gateways_lose_and_double_nothing(seed: int) -> None:
+    """The long form of the run above: 2,000 kills."""
+    completed, interrupted = rig(seed, kills=200)
+    assert completed > 20 and interrupted > 20  # else nothing was tried; how many there are depends on the machine
+
+
+@pytest.mark.promise("P43")
+@pytest.mark.long
+def test_listeners_hear_every_entry_once_across_a_thousand_connections() -> None:
+    """The long form of the run above."""
+    assert listening_rig(seed=20, kills=500) >= 1_000
+
+
+# -- before every single call
+
+
+@pytest.mark.promise("P41")
+def test_a_gateway_that_is_killed_before_any_call_leaves_turns_that_the_next_one_settles() -> None:
+    """From its start, over a turn and one that waited for it, to its end; every second call here."""
+    assert gateway_points.check_kills(step=2) > 40
+
+
+@pytest.mark.promise("P41")
+def test_a_power_cut_before_any_call_takes_nothing_that_was_acknowledged() -> None:
+    """Neither a message in a session nor one that waited; every fifth call here."""
+    assert gateway_points.check_power_cuts(1, step=5) > 50
+
+
+@pytest.mark.promise("P41")
+@pytest.mark.long
+def test_an_end_before_every_call_takes_nothing_that_was_acknowledged() -> None:
+    """The long form of the runs above: every call, and more of the states that a disk may be in."""
+    assert gateway_points.check_kills() > 80
+    assert gateway_points.check_power_cuts(6) > 1_500
+
+
+# -- gateways that end well
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.mark.anyio
+@pytest.mark.promise("P41")
+async def test_a_message_that_waits_when_the_gateway_is_stopped_is_answered_by_the_next_one(tmp_path: Path) -> None:
+    """Stopping is no reason to lose what was acknowledged, nor to answer what the session does not hold."""
+    gateway = gateway_in(tmp_path)
+    runner = scripted(gateway)
+    runner.gate = anyio.Event()
+    async with running(gateway):
+        turn = await gateway.turns.send(Message(text="a", source="main"))
+        waiting = [await gateway.turns.send(Message(text=text, source="main")) for text in ("b", "c")]
+        await anext(turn.deltas())
+    for one in waiting:
+        reply = await one.wait()
+        assert (reply.stop, reply.entry_id) == ("aborted", None) and "kept" in (reply.error or "")
+    assert lines(gateway_in(tmp_path)) == [("user", "a"), ("assistant", "re:")]
+    async with answered_again(tmp_path) as (again, asked):
+        assert lines(again)[2:] == [("user", "b"), ("assistant", "re: b"), ("user", "c"), ("assistant", "re: c")]
+        assert asked == ["b", "c"]
+        found = await again.turns.find(waiting[0].session_id, waiting[0].id)
+        assert found is not None and found.reply is not None and found.reply.text == "re: b"
+
+
+@pytest.mark.anyio
+@pytest.mark.promise("P41")
+async def test_messages_that_waited_are_all_answered_though_fewer_may_wait_now(tmp_path: Path) -> None:
+    """A limit that somebody lowered before the restart is for those who come."""
+    gateway = gateway_in(tmp_path)
+    runner = scripted(gateway)
+    runner.gate = anyio.Event()
+    async with running(gateway):
+        for number in range(8):
+            await gateway.turns.send(Message(text=str(number), source="main"))
+    async with answered_again(tmp_path, {"limits": {"queuedTurns": 1}}) as (again, asked):
+        assert asked == [str(number) for number in range(1, 8)]
+        assert len(lines(again)) == 16
+
+
+@asynccontextmanager
+async def answered_again(
+    folder: Path, config: dict[str, object] | None = None
+) -> AsyncIterator[tuple[Gateway, list[str]]]:
+    """A new gateway that has answered what waited, and what its runner was asked."""
+    gateway = gateway_in(folder, config)
+    runner = scripted(gateway)
+    async with running(gateway):
+        while gateway.turns.live():
+            await anyio.sleep(0.001)
+        yield gateway, [request.messages[-1]["content"][0]["text"] for request in runner.asked]
+        assert os.listdir(folder / "gateway/turns") == []
+
+
+# -- teeth
+
+
+def without_names() -> None:
+    """A gateway that does not know a message again."""
+    made = Job.__init__
+
+    def init(self: Job, bound: object, message: Message, name: str, *rest: object) -> None:
+        made(self, bound, message, os.urandom(8).hex(), *rest)  # type: ignore[arg-type]
+
+    Job.__init__ = init  # type: ignore[method-assign, assignment]
+
+
+def without_log() -> None:
+    """A gateway that keeps what waits in its memory only."""
+    TurnLog.keep = lambda self, session_id, turn: None  # type: ignore[method-assign]
+
+
+def without_marks() -> None:
+    """A gateway that does not say of a turn that it was interrupted."""
+    Records.interrupt = lambda self, session, turn_id: None  # type: ignore[method-assign]
+
+
+def without_lanes() -> None:
+    """A gateway that begins every turn at once."""
+    enter = Lanes.enter
+
+    def always(self: Lanes[object], session_id: str, job: object, **how: bool) -> bool:
+        enter(self, session_id, job, **how)
+        return True
+
+    Lanes.enter = always  # type: ignore[method-assign, assignment]
+
+
+def without_resuming() -> None:
+    """A gateway whose events begin where they are now."""
+    subscribe = Hub.subscribe
+
+    async def from_now(self: Hub, session_id: str | None, after: str | None = None) -> Subscription:
+        return await subscribe(self, session_id)
+
+    Hub.subscribe = from_now  # type: ignore[method-assign]
+
+
+@pytest.mark.promise("P41")
+@pytest.mark.parametrize("weakness", [without_names, without_log, without_marks, without_lanes])
+def test_without_one_of_its_protections_the_kill_rig_reports_it(weakness: Weakness) -> None:
+    """Each of them is there for something that kills bring about."""
+    assert any(reports_loss(lambda seed=seed: rig(seed, 6, weakness)) for seed in range(5))  # type: ignore[misc]
+
+
+@pytest.mark.promise("P43")
+def test_without_resuming_the_listening_rig_reports_gaps() -> None:
+    """If the id of the last event is not looked at, entries between two connections are not heard."""
+    assert reports_loss(lambda: listening_rig(3, 6, without_resuming))
+
+
+@pytest.mark.promise("P41")
+@pytest.mark.parametrize("missing", ["sync", "sync_directory"])
+def test_without_a_sync_the_power_cut_rig_reports_loss(missing: str) -> None:
+    """Something that was acknowledged is gone in one of the states."""
+    assert reports_loss(lambda: gateway_points.check_power_cuts(2, without={missing}, step=5))
+
+
+@pytest.mark.promise("P41")
+def test_with_a_log_that_is_not_durable_the_power_cut_rig_reports_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message that waits is in no session yet."""
+    monkeypatch.setattr(TurnLog, "keep", TurnLog.note)
+    assert reports_loss(lambda: gateway_points.check_power_cuts(2, step=5))
+
+
+@pytest.mark.promise("P41")
+@pytest.mark.parametrize("missing", [("interrupt", lambda *_: None), ("left", lambda self: iter(()))])
+def test_without_settling_what_was_left_the_kill_rig_reports_it(
+    missing: tuple[str, Callable[..., object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If a gateway does not look at what the one before it left, messages have no reply, or are gone."""
+    monkeypatch.setattr(Records, *missing)
+    assert reports_loss(lambda: gateway_points.check_kills(step=4))

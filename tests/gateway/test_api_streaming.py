@@ -1,0 +1,122 @@
+"""Responses that take their time: what breaks the silence, who is cut off, and who is not waited for."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import anyio
+import pytest
+
+from sessile.errors import Conflict
+from sessile.gateway.problems import Message
+from sessile.gateway.sse import comment
+from sessile.gateway.streaming import Stream, Waiting
+from sessile.gateway.wire import Whole
+
+pytestmark = pytest.mark.anyio
+
+SCOPE: dict[str, Any] = {"type": "http", "method": "POST"}
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+class Client:
+    """A client that goes when `gone` is set, and takes nothing more once `stuck` is."""
+
+    def __init__(self) -> None:
+        self.gone = anyio.Event()
+        self.stuck = anyio.Event()
+        self.failing = False
+        self.taken: list[bytes] = []
+        self.statuses: list[int] = []
+        self.ended = False
+
+    async def receive(self) -> Message:
+        await self.gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.statuses.append(message["status"])
+            return
+        if self.failing:
+            raise OSError("the connection was lost")
+        if self.stuck.is_set():
+            await anyio.sleep_forever()
+        self.taken.append(message["body"])
+        self.ended = not message.get("more_body", False)
+
+
+class Source:
+    """Pieces that come when `go` is set; `closed` when nobody wants them any more."""
+
+    def __init__(self) -> None:
+        self.go = anyio.Event()
+        self.closed = False
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        try:
+            yield b"one"
+            await self.go.wait()
+            yield b"two"
+        finally:
+            self.closed = True
+
+
+async def test_pieces_are_sent_as_they_come_and_silence_is_broken() -> None:
+    """By comments, which cost no piece."""
+    source, client = Source(), Client()
+    stream = Stream(source.pieces, [(b"x-extra", b"1")], keep_alive=0.01)
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(stream, SCOPE, client.receive, client.send)
+            while client.taken.count(comment()) < 3:
+                await anyio.sleep(0.005)
+            source.go.set()
+    assert [piece for piece in client.taken if piece != comment()] == [b"one", b"two", b""]
+    assert client.ended and source.closed and client.statuses == [200]
+
+
+@pytest.mark.parametrize("how", ["gone", "stuck", "lost"])
+async def test_a_client_that_is_not_there_ends_only_its_own_stream(how: str) -> None:
+    """Whether it has gone, takes nothing, or its connection was lost; whoever makes pieces is told to stop."""
+    source, client = Source(), Client()
+    stream = Stream(source.pieces, keep_alive=0.01, patience=0.05)
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(stream, SCOPE, client.receive, client.send)
+            while not client.taken:
+                await anyio.sleep(0.001)
+            client.failing = how == "lost"
+            {"gone": client.gone, "stuck": client.stuck, "lost": anyio.Event()}[how].set()
+    assert source.closed and client.taken[0] == b"one" and not client.ended
+
+
+async def test_an_answer_is_waited_for_as_long_as_somebody_is_there() -> None:
+    """Who has gone gets none; what goes wrong is raised as it is."""
+    known = anyio.Event()
+
+    async def answer() -> Whole:
+        await known.wait()
+        return Whole(200, b"{}")
+
+    async def fail() -> Whole:
+        raise Conflict("somebody was faster")
+
+    with anyio.fail_after(5):
+        client = Client()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(Waiting(answer), SCOPE, client.receive, client.send)
+            await anyio.sleep(0.01)
+            client.gone.set()
+        assert client.statuses == []
+        known.set()
+        client = Client()
+        await Waiting(answer)(SCOPE, client.receive, client.send)
+        assert client.statuses == [200] and client.taken == [b"{}"]
+        with pytest.raises(Conflict):
+            await Waiting(fail)(SCOPE, client.receive, client.send)

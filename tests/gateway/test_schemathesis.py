@@ -1,0 +1,168 @@
+"""Every operation of the OpenAPI document, asked with data that it describes and with data that it does not.
+
+Whatever is sent, the answer has a documented status and shape, and comes. Ids and keys that exist are mixed in, so that requests
+get behind the first check. The short form is the same every time; the long one is `make faults`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, reject, settings
+from hypothesis import strategies as st
+from schemathesis import GenerationMode
+
+from http_rig import BEARER, Json, check_problem, served
+from sessile.gateway.app import all_operations
+
+pytestmark = pytest.mark.promise("P40")
+
+# A request of an address is not measured here, nor do thousands of them come too soon.
+LIMITS: Json = {"limits": {"requestsPerSecond": 1_000_000, "connections": 1_000}}
+SHORT, LONG = 12, 2_000  # requests for each operation and kind of data
+HELLO = {"role": "user", "content": "hello"}
+KEYS = ["main", "hook:a", "hook:b", "hook:c"]
+
+MODES = (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)
+
+# What takes nothing can be asked in one way only.
+ASKED = [
+    pytest.param(operation.method, operation.path, mode, id=f"{operation.method} {operation.path} {mode.value}")
+    for operation in all_operations()
+    if operation.path.startswith(("/v1/", "/healthz"))
+    for mode in MODES
+    if mode is GenerationMode.POSITIVE or operation.query or operation.headers or operation.body
+]
+
+
+class Target:
+    """A gateway that is served, with some conversations in it."""
+
+    def __init__(self, address: str) -> None:
+        self.client = httpx.Client(base_url=address, headers=BEARER, timeout=20)
+        self.address = address
+        document = self.client.get("/v1/openapi.json").json()
+        self.schema = schemathesis.openapi.from_dict(document)
+        self.schema.config.generation.update(with_security_parameters=False)  # other tests try other tokens
+        self.known: dict[str, list[Any]] = {"key": KEYS, "to": KEYS, "sessionId": [], "entry": [], "turn": []}
+        for key in KEYS[:3]:
+            sent = self.client.post("/v1/chat/send", json={"message": "hello", "key": key, "wait": True}).json()
+            self.known["sessionId"].append(sent["sessionId"])
+            self.known["entry"] += [sent["turn"], sent["reply"]["entryId"]]
+            self.known["turn"].append(sent["turn"])
+        self.known["session"] = self.known["id"] = self.known["sessionId"]
+        self.known["before"] = self.known["expectedLeaf"] = self.known["entry"]
+
+    def send(self, case: Any) -> httpx.Response:
+        """The answer to a case; of a stream of events only how it begins."""
+        kwargs = case.as_transport_kwargs(base_url=self.address)
+        body = {"json": kwargs["json"]} if "json" in kwargs else {"content": kwargs.get("data")}
+        headers = {**kwargs.get("headers", {}), **BEARER}
+        try:
+            request = self.client.build_request(
+                kwargs["method"], kwargs["url"], params=kwargs.get("params"), headers=headers, **body
+            )
+        except httpx.InvalidURL:
+            reject()  # longer than this client can write
+        response = self.client.send(request, stream=True)
+        if case.path != "/v1/events" or response.status_code != 200:
+            response.read()
+        response.close()
+        return response
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    with served(tmp_path_factory.mktemp("store"), LIMITS, echo=True) as (address, _):
+        one = Target(address)
+        yield one
+        one.client.close()
+
+
+EITHER = [("key", "sessionId"), ("key", "session"), ("key", "inbound"), ("key", "agent"), ("wait", "stream")]
+OF_ONE = ("/v1/session/history", "/v1/session/context", "/v1/session/fork", "/v1/session/rewind")
+# In an address one value stands for a list of one, so that what is no list is just another key; an empty list is not there.
+ANYTHING = ("/v1/session/preview",)
+REFUSED = ("tools", "functions", "n", "expected", "expectedLeaf")
+
+
+def make_sense(data: st.DataObject, case: Any, known: dict[str, list[Any]]) -> None:
+    """Make what is sent meaningful, most of the time: things that exist, and nothing that excludes another."""
+    if data.draw(st.integers(0, 3)) == 0:
+        return
+    if case.path in OF_ONE:
+        asked = case.body if isinstance(case.body, dict) else case.query
+        if not asked.get("sessionId"):
+            asked["key"] = KEYS[0]
+    for part in (case.query, case.body):
+        if not isinstance(part, dict):
+            continue
+        for pair in EITHER:
+            if all(part.get(name) for name in pair):
+                del part[data.draw(st.sampled_from(pair))]
+        for name in [name for name in part if name in REFUSED]:
+            del part[name]
+        for name in [name for name in part if name in known]:
+            part[name] = data.draw(st.sampled_from(known[name]))
+        if "message" in part:
+            part["message"] = part["message"].strip() or "hello"
+        if part.get("messages"):
+            part["messages"] = [*(one for one in part["messages"] if one.get("role") == "system"), HELLO]
+
+
+def check(operation: Any, response: httpx.Response) -> None:
+    """The status is documented, and the answer has its shape."""
+    told = operation.definition.raw["responses"]
+    assert str(response.status_code) in told, (response.status_code, response.text)
+    kind = response.headers["content-type"]
+    assert kind in told[str(response.status_code)]["content"], kind
+    assert response.status_code < 500, response.text
+    if kind == "application/problem+json":
+        check_problem(response)
+
+
+def run(target: Target, method: str, path: str, mode: GenerationMode, examples: int) -> None:
+    operation = target.schema[path][method]
+
+    @settings(
+        max_examples=examples,
+        derandomize=examples == SHORT,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(data=st.data())
+    def ask(data: st.DataObject) -> None:
+        case = data.draw(operation.as_strategy(generation_mode=mode))
+        if mode is GenerationMode.POSITIVE:
+            make_sense(data, case, target.known)
+        response = target.send(case)
+        check(operation, response)
+        accepted = mode is GenerationMode.POSITIVE or path in ANYTHING or [] in (case.query or {}).values()
+        assert accepted or response.status_code >= 400, response.text
+        if response.headers["content-type"] == "application/json":
+            case.validate_response(response, checks=[schemathesis.checks.response_schema_conformance])
+
+    ask()
+
+
+@pytest.mark.parametrize(("method", "path", "mode"), ASKED)
+def test_whatever_is_asked_the_answer_is_documented(
+    target: Target, method: str, path: str, mode: GenerationMode
+) -> None:
+    """No error of the server's, no other status, no other shape; and what is not documented is refused."""
+    run(target, method, path, mode, SHORT)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("method", "path", "mode"), ASKED)
+def test_whatever_is_asked_many_times_the_answer_is_documented(
+    target: Target, method: str, path: str, mode: GenerationMode
+) -> None:
+    """The same with a hundred thousand requests in all."""
+    run(target, method, path, mode, LONG)

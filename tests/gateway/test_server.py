@@ -1,0 +1,68 @@
+"""The socket and the server below the gateway: where it listens, how it refuses, what it does with failures."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+
+import pytest
+
+from sessile.config import Limits
+from sessile.errors import Conflict, InvalidConfig, StorageFailure
+from sessile.gateway.problems import App, Receive, Scope, Send
+from sessile.gateway.server import address, listen, serve
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "0.0.0.0"])
+def test_it_listens_where_it_is_told_and_tells_how_it_is_reached(host: str) -> None:
+    """All addresses are reached from here by the loopback one; answers never wait for more to send."""
+    with listen(host, 0) as sock:
+        url = address(sock)
+        assert url.startswith(("http://127.0.0.1:", "http://[::1]:"))
+        socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), 5).close()
+        assert sock.proto == socket.IPPROTO_TCP  # else the event loop lets small answers wait for an acknowledgement
+
+
+@pytest.mark.parametrize("host", ["192.0.2.7", "a" * 300])
+def test_an_address_that_is_none_of_this_machine_is_refused(host: str) -> None:
+    """With an address that would do."""
+    with pytest.raises(InvalidConfig) as caught:
+        listen(host, 0)
+    assert "127.0.0.1" in (caught.value.hint or "")
+
+
+def test_a_taken_port_is_a_conflict_and_the_socket_is_closed() -> None:
+    """The port of the error is the one that was asked for."""
+    with listen("127.0.0.1", 0) as sock:
+        port = sock.getsockname()[1]
+        with pytest.raises(Conflict, match=str(port)):
+            listen("127.0.0.1", port)
+
+
+def failing(error: Callable[[], BaseException]) -> App:
+    """An application that does not start."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        raise error()
+
+    return app
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (lambda: StorageFailure("the disk is gone"), StorageFailure),
+        (lambda: ExceptionGroup("tasks", [ValueError(), ExceptionGroup("in", [StorageFailure()])]), StorageFailure),
+        (lambda: ZeroDivisionError(), ZeroDivisionError),
+    ],
+    ids=["ours", "in a group", "a fault"],
+)
+def test_what_keeps_the_application_from_starting_is_raised(
+    error: Callable[[], BaseException], expected: type[BaseException]
+) -> None:
+    """As it is, also from within a group of tasks; nobody is told that the gateway is ready."""
+    ready: list[bool] = []
+    with listen("127.0.0.1", 0) as sock, pytest.raises(expected):
+        serve(failing(error), sock, Limits(), lambda: ready.append(True))
+    assert not ready

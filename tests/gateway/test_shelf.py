@@ -1,0 +1,131 @@
+"""The library that all requests share: one at a time, never long, and up to date after a while."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any, cast
+
+import pytest
+
+from sessile import Library
+from sessile.errors import StorageFailure
+from sessile.gateway.shelf import Shelf
+
+
+class Slow:
+    """A library with so many slices of work left; each takes all the time that it is given."""
+
+    def __init__(self, slices: int, fails_at: int | None = None) -> None:
+        self.left, self.fails_at = slices, fails_at
+        self.asked = 0
+        self.closed = False
+        self.users = 0
+
+    def catch_up(self, depth: str, *, deadline: float) -> Any:
+        """Work until the deadline, if there is anything to do."""
+        assert depth == "index"
+        self.users += 1
+        assert self.users == 1, "two threads at once"
+        self.asked += 1
+        try:
+            if self.asked == self.fails_at:
+                raise StorageFailure("the cache is gone")
+            if self.left:
+                self.left -= 1
+                time.sleep(max(0.0, deadline - time.monotonic()) + 0.001)
+        finally:
+            self.users -= 1
+        return type("CaughtUp", (), {"unindexed": self.left})
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture(autouse=True)
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, seconds in {"_AT_ONCE": 0.01, "_SLICE": 0.02, "_PAUSE": 0.005, "_FRESH": 0.2}.items():
+        monkeypatch.setattr(f"sessile.gateway.shelf.{name}", seconds)
+
+
+def shelf_with(library: Slow) -> Shelf:
+    return Shelf(lambda: cast(Library, library))
+
+
+def wait_for(condition: Any) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.005)
+
+
+def test_the_library_is_made_when_it_is_first_asked_and_looked_at_now_and_then() -> None:
+    """Twice in a row costs one look; after a while there is another."""
+    library = Slow(0)
+    shelf = shelf_with(library)
+    assert library.asked == 0
+    for _ in range(3):
+        with shelf.asked() as found:
+            assert cast(object, found) is library
+    assert library.asked == 1
+    time.sleep(0.25)
+    with shelf.asked():
+        assert library.asked == 2
+    shelf.close()
+    assert library.closed
+
+
+def test_what_was_written_is_looked_at_at_once() -> None:
+    """Nobody waits to see what they did."""
+    library = Slow(0)
+    shelf = shelf_with(library)
+    with shelf.asked():
+        pass
+    shelf.touched()
+    with shelf.asked():
+        assert library.asked == 2
+    shelf.close()
+
+
+def test_long_work_goes_on_between_the_requests_until_it_is_done() -> None:
+    """Requests get the library between the slices, and the thread ends by itself."""
+    library = Slow(20)
+    shelf = shelf_with(library)
+    with shelf.asked():
+        assert shelf.pending == 19
+    waits = []
+    while shelf.pending:
+        began = time.monotonic()
+        with shelf.asked():
+            waits.append(time.monotonic() - began)
+        time.sleep(0.01)
+    assert len(waits) > 3 and max(waits) < 1.0
+    wait_for(lambda: not any(thread.name == "sessile-index" for thread in threading.enumerate()))
+    shelf.close()
+
+
+def test_what_goes_wrong_in_between_is_told_to_whoever_asks_next() -> None:
+    """The thread ends; the next request looks again, and works if it works."""
+    library = Slow(50, fails_at=3)
+    shelf = shelf_with(library)
+    with shelf.asked():
+        pass
+    wait_for(lambda: shelf._worker is None)
+    library.fails_at = library.asked + 1
+    with pytest.raises(StorageFailure), shelf.asked():
+        pass
+    with shelf.asked():
+        assert library.left < 50
+    shelf.close()
+
+
+def test_closing_ends_the_work_soon() -> None:
+    """However much is left."""
+    library = Slow(100_000)
+    shelf = shelf_with(library)
+    with shelf.asked():
+        pass
+    began = time.monotonic()
+    shelf.close()
+    assert time.monotonic() - began < 2 and library.closed
+    assert not any(thread.name == "sessile-index" for thread in threading.enumerate())

@@ -1,0 +1,62 @@
+"""Maintenance in a gateway: told by default, archived first where somebody has asked for it, and taken back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gateways import Clock
+from http_rig import NEVER, Json, http
+
+pytestmark = [pytest.mark.anyio, pytest.mark.mission("Y2")]
+
+DAY = 86_400.0
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+def rules(mode: str) -> Json:
+    return {"session": NEVER["session"] | {"maintenance": {"mode": mode, "pruneAfter": "30d"}}}
+
+
+async def old_conversation(root: Path) -> Clock:
+    """A store with a conversation that nobody has used for 40 days; gives the clock of today."""
+    clock = Clock()
+    async with http(root, clock=clock) as client:
+        await client.say("hello", key="hook:old")
+        await client.say("hello")
+    clock.now += 40 * DAY
+    return clock
+
+
+async def test_by_default_old_conversations_are_only_told(tmp_path: Path) -> None:
+    """Also when the gateway starts."""
+    clock = await old_conversation(tmp_path)
+    async with http(tmp_path, rules("warn"), clock=clock) as client:
+        plan = await client.get("/v1/maintenance")
+        assert [(one["key"], one["why"]) for one in plan["going"]] == [("agent:main:hook:old", "old")]
+        assert (plan["mode"], plan["staying"]) == ("warn", 1) and plan["told"]
+        done = await client.post("/v1/maintenance")
+        assert (done["removed"], done["token"]) == ([], None)
+        assert (await client.get("/v1/sessions"))["count"] == 2
+
+
+async def test_where_it_was_asked_for_they_are_archived_and_come_back(tmp_path: Path) -> None:
+    """The archive is written before they go; their sessions stay where they are."""
+    clock = await old_conversation(tmp_path)
+    async with http(tmp_path, clock=clock) as client:
+        path = client.gateway.conversations.path_of("hook:old")
+    async with http(tmp_path, rules("enforce"), clock=clock) as client:
+        with_it = await client.post("/v1/maintenance")  # the start may have been faster
+        keys = [row["key"] for row in (await client.get("/v1/sessions"))["sessions"]]
+        assert keys == ["agent:main:main"]
+        archives = list((tmp_path / "agents" / "main" / "sessions").glob("sessions.archived.*.json"))
+        assert len(archives) == 1 and path is not None and Path(path).exists()
+        token = with_it["token"] or archives[0].name.removeprefix("sessions.archived.").removesuffix(".json")
+        back = await client.post("/v1/maintenance/undo", token=token)
+        assert back["keys"] == ["agent:main:hook:old"]
+        assert (await client.get("/v1/sessions"))["count"] == 2

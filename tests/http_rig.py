@@ -1,0 +1,117 @@
+"""A gateway with its HTTP surface, asked without a network or through a real server."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import uvicorn
+
+from gateways import Scripted, gateway_in, running, scripted
+from sessile.core.secret import Secret
+from sessile.gateway.app import make_app
+from sessile.gateway.service import Gateway
+
+TOKEN = "canary-Abcdefghijklmnopqrstuvwxyz0123456789_-Z"
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
+BASE = "http://127.0.0.1:8787"
+NEVER = {"session": {"reset": {"mode": "none"}}}  # a test may run at four in the morning
+
+Json = dict[str, Any]
+
+
+class Http:
+    """A client of a gateway that runs in the same loop; `runner` answers."""
+
+    def __init__(self, gateway: Gateway, client: httpx.AsyncClient, runner: Scripted) -> None:
+        self.gateway = gateway
+        self.client = client
+        self.runner = runner
+
+    async def ask(
+        self, method: str, path: str, query: Json | None = None, *, body: Any = None, status: int = 200
+    ) -> Json:
+        """The answer to a request, which has this status."""
+        response = await self.client.request(method, path, params=query, json=body)
+        assert response.status_code == status, response.text
+        if status >= 400:
+            check_problem(response)
+        found: Json = response.json()
+        return found
+
+    async def get(self, path: str, **query: Any) -> Json:
+        """The answer to a question."""
+        return await self.ask("GET", path, query)
+
+    async def post(self, path: str, **body: Any) -> Json:
+        """The answer to a request with a body."""
+        return await self.ask("POST", path, body=body)
+
+    async def say(self, message: str, key: str = "main", **body: Any) -> Json:
+        """Say something, and wait for the reply."""
+        return await self.post("/v1/chat/send", message=message, key=key, wait=True, **body)
+
+    async def refusal(self, method: str, path: str, query: Json | None = None, *, body: Any = None) -> tuple[int, str]:
+        """The status and the detail of a request that is refused."""
+        response = await self.client.request(method, path, params=query, json=body)
+        check_problem(response)
+        return response.status_code, response.json()["detail"]
+
+    async def texts(self, key: str = "main") -> list[str]:
+        """What the history of a conversation shows, silent answers as dots."""
+        entries = (await self.get("/v1/session/history", key=key))["entries"]
+        return [
+            "…" if entry.get("silent") else "".join(block.get("text", "") for block in entry["message"]["content"])
+            for entry in entries
+            if "message" in entry
+        ]
+
+
+def check_problem(response: httpx.Response) -> None:
+    """An error is a problem document, without traces or paths of this machine."""
+    assert response.status_code >= 400, response.text
+    assert response.headers["content-type"] == "application/problem+json", response.text
+    told = response.json()
+    assert sorted(told) == ["detail", "hint", "status", "title", "type"]
+    assert told["status"] == response.status_code
+    assert "Traceback" not in response.text and "/tmp/" not in response.text and TOKEN not in response.text
+
+
+@asynccontextmanager
+async def http(folder: Path, config: Json | None = None, **options: Any) -> AsyncIterator[Http]:
+    """A gateway that runs, and a client that has its token."""
+    usual: Json = {"durability": "process", "patience": 2.0}
+    gateway = gateway_in(folder, NEVER | (config or {}), **usual | options)
+    runner = scripted(gateway)
+    transport = httpx.ASGITransport(make_app(gateway, Secret(TOKEN)))
+    async with (
+        running(gateway),
+        httpx.AsyncClient(transport=transport, base_url=BASE, headers=BEARER, timeout=20) as client,
+    ):
+        yield Http(gateway, client, runner)
+
+
+@contextmanager
+def served(folder: Path, config: Json | None = None, *, echo: bool = False) -> Iterator[tuple[str, Scripted]]:
+    """A gateway behind a real server in a thread: its address, and who answers unless the echo does."""
+    gateway = gateway_in(folder, NEVER | (config or {}), durability="process", patience=2.0)
+    runner = Scripted() if echo else scripted(gateway)
+    options = uvicorn.Config(
+        make_app(gateway, Secret(TOKEN)), port=0, log_config=None, lifespan="on", ws="none", timeout_graceful_shutdown=2
+    )
+    server = uvicorn.Server(options)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        while not server.started:
+            assert thread.is_alive(), "the server did not start"
+            thread.join(0.01)
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}", runner
+    finally:
+        server.should_exit = True
+        thread.join(20)
+        assert not thread.is_alive()

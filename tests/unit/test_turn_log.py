@@ -1,0 +1,147 @@
+"""The log of turns: what waits is durable, what begins is noted, and nothing stays when nothing is left to do."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sessile import TurnLog
+from sessile.errors import InvalidId, StorageFull, UnsafePath
+from sessile.storage.filesystem import PosixFilesystem
+from sessile.testing.faults import FaultyFilesystem, ShortWrite
+
+pytestmark = [pytest.mark.mission("Y13"), pytest.mark.promise("P41")]
+
+ONE, OTHER = "0198c0de-0000-7000-8000-000000000001", "0198c0de-0000-7000-8000-000000000002"
+
+
+def log_in(root: Path) -> TurnLog:
+    return TurnLog(PosixFilesystem(), str(root))
+
+
+def file_of(root: Path, session_id: str = ONE) -> Path:
+    return root / "gateway" / "turns" / f"{session_id}.jsonl"
+
+
+def test_nothing_is_left_where_nobody_ever_spoke(tmp_path: Path) -> None:
+    """There is not even a folder; looking makes none."""
+    assert log_in(tmp_path).left() == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_was_noted_and_kept_is_found_by_the_next_one_in_its_order(tmp_path: Path) -> None:
+    """For each session by itself, whatever the texts hold."""
+    log = log_in(tmp_path)
+    log.note(ONE, {"name": "a"})
+    log.keep(OTHER, {"name": "x", "text": "line\nbreak\u2028 and 🦔"})
+    log.keep(ONE, {"name": "b", "text": "later"})
+    assert log_in(tmp_path).left() == [
+        (ONE, [{"name": "a"}, {"name": "b", "text": "later"}]),
+        (OTHER, [{"name": "x", "text": "line\nbreak\u2028 and 🦔"}]),
+    ]
+
+
+def test_only_what_waits_is_synced(tmp_path: Path) -> None:
+    """The file and its name; a turn that begins costs no sync, except for the folder that is made once."""
+    fs = FaultyFilesystem(PosixFilesystem())
+    log = TurnLog(fs, str(tmp_path))
+    log.note(ONE, {"name": "a"})
+
+    def synced_by(act: Callable[[], None]) -> list[str]:
+        fs.calls.clear()
+        act()
+        return [call.method for call in fs.calls if call.method.startswith("sync")]
+
+    assert synced_by(lambda: log.note(ONE, {"name": "b"})) == []
+    assert synced_by(lambda: log.keep(ONE, {"name": "c", "text": ""})) == ["sync", "sync_directory"]
+
+
+def test_the_file_goes_when_nothing_is_left_to_do(tmp_path: Path) -> None:
+    """Unless somebody has come; and it does not matter if it is gone already."""
+    log = log_in(tmp_path)
+    log.note(ONE, {"name": "a"})
+    log.forget(ONE, unless=lambda: True)
+    assert file_of(tmp_path).exists()
+    log.forget(ONE)
+    assert not file_of(tmp_path).exists() and log.left() == []
+    log.forget(ONE)
+    log.keep(ONE, {"name": "b", "text": ""})
+    assert [turn["name"] for _, turns in log.left() for turn in turns] == ["b"]
+
+
+def test_whoever_comes_while_the_file_goes_has_a_new_one(tmp_path: Path) -> None:
+    """Looking whether somebody waits and taking the file away is one step for those who want to note something."""
+    log = log_in(tmp_path)
+    log.note(ONE, {"name": "a"})
+    come = threading.Thread(target=log.keep, args=(ONE, {"name": "b", "text": ""}))
+
+    def nobody_yet() -> bool:
+        come.start()
+        come.join(0.05)
+        return False
+
+    log.forget(ONE, unless=nobody_yet)
+    come.join()
+    assert log.left() == [(ONE, [{"name": "b", "text": ""}])]
+
+
+@pytest.mark.parametrize(
+    "torn", [b'\n{"name": "b", "te', b"\n\0\0\0\0", b"\0\0\0\0", b"}", b"\n[1]", b"\n7", b"\n\xff\xfe", b"\n{}x"]
+)
+def test_a_torn_line_is_passed_over_and_the_next_stands_on_its_own(tmp_path: Path, torn: bytes) -> None:
+    """It was promised to nobody; those before and behind it were."""
+    log = log_in(tmp_path)
+    log.keep(ONE, {"name": "a", "text": ""})
+    with file_of(tmp_path).open("ab") as file:
+        file.write(torn)
+    log.keep(ONE, {"name": "c", "text": ""})
+    ((_, turns),) = log_in(tmp_path).left()
+    assert [turn["name"] for turn in turns] == ["a", "c"]
+
+
+def test_files_that_are_not_ours_are_left_alone(tmp_path: Path) -> None:
+    """Other names in the folder are no sessions."""
+    log = log_in(tmp_path)
+    log.note(ONE, {"name": "a"})
+    for name in ("..jsonl", "a b.jsonl", f"{ONE}.jsonl.bak", "notes.txt"):
+        (tmp_path / "gateway" / "turns" / name).write_text('{"name": "x"}')
+    before = sorted(os.listdir(tmp_path / "gateway" / "turns"))
+    assert [session_id for session_id, _ in log.left()] == [ONE]
+    assert sorted(os.listdir(tmp_path / "gateway" / "turns")) == before
+
+
+def test_a_session_that_is_none_has_no_file(tmp_path: Path) -> None:
+    """An id is a part of a path, so it is looked at."""
+    for bad in ("../up", "", "a/b"):
+        with pytest.raises(InvalidId):
+            log_in(tmp_path).note(bad, {"name": "a"})
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("written", [0, 1, 12])
+def test_what_could_not_be_kept_is_not_in_the_file(tmp_path: Path, written: int) -> None:
+    """Whoever was refused must not be answered after a restart; the others in the file stay."""
+    log_in(tmp_path).keep(ONE, {"name": "a", "text": ""})
+    before = file_of(tmp_path).read_bytes()
+    disk = FaultyFilesystem(PosixFilesystem(), plan=[ShortWrite(written=written)])
+    full = TurnLog(disk, str(tmp_path))
+    with pytest.raises(StorageFull) as refused:
+        full.keep(ONE, {"name": "b", "text": "much"})
+    assert refused.value.path == str(file_of(tmp_path))
+    assert file_of(tmp_path).read_bytes() == before
+    disk.heal()
+    full.keep(ONE, {"name": "b", "text": "much"})
+    ((_, turns),) = log_in(tmp_path).left()
+    assert [turn["name"] for turn in turns] == ["a", "b"]
+
+
+def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    """With its path."""
+    (tmp_path / "gateway").write_text("in the way")
+    with pytest.raises(UnsafePath) as told:
+        log_in(tmp_path).note(ONE, {"name": "a"})
+    assert told.value.path == str(tmp_path / "gateway")
