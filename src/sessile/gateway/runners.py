@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, Protocol
 from sessile.core.llm import joined_text
 from sessile.core.runner_settings import RunnerSettings, runner_settings
 from sessile.core.secret import Secret
-from sessile.core.tokens import estimate, total
+from sessile.core.tokens import context_tokens, estimate
 
 _ECHOED = 4  # pieces of an echo, so that streaming can be seen
 
@@ -82,7 +82,8 @@ def _echo(request: RunRequest, text: str) -> dict[str, Any]:
     content = [{"type": "text", "text": text}] if text else []
     message = {"role": "assistant", "content": content, "provider": "echo", "model": "echo"}
     system = [{"role": "system", "content": request.system}] if request.system else []
-    asked, said = total([*system, *request.messages]), estimate(message)
+    # What was counted for the last answer need not be counted again.
+    asked, said = context_tokens([*system, *request.messages]).tokens, estimate(message)
     return message | {"usage": {"input": asked, "output": said, "totalTokens": asked + said}, "stopReason": "stop"}
 
 
