@@ -115,12 +115,13 @@ def poisoned_entries() -> Transcript:
     """A session with every payload in every field of entries of every kind, all on one branch, with others beside it."""
     entries: list[Json] = []
     for number, payload in enumerate(PAYLOADS):
-        entries += _entries(payload, f"p{number}", entries[-1]["id"] if entries else None)
+        entries += entries_with(payload, f"p{number}", entries[-1]["id"] if entries else None)
     labels = {made["id"]: PAYLOADS[number % len(PAYLOADS)] for number, made in enumerate(entries)}
     return transcript(entries, labels=labels, depth="all")
 
 
-def _entries(bad: str, name: str, parent: str | None) -> list[Json]:
+def entries_with(bad: str, name: str, parent: str | None) -> list[Json]:
+    """Entries of every kind, one behind the other, with a text in every field that they have; two others beside the last."""
     value: Any = {bad: bad, "list": [bad, {bad: [bad]}]}
     data = base64.b64encode(bad.encode("utf-8", "replace")).decode()
     blocks: list[Json] = [

@@ -96,14 +96,17 @@ async def http(folder: Path, config: Json | None = None, **options: Any) -> Asyn
 
 
 @contextmanager
-def served(folder: Path, config: Json | None = None, *, echo: bool = False) -> Iterator[tuple[str, Scripted]]:
+def served(
+    folder: Path, config: Json | None = None, *, echo: bool = False, **options: Any
+) -> Iterator[tuple[str, Scripted]]:
     """A gateway behind a real server in a thread: its address, and who answers unless the echo does."""
-    gateway = gateway_in(folder, NEVER | (config or {}), durability="process", patience=2.0)
+    usual: Json = {"durability": "process", "patience": 2.0}
+    gateway = gateway_in(folder, NEVER | (config or {}), **usual | options)
     runner = Scripted() if echo else scripted(gateway)
-    options = uvicorn.Config(
+    settings = uvicorn.Config(
         make_app(gateway, Secret(TOKEN)), port=0, log_config=None, lifespan="on", ws="none", timeout_graceful_shutdown=2
     )
-    server = uvicorn.Server(options)
+    server = uvicorn.Server(settings)
     thread = threading.Thread(target=server.run)
     thread.start()
     try:

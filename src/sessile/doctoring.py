@@ -19,6 +19,7 @@ from typing import NamedTuple
 from sessile.bound_sessions import BoundSessions
 from sessile.config import Config
 from sessile.core.ids import check_session_id
+from sessile.core.resets import zones_named
 from sessile.core.rollover import previous_sessions
 from sessile.doctoring_talk import Advice, examine_agent, examine_notes, examine_session
 from sessile.errors import InvalidConfig, InvalidId, NotFound, SessileError, UnsafePath
@@ -269,14 +270,8 @@ def _token(patient: Patient) -> Iterator[Advice]:
 
 
 def _zones(config: Config) -> Iterator[Advice]:
-    rules = config.session.resets
-    named = {"user.timeZone": config.user.time_zone}
-    if rules.base is not None:
-        named["session.reset.timeZone"] = rules.base.time_zone
-    for place, some in (("session.resetByType", rules.by_type), ("session.resetByChannel", rules.by_channel)):
-        named |= {f"{place}.{name}.timeZone": rule.time_zone for name, rule in some.items()}
     # The zone of the machine is looked at, too, unless the person names one.
-    places = {place: zone for place, zone in named.items() if zone is not None or place == "user.timeZone"}
+    places: dict[str, str | None] = {"user.timeZone": config.user.time_zone, **zones_named(config.session.resets)}
     for place, zone in places.items():
         try:
             local_zone(zone)

@@ -2,7 +2,7 @@
 
 Rules: a key that the message names wins. Then what started it: a cron job, a hook, a node, a sub-agent. Then its chat: who
 answers is for the bindings to say, unless the message names the agent; topics and threads hang behind the key of their chat.
-A message without a channel is one of the main conversation.
+A message without a channel is one of the main conversation; one of a group is refused then, for the main one is private.
 
 `Keys` remembers what it has taken apart: that costs more than everything else on the way from a message to a session.
 
@@ -181,6 +181,8 @@ def _chat(inbound: Inbound, routing: Routing) -> SessionKey:
     peer = _peer(inbound)
     channel = _channel(inbound)
     if channel is None:
+        if peer is not None and peer.kind != "direct":
+            raise Invalid(f"nobody says which channel the {peer.kind} is in", hint="name it, such as telegram")
         return main_session(inbound.agent or routing.default_agent, routing.main_key)
     if inbound.agent is not None:
         return peer_key(

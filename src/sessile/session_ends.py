@@ -17,11 +17,15 @@ from sessile.inbound import Asked, Inbound
 
 
 class SessionEnds:
-    """The ends of sessions by a configuration; `zone` is the time zone of policies that name none."""
+    """The ends of sessions by a configuration; `zone` is the time zone of policies that name none.
+
+    Raises `InvalidConfig` for a time zone that is not known: now, not when somebody speaks.
+    """
 
     def __init__(self, config: ResetConfig, zone: tzinfo) -> None:
         self._config = config
         self._zone = zone
+        self._zones = {name: _zone_named(name, place) for place, name in resets.zones_named(config).items()}
 
     def policy(self, asked: Asked, entry: SessionEntry) -> ResetPolicy:
         """The policy that holds for a conversation."""
@@ -42,10 +46,12 @@ class SessionEnds:
         return resets.freshness(resets.times_of(entry), policy, now, self._zone_of(policy)).reason
 
     def _zone_of(self, policy: ResetPolicy) -> tzinfo:
-        if policy.time_zone is None:
-            return self._zone
-        try:
-            return ZoneInfo(policy.time_zone)
-        except (KeyError, ValueError, OSError) as error:
-            hint = "use a name such as Europe/Berlin"
-            raise InvalidConfig(f"{policy.time_zone[:80]!r} is no time zone", hint=hint) from error
+        return self._zone if policy.time_zone is None else self._zones[policy.time_zone]
+
+
+def _zone_named(name: str, place: str) -> tzinfo:
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError) as error:
+        hint = "use a name such as Europe/Berlin"
+        raise InvalidConfig(f"{place} is no time zone: {name[:80]!r}", hint=hint) from error

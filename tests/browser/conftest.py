@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import Browser, sync_playwright
 
 from browser_window import Open, Opened
+from page_rig import served_demo
 
 ARGUMENTS = [
     "--no-sandbox",
@@ -32,6 +33,13 @@ def browser() -> Iterator[Browser]:
         launched = playwright.chromium.launch(executable_path=program, args=ARGUMENTS)
         yield launched
         launched.close()
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a gateway with the made-up sessions, one for the tests of a module."""
+    with served_demo(tmp_path_factory.mktemp("demo")) as address:
+        yield address
 
 
 @pytest.fixture

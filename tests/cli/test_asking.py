@@ -141,6 +141,30 @@ def test_a_connection_that_breaks_says_nothing_twice(sessile: Command, gateway: 
     assert said == ["user", "assistant"]
 
 
+def test_a_gateway_that_does_not_come_back_is_said_to_keep_what_has_come(
+    sessile: Command, gateway: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind the words that came, which end with their line."""
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    door = socket.create_server(("127.0.0.1", 0))
+    url = f"http://127.0.0.1:{door.getsockname()[1]}"
+
+    def answer_and_go() -> None:
+        client, _ = door.accept()
+        door.close()
+        with client:
+            client.recv(65536)
+            client.sendall(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 999\r\n\r\n")
+            client.sendall(b'event: delta\ndata: {"text": "some words"}\n\n')
+
+    thread = threading.Thread(target=answer_and_go, daemon=True)
+    thread.start()
+    done = sessile("send", "--url", url, "--token-file", gateway.told["tokenFile"], "hello")
+    thread.join(10)
+    assert done.code != 0 and done.out == "some words\n"
+    assert "ended before the reply did" in done.err and "is kept" in done.err
+
+
 # -- sessions
 
 
@@ -225,6 +249,7 @@ def test_status_tells_host_store_turns_and_how_full_conversations_are(
     told = sessile(*here, "status").out
     for part in (gateway.url, gateway.told["root"], "agent:main:full", f"{used}/unknown\t0"):
         assert part in told, part
+    assert re.search(r"^agent     main echo  (1 conversation|\d+ conversations)$", told, re.M)
     assert re.search(r"^turns     \d running, 0 waiting$", told, re.M)
     document = sessile(*here, "status", "--json").json
     assert document["schema"] == "sessile.status/1" and document["url"] == gateway.url
@@ -267,6 +292,7 @@ def test_a_wrong_token_gets_nothing_and_is_not_told(sessile: Command, gateway: S
     token.chmod(0o600)
     done = sessile("status", "--url", gateway.url, "--token-file", str(token))
     assert done.code == 7 and "w" * 43 not in done.err and gateway.token not in done.err
+    assert "gateway.token of its store" in done.err
 
 
 @pytest.mark.parametrize(

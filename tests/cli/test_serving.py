@@ -133,6 +133,8 @@ def test_a_token_that_others_may_read_is_refused(root: Path, sessile: Command) -
         ("config.json", '{"gateway": {"port": 70000}}', "gateway.port"),
         ("config.toml", "[agents.defaults]\nrunner = 'command'", "agents.defaults.command"),
         ("config.toml", "[user]\ntimeZone = 'Mars/Olympus'", "Mars/Olympus"),
+        ("config.toml", "[session.reset]\ntimeZone = 'Mars/Olympus'", "session.reset.timeZone"),
+        ("config.toml", "[agents.defaults]\nmodel = 'elsewhere/m'", "'elsewhere'"),
     ],
 )
 def test_a_configuration_that_cannot_be_meant_is_refused(

@@ -14,7 +14,7 @@ import pytest
 from openai import OpenAI
 
 from event_streams import EventSource
-from gateways import Scripted
+from gateways import Clock, Scripted, lines
 from http_rig import BEARER, TOKEN, Json, http, served
 from sessile.core.silence import NO_REPLY
 from sessile.errors import RunnerFailed
@@ -185,6 +185,19 @@ async def test_commands_and_notices_are_in_the_words(tmp_path: Path) -> None:
         assert "openai-user:ann" in answer.json()["choices"][0]["message"]["content"]
         streamed = await ask(gate, messages=[user("/new")], user="ann", stream=True)
         assert "New session" in _words(streamed)
+
+
+@pytest.mark.mission("Y4")
+async def test_a_client_that_sends_everything_hears_of_a_new_session_and_keeps_what_was_said(tmp_path: Path) -> None:
+    """What it says was said before is in the session that has begun by itself."""
+    clock = Clock()
+    async with http(tmp_path, {"session": {"reset": {"mode": "daily"}}}, clock=clock) as gate:
+        await ask(gate, messages=[user("one")], user="ann")
+        clock.now += 86_400
+        said = [user("one"), {"role": "assistant", "content": "re: one"}, user("two")]
+        answer = (await ask(gate, messages=said, user="ann")).json()["choices"][0]["message"]["content"]
+        assert "04:00" in answer and "/resume" in answer and answer.endswith("re: two")
+        assert [text for _, text in lines(gate.gateway, "openai-user:ann")] == ["one", "re: one", "two", "re: two"]
 
 
 @pytest.mark.mission("Y11")

@@ -120,3 +120,20 @@ async def test_an_answer_is_waited_for_as_long_as_somebody_is_there() -> None:
         assert client.statuses == [200] and client.taken == [b"{}"]
         with pytest.raises(Conflict):
             await Waiting(fail)(SCOPE, client.receive, client.send)
+
+
+async def test_an_answer_that_a_slow_client_takes_late_is_sent_once() -> None:
+    """Only the result is waited for, not the client."""
+
+    async def answer() -> Whole:
+        return Whole(200, b"{}")
+
+    client = Client()
+
+    async def slowly(message: Message) -> None:
+        await anyio.sleep(0.06)  # longer than an answer is taken to come soon
+        await client.send(message)
+
+    with anyio.fail_after(5):
+        await Waiting(answer)(SCOPE, client.receive, slowly)
+    assert client.statuses == [200] and client.taken == [b"{}"]

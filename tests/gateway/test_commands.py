@@ -406,6 +406,18 @@ async def test_a_model_that_cannot_answer_is_not_chosen(tmp_path: Path, monkeypa
         assert chat.bound().session_id == before.session_id
 
 
+@pytest.mark.promise("P42")
+async def test_a_model_of_a_provider_without_an_address_is_not_asked_for_at_another_vendor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Although there is a key for that vendor."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-another")
+    async with chatting(tmp_path, '[models.providers.elsewhere]\nmodels = [{id = "m"}]') as chat:
+        done = await chat.give("/model elsewhere/m")
+        assert done.text.startswith("⚠️ ") and "'elsewhere'" in done.text and "baseUrl" in done.text
+        assert chat.entry.get("modelOverride") is None
+
+
 # -- turns
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Callable
 
@@ -37,6 +38,22 @@ def test_a_taken_port_is_a_conflict_and_the_socket_is_closed() -> None:
         port = sock.getsockname()[1]
         with pytest.raises(Conflict, match=str(port)):
             listen("127.0.0.1", port)
+
+
+def test_an_application_that_ends_by_itself_ends_the_server() -> None:
+    """Nobody is left with a server that cannot answer; what it failed of is raised."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        await send({"type": "lifespan.startup.complete"})
+        while not ready:
+            await asyncio.sleep(0.001)
+        raise StorageFailure("the disk is gone")
+
+    ready: list[bool] = []
+    with listen("127.0.0.1", 0) as sock, pytest.raises(StorageFailure, match="the disk is gone"):
+        serve(app, sock, Limits(), lambda: ready.append(True))
+    assert ready
 
 
 def failing(error: Callable[[], BaseException]) -> App:

@@ -13,6 +13,7 @@ from gateways import Clock, ask, gateway_in, lines, running
 from model_server import ModelServer, serving
 from sessile.gateway.care import FLUSHED
 from sessile.gateway.service import Gateway
+from sessile.gateway.turn import Message
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mission("Y9")]
 
@@ -101,6 +102,27 @@ async def test_an_overflow_is_compacted_and_tried_once_more(tmp_path: Path) -> N
             assert entry_of(gateway)["compactionCount"] == 1
             assert "compaction" in kinds(gateway)
             assert prompts(server)[-1] == "go on" and "words" in json.dumps(server.asked[-1].body)
+
+
+@pytest.mark.mission("Y11")
+async def test_an_overflow_that_is_told_as_an_answer_is_compacted_too_and_silence_holds_in_the_second_try(
+    tmp_path: Path,
+) -> None:
+    """Nothing was said in the first try, whichever way it ended."""
+    with serving() as server:
+        server.say("fine", usage=used(3000))
+        async with running(gateway_in(tmp_path, configured(server))) as gateway:
+            for number in range(4):
+                await ask(gateway, f"{number} {LONG}")
+            server.say("", stop="context_length_exceeded")
+            server.say("## Goal\nwords")
+            server.say("short")
+            server.say("NO_REPLY unspoken")
+            server.next()
+            turn = await gateway.turns.send(Message(text="go on", source="main"))
+            reply = await turn.wait()
+            assert (reply.silent, reply.error, turn.said) == (True, None, "")
+            assert entry_of(gateway)["compactionCount"] == 1
 
 
 async def test_an_overflow_that_stays_is_told_and_not_tried_for_ever(tmp_path: Path) -> None:

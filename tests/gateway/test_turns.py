@@ -149,6 +149,22 @@ async def test_an_aborted_turn_keeps_what_was_said(tmp_path: Path) -> None:
         assert (await ask(gateway, "c")).text == "re: c"
 
 
+@pytest.mark.mission("Y11")
+async def test_an_answer_that_is_stopped_while_it_may_become_silent_leaves_nothing(tmp_path: Path) -> None:
+    """Its beginning was held back, and is not found in the session either."""
+    gateway = gateway_in(tmp_path)
+    runner = scripted(gateway)
+    runner.gate = anyio.Event()
+    runner.say = lambda text: "NO_R EPLY"
+    async with running(gateway):
+        turn = await gateway.turns.send(Message(text="a", source="main"))
+        while not runner.running:
+            await anyio.sleep(0.001)
+        await gateway.turns.abort(turn.session_id)
+        assert ((await turn.wait()).text, turn.said) == ("", "")
+        assert lines(gateway) == [("user", "a"), ("assistant", "")]
+
+
 async def test_a_message_that_interrupts_stops_the_turn_and_comes_next(tmp_path: Path) -> None:
     """Before those that wait."""
     gateway = gateway_in(tmp_path)
@@ -233,6 +249,20 @@ async def test_a_reply_that_the_policy_denies_is_stored_and_not_delivered(tmp_pa
             assert lines(gateway, key)[1] == ("assistant", "secret")
 
 
+@pytest.mark.mission("Y5")
+async def test_a_reply_that_was_held_back_is_so_after_a_restart(tmp_path: Path) -> None:
+    """Neither sending the message again nor asking for its turn brings the words."""
+    async with running(gateway_in(tmp_path)) as gateway:
+        gateway.conversations.patch("main", {"sendPolicy": "deny"})
+        await ask(gateway, "secret", idempotency_key="k")
+    async with running(gateway_in(tmp_path)) as gateway:
+        turn = await gateway.turns.send(Message(text="secret", source="main", idempotency_key="k"))
+        found = await gateway.turns.find(turn.session_id, turn.id)
+        assert turn.repeated and found is not None
+        for reply in (turn.reply, found.reply):
+            assert reply is not None and reply.delivered == "" and reply.withheld
+
+
 async def heard_until_done(events: Subscription) -> list[Event]:
     """The events up to the end of a turn."""
     heard = []
@@ -261,6 +291,41 @@ async def test_the_first_reply_after_a_reset_says_so_once(tmp_path: Path) -> Non
         reply = await ask(gateway, "c")
         assert "/resume" in reply.notices[0] and "04:00" in reply.delivered
         assert (await ask(gateway, "d")).notices == ()
+
+
+@pytest.mark.mission("Y4")
+async def test_the_first_answer_after_a_reset_says_so_also_if_it_is_that_of_a_command(tmp_path: Path) -> None:
+    """Once; going back says it by itself."""
+    clock = Clock()
+    async with running(gateway_in(tmp_path, clock=clock)) as gateway:
+        await ask(gateway, "a")
+        clock.now += 86_400
+        reply = await ask(gateway, "/status")
+        assert "/resume" in reply.notices[0] and "04:00" in reply.delivered
+        assert (await ask(gateway, "/status")).notices == (await ask(gateway, "b")).notices == ()
+        clock.now += 86_400
+        assert (await ask(gateway, "/resume")).notices == ()
+
+
+@pytest.mark.mission("Y4")
+async def test_who_listens_to_a_session_hears_that_its_conversation_has_another(tmp_path: Path) -> None:
+    """Whether a command, the clock or a client has begun it."""
+    clock = Clock()
+    async with running(gateway_in(tmp_path, clock=clock)) as gateway:
+        first = await gateway.turns.send(Message(text="a", source="main"))
+        await first.wait()
+        before = first.session_id
+        for said, later in (("/new", 0), ("/new b", 0), ("/resume", 0), ("c", 86_400), ("/status", 86_400)):
+            clock.now += later
+            with await gateway.hub.subscribe(before) as events:
+                turn = await gateway.turns.send(Message(text=said, source="main"))
+                await turn.wait()
+                heard = await anext(events)
+                while heard.kind != "reset":
+                    heard = await anext(events)
+            told = {"key": "agent:main:main", "sessionId": turn.session_id, "previousId": before}
+            assert heard.data == told and turn.session_id != before
+            before = turn.session_id
 
 
 # -- commands in a chat
@@ -352,6 +417,52 @@ async def test_a_turn_that_was_cut_off_is_marked_and_not_run_again(tmp_path: Pat
         found = await again.turns.find(turn.session_id, turn.id)
         assert found is not None and found.reply == reply
     assert list((copy / "gateway" / "turns").iterdir()) == []
+
+
+async def test_a_message_that_waited_keeps_where_it_came_from_over_a_restart(tmp_path: Path) -> None:
+    """Its reply goes back there."""
+    gateway = gateway_in(tmp_path / "root")
+    scripted(gateway).gate = anyio.Event()
+    source = Inbound(channel="telegram", peer="42", to="42", thread=7, sender="telegram:42")
+    async with anyio.create_task_group() as group:
+        await group.start(gateway.run)
+        for text in "ab":
+            turn = await gateway.turns.send(Message(text=text, source=source))
+        shutil.copytree(tmp_path / "root", tmp_path / "copy")  # as a kill would leave it
+        group.cancel_scope.cancel()
+    async with running(gateway_in(tmp_path / "copy")) as again:
+        while again.turns.live():
+            await anyio.sleep(0.001)
+        path = again.conversations.path_of(turn.key)
+        assert path is not None
+        with again.store.open(path, readonly=True) as session:
+            told = [entry.get("turn") for entry in session.get_branch() if entry.get("turn") is not None]
+    assert told == [{"key": turn.key, "channel": "telegram", "to": "42", "thread": 7, "sender": "telegram:42"}] * 2
+
+
+async def test_a_session_that_is_gone_neither_stops_the_start_nor_loses_a_message_that_waited(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """That is told; when the session is back, the next start answers."""
+    gateway = gateway_in(tmp_path / "root")
+    scripted(gateway).gate = anyio.Event()
+    copy, away = tmp_path / "copy", tmp_path / "away"
+    async with anyio.create_task_group() as group:
+        await group.start(gateway.run)
+        for text in "ab":
+            turn = await gateway.turns.send(Message(text=text, source="main"))
+        shutil.copytree(tmp_path / "root", copy)  # as a kill would leave it
+        group.cancel_scope.cancel()
+    shutil.move(copy / "sessions", away)
+    async with running(gateway_in(copy)) as again:
+        assert (await ask(again, "c", key="other")).text == "c"
+    assert "a message waits in 'agent:main:main'" in caplog.text and turn.session_id in caplog.text
+    shutil.rmtree(copy / "sessions")
+    shutil.move(away, copy / "sessions")
+    async with running(gateway_in(copy)) as again:
+        while again.turns.live():
+            await anyio.sleep(0.001)
+        assert lines(again) == [("user", "a"), ("assistant", ""), ("user", "b"), ("assistant", "b")]
 
 
 async def test_a_turn_whose_note_was_lost_is_marked_when_somebody_speaks_again(tmp_path: Path) -> None:

@@ -125,6 +125,9 @@ def test_what_cannot_be_a_key_is_refused(rig: Rig) -> None:
     """Nothing is taken for something of the default agent."""
     with pytest.raises(InvalidId):
         rig.all.resolve("agent:")
+    for lost in (Inbound(chat_type="group", peer="5"), Inbound(chat_type="room", peer="5")):
+        with pytest.raises(Invalid, match="which channel"):  # the main conversation is private
+            rig.all.resolve(lost)
     with pytest.raises(Invalid, match="type of a chat"):
         rig.all.resolve(Inbound(channel="x", peer="1", chat_type="opera"))
     assert not rig.file.exists()
@@ -336,11 +339,15 @@ def test_the_hour_is_that_of_the_calendar_when_the_clocks_change(tmp_path: Path,
 
 @pytest.mark.mission("Y4")
 def test_a_zone_that_nobody_knows_is_refused(tmp_path: Path) -> None:
-    """Not taken for the local one."""
-    rig = Rig(tmp_path, resets=ResetConfig(base=ResetRule(time_zone="Mars/Olympus")))
-    rig.all.resolve(MAIN)
-    with pytest.raises(InvalidConfig, match="Mars"):
-        rig.all.resolve(MAIN)
+    """At once, with its place; not taken for the local one, and not found out when somebody speaks."""
+    odd = ResetRule(time_zone="Mars/Olympus")
+    for config, place in (
+        (ResetConfig(base=odd), "session.reset.timeZone"),
+        (ResetConfig(by_type={"group": odd}), "session.resetByType.group.timeZone"),
+        (ResetConfig(by_channel={"telegram": odd}), "session.resetByChannel.telegram.timeZone"),
+    ):
+        with pytest.raises(InvalidConfig, match=f"{place} is no time zone: 'Mars/Olympus'"):
+            Rig(tmp_path, resets=config)
 
 
 IDLE = ResetConfig(base=ResetRule(mode="idle", idle_minutes=10))

@@ -375,6 +375,7 @@ def test_all_names_of_the_main_session_are_one(text: str) -> None:
 def test_other_bare_keys_belong_to_the_default_agent() -> None:
     """Sentinels belong to nobody."""
     assert str(canonical_key("cron:x", default_agent="ops")) == "agent:ops:cron:x"
+    assert str(canonical_key("agent:../../etc:main")) == "agent:etc:main"
     assert str(canonical_key("main:thread:5", main_key="work")) == "agent:main:work:thread:5"
     assert [str(canonical_key(text)) for text in ("global", "unknown")] == ["global", "unknown"]
 

@@ -16,6 +16,7 @@ from sessile.cli.gateway_client import Unreachable, holding
 from sessile.cli.table import Cell, Column
 from sessile.core.visible import visible_line
 from sessile.errors import NotFound
+from sessile.render.wording import many
 
 if TYPE_CHECKING:
     from sessile import Conversation
@@ -80,7 +81,7 @@ def _print_status(app: App, url: str, told: Json) -> None:
     app.out.line(f"turns     {turns['running']} running, {turns['queued']} waiting")
     for agent in told["agents"]:
         name = visible_line(f"{agent['id']}  {agent['model'] or agent['runner']}")
-        app.out.line(f"agent     {name}  {agent['conversations']} conversations")
+        app.out.line(f"agent     {name}  {many(agent['conversations'], 'conversation')}")
     app.out.line("")
     rows = [_documented(row, told["now"]) for row in told["recent"]]
     _print_rows(app, rows, told["now"], ("Key", "Age", "Model", "Tokens (ctx %)", "Compactions"))

@@ -28,6 +28,7 @@ _MOST = 64 << 20  # bytes of a document
 _LONGEST = 16 << 20  # bytes of a line of a stream
 _URN = "urn:sessile:problem:"
 _OTHER = "is that the address of a gateway itself?"
+_TOKEN = "the token of a gateway is in gateway.token of its store, or where its gateway.tokenFile says"
 _BROKEN = "look whether it still runs: sessile status"
 
 
@@ -207,6 +208,8 @@ def _problem(status: int, data: bytes, url: str) -> errors.SessileError:
     members = told if isinstance(told, dict) else {}
     detail = members.get("detail") or members.get("title")
     hint = members.get("hint") if members else _OTHER
+    if status == errors.Unauthorized.status:
+        hint = _TOKEN  # what the gateway says is for whoever writes a program
     message = visible_line(detail) if isinstance(detail, str) else f"{url} answers with {status}"
     return problem_class(members.get("type"), status)(message, hint=hint if isinstance(hint, str) else None)
 

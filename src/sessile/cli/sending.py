@@ -20,6 +20,7 @@ Json = dict[str, Any]
 
 _PAUSES = (0.1, 0.5, 2.0)  # seconds before a message is sent again
 _REPLY = ("text", "notices", "remarks", "reasoning", "silent", "withheld", "stop", "error")
+_KEPT = "start it again: what has come there is kept, and is answered or marked as interrupted then"
 _STOPPED = 1  # the exit code of a reply that somebody stopped
 
 
@@ -79,17 +80,25 @@ def _where(options: Json) -> Json:
 
 
 def _again(send: Callable[[], Any]) -> Any:
-    """Send, and send again if the connection breaks: the gateway knows the message by its name, also after a restart."""
-    broken = False
-    for pause in _PAUSES:
+    """Send, and send again if the connection breaks: the gateway knows the message by its name, also after a restart.
+
+    If it does not come back, what is told is that it broke off: the message may well be kept.
+    """
+    broken: BrokenOff | None = None
+    pauses = iter(_PAUSES)
+    while True:
         try:
             return send()
-        except (BrokenOff, Unreachable) as error:
-            broken = broken or isinstance(error, BrokenOff)
-            if not broken:
+        except BrokenOff as error:
+            broken = error
+        except Unreachable:
+            if broken is None:
                 raise
-            time.sleep(pause)
-    return send()
+        pause = next(pauses, None)
+        if pause is None:
+            broken.hint = _KEPT
+            raise broken
+        time.sleep(pause)
 
 
 def _said(app: App, sent: Json) -> int:
@@ -112,7 +121,11 @@ class _Listening:
 
     def outcome(self) -> int:
         """Say it and print the reply; the exit code."""
-        sent = _again(self._listen)
+        try:
+            sent = _again(self._listen)
+        finally:
+            if self._told and not self._app.json:
+                sys.stdout.write("\n")
         reply = sent["reply"]
         if self._app.json:
             self._app.out.document("send/1", **sent)
@@ -146,9 +159,7 @@ class _Listening:
     def _finish(self, reply: Json) -> None:
         """What the stream did not bring: the answer of a command, what is said around the reply, and why there is none."""
         text = reply["text"] or ""
-        if self._told:
-            sys.stdout.write("\n")
-        elif text:
+        if text and not self._told:
             self._app.out.line(text)
         for notice in (*reply["notices"], reply["reasoning"] or "", *reply["remarks"]):
             if notice:

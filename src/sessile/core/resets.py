@@ -96,6 +96,14 @@ def read_reset_config(session: Mapping[str, Any]) -> tuple[ResetConfig, tuple[Re
     return config, tuple(remarks)
 
 
+def zones_named(config: ResetConfig) -> dict[str, str]:
+    """The time zones that a configuration names, by the place where it does."""
+    rules = {"session.reset": config.base or ResetRule()}
+    rules |= {f"session.resetByType.{name}": rule for name, rule in config.by_type.items()}
+    rules |= {f"session.resetByChannel.{name}": rule for name, rule in config.by_channel.items()}
+    return {f"{place}.timeZone": rule.time_zone for place, rule in rules.items() if rule.time_zone is not None}
+
+
 def _rule(value: object, place: str, remarks: list[Remark]) -> ResetRule:
     members = _object(value, place)
     known = ("mode", "atHour", "idleMinutes", "timeZone")

@@ -10,22 +10,23 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import anyio.from_thread
 
 from sessile.core.chat_commands import ChatCommand, parse_command
 from sessile.core.rollover import reset_notice
+from sessile.core.status_text import new_session_notice
 from sessile.gateway.allowed_models import allowed_models
-from sessile.gateway.job import NOTHING, Job
+from sessile.gateway.job import NOTHING, Job, message_of
 from sessile.gateway.prompts import make_request
-from sessile.gateway.records import Records
+from sessile.gateway.records import Records, Stored
 from sessile.gateway.replies import stored_reply
 from sessile.gateway.toggles import sending_of, toggles_of
 from sessile.gateway.turn import Message, Turn, forget_done
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from sessile import Bound, Session, TurnLog
     from sessile.gateway.care import Care
@@ -80,8 +81,9 @@ class Admission:
         repeated = None if name is None else self._repeated(bound, name)
         if repeated is not None:
             return Repeated(repeated)
-        system = not isinstance(message.source, str) and message.source.system
-        command = None if system else self._parsed(bound, message)
+        if message.before:
+            self.records.precede(bound, message.before)
+        command = None if message.is_system else self._parsed(bound, message)
         turn = Turn("", bound.session_id, bound.text)
         first = turn if name is None else self._name(turn, name)
         if first is not turn:  # somebody sends the same at this moment
@@ -121,13 +123,22 @@ class Admission:
         """A turn of a conversation, as its settings want it now."""
         toggles = toggles_of(bound.entry)
         job = Job(bound, message, name, self._gateway.answerers.of(bound.agent, toggles.model), toggles, turn)
-        verdict = sending_of(self._gateway.config.session.sending, bound.text, bound.entry)
-        job.withheld = None if verdict.allowed else verdict.why
-        if bound.reason in ("daily", "idle"):
-            job.notices.append(reset_notice(bound.reason, self._gateway.conversations.policy(bound.key)))
-        elif bound.is_new and toggles.is_verbose:
-            job.notices.append(f"🧭 New session: {bound.session_id}")
+        job.withheld = self._withheld(bound.text, bound.entry)
+        job.notices += self.reset_told(bound)
+        if bound.is_new and not job.notices and toggles.is_verbose:
+            job.notices.append(new_session_notice(bound.session_id))
         return job
+
+    def reset_told(self, bound: Bound) -> list[str]:
+        """What a person is told of a session that has just begun by itself."""
+        if bound.reason not in ("daily", "idle"):
+            return []
+        return [reset_notice(bound.reason, self._gateway.conversations.policy(bound.key))]
+
+    def _withheld(self, key: str, entry: Mapping[str, Any]) -> str | None:
+        """Why replies of a conversation are not delivered; `None` if they are."""
+        verdict = sending_of(self._gateway.config.session.sending, key, entry)
+        return None if verdict.allowed else verdict.why
 
     def _parsed(self, bound: Bound, message: Message) -> ChatCommand | None:
         if "/" not in message.text:
@@ -157,13 +168,19 @@ class Admission:
         if turn is not None:
             return turn
         stored = self.records.find(bound, name)
-        return None if stored is None else Turn(*stored[:3], stored_reply(stored))
+        return None if stored is None else self._ended(stored)
 
     def stored(self, session_id: str, turn_id: str) -> Turn | None:
         """A turn as its session holds it."""
         path = self._gateway.store.find(session_id)
         stored = None if path is None else self.records.at(path, turn_id)
-        return None if stored is None else Turn(*stored[:3], stored_reply(stored))
+        return None if stored is None else self._ended(stored)
+
+    def _ended(self, stored: Stored) -> Turn:
+        """A turn that is over; what holds for its conversation now says whether its reply may be told again."""
+        conversation = self._gateway.conversations.get(stored.key) if stored.key else None
+        withheld = None if conversation is None else self._withheld(conversation.text, conversation.entry)
+        return Turn(*stored[:3], stored_reply(stored, withheld))
 
     # -- beginning
 
@@ -197,9 +214,7 @@ class Admission:
         """The turns that waited when an earlier gateway ended, in their lanes; gives those that run now."""
         first = []
         for bound, record in self.records.left():
-            images = tuple(image for image in record.get("images") or () if isinstance(image, dict))
-            message = Message(text=record["text"], source=bound.text, images=images, system=record.get("system"))
-            job = self.job(bound, message, record["name"])
+            job = self.job(bound, message_of(record, bound.text), record["name"])
             job.turn.accept()
             self._name(job.turn, job.name)
             if self._lanes.enter(job.session_id, job, limited=False):

@@ -29,11 +29,12 @@ class Answer:
     @property
     def begun(self) -> bool:
         """Whether the model has said anything yet."""
-        return bool(self._words)
+        return any(self._words)
 
     async def listen(self, runner: Runner, request: RunRequest) -> Json:
-        """The message of the runner, whole; its words are passed on as they come."""
+        """The message of the runner, whole; its words are passed on as they come. May be tried again until it has begun."""
         message: Json | None = None
+        self._silence = Silence()
         async with aclosing(runner.run(request)) as pieces:  # type: ignore[type-var]
             async for piece in pieces:
                 if isinstance(piece, Text):
@@ -48,8 +49,11 @@ class Answer:
         return message
 
     def partial(self, why: str) -> Json:
-        """The message of an answer that was stopped: what was said of it, and why there is no more."""
-        text = "".join(self._words)
+        """The message of an answer that was stopped: what was said of it, and why there is no more.
+
+        A beginning that could have become silence was said to nobody, and nobody is to find it in the session.
+        """
+        text = "" if self._silence.silent is None else "".join(self._words)
         content = [{"type": "text", "text": text}] if text else []
         return {"role": "assistant", "content": content, "stopReason": "aborted", "errorMessage": why}
 

@@ -3,6 +3,8 @@
 Rules: a model that the conversation chose comes before the agent's own. A window is what a person says of the model, else what
 the catalogue knows, else `contextTokens` of the agent; else it is unknown, and nothing is ever due for its sake.
 
+A provider that nobody has configured is known only by a vendor's own name: what is said to one must not go to another.
+
 Runners are made once. Those of the configured agents are made at the start, so that what cannot work is told then.
 """
 
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sessile.core.hygiene_policy import Policy, policy_for
 from sessile.core.runner_settings import RunnerSettings
+from sessile.errors import InvalidConfig
 from sessile.gateway.runners import Runner, make_runner
 
 if TYPE_CHECKING:
@@ -65,6 +68,7 @@ class Answerers:
 
     def _of(self, agent: str, override: str | None) -> Answerer:
         settings = self._config.runner_of(agent, override)
+        _check_address(settings)
         runner = make_runner(settings, self._config.key_of(settings.provider))
         api = _APIS.get(settings.name)
         return Answerer(
@@ -75,3 +79,12 @@ class Answerers:
             self.window(agent, override),
             None if settings.name == "echo" else policy_for(settings.provider, api, settings.model),
         )
+
+
+def _check_address(settings: RunnerSettings) -> None:
+    """Raise if nobody says where the provider of a model is; without an address, a runner asks its vendor."""
+    provider = settings.provider
+    if settings.name not in _APIS or settings.base_url is not None or provider is None or provider in _APIS:
+        return
+    hint = f"set baseUrl in [models.providers.{provider[:80]}], or use a model of {' or '.join(_APIS)}"
+    raise InvalidConfig(f"nobody says where the provider {provider[:80]!r} is", hint=hint)

@@ -61,7 +61,7 @@ class Care:
             flushed=memory_flush.flushed_of(entry),
             workspace_access=answerer.agent.access if answerer.agent.workspace else None,
             command_runner=not answerer.is_model,
-            heartbeat=not isinstance(job.message.source, str) and job.message.source.system,
+            heartbeat=job.message.is_system,
             incognito=bool(entry.get("incognito")),
         )
         settings = answerer.agent.compaction

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from sessile import Inbound
 from sessile.core.ids import derived_entry_id
 from sessile.gateway.turn import Message, Turn
 
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from sessile.gateway.toggles import Toggles
 
 Json = dict[str, Any]
+
+_ROUTE = ("channel", "to", "account", "thread", "sender")  # of a message: its reply goes back there
+_NUMBERED = ("thread", int)
 
 
 class Due(NamedTuple):
@@ -78,6 +82,8 @@ class Job:
             "text": message.text,
             "images": list(message.images),
             "system": message.system,
+            "route": self._route(),
+            "heartbeat": message.is_system,
         }
 
     def mark(self) -> Json:
@@ -89,13 +95,26 @@ class Job:
     def entry(self, now: int) -> Json:
         """The entry with what the user says, and where it came from: the reply goes back there."""
         content = [{"type": "text", "text": self.message.text}, *self.message.images]
-        route = {
-            name: value
-            for name in ("channel", "to", "account", "thread", "sender")
-            if not isinstance(self.message.source, str) and (value := getattr(self.message.source, name)) is not None
-        }
         message = {"role": "user", "content": content, "timestamp": now}
-        return {"type": "message", "message": message, "turn": {"key": self.bound.text, **route}}
+        return {"type": "message", "message": message, "turn": {"key": self.bound.text, **self._route()}}
+
+    def _route(self) -> Json:
+        source = self.message.source
+        told = {} if isinstance(source, str) else {name: getattr(source, name) for name in _ROUTE}
+        return {name: value for name, value in told.items() if value is not None}
+
+
+def message_of(record: Json, key: str) -> Message:
+    """The message of a turn that waited, from what the log has of it; what somebody has spoilt there is left out."""
+    told = record.get("route")
+    route = {name: value for name, value in told.items() if name in _ROUTE} if isinstance(told, dict) else {}
+    known = {name: value for name, value in route.items() if isinstance(value, str) or (name, type(value)) == _NUMBERED}
+    return Message(
+        text=record["text"],
+        source=Inbound(session_key=key, system=record.get("heartbeat") is True, **known),
+        images=tuple(image for image in record.get("images") or () if isinstance(image, dict)),
+        system=record.get("system"),
+    )
 
 
 def reply_key(turn_id: str) -> str:

@@ -17,16 +17,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
-from sessile.core.entries import ROOT
 from sessile.core.hashes import sha256
 from sessile.core.ids import new_session_id
-from sessile.errors import Invalid, LeafMoved, SessileError, TooMany
+from sessile.errors import Invalid, SessileError, TooMany
 from sessile.gateway.problems import tellable
 from sessile.gateway.sse import frame
 from sessile.gateway.streaming import Stream, Waiting
@@ -180,9 +179,7 @@ async def complete(gateway: Gateway, headers: CompletionHeaders, body: Completio
     """Answer the last message of a conversation."""
     _check(body)
     key = _key(gateway, headers, body)
-    message = _message(key, headers, body)
-    await gateway.call(_tell_before, gateway, key, body.messages[:-1])
-    turn = await gateway.turns.send(message)
+    turn = await gateway.turns.send(_message(gateway, key, headers, body))
     named = [(b"x-sessile-session-key", turn.key.encode("utf-8"))]
     if body.stream:
         return Stream(lambda: _stream(gateway, turn, body), named)
@@ -233,20 +230,22 @@ def _hash(text: str) -> str:
     return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _message(key: str, headers: CompletionHeaders, body: CompletionBody) -> Message:
-    last = body.messages[-1]
+def _message(gateway: Gateway, key: str, headers: CompletionHeaders, body: CompletionBody) -> Message:
+    *earlier, last = body.messages
     content = _content(last.content)
     text = "\n".join(block["text"] for block in content if block["type"] == "text")
     images = tuple(block for block in content if block["type"] == "image")
     if not text.strip() and not images:
         raise Invalid("the message is empty", hint="say something")
     system = [_joined(one.content) for one in body.messages if one.role in ("system", "developer")]
+    now = gateway.store.now()
     return Message(
         text=text,
         source=key,
         images=images,
         idempotency_key=headers.idempotency_key,
         system="\n\n".join(part for part in system if part) or None,
+        before=tuple(entry for message in earlier if (entry := _entry(message, now)) is not None),
     )
 
 
@@ -278,22 +277,8 @@ def _joined(content: str | list[Json] | None) -> str:
 # -- what was said before
 
 
-def _tell_before(gateway: Gateway, key: str, messages: Sequence[ChatMessage]) -> None:
-    """Store what a client says was said before, if the session is new; blocks."""
-    told = [entry for message in messages if (entry := _entry(message, gateway.store.now())) is not None]
-    if not told:
-        return
-    bound = gateway.conversations.resolve(key)
-    with gateway.opened(bound.path) as session:
-        if session.leaf_id is not None:
-            return
-        try:
-            session.append_many(told, expected_leaf=ROOT, key="openai:before", on_leaf_moved="fail")
-        except LeafMoved:
-            pass  # somebody has begun to speak at this moment
-
-
 def _entry(message: ChatMessage, now: int) -> Json | None:
+    """The entry of a message that a client says was said; instructions are none."""
     if message.role in ("system", "developer"):
         return None
     content = _content(message.content)

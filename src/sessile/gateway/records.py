@@ -11,15 +11,18 @@ Everything here blocks.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from sessile.core.entries import ROOT
 from sessile.core.ids import derived_entry_id
 from sessile.core.kinds import MESSAGE
 from sessile.core.rollover import previous_sessions
 from sessile.core.usage import usage_of
+from sessile.errors import LeafMoved, SessileError, SessionNotFound
 from sessile.gateway.answer import Json
 from sessile.gateway.job import Job, reply_id, reply_key
 
@@ -27,6 +30,9 @@ if TYPE_CHECKING:
     from sessile import Bound, Entry, Session, TurnLog
     from sessile.gateway.service import Gateway
 
+_LOG = logging.getLogger(__name__)
+
+BEFORE = "openai:before"
 INTERRUPTED = "The gateway ended before the answer came. Ask again."
 
 _REMEMBERED = 1024  # sessions of which it is known that their last turn has ended
@@ -49,10 +55,21 @@ class Records:
         self._gateway = gateway
         self._log = log
         self._owed: dict[str, list[Job]] = {}  # by session; only whoever has its lane looks at them
+        self._unsettled: set[str] = set()  # sessions whose turns were left as they are
         self._ended: OrderedDict[str, str] = OrderedDict()  # by session: the reply that was appended last
         self._noting = threading.Lock()
 
     # -- a turn begins and ends
+
+    def precede(self, bound: Bound, entries: Sequence[Json]) -> None:
+        """Append what was said elsewhere before, if nothing was said in the session yet."""
+        with self._gateway.opened(bound.path) as session:
+            if session.leaf_id is not None:
+                return
+            try:
+                session.append_many(entries, expected_leaf=ROOT, key=BEFORE, on_leaf_moved="fail")
+            except LeafMoved:
+                pass  # somebody has begun to speak at this moment
 
     def begin(self, session: Session, job: Job) -> None:
         """Append the user's message; what is owed to the session comes first, and is told that it was interrupted."""
@@ -70,7 +87,7 @@ class Records:
 
     def owes(self, session_id: str) -> bool:
         """Whether a message is still to come to a session, though nobody waits for its answer."""
-        return session_id in self._owed
+        return session_id in self._owed or session_id in self._unsettled
 
     def _append(self, session: Session, job: Job) -> None:
         self._close_last(session, job.turn.id)
@@ -132,23 +149,35 @@ class Records:
         session.append_many([answer], key=reply_key(turn_id), on_leaf_moved="follow")
 
     def left(self) -> Iterator[tuple[Bound, Json]]:
-        """The turns that waited when a gateway ended, in their order; those that had begun are marked as interrupted."""
+        """The turns that waited when a gateway ended, in their order; those that had begun are marked as interrupted.
+
+        What cannot be settled now is told, and stays in the log for the next start.
+        """
         for session_id, turns in self._log.left():
-            waiting = [found for turn in turns if (found := self._settled(session_id, turn)) is not None]
-            if not waiting:
-                self._log.forget(session_id)
+            try:
+                waiting = [found for turn in turns if (found := self._settled(session_id, turn)) is not None]
+                if not waiting:
+                    self._log.forget(session_id)
+            except SessileError as error:
+                _LOG.warning("turns of the session %s are left as they are: %s", session_id, error)
+                self._unsettled.add(session_id)
+                continue
             yield from waiting
 
     def _settled(self, session_id: str, turn: Json) -> tuple[Bound, Json] | None:
         """Close a turn that had begun; one that waited is given back, with its conversation."""
-        bound = self._gateway.conversations.bound(str(turn.get("key")), session_id)
+        key, waits = str(turn.get("key")), isinstance(turn.get("text"), str)
+        bound = self._gateway.conversations.bound(key, session_id)
+        if bound is None and waits:
+            hint = "bring the session or its entry back, and start the gateway again"
+            raise SessionNotFound(f"a message waits in {key[:120]!r}, which has no such session any more", hint=hint)
         if bound is None or not isinstance(turn.get("name"), str):
             return None  # the conversation is gone, or somebody has edited the log
         turn_id = derived_entry_id(session_id, f"chat:{turn['name']}", 0)
         with self._gateway.opened(bound.path) as session:
             if session.get_entry(turn_id) is None:
                 # One that was only noted was not acknowledged.
-                return (bound, turn) if isinstance(turn.get("text"), str) else None
+                return (bound, turn) if waits else None
             if session.get_entry(reply_id(session_id, turn_id)) is None:
                 self.interrupt(session, turn_id)
         return None
@@ -174,7 +203,8 @@ class Records:
             entry = session.get_entry(turn_id)
             if entry is None or not _is_message_of_turn(entry.body):
                 return None
-            key = entry.body["turn"].get("key", "")
+            key = entry.body["turn"].get("key")
+            key = key if isinstance(key, str) else ""  # a file of somebody else's
             return Stored(turn_id, session.id, key, session.get_entry(reply_id(session.id, turn_id)))
 
 

@@ -68,15 +68,16 @@ def reply_of(job: Job, message: Json, entry_id: str | None, pending: Pending) ->
     )
 
 
-def stored_reply(stored: Stored) -> Reply:
-    """The reply of a turn as its session holds it; without one it was interrupted."""
+def stored_reply(stored: Stored, withheld: str | None) -> Reply:
+    """The reply of a turn as its session holds it; without one it was interrupted. `withheld` says why it may not be told."""
     if stored.reply is None:
         return Reply("", "aborted", error=INTERRUPTED)
     message = stored.reply.get("message") or {}
     return Reply(
-        text=deliverable(message),
+        text="" if withheld else deliverable(message),
         stop=str(message.get("stopReason", "stop")),
         silent=is_silent(joined_text(message.get("content"))),
+        withheld=withheld,
         error=message.get("errorMessage"),
         entry_id=stored.reply.id,
         usage=message.get("usage"),

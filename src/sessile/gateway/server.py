@@ -5,7 +5,7 @@
 
 Rules: nobody's headers name another client than the one that is connected. Nothing is logged for a request. The first signal to
 end lets answers that are under way come to their end, for a few seconds; the second does not. What keeps the application from
-starting is raised as it is.
+starting, or ends it later, is raised as it is: a server without its application would answer nobody.
 
 It does not know what the application does.
 """
@@ -99,6 +99,7 @@ def serve(app: App, sock: socket.socket, limits: Limits, ready: Callable[[], Non
         timeout_graceful_shutdown=_GRACE,
     )
     server = _Server(config, ready)
+    watched.ended = server.end
     _LOG.setLevel(logging.CRITICAL)  # what fails at the start or the end is raised below
     try:
         server.run(sockets=[sock])
@@ -137,24 +138,26 @@ class _Server(uvicorn.Server):
         loop = asyncio.get_running_loop()
         wanted = [number for number in _ENDING if signal.getsignal(number) is not signal.SIG_IGN]
         for number in wanted:
-            loop.add_signal_handler(number, self._end)
+            loop.add_signal_handler(number, self.end)
         try:
             yield
         finally:
             for number in wanted:
                 loop.remove_signal_handler(number)
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """Let answers come to their end, and then end; asked twice, end at once."""
         self.force_exit = self.should_exit
         self.should_exit = True
 
 
 class _Watched:
-    """An application, and what its start or its end failed of."""
+    """An application, and what it failed of; `ended` is called then."""
 
     def __init__(self, app: App) -> None:
         self._app = app
         self.failure: BaseException | None = None
+        self.ended: Callable[[], None] = lambda: None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "lifespan":
@@ -164,6 +167,7 @@ class _Watched:
             await self._app(scope, receive, send)
         except Exception as error:
             self.failure = _ours(error)
+            self.ended()
             raise
 
 

@@ -21,7 +21,7 @@ from anyio.abc import TaskStatus
 
 from sessile import Conversations, Library, Models, TurnLog, __version__, agent_workspace, local_zone, routing_of
 from sessile.gateway.answerers import Answerers
-from sessile.gateway.events import Hub
+from sessile.gateway.events import Event, Hub
 from sessile.gateway.handles import Handles, open_for_appending
 from sessile.gateway.shelf import Shelf
 from sessile.gateway.toggles import model_override_of
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import tzinfo
 
-    from sessile import Session, Source, Store
+    from sessile import Bound, Session, Source, Store
     from sessile.config import Config
 
 P = ParamSpec("P")
@@ -95,6 +95,12 @@ class Gateway:
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run something that blocks."""
         return await to_thread.run_sync(partial(function, *args, **kwargs), limiter=self._threads)
+
+    def tell_reset(self, bound: Bound) -> None:
+        """Tell those who listen to a session that its conversation has another one now. To be called on the loop."""
+        if bound.previous_id is not None:
+            told = {"key": bound.text, "sessionId": bound.session_id, "previousId": bound.previous_id}
+            self.hub.publish(Event(None, bound.previous_id, "reset", told))
 
     # -- sessions; these block
 

@@ -17,7 +17,6 @@ from sessile import Bound, ConversationFilter
 from sessile.core.rollover import reset_notice
 from sessile.core.status_text import SessionKind, session_kind, session_row
 from sessile.errors import InvalidId, InvalidQuery, NotFound, SessionNotFound
-from sessile.gateway.events import Event
 from sessile.gateway.toggles import model_override_of
 from sessile.gateway.wire import Taken, Told
 
@@ -382,8 +381,7 @@ async def resume_conversation(gateway: Gateway, body: ResumeBody) -> Begun:
 
 
 def _begun(gateway: Gateway, bound: Bound, notice: str | None = None) -> Begun:
-    told = {"key": bound.text, "sessionId": bound.session_id, "previousId": bound.previous_id}
-    gateway.hub.publish(Event(None, bound.previous_id, "reset", told))
+    gateway.tell_reset(bound)
     return Begun(
         key=bound.text,
         agent=bound.agent,

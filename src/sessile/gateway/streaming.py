@@ -77,10 +77,16 @@ class Waiting:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         # To look out for clients that go costs more than most answers do; it begins when one takes its time.
+        response: App | None = None
         with anyio.move_on_after(_SOON):
-            soon = await self._result()
-            await soon(scope, receive, send)
-            return
+            response = await self._result()
+        if response is None:
+            response = await self._late(receive)
+        if response is not None:
+            await response(scope, receive, send)
+
+    async def _late(self, receive: Receive) -> App | None:
+        """The response of a result that takes its time; `None` if the client has gone meanwhile."""
         response: App | None = None
         failure: SessileError | None = None
         async with anyio.create_task_group() as group:
@@ -92,8 +98,7 @@ class Waiting:
             group.cancel_scope.cancel()
         if failure is not None:
             raise failure
-        if response is not None:
-            await response(scope, receive, send)
+        return response
 
 
 async def _sent(send: Send, piece: bytes | None) -> bool:

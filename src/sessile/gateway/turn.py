@@ -30,6 +30,12 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     authorised: bool = True  # to give commands
     queue: Literal["followup", "interrupt"] | None = None  # as the conversation says
     system: str | None = None  # instructions for this turn, behind those of the agent
+    before: tuple[dict[str, Any], ...] = ()  # entries of what was said elsewhere, for an empty session
+
+    @property
+    def is_system(self) -> bool:
+        """Whether no person says it, such as a heartbeat."""
+        return not isinstance(self.source, str) and self.source.system
 
 
 class Reply(NamedTuple):

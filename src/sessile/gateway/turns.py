@@ -84,6 +84,8 @@ class Turns:
         accepted = await self._gateway.call(self._admission.accept, message)
         if isinstance(accepted, Commanded):
             accepted = await self._executed(accepted, message)
+        elif isinstance(accepted, Admitted):
+            self._gateway.tell_reset(accepted.job.bound)
         if isinstance(accepted, Repeated):
             await accepted.turn.accepted()
             return accepted.turn
@@ -100,8 +102,12 @@ class Turns:
     async def _executed(self, commanded: Commanded, message: Message) -> Repeated | Admitted:
         """What becomes of a command: its answer, or a turn with what is still to be said."""
         turn = commanded.turn
+        self._gateway.tell_reset(commanded.bound)
         try:
             done = await execute(self._gateway, commanded.bound, commanded.command)
+            if done.bound.session_id != commanded.bound.session_id:
+                self._gateway.tell_reset(done.bound)
+            notices = await self._gateway.call(self._admission.reset_told, done.bound)
             if done.message is not None:
                 rest = msgspec.structs.replace(message, text=done.message)
                 admitted = await self._gateway.call(self._admission.admit, done.bound, rest, turn)
@@ -111,7 +117,7 @@ class Turns:
             self._admission.give_up(turn, message.idempotency_key, error)
             raise
         turn.session_id = done.bound.session_id
-        turn.finish(Reply(done.text, "command"))
+        turn.finish(Reply(done.text, "command", notices=tuple(notices)))
         return Repeated(turn)
 
     async def abort(self, session_id: str, turn_id: str | None = None, why: str = _ABORTED) -> list[str]:

@@ -60,6 +60,7 @@ class ViewedSession(Told, frozen=True):
     title: str | None
     cwd: str
     created: int | None
+    modified: int
     total: int
     leaf: int | None
     heads: list[int]
@@ -93,6 +94,7 @@ def _session(gateway: Gateway, query: ViewQuery) -> ViewedSession:
             title=None if found.title is None else visible_line(found.title),
             cwd=visible_line(found.cwd),
             created=parse_timestamp(found.header.get("timestamp")),
+            modified=view.mark.modified // 1_000_000,
             total=len(view.rows),
             leaf=view.leaf,
             heads=view.heads,

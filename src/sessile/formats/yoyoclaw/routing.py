@@ -224,8 +224,7 @@ def canonical_key(
     key = parse_key(normalize_key(text))
     if key.kind in (GLOBAL, UNKNOWN) and key.agent is None:
         return key
-    if key.agent is None:
-        key = msgspec.structs.replace(key, agent=normalize_agent_id(default_agent))
+    key = msgspec.structs.replace(key, agent=normalize_agent_id(key.agent or default_agent))
     bare = msgspec.structs.replace(key, thread=None, topic=None, heartbeat=False)
     main = main_session(key.agent or default_agent, main_key)
     if bare not in (main, msgspec.structs.replace(main, kind=MAIN, id=None)):

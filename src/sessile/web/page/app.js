@@ -6,7 +6,7 @@
  * is a module with `render(main, url, signal)`, loaded when it is needed; it ends with its signal.
  */
 import { Problem, hasToken, setToken, takeToken } from "./api.js";
-import { announce, button, byId, el } from "./dom.js";
+import { announce, button, byId, el, toast } from "./dom.js";
 import { addActions, listen } from "./keys.js";
 import { words } from "./strings.js";
 
@@ -90,7 +90,7 @@ async function show() {
     await page.render(main, url, signal);
     if (signal.aborted) return;
     announce(document.title);
-    if (history.state?.scroll) scrollTo(0, history.state.scroll);
+    if (history.state?.scroll && !url.hash) scrollTo(0, history.state.scroll);
   } catch (error) {
     if (signal.aborted) return;
     if (error instanceof Problem && error.status === 401) askForToken(main);
@@ -190,6 +190,15 @@ function moved() {
   if (!isSame) show();
 }
 
+/** What went wrong behind the back of a page is told at its foot; what was left on the way to another is no matter. @param {PromiseRejectionEvent} event */
+function untold(event) {
+  const error = event.reason;
+  if (!(error instanceof Problem) && error?.name !== "AbortError") return;
+  event.preventDefault();
+  if (error.status === 401) show();
+  else if (error instanceof Problem) toast([error.detail, error.hint].filter(Boolean).join(" "));
+}
+
 takeToken();
 history.replaceState(history.state, "", clean(new URL(location.href)));
 history.scrollRestoration = "manual";
@@ -199,6 +208,7 @@ listen();
 addActions(NAV.map((path) => ({ name: words.goTo(words.pages[path.slice(1) || "overview"]), run: () => go(path) })));
 document.addEventListener("click", clicked);
 addEventListener("popstate", moved);
+addEventListener("unhandledrejection", untold);
 addEventListener("hashchange", () => {
   if (!new URLSearchParams(location.hash.slice(1)).has("token")) return;
   takeToken();

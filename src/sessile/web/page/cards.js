@@ -14,7 +14,7 @@ const text = words.cards;
 /** @typedef {any} Card a SessionCard of the gateway */
 
 /** What a session is called. @param {Card} session */
-export const titleOf = (session) => session.title || session.first || text.untitled;
+export const titleOf = (session) => session.title || session.first || words.session.untitled;
 
 /** The title, which leads to the session if that can be opened. @param {Card} session */
 export const titleLink = (session) =>

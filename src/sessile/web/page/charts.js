@@ -9,15 +9,18 @@ const text = words.charts;
 
 /** @typedef {{columns: string[], rows: (string | number | null)[][]}} Table */
 
-/** @param {{name: string, title: string, told?: string, svg: string, table: Table, level?: "h2" | "h3"}} chart @param {AbortSignal} signal */
-export function chartFigure({ name, title, told, svg, table, level = "h2" }, signal) {
-  const head = el("figcaption", null, el(level, null, title), told && el("p", { class: "soft" }, told));
+/** @typedef {{name: string, title: string, told?: string, svg: string, table: Table}} Chart */
+
+/** @param {Chart} chart @param {AbortSignal} signal */
+export function chartFigure({ name, title, told, svg, table }, signal) {
+  const head = el("figcaption", null, el("h2", null, title), told && el("p", { class: "soft" }, told));
   if (!table.rows.length) return el("figure", { class: "figure" }, head, el("p", { class: "soft" }, text.none));
   const twin = el("details", { class: "twin" },
     el("summary", null, text.table),
     csvLink(name, table, signal),
     el("div", { class: "scrolled", tabindex: "0", role: "region", "aria-label": `${title}: ${text.table}` }, tableOf(table)));
-  return el("figure", { class: "figure" }, head, el("div", { class: "drawn", tabindex: "0", role: "group", "aria-label": title }, fragment(svg)), twin);
+  const drawn = el("div", { class: "drawn", tabindex: "0", role: "group", "aria-label": title }, fragment(svg));
+  return el("figure", { class: "figure" }, head, drawn, twin);
 }
 
 /** @param {Table} table */

@@ -7,6 +7,7 @@
  */
 import { hrefOf } from "./address.js";
 import { Problem, ask, eventsFrom } from "./api.js";
+import { attempt } from "./cards.js";
 import { announce, button, el, fragment } from "./dom.js";
 import { pictures } from "./session/pictures.js";
 import { words } from "./strings.js";
@@ -16,10 +17,11 @@ const LAST = 30; // entries that are shown of what was said before
 const NEAR = 48; // pixels from its end at which somebody reads along
 
 export class Chat {
-  /** @param {string} key @param {AbortSignal} signal */
-  constructor(key, signal) {
+  /** @param {string} key @param {AbortSignal} signal @param {() => void} onReply */
+  constructor(key, signal, onReply) {
     this.key = key;
     this.signal = signal;
+    this.onReply = onReply;
     /** @type {string | null} */
     this.sessionId = null;
     this.shown = -1; // the number of the last entry that is in the log
@@ -37,10 +39,8 @@ export class Chat {
     this.element = el("div", { class: "chat-box" }, this.log, this.form);
   }
 
-  /** Show what was said before. */
-  async load() {
-    const told = await ask("/v1/session", { key: this.key }, { signal: this.signal }).catch(unlessMissing);
-    if (told?.session.sessionId) await this.catchUp(told.session.sessionId);
+  get isBusy() {
+    return this.sending.disabled;
   }
 
   showEnd() {
@@ -57,8 +57,7 @@ export class Chat {
   /** Add the entries that are not in the log yet; whether there were any. @param {string} sessionId */
   async catchUp(sessionId) {
     const { signal } = this;
-    const session = await ask("/v1/view/session", { id: sessionId }, { signal }).catch(unlessMissing);
-    if (!session) return false;
+    const session = await ask("/v1/view/session", { id: sessionId }, { signal });
     if (sessionId !== this.sessionId) {
       if (this.sessionId) this.log.append(el("p", { class: "began soft" }, text.begun));
       this.sessionId = sessionId;
@@ -66,18 +65,18 @@ export class Chat {
     }
     const numbers = session.path.filter((/** @type {number} */ number) => number > this.shown).slice(-LAST);
     if (!numbers.length) return false;
+    this.shown = numbers.at(-1);
     const { articles } = await ask("/v1/view/entries", { id: sessionId, numbers: numbers.join() }, { signal });
     const made = fragment(numbers.map((/** @type {number} */ number) => articles[number] ?? "").join(""));
     for (const link of made.querySelectorAll('a[href^="#e-"]')) link.setAttribute("href", hrefOf(sessionId) + link.getAttribute("href"));
     pictures(made, sessionId, signal);
     this.follow(() => this.log.append(made));
-    this.shown = numbers.at(-1);
     return true;
   }
 
   async send() {
     const message = this.field.value.trim();
-    if (!message || this.sending.disabled) return;
+    if (!message || this.isBusy) return;
     const said = bubble("user", text.you, message);
     const answer = bubble("assistant", text.answers, "");
     const body = /** @type {HTMLElement} */ (answer.lastElementChild);
@@ -114,10 +113,11 @@ export class Chat {
     if (reply.stop === "aborted") this.note(text.stopped);
     else if (reply.error) this.note(`${text.failed} ${reply.error}`, "bad");
     announce(reply.delivered || text.silent);
+    this.onReply();
   }
 
   async abort() {
-    await ask("/v1/chat/abort", {}, { body: { key: this.key }, signal: this.signal }).catch(unlessMissing);
+    await attempt(() => ask("/v1/chat/abort", {}, { body: { key: this.key }, signal: this.signal }));
   }
 
   /** @param {boolean} isBusy */
@@ -134,10 +134,5 @@ export class Chat {
 }
 
 /** @param {string} who @param {string} name @param {string} said */
-const bubble = (who, name, said) => el("article", { class: `entry message ${who}` }, el("h3", null, name), el("div", { class: "part plain-words" }, said));
-
-/** Nothing, if nobody has spoken there yet. @param {unknown} error */
-export function unlessMissing(error) {
-  if (error instanceof Problem && error.status === 404) return null;
-  throw error;
-}
+const bubble = (who, name, said) => el("article", { class: `entry message ${who}` },
+  el("h3", null, el("span", { class: "who" }, name)), el("div", { class: "part plain-words" }, said));

@@ -21,12 +21,12 @@ export async function render(main, url, signal) {
   const [one, other] = await Promise.all([branch, vs].map((name) => ask("/v1/view/session", { id, at: `e-${name}` }, { signal })));
   if (one.at === null || other.at === null) throw new Problem(text.missing, text.missingHint, 404);
   const told = await ask("/v1/view/diff", { id, a: one.at, b: other.at }, { signal });
-  const title = one.title || words.cards.untitled;
-  setTitle(`${text.title}: ${title}`);
+  const title = one.title || words.session.untitled;
+  setTitle(`${words.pages.diff}: ${title}`);
   const page = hrefOf(id);
   main.className = "page diff-page";
   main.replaceChildren(
-    el("h1", null, `${text.title}: `, el("a", { href: page }, title)),
+    el("h1", null, `${words.pages.diff}: `, el("a", { href: page }, title)),
     el("p", { class: "buttons" },
       el("a", { class: "chip", href: hrefWith(url, { branch: vs, vs: branch }) }, `⇄ ${text.swap}`)),
     el("div", { class: "outcome" },
@@ -40,21 +40,26 @@ export async function render(main, url, signal) {
 
 /** @param {string[][]} rows */
 function deltas(rows) {
-  return el("div", { class: "scrolled", tabindex: "0", role: "group", "aria-label": text.what }, el("table", { class: "data" },
-    el("thead", null, el("tr", null, el("td", null), ...[text.left, text.right, text.difference].map((name) => el("th", { scope: "col", class: "number" }, name)))),
-    el("tbody", null, ...rows.map(([name, ...values]) => el("tr", null, el("th", { scope: "row" }, name), ...values.map((value) => el("td", { class: "number" }, value)))))));
+  const head = [text.left, text.right, text.difference].map((name) => el("th", { scope: "col", class: "number" }, name));
+  const body = rows.map(([name, ...values]) =>
+    el("tr", null, el("th", { scope: "row" }, name), ...values.map((value) => el("td", { class: "number" }, value))));
+  return el("div", { class: "scrolled", tabindex: "0", role: "group", "aria-label": text.what },
+    el("table", { class: "data" }, el("thead", null, el("tr", null, el("td", null), ...head)), el("tbody", null, ...body)));
 }
 
 /** Turns that belong together stand beside each other. @param {any} told @param {string} id @param {AbortSignal} signal */
 function turns({ left, right, pairs }, id, signal) {
-  const sides = [parts(left, pairs.map((/** @type {any[]} */ pair) => pair[0])), parts(right, pairs.map((/** @type {any[]} */ pair) => pair[1]))];
+  const sides = [left, right].map((side, which) => parts(side, pairs.map((/** @type {(number | null)[]} */ pair) => pair[which])));
   const rows = pairs.map((/** @type {unknown} */ _, /** @type {number} */ at) =>
     sides.map((side, which) => el("div", { class: "turn", role: "group", "aria-label": which ? text.right : text.left },
       side[at] ? articles(side[at], id, signal) : el("p", { class: "soft" }, text.onlyOther))));
   return rows.flat();
 }
 
-/** The entries of each turn of a side: from where it begins to where the next one does. @param {Entry[]} side @param {(number | null)[]} begins */
+/**
+ * The entries of each turn of a side: from where it begins to where the next one does.
+ * @param {Entry[]} side @param {(number | null)[]} begins
+ */
 function parts(side, begins) {
   const places = begins.map((begin) => (begin === null ? -1 : side.findIndex((entry) => entry.number === begin)));
   return places.map((place, at) => {

@@ -4,9 +4,8 @@
  */
 import { hrefOf, hrefWith } from "./address.js";
 import { ask, stream } from "./api.js";
-import { setTitle } from "./app.js";
 import { attempt } from "./cards.js";
-import { Chat, unlessMissing } from "./chat.js";
+import { Chat } from "./chat.js";
 import { el, settled } from "./dom.js";
 import { ago, compact, when, words } from "./strings.js";
 
@@ -14,38 +13,44 @@ const text = words.gateway;
 const MAIN = "main"; // the conversation of who names none
 const SOON = 300; // milliseconds in which many events become one look
 const LIMIT = 100;
+const EVERY = { includeGlobal: true, includeUnknown: true };
+const MOST = "1000"; // conversations that the gateway lists at once
 
 /** @param {HTMLElement} main @param {URL} url @param {AbortSignal} signal */
 export async function render(main, url, signal) {
   const [status, list] = await Promise.all([ask("/v1/status", {}, { signal }), conversations(url, signal)]);
   const key = url.searchParams.get("key") ?? list.sessions[0]?.key ?? MAIN;
-  setTitle(text.title);
   const facts = el("dl", { class: "facts" });
   const rows = el("ul", { class: "keys-list" });
   const about = el("div", { class: "about-key" });
-  const chat = new Chat(key, signal);
   const paint = async (/** @type {any} */ told, /** @type {any} */ found) => {
-    const detail = await ask("/v1/session", { key }, { signal }).catch(unlessMissing);
-    const shown = detail?.session.key ?? key;
+    const detail = await detailOf(key, signal);
     repaint(facts, factsOf(told));
-    repaint(rows, found.sessions.map((/** @type {any} */ row) => conversation(url, row, row.key === shown)));
+    repaint(rows, found.sessions.map((/** @type {any} */ row) => conversation(url, row, row.key === detail?.session.key)));
     repaint(about, detail ? aboutOf(detail, about.querySelector("details")?.open) : [el("h2", null, key)]);
+    return detail?.session.sessionId;
   };
-  await Promise.all([paint(status, list), chat.load()]);
+  const look = settled(() => attempt(async () => {
+    const sessionId = await paint(await ask("/v1/status", {}, { signal }), await conversations(url, signal));
+    if (sessionId && !chat.isBusy) await chat.catchUp(sessionId); // somebody else may have spoken
+  }), SOON);
+  const chat = new Chat(key, signal, look);
+  const sessionId = await paint(status, list);
+  if (sessionId) await chat.catchUp(sessionId);
   const begin = hrefWith(url, { key: `dashboard:${crypto.randomUUID()}` });
+  const others = list.count - list.sessions.length;
   main.className = "page";
   main.replaceChildren(
-    el("h1", null, text.title),
+    el("h1", null, words.pages.gateway),
     facts,
     ...problems(status.problems),
     el("div", { class: "with-chat" },
       el("section", { class: "conversations" },
         el("div", { class: "section-head" }, el("h2", null, text.conversations), el("a", { href: begin }, text.begin)),
         rows, el("p", { class: "soft" }, text.none),
-        list.count > list.sessions.length && el("p", { class: "soft" }, el("a", { href: hrefWith(url, { limit: "1000" }) }, `${list.count - list.sessions.length} ${text.more}`))),
+        others > 0 && el("p", null, el("a", { href: hrefWith(url, { limit: MOST }) }, text.more(others)))),
       el("section", { class: "chat", "aria-label": text.log }, about, chat.element)));
   chat.showEnd();
-  const look = settled(() => attempt(async () => paint(await ask("/v1/status", {}, { signal }), await conversations(url, signal))), SOON);
   attempt(() => stream("/v1/events", {}, () => look(), signal));
 }
 
@@ -55,7 +60,17 @@ function repaint(place, nodes) {
 }
 
 /** @param {URL} url @param {AbortSignal} signal */
-const conversations = (url, signal) => ask("/v1/sessions", { limit: url.searchParams.get("limit") ?? LIMIT }, { signal });
+const conversations = (url, signal) => ask("/v1/sessions", { ...EVERY, limit: url.searchParams.get("limit") ?? LIMIT }, { signal });
+
+/**
+ * A conversation, if anybody has spoken in it; to ask for one that is not there would be an error.
+ * @param {string} key @param {AbortSignal} signal
+ */
+async function detailOf(key, signal) {
+  const { sessions } = await ask("/v1/sessions", { ...EVERY, search: key, limit: MOST }, { signal });
+  const row = sessions.find((/** @type {any} */ one) => one.key === key || bare(one.key) === key);
+  return row ? ask("/v1/session", { key: row.key }, { signal }) : null;
+}
 
 /** @param {any} status */
 function factsOf(status) {
@@ -66,8 +81,11 @@ function factsOf(status) {
     [text.turns, text.turnsTold(status.turns.running, status.turns.queued)],
     [text.agents, agents.join(", ")],
   ];
-  return told.map(([name, value]) => el("div", null, el("dt", null, name), el("dd", null, value)));
+  return told.map(fact);
 }
+
+/** @param {any[]} fact a name and a value */
+const fact = ([name, value]) => el("div", null, el("dt", null, name), el("dd", null, value));
 
 /** @param {{path?: string, message?: string, hint?: string}[]} all */
 function problems(all) {
@@ -85,7 +103,10 @@ function conversation(url, row, isShown) {
 }
 
 /** @param {{title: string | null, key: string}} row */
-const nameOf = (row) => row.title ?? row.key.replace(/^agent:[^:]+:/, "");
+const nameOf = (row) => row.title ?? bare(row.key);
+
+/** A key without the agent that it is of. @param {string} key */
+const bare = (key) => key.replace(/^agent:[^:]+:/, "");
 
 /** What a conversation is, and the sessions that it has and had. @param {any} told @param {boolean} [isOpen] */
 function aboutOf(told, isOpen) {
@@ -97,7 +118,7 @@ function aboutOf(told, isOpen) {
   ];
   return [
     el("h2", null, nameOf(row)),
-    el("dl", { class: "facts" }, ...facts.filter(([, value]) => value).map(([name, value]) => el("div", null, el("dt", null, name), el("dd", null, value)))),
+    el("dl", { class: "facts" }, ...facts.filter(([, value]) => value).map(fact)),
     el("details", { hidden: !told.previous.length, open: isOpen },
       el("summary", null, text.earlier(told.previous.length)),
       el("ul", { class: "earlier" }, ...told.previous.map(earlier))),

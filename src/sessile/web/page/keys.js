@@ -5,7 +5,7 @@
  * Rules: a key does nothing while somebody types, and never takes one that is held with Ctrl, Alt or Meta. Actions of a page end
  * with its signal.
  */
-import { button, el } from "./dom.js";
+import { el } from "./dom.js";
 import { words } from "./strings.js";
 
 /** @typedef {{name: string, run: () => unknown, key?: string}} Action */
@@ -20,6 +20,10 @@ export function addActions(more, signal) {
     for (const action of more) actions.delete(action);
   });
 }
+
+// Loaded when they are wanted.
+const openHelp = () => import("./palette.js").then((module) => module.openHelp([...actions]));
+const openPalette = () => import("./palette.js").then((module) => module.openPalette([...actions]));
 
 /** Hear keys from now on. */
 export function listen() {
@@ -54,53 +58,4 @@ export function dialog(title, ...content) {
   document.body.append(made);
   made.showModal();
   return made;
-}
-
-function openHelp() {
-  const rows = [...actions].filter((one) => one.key).map((one) => {
-    const run = () => (made.close(), one.run());
-    return el("li", null, el("kbd", null, one.key), button(one.name, run));
-  });
-  const made = dialog(words.keys.title, el("ul", { class: "keys" }, ...rows), el("p", null, words.keys.hint),
-    button(words.close, () => made.close(), undefined, { class: "framed" }));
-  made.classList.add("wide");
-}
-
-function openPalette() {
-  const field = el("input", { type: "search", role: "combobox", "aria-expanded": "true", "aria-controls": "palette", placeholder: words.keys.find, "aria-label": words.keys.find });
-  const list = el("ul", { id: "palette", role: "listbox", "aria-label": words.keys.palette });
-  const made = dialog(words.keys.palette, field, list);
-  /** @type {Action[]} */
-  let found = [];
-  let chosen = 0;
-  const fill = () => {
-    const wanted = field.value.toLowerCase().split(/\s+/);
-    found = [...actions].filter((one) => one.run !== openPalette && wanted.every((word) => one.name.toLowerCase().includes(word)));
-    chosen = 0;
-    paint();
-  };
-  const paint = () => {
-    const items = found.map((one, i) =>
-      el("li", { role: "option", id: `command-${i}`, "aria-selected": String(i === chosen), on: { click: () => run(one) } },
-        one.name, one.key && el("kbd", null, one.key)));
-    list.replaceChildren(...(items.length ? items : [el("li", { class: "soft" }, words.keys.nothing)]));
-    field.setAttribute("aria-activedescendant", `command-${chosen}`);
-    items[chosen]?.scrollIntoView({ block: "nearest" });
-  };
-  const run = (/** @type {Action} */ action) => (made.close(), action.run());
-  field.addEventListener("input", fill);
-  field.addEventListener("keydown", (event) => {
-    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-    if (step && found.length) {
-      event.preventDefault();
-      chosen = (chosen + step + found.length) % found.length;
-      paint();
-    }
-    if (event.key === "Enter" && found[chosen]) {
-      event.preventDefault();
-      run(found[chosen]);
-    }
-  });
-  fill();
-  field.focus();
 }

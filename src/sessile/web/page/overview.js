@@ -3,7 +3,7 @@
  * The first page: find something, go on where one stopped, what is worth a look, what was done, and where sessions were found.
  */
 import { ask } from "./api.js";
-import { go, setTitle } from "./app.js";
+import { go } from "./app.js";
 import { sessionItem } from "./cards.js";
 import { chartFigure } from "./charts.js";
 import { el } from "./dom.js";
@@ -15,11 +15,10 @@ const text = words.overview;
 /** @param {HTMLElement} main @param {URL} url @param {AbortSignal} signal */
 export async function render(main, url, signal) {
   const told = await ask("/v1/view/overview", {}, { signal });
-  setTitle(text.title);
   const isEmpty = told.recent.length === 0;
   main.className = "page";
   main.replaceChildren(
-    el("h1", { class: "unseen" }, text.title),
+    el("h1", { class: "unseen" }, words.pages.overview),
     searchForm(signal),
     ...(isEmpty ? [emptyState()] : []),
     ...warnings(told.warnings),

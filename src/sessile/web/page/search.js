@@ -21,7 +21,7 @@ export async function render(main, url, signal) {
   const params = Object.fromEntries(url.searchParams);
   const q = (params.q ?? "").trim();
   const found = q ? await ask("/v1/view/search", { limit: LIMIT, ...params, q }, { signal }) : null;
-  setTitle(q ? `${q} · ${text.title}` : text.title);
+  if (q) setTitle(`${q} · ${words.pages.search}`);
   const field = el("input", { type: "search", "aria-label": text.field, placeholder: text.field, value: q, autocomplete: "off" });
   const find = (/** @type {Event} */ event) => {
     event.preventDefault();
@@ -29,7 +29,7 @@ export async function render(main, url, signal) {
   };
   main.className = "page narrow";
   main.replaceChildren(
-    el("h1", null, text.title),
+    el("h1", null, words.pages.search),
     el("form", { class: "big-search", role: "search", on: { submit: find } }, field,
       el("button", { type: "submit", class: "main" }, words.overview.searchSign)),
     ...(found ? results(found, url) : [el("p", { class: "soft" }, text.hint)]));
@@ -49,10 +49,11 @@ function results(found, url) {
     el("p", { class: "soft" }, told, all > shown && ` ${text.cut(all)}`),
     ...found.notes.map((/** @type {string} */ note) => el("p", { class: "note" }, note)),
     found.pending > 0 && el("p", { class: "note" }, text.pending(found.pending)),
-    found.titles.length > 0 && el("section", null, el("h2", null, text.titles), el("ul", { class: "cards" }, ...found.titles.map(sessionItem))),
+    found.titles.length > 0 && el("section", null,
+      el("h2", null, text.titles), el("ul", { class: "cards" }, ...found.titles.map(sessionItem))),
     ...found.groups.map(group),
     !shown && nothing(found.matches, chosen, url),
-    all > shown && shown >= LIMIT && Number(url.searchParams.get("limit")) < MOST && el("p", null, el("a", { class: "chip", href: hrefWith(url, { limit: String(MOST) }) }, text.more)),
+    shown === LIMIT && all > shown && el("p", null, el("a", { class: "chip", href: hrefWith(url, { limit: String(MOST) }) }, text.more)),
   ].filter(Boolean);
 }
 
@@ -68,7 +69,8 @@ function chips(matches, chosen, url) {
     const isChosen = chosen.includes(field);
     const next = FIELDS.filter((one) => (one === field ? !isChosen : chosen.includes(one)));
     const count = field in matches ? `${isChosen ? "" : "+"}${matches[field].toLocaleString()}` : "";
-    return el("li", null, el("a", { class: "chip", href: hrefWith(url, { in: next.join() === USUAL.join() ? null : next.join() }), "aria-current": isChosen && "true" },
+    const href = hrefWith(url, { in: next.join() === USUAL.join() ? null : next.join() });
+    return el("li", null, el("a", { class: "chip", href, "aria-current": isChosen && "true" },
       `${isChosen ? "✓ " : ""}${text.fields(field)} `, el("span", { class: "count" }, count)));
   });
   return el("nav", { "aria-label": text.where }, el("ul", { class: "chips" }, ...links));
@@ -85,9 +87,9 @@ function group({ session, hits }) {
 /** @param {any} session @param {any} hit */
 function hitLink(session, hit) {
   const pieces = hit.excerpt.map((/** @type {any} */ piece) => (piece.match ? el("mark", null, piece.text) : piece.text));
+  const where = [hit.field !== "text" && text.fields(hit.field), hit.branch === "abandoned" && text.abandoned].filter(Boolean);
   return el("a", { class: "hit", href: hrefOf(session.id, hit.number === null ? null : hit.entry, hit.number) },
-    el("span", { class: "excerpt" }, ...pieces),
-    el("span", { class: "soft" }, [hit.field !== "text" && text.fields(hit.field), hit.branch === "abandoned" && text.abandoned].filter(Boolean).join(" · ")));
+    el("span", { class: "excerpt" }, ...pieces), el("span", { class: "soft" }, where.join(" · ")));
 }
 
 /** What would find more. @param {Record<string, number>} matches @param {string[]} chosen @param {URL} url */
@@ -96,6 +98,7 @@ function nothing(matches, chosen, url) {
   const isNarrow = url.searchParams.has("agent") || url.searchParams.has("project");
   return el("div", { class: "empty-state" },
     el("p", null, text.hint),
-    ...wider.map((field) => el("p", null, el("a", { href: hrefWith(url, { in: [...chosen, field].join() }) }, text.wider(text.fields(field), matches[field])))),
+    ...wider.map((field) => el("p", null,
+      el("a", { href: hrefWith(url, { in: [...chosen, field].join() }) }, text.wider(text.fields(field), matches[field])))),
     isNarrow && el("p", null, el("a", { href: hrefWith(url, { agent: null, project: null }) }, text.everywhere)));
 }

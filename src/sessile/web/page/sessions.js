@@ -6,7 +6,7 @@
  */
 import { hrefWith } from "./address.js";
 import { ask } from "./api.js";
-import { go, setAddress, setTitle } from "./app.js";
+import { go, setAddress } from "./app.js";
 import { attempt, ownedItem } from "./cards.js";
 import { announce, el, settled } from "./dom.js";
 import { addActions } from "./keys.js";
@@ -24,10 +24,9 @@ let focused = null;
 export async function render(main, url, signal) {
   const list = new List(url, signal);
   await list.fill();
-  setTitle(text.title);
   main.className = "page";
   main.replaceChildren(
-    el("div", { class: "page-head" }, el("h1", null, text.title), list.told),
+    el("div", { class: "page-head" }, el("h1", null, words.pages.sessions), list.told),
     list.form(),
     el("div", { class: "with-facets" }, list.facets, list.results));
   if (focused) document.getElementById(focused)?.focus();
@@ -42,7 +41,7 @@ class List {
     this.asked = 0;
     this.told = el("p", { class: "soft", role: "status" });
     this.facets = el("aside", { class: "facets", "aria-label": text.facets });
-    this.results = el("section", { "aria-label": text.title });
+    this.results = el("section", { "aria-label": words.pages.sessions });
   }
 
   /** The first page of another list. @param {Record<string, string | null>} changes */
@@ -92,7 +91,8 @@ class List {
   hidden(hidden) {
     const told = Object.entries(hidden).filter(([, n]) => n).map(([reason, n]) => `${n} ${text.reason(reason)}`);
     if (this.url.searchParams.get("all")) return [" ", el("a", { class: "chip", href: this.href({ all: null }) }, text.hide)];
-    return told.length ? [" ", el("span", { class: "chip" }, text.hidden(told.join(", ")), " ", el("a", { href: this.href({ all: "true" }) }, text.show))] : [];
+    if (!told.length) return [];
+    return [" ", el("span", { class: "chip" }, text.hidden(told.join(", ")), " ", el("a", { href: this.href({ all: "true" }) }, text.show))];
   }
 
   /** @param {Record<string, Record<string, number>>} facets */
@@ -100,6 +100,7 @@ class List {
     const parts = FACETS.map((name) => this.facet(name, facets[name])).filter(Boolean);
     const isWide = matchMedia("(min-width: 56.01rem)").matches;
     const isChosen = FACETS.some((name) => this.url.searchParams.has(name));
+    this.facets.hidden = !parts.length;
     this.facets.replaceChildren(el("details", { open: isWide || isChosen },
       el("summary", null, el("h2", null, text.facets)),
       isChosen && el("p", null, el("a", { class: "chip", href: this.href(Object.fromEntries(FACETS.map((name) => [name, null]))) }, text.clear)),
@@ -117,11 +118,14 @@ class List {
     return el("section", null,
       el("h3", null, text.facet(name)),
       el("ul", null, ...items.slice(0, SHOWN)),
-      items.length > SHOWN && el("details", { class: "rest", open: chosen.some((one) => values.findIndex(([value]) => value === one) >= SHOWN) },
+      items.length > SHOWN && el("details", { class: "rest", open: values.slice(SHOWN).some(([value]) => chosen.includes(value)) },
         el("summary", null, text.more(items.length - SHOWN)), el("ul", null, ...items.slice(SHOWN))));
   }
 
-  /** A link that adds a filter, or takes it away. @param {string} name @param {string} value @param {number} n @param {string[]} chosen @param {number} at */
+  /**
+   * A link that adds a filter, or takes it away.
+   * @param {string} name @param {string} value @param {number} n @param {string[]} chosen @param {number} at
+   */
   choice(name, value, n, chosen, at) {
     const isChosen = chosen.includes(value);
     const others = chosen.filter((one) => one !== value);

@@ -13,6 +13,7 @@ import { el, toast } from "./dom.js";
 import { words } from "./strings.js";
 
 const text = words.share;
+const KEEP = "keep";
 
 /** @param {HTMLElement} main @param {URL} url @param {AbortSignal} signal */
 export async function render(main, url, signal) {
@@ -23,25 +24,28 @@ export async function render(main, url, signal) {
     ask("/v1/view/session", { id }, { signal }),
     ask("/v1/view/share", { id, branch, personal }, { signal }),
   ]);
-  const title = session.title || words.cards.untitled;
-  setTitle(`${text.title}: ${title}`);
+  const title = session.title || words.session.untitled;
+  setTitle(`${words.pages.share}: ${title}`);
 
   const chosen = url.searchParams.get("form") ?? "html";
-  const forms = Object.entries(text.forms).map(([form, told]) => el("label", null,
-    el("input", { type: "radio", name: "form", value: form, checked: form === chosen, on: { change: () => setAddress(hrefWith(new URL(location.href), { form })) } }), told));
+  const forms = Object.entries(text.forms).map(([form, told]) => {
+    const note = () => setAddress(hrefWith(new URL(location.href), { form }));
+    return el("label", null, el("input", { type: "radio", name: "form", value: form, checked: form === chosen, on: { change: note } }), told);
+  });
   const images = review.images > 0 && el("input", { type: "checkbox", name: "images" });
   const person = el("input", { type: "checkbox", checked: Boolean(personal) });
   person.addEventListener("change", () => go(hrefWith(new URL(location.href), { personal: person.checked ? "true" : null })));
   const kept = el("p", { class: "warned", role: "status" });
   const made = el("button", { type: "submit", class: "main" }, text.download);
-  const keep = () => [.../** @type {NodeListOf<HTMLInputElement>} */ (form.querySelectorAll("[value=keep]:checked"))].map((one) => one.dataset.finding);
+  const keep = () => [...new FormData(form)].filter(([, value]) => value === KEEP).map(([id]) => id);
   const tell = () => (kept.textContent = keep().length ? text.kept(keep().length) : "");
   const save = (/** @type {Event} */ event) => {
     event.preventDefault();
     made.disabled = true;
     toast(text.working);
-    const params = { id, branch, personal, form: new FormData(form).get("form"), images: images ? images.checked : false, keep: keep().join() };
-    attempt(async () => download(await askFile("/v1/view/export", /** @type {any} */ (params), { signal }))).finally(() => (made.disabled = false));
+    const kind = String(new FormData(form).get("form"));
+    const params = { id, branch, personal, form: kind, images: Boolean(images && images.checked), keep: keep().join() };
+    attempt(async () => download(await askFile("/v1/view/export", params, { signal }))).finally(() => (made.disabled = false));
   };
   const form = el("form", { class: "share", on: { submit: save, change: tell } },
     el("fieldset", null, el("legend", null, text.form), ...forms),
@@ -50,22 +54,23 @@ export async function render(main, url, signal) {
       images && el("label", null, images, text.images(review.images)),
       el("label", null, person, text.personal)),
     el("section", null, el("h2", null, text.findings(review.findings.length)),
-      review.findings.length ? el("ul", { class: "findings" }, ...review.findings.map(finding)) : el("p", { class: "soft" }, text.none)),
+      review.findings.length > 0 && el("ul", { class: "findings" }, ...review.findings.map(finding)),
+      !review.findings.length && el("p", { class: "soft" }, text.none)),
     kept, el("p", { class: "buttons" }, made, reportLink(review.report, signal)));
 
   main.className = "page narrow";
-  main.replaceChildren(el("h1", null, `${text.title}: `, el("a", { href: hrefOf(id) }, title)), el("p", { class: "soft" }, text.told), form);
+  main.replaceChildren(el("h1", null, `${words.pages.share}: `, el("a", { href: hrefOf(id) }, title)), el("p", { class: "soft" }, text.told), form);
 }
 
 /** @param {any} found */
 function finding(found) {
   const choice = (/** @type {string} */ value, /** @type {string} */ told) => el("label", null,
-    el("input", { type: "radio", name: found.id, value, checked: value === "redact", data: { finding: found.id } }), el("span", null, told));
+    el("input", { type: "radio", name: found.id, value, checked: value !== KEEP }), el("span", null, told));
   const told = [text.starts(found.begins, found.length), text.times(found.count)].join(", ");
   return el("li", null,
     el("fieldset", null,
       el("legend", null, found.rule, " ", el("span", { class: "soft" }, told)),
-      el("div", { class: "choice" }, choice("redact", text.redact), choice("keep", text.keep))),
+      el("div", { class: "choice" }, choice("redact", text.redact), choice(KEEP, text.keep))),
     found.excerpt && el("p", { class: "context" }, ...marked(found.excerpt, `[REDACTED:${found.id}]`)));
 }
 

@@ -4,7 +4,6 @@
  */
 import { hrefWith } from "./address.js";
 import { ask } from "./api.js";
-import { setTitle } from "./app.js";
 import { chartFigure } from "./charts.js";
 import { el } from "./dom.js";
 import { words } from "./strings.js";
@@ -14,14 +13,19 @@ const text = words.stats;
 /** @param {HTMLElement} main @param {URL} url @param {AbortSignal} signal */
 export async function render(main, url, signal) {
   const told = await ask("/v1/view/stats", Object.fromEntries(url.searchParams), { signal });
-  setTitle(text.title);
   main.className = "page";
   main.replaceChildren(
-    el("div", { class: "page-head" }, el("h1", null, text.title),
+    el("div", { class: "page-head" }, el("h1", null, words.pages.stats),
       choices(url, "since", text.since, text.sinces, "30d"), choices(url, "by", text.by, text.steps, told.by, "day")),
     ...told.notes.map((/** @type {string} */ note) => el("p", { class: "note" }, note)),
-    el("div", { class: "figures" },
-      ...told.charts.map((/** @type {any} */ { columns, rows, ...chart }) => chartFigure({ ...chart, table: { columns, rows } }, signal))));
+    figures(told.charts, signal));
+}
+
+/** @param {any[]} charts @param {AbortSignal} signal */
+function figures(charts, signal) {
+  if (charts.every((chart) => !chart.rows.length)) return el("p", { class: "soft" }, words.charts.none);
+  const made = charts.map(({ columns, rows, ...chart }) => chartFigure({ ...chart, table: { columns, rows } }, signal));
+  return el("div", { class: "figures" }, ...made);
 }
 
 /**

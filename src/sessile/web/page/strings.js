@@ -30,6 +30,13 @@ export const when = (at) => (at === null ? "" : moment.format(at));
 /** What is unknown is not nothing. @param {number | null} cost */
 export const money = (cost) => (cost === null ? words.unknown : `$${cost.toFixed(cost < 1 ? 3 : 2)}`);
 
+/** A sentence with places, filled in order; numbers are written as people read them. @param {string} sentence */
+const told = (sentence) => (/** @type {(string | number)[]} */ ...values) =>
+  sentence.replace(/\{\}/g, () => {
+    const value = values.shift() ?? "";
+    return typeof value === "number" ? number(value) : value;
+  });
+
 const shell = {
   loading: "Loading …",
   justNow: "just now",
@@ -43,8 +50,8 @@ const shell = {
   theme: "Colours",
   themes: /** @type {Record<string, string>} */ ({ system: "System colours", light: "Light", dark: "Dark" }),
   help: "Help and keys",
-  pictureMissing: (/** @type {string} */ name) => `${name}, not found`,
-  goTo: (/** @type {string} */ page) => `Go to ${page}`,
+  pictureMissing: told("{}, not found"),
+  goTo: told("Go to {}"),
   pages: /** @type {Record<string, string>} */ ({
     overview: "Overview", sessions: "Sessions", session: "Session", diff: "Compare branches", search: "Search", stats: "Stats",
     share: "Share", gateway: "Gateway",
@@ -80,7 +87,7 @@ const session = {
   treeShow: "What the tree shows",
   treeFind: "Search in the tree",
   treeNothing: "No entry is like that.",
-  treeLoading: (/** @type {string} */ done, /** @type {string} */ all) => `${done} of ${all} entries …`,
+  treeLoading: told("{} of {} entries …"),
   foldAll: "Fold other branches",
   unfoldAll: "Unfold all branches",
   filters: /** @type {Record<string, string>} */ ({
@@ -88,18 +95,18 @@ const session = {
     failures: "failures", heads: "branch heads", forks: "branches",
   }),
   failed: "failed",
-  someFailed: (/** @type {number} */ n) => `${number(n)} failed`,
+  someFailed: told("{} failed"),
   transcript: "Transcript",
   empty: "This session has no entries yet.",
   depth: "Depth",
   depths: ["prompts", "chat", "tools", "all"],
   depthNames: ["prompts only", "prompts and answers", "answers and tools", "everything"],
-  hidden: (/** @type {string} */ some, /** @type {string} */ all) => `${some} of ${all} entries hidden`,
+  hidden: told("{} of {} entries hidden"),
   find: "Find in all branches  /",
   findName: "Find in all branches",
   hitNext: "Next hit",
   hitBefore: "Previous hit",
-  hit: (/** @type {number} */ n, /** @type {number} */ all) => `Hit ${number(n)} of ${number(all)}.`,
+  hit: told("Hit {} of {}."),
   noHits: "Nothing found.",
   prompt: "prompt",
   promptNext: "next prompt",
@@ -123,39 +130,39 @@ const session = {
   compareKey: "compare with the branch beside",
   print: "Print this branch",
   printShort: "Print",
-  printing: (/** @type {string} */ done, /** @type {string} */ all) => `Loading for print: ${done} of ${all}`,
-  notPrinted: (/** @type {string} */ n) => `${n} more entries of this branch are not printed.`,
+  printing: told("Loading for print: {} of {}"),
+  notPrinted: told("{} more entries of this branch are not printed."),
   printedPart: "Only the entries around the screen are on this paper. The page's own Print loads the whole branch.",
   share: "Share or export",
   noOther: "There is no other in this direction.",
   oneBranch: "There is only one branch.",
   noBranchThere: "There is no branch on this side.",
-  otherBranch: (/** @type {string} */ n) => `Another branch is shown: ${n} entries.`,
-  branchOf: (/** @type {number} */ n, /** @type {number} */ all) => `Branch ${n} of ${all}.`,
+  otherBranch: told("Another branch is shown: {} entries."),
+  branchOf: told("Branch {} of {}."),
   noEntry: "There is no such entry in this session.",
   saw: "As the model saw it",
   sawSlider: "Turn",
   sawEnd: "Show everything again",
   sawEnded: "Everything is shown.",
   everything: "Everything",
-  turn: (/** @type {number} */ n, /** @type {number} */ all) => `Turn ${number(n)} of ${number(all)}`,
+  turn: told("Turn {} of {}"),
   turnNext: "Next turn",
   turnBefore: "Previous turn",
   noTurns: "No model has answered on this branch.",
   tokens: "tokens",
   sizeUnknown: "size unknown",
   inContext: (/** @type {number} */ n) => count(n, "entry in context", "entries in context"),
-  goneCount: (/** @type {number} */ n) => `${number(n)} gone`,
+  goneCount: told("{} gone"),
   neverSeen: "not sent to the model",
-  laterThan: "later",
+  laterThan: "after this turn",
   wasChanged: "sent in a changed form",
   reasons: /** @type {Record<string, string>} */ ({
     compaction: "gone: compacted", pruned: "gone: pruned", prune: "gone: pruned", context_edit: "gone: removed from the context", reset: "gone: reset",
   }),
   meter: (/** @type {string} */ n, /** @type {string | null} */ of) => `${n}${of ? ` of ${of}` : ""} tokens of context. Show what the model saw`,
-  entryNumber: (/** @type {string} */ n) => `Entry ${n}`,
+  entryNumber: told("Entry {}"),
   raw: "JSON",
-  rawCut: (/** @type {string} */ n) => `${n} more characters are not shown.`,
+  rawCut: told("{} more characters are not shown."),
   copy: "copy",
   copyRaw: "Copy the JSON",
   copied: "Copied",
@@ -174,31 +181,31 @@ const session = {
   branched: "The session goes on behind this entry now.",
   compare: "Compare with the branch beside",
   foreign: "This session belongs to another program: it is only read here.",
-  fresh: (/** @type {number} */ n) => `${number(n)} new`,
+  fresh: told("{} new"),
   freshSaid: (/** @type {number} */ n) => count(n, "new entry", "new entries"),
   freshRule: "new since you looked",
   elsewhere: "The session goes on, on another branch.",
   follows: "New entries are followed.",
   followsNot: "New entries are not followed.",
   facts: { number: "number", who: "who", tokens: "context", parent: "behind", branches: "branches from here" },
-  live: "live",
 };
 
 // -- the other pages, one part each
 
+/** @param {string} one @param {string} [many] */
+const counted = (one, many) => (/** @type {number} */ n) => count(n, one, many);
 const named = (/** @type {Record<string, string>} */ names) => (/** @type {string} */ name) => names[name] ?? name.replaceAll("_", " ");
 
 const cards = {
-  untitled: "Untitled session",
-  entries: (/** @type {number} */ n) => count(n, "entry", "entries"),
-  branches: (/** @type {number} */ n) => count(n, "branch", "branches"),
-  compactions: (/** @type {number} */ n) => count(n, "compaction"),
-  failures: (/** @type {number} */ n) => `✗ ${number(n)} failed`,
-  subAgents: (/** @type {number} */ n) => count(n, "sub-agent"),
+  entries: counted("entry", "entries"),
+  branches: counted("branch", "branches"),
+  compactions: counted("compaction"),
+  failures: told("✗ {} failed"),
+  subAgents: counted("sub-agent"),
   fork: "fork of another session",
   resume: "Copy the command that resumes this session",
   resumeSign: "Resume",
-  copied: (/** @type {string} */ command) => `Copied: ${command}`,
+  copied: told("Copied: {}"),
   pin: "Pin: keep from being cleaned up",
   unpin: "Pinned: do not keep any longer",
   pinned: "Pinned",
@@ -216,7 +223,6 @@ const charts = {
 };
 
 const overview = {
-  title: "Overview",
   search: "Search everything that was said",
   searchSign: "Search",
   recent: "Continue where you left",
@@ -240,8 +246,7 @@ const overview = {
 };
 
 const sessions = {
-  title: "Sessions",
-  found: (/** @type {number} */ n) => count(n, "session"),
+  found: counted("session"),
   filter: "Filter by title or first words",
   sort: "Sort by",
   sorts: { recent: "newest first", started: "begun last", cost: "cost", tokens: "tokens", messages: "messages", size: "size" },
@@ -250,9 +255,9 @@ const sessions = {
   facets: "Narrow down",
   facet: named({ agent: "Agent", project: "Project", model: "Model", has: "With" }),
   value: named({ finding: "unreadable lines", error: "failures", branch: "branches", image: "images", label: "labels", compaction: "compactions" }),
-  without: (/** @type {string} */ name) => `Without the filter ${name}`,
+  without: told("Without the filter {}"),
   clear: "Without filters",
-  hidden: (/** @type {string} */ told) => `hidden: ${told}`,
+  hidden: told("hidden: {}"),
   show: "Show them",
   hide: "Hide empty sessions and sub-agents",
   reason: named({ one_shot: "of one turn", sub_agent: "of sub-agents" }),
@@ -262,12 +267,11 @@ const sessions = {
   pages: "Pages of the list",
   before: "Before",
   after: "After",
-  range: (/** @type {number} */ from, /** @type {number} */ to, /** @type {number} */ of) => `${number(from)}–${number(to)} of ${number(of)}`,
-  more: (/** @type {number} */ n) => `${number(n)} more`,
+  range: told("{}–{} of {}"),
+  more: told("{} more"),
 };
 
 const search = {
-  title: "Search",
   field: "Words that one entry holds",
   hint: "All words have to be in one entry. “two words” in quotes is a phrase, and retr* has any ending.",
   where: "Where",
@@ -284,7 +288,6 @@ const search = {
 };
 
 const stats = {
-  title: "Stats",
   since: "Time",
   sinces: { "7d": "7 days", "30d": "30 days", "90d": "90 days", "1y": "a year", "10y": "all" },
   by: "Step",
@@ -292,7 +295,6 @@ const stats = {
 };
 
 const share = {
-  title: "Share",
   told: "A file for others to read. What looks like a secret is replaced in it; nothing leaves this machine before you send the file yourself. Finding secrets is best effort: look the file over.",
   form: "Form",
   forms: { html: "HTML, one page with everything", md: "Markdown", jsonl: "JSONL, the entries" },
@@ -309,13 +311,12 @@ const share = {
   starts: (/** @type {string} */ begins, /** @type {number} */ length) => (begins ? `${begins}… ` : "") + count(length, "character"),
   download: "Download",
   working: "Writing the file …",
-  done: (/** @type {string} */ name) => `Saved as ${name}`,
+  done: told("Saved as {}"),
   report: "Report",
 };
 
 const diff = {
-  title: "Compare branches",
-  common: (/** @type {number} */ n) => count(n, "entry in common", "entries in common"),
+  common: counted("entry in common", "entries in common"),
   nothing: "The branches have nothing in common",
   left: "A",
   right: "B",
@@ -331,32 +332,31 @@ const diff = {
 };
 
 const gateway = {
-  title: "Gateway",
   conversations: "Conversations",
   begin: "New conversation",
   version: "Version",
   up: "Running since",
   turns: "Turns",
-  turnsTold: (/** @type {number} */ running, /** @type {number} */ queued) => `${number(running)} running, ${number(queued)} waiting`,
+  turnsTold: told("{} running, {} waiting"),
   agents: "Agents",
   problems: "Files that could not be read",
-  live: (/** @type {number} */ n) => count(n, "turn"),
+  live: counted("turn"),
   none: "Nobody has spoken yet. Say something to begin.",
-  earlier: (/** @type {number} */ n) => count(n, "earlier session"),
+  earlier: counted("earlier session"),
   session: "Session",
   model: "Model",
   context: "Context",
   tokens: (/** @type {string} */ n, /** @type {string} */ of) => (of ? `${n} of ${of} tokens` : `${n} tokens`),
   ended: named({ idle: "idle for long", daily: "a new day", new: "begun anew", reset: "begun anew" }),
-  more: "more conversations",
+  more: counted("more conversation"),
   log: "Conversation",
   field: "Message",
   hint: "Enter sends, Shift-Enter begins a line. /help lists commands.",
   send: "Send",
   stop: "Stop",
   stopped: "Stopped.",
-  you: "You",
-  answers: "Answer",
+  you: "user",
+  answers: "assistant",
   silent: "No answer was to be given.",
   begun: "A new session",
   failed: "The turn failed.",

@@ -13,12 +13,11 @@ const AT_ONCE = 2;
 const KEPT = 2_000;
 
 export class Articles {
-  /** @param {string} id @param {AbortSignal} signal @param {(numbers: number[]) => void} onCome @param {(error: unknown) => void} onFail */
-  constructor(id, signal, onCome, onFail) {
+  /** @param {string} id @param {AbortSignal} signal @param {(numbers: number[]) => void} onCome */
+  constructor(id, signal, onCome) {
     this.id = id;
     this.signal = signal;
     this.onCome = onCome;
-    this.onFail = onFail;
     /** @type {Map<number, string>} */
     this.kept = new Map();
     /** @type {Set<number>} */
@@ -42,19 +41,19 @@ export class Articles {
   }
 
   next() {
-    while (this.wanted.length && this.requests < AT_ONCE && !this.signal.aborted) this.fetch(this.wanted.splice(0, this.part));
+    while (this.wanted.length && this.requests < AT_ONCE && !this.signal.aborted) this.askFor(this.wanted.splice(0, this.part));
   }
 
   /** @param {number[]} numbers */
-  async fetch(numbers) {
+  async askFor(numbers) {
     this.requests += 1;
     for (const n of numbers) this.underWay.add(n);
     try {
       await this.load(numbers);
       if (!this.signal.aborted) this.onCome(numbers);
     } catch (error) {
-      this.wanted = [];
-      if (!this.signal.aborted) this.onFail(error);
+      this.wanted = []; // asked for again when somebody looks there
+      throw error;
     } finally {
       for (const n of numbers) this.underWay.delete(n);
       this.requests -= 1;

@@ -24,6 +24,11 @@ export function topOf({ info, title }) {
 /** @param {string[]} notes */
 export const notesOf = (notes) => el("ul", { class: "notes" }, ...notes.map((note) => el("li", null, note)));
 
+/** What could not be read before the first entry. @param {SessionPage} page @returns {HTMLElement[]} */
+export function gapsBefore({ info }) {
+  return info.gaps.filter((/** @type {any} */ gap) => gap.after < 0).map((/** @type {any} */ gap) => el("p", { class: "gap" }, gap.text));
+}
+
 /** The tools, and those of them that change. @param {SessionPage} page */
 export function barOf(page) {
   const hidden = el("span", { class: "gone" });
@@ -74,4 +79,17 @@ export function actionsOf(page) {
     ...text.depthNames.map((name, i) => /** @type {[string, string, () => void]} */ ([String(i + 1), name, () => page.setDepth(i)])),
   ];
   return [...keys.map(([key, name, run]) => ({ key, name, run })), { name: text.print, run: () => page.print() }];
+}
+
+/** The browser's own print has only what is around the screen: its key is taken, and its menu prints a note. @param {import("./transcript.js").Transcript} transcript @param {HTMLElement} note @param {() => void} print @param {AbortSignal} signal */
+export function onPrint(transcript, note, print, signal) {
+  addEventListener("keydown", (event) => {
+    if (!(event.ctrlKey || event.metaKey) || event.key !== "p" || event.shiftKey) return;
+    event.preventDefault();
+    print();
+  }, { signal });
+  addEventListener("beforeprint", () => {
+    const isPart = !transcript.isWhole && transcript.entries.children.length < transcript.list.length;
+    note.classList.toggle("needed", isPart);
+  }, { signal });
 }

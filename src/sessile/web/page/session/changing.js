@@ -4,11 +4,10 @@
  *
  * Only sessions of our own are changed, and only when somebody asks; those of other programs are read.
  */
-import { Problem, ask } from "../api.js";
+import { ask } from "../api.js";
 import { go } from "../app.js";
 import { copy, toast } from "../dom.js";
 import { words } from "../strings.js";
-import { askLabel, copyQuote } from "./menu.js";
 
 const text = words.session;
 
@@ -30,7 +29,7 @@ export class Changing {
       writable && { name: text.labelSet, run: () => this.label(n) },
       writable && { name: text.branchHere, run: () => this.branchHere(n) },
       page.outline.beginsBranch(n) && { name: text.compare, run: () => this.compareBeside(n) },
-      { name: text.details, run: () => (page.choose(n), page.details.element.hidden && page.toggleDetails()) },
+      { name: text.details, run: () => (page.choose(n), page.details?.element.hidden === false || page.toggleDetails()) },
     ].filter((item) => !!item);
   }
 
@@ -46,16 +45,18 @@ export class Changing {
   }
 
   /** @param {HTMLElement} article */
-  quote(article) {
+  async quote(article) {
+    const { copyQuote } = await import("./menu.js");
     return copyQuote(article, this.page.title, this.link(article.id));
   }
 
   /** @param {number} n */
-  label(n) {
+  async label(n) {
     const { page } = this;
     if (!page.info.writable) return toast(text.foreign);
+    const { askLabel } = await import("./menu.js");
     return askLabel(page.outline.labels.get(n) ?? "", async (label) => {
-      if (!(await this.change("label", { number: n, label }))) return;
+      await this.change("label", { number: n, label });
       if (label) page.outline.labels.set(n, label);
       else page.outline.labels.delete(n);
       page.articles.forget([n]);
@@ -68,7 +69,7 @@ export class Changing {
   async branchHere(n) {
     const { page } = this;
     if (!page.info.writable) return toast(text.foreign);
-    if (!(await this.change("branch", { number: n }))) return;
+    await this.change("branch", { number: n });
     page.outline.leaf = n;
     page.showBranch(n);
     page.go(n);
@@ -77,15 +78,9 @@ export class Changing {
   }
 
   /** @param {string} what @param {object} how */
-  async change(what, how) {
+  change(what, how) {
     const { info, signal } = this.page;
-    try {
-      await ask(`/v1/view/session/${what}`, {}, { body: { id: info.id, ...how }, signal });
-      return true;
-    } catch (error) {
-      if (error instanceof Problem) toast([error.detail, error.hint].filter(Boolean).join(" "));
-      return false;
-    }
+    return ask(`/v1/view/session/${what}`, {}, { body: { id: info.id, ...how }, signal });
   }
 
   /** @param {number} n */

@@ -11,16 +11,15 @@ const text = words.session;
 const LONGEST = 200_000; // characters of JSON that are shown
 
 export class Details {
-  /** @param {{id: string, facts: [string, string][], notes: string[]}} info @param {(n: number) => [string, string][]} factsOf @param {() => void} close @param {AbortSignal} signal */
-  constructor(info, factsOf, close, signal) {
-    this.id = info.id;
-    this.factsOf = factsOf;
-    this.signal = signal;
+  /** @param {import("./page.js").SessionPage} page */
+  constructor(page) {
+    const { info } = page;
+    this.page = page;
     this.at = -1;
     this.asked = 0;
     this.entry = el("section", { "aria-label": text.entry });
     this.element = el("aside", { class: "drawer", "aria-label": text.details, hidden: true },
-      el("div", { class: "drawer-head" }, el("h2", null, text.details), button(words.close, close, "✕")),
+      el("div", { class: "drawer-head" }, el("h2", null, text.details), button(words.close, () => page.toggleDetails(), "✕")),
       this.entry,
       el("section", { "aria-label": text.session },
         el("h3", null, text.session), list(info.facts),
@@ -45,16 +44,32 @@ export class Details {
     if (this.at < 0 || this.element.hidden) return;
     const mine = ++this.asked;
     const n = this.at;
-    const { entry } = await ask("/v1/view/raw", { id: this.id, number: n }, { signal: this.signal });
+    const { entry } = await ask("/v1/view/raw", { id: this.page.info.id, number: n }, { signal: this.page.signal });
     if (mine !== this.asked) return;
     const json = JSON.stringify(entry, null, 2);
     const shown = json.length > LONGEST ? json.slice(0, LONGEST) : json;
     this.entry.replaceChildren(
       el("h3", null, text.entryNumber(number(n))), list(this.factsOf(n)),
       el("div", { class: "drawer-head" }, el("h4", null, text.raw), button(text.copyRaw, () => copy(json, text.copied), text.copy)),
-      el("pre", { class: "plain", tabindex: "0", "aria-label": text.raw }, shown),
+      el("pre", { class: "plain", tabindex: "0", role: "group", "aria-label": text.raw }, shown),
       shown.length < json.length ? el("p", { class: "soft" }, text.rawCut(number(json.length - shown.length))) : "",
     );
+  }
+
+  /** @param {number} n @returns {[string, string][]} */
+  factsOf(n) {
+    const { outline } = this.page;
+    if (n >= outline.known) return [];
+    const tokens = outline.tokens[n];
+    /** @type {[string, string | null | undefined | false][]} */
+    const facts = [
+      [text.facts.who, outline.who(n)],
+      [text.label, outline.labels.get(n)],
+      [text.facts.tokens, tokens ? `${number(tokens)} ${text.tokens}` : null],
+      [text.facts.parent, outline.parents[n] >= 0 && number(outline.parents[n])],
+      [text.facts.branches, outline.isFork(n) && number(outline.below(n).length)],
+    ];
+    return /** @type {[string, string][]} */ (facts.filter(([, value]) => value));
   }
 }
 

@@ -6,8 +6,7 @@
  * An article may be dressed again at any time.
  */
 import { button, copy } from "../dom.js";
-import { number, words } from "../strings.js";
-import { openMenu } from "./menu.js";
+import { words } from "../strings.js";
 import { pictures } from "./pictures.js";
 import { meter } from "./saw.js";
 
@@ -55,7 +54,7 @@ export class Dressing {
     if (step) {
       event.preventDefault();
       this.stepTo((step.getAttribute("href") ?? "").slice(1), n);
-    } else if (more) openMenu(more, page.changing.menuOf(n));
+    } else if (more) import("./menu.js").then(({ openMenu }) => openMenu(more, page.changing.menuOf(n)));
     else if (target.closest("a.permalink")) {
       event.preventDefault();
       history.replaceState(history.state, "", `#${article.id}`);
@@ -70,22 +69,6 @@ export class Dressing {
     const { page } = this;
     const next = await page.numberOf(anchor);
     if (next !== undefined) page.switchTo(next, instead);
-  }
-
-  /** @param {number} n @returns {[string, string][]} */
-  factsOf(n) {
-    const { outline } = this.page;
-    if (n >= outline.known) return [];
-    const tokens = outline.tokens[n];
-    /** @type {[string, string | null | undefined | false][]} */
-    const facts = [
-      [text.facts.who, outline.who(n)],
-      [text.label, outline.labels.get(n)],
-      [text.facts.tokens, tokens ? `${number(tokens)} ${text.tokens}` : null],
-      [text.facts.parent, outline.parents[n] >= 0 && number(outline.parents[n])],
-      [text.facts.branches, outline.isFork(n) && number(outline.below(n).length)],
-    ];
-    return /** @type {[string, string][]} */ (facts.filter(([, value]) => value));
   }
 }
 

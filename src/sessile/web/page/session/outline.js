@@ -124,6 +124,12 @@ export class Outline {
     return n;
   }
 
+  /** The branch that is meant by an entry: that of the session if it has it, else the newest. @param {number} n */
+  tipOf(n) {
+    if (this.leaf !== null && this.pathTo(this.leaf).includes(n)) return this.leaf;
+    return this.tipBelow(n);
+  }
+
   /** Put the entries into the order of the tree; the level of an entry grows only at forks. */
   inOrder() {
     if (this.isOrdered) return;

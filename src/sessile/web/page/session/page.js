@@ -5,21 +5,19 @@
  * Rules: entries are shown as soon as the session says which; the outline of all entries comes behind, in parts, and refines what is
  * shown without moving it. What is looked at (`at`) is one entry: the one gone to while it is on the screen, else the first there.
  */
-import { Problem, ask } from "../api.js";
+import { ask } from "../api.js";
 import { sessionOf, setAddress, setTitle } from "../app.js";
-import { announce, el, toast } from "../dom.js";
+import { announce, el, settled, toast } from "../dom.js";
 import { addActions } from "../keys.js";
 import { number, words } from "../strings.js";
 import { Articles } from "./articles.js";
-import { actionsOf, barOf, topOf } from "./bar.js";
+import { actionsOf, barOf, gapsBefore, onPrint, topOf } from "./bar.js";
 import { Changing } from "./changing.js";
-import { Details } from "./details.js";
 import { Dressing } from "./dressing.js";
 import { Find } from "./find.js";
 import { follow } from "./live.js";
 import { News } from "./news.js";
 import { DEPTHS, Outline } from "./outline.js";
-import { onPrint, printBranch } from "./printing.js";
 import { Saw } from "./saw.js";
 import { Transcript } from "./transcript.js";
 import { TreeView } from "./tree.js";
@@ -27,7 +25,7 @@ import { TreeView } from "./tree.js";
 const text = words.session;
 const PART = 2_000; // entries of the outline that are asked for at once
 const DEPTH = "sessile.depth";
-const USUAL_DEPTH = 2;
+const USUAL_DEPTH = "tools";
 const RECENT = 600_000; // milliseconds; what goes on now is opened at its end
 const NARROW = "(max-width: 56rem)";
 
@@ -53,13 +51,12 @@ export class SessionPage {
     this.path = info.path;
     this.onPath = new Set(this.path);
     this.at = -1;
-    this.depth = savedDepth();
+    this.depth = Math.max(0, DEPTHS.indexOf(localStorage.getItem(DEPTH) ?? USUAL_DEPTH));
     this.mostTokens = 1;
     /** @type {Map<number, (article: HTMLElement | null) => void>} */
     this.awaited = new Map();
 
-    const tell = (/** @type {unknown} */ error) => toast(error instanceof Problem ? error.detail : String(error));
-    this.articles = new Articles(info.id, signal, (numbers) => this.haveCome(numbers), tell);
+    this.articles = new Articles(info.id, signal, (numbers) => this.haveCome(numbers));
     this.transcript = new Transcript({
       html: (n) => this.articles.get(n),
       want: (numbers) => this.articles.want(numbers),
@@ -72,13 +69,16 @@ export class SessionPage {
     this.find = new Find(info.id, (n) => this.go(n), () => this.transcript.entries.children, (hits) => this.firstAhead(hits),
       (depth) => depth > this.depth && this.setDepth(depth), signal);
     this.saw = new Saw(info.id, () => this.turns(), () => this.sawChanged(), (n) => this.showTurn(n), signal);
-    this.details = new Details(info, (n) => this.dressing.factsOf(n), () => this.toggleDetails(), signal);
+    this.followSoon = settled(() => this.tree.follow(), 60);
+    /** @type {import("./details.js").Details | null} */
+    this.details = null; // until somebody wants them
+    this.columns = el("div", { class: "columns" });
     this.changing = new Changing(this);
     this.dressing = new Dressing(this);
     this.news = new News(this);
     this.bar = barOf(this);
     this.progress = el("span", { class: "soft" });
-    this.side = el("details", { class: "tree-fold", open: !matchMedia(NARROW).matches, on: { toggle: () => this.tree.paint() } },
+    this.side = el("details", { class: "tree-fold", open: !matchMedia(NARROW).matches, on: { toggle: () => this.sideChanged() } },
       el("summary", null, el("h2", null, text.tree), this.progress), this.tree.element);
   }
 
@@ -97,20 +97,14 @@ export class SessionPage {
   put(main) {
     setTitle(this.title);
     const note = el("p", { class: "print-note" }, text.printedPart);
-    const { gaps } = this.info;
     main.className = "session-page";
-    main.replaceChildren(
-      topOf(this), this.bar.element,
-      el("div", { class: "columns" },
-        el("nav", { class: "side", "aria-label": text.treeName }, this.side),
-        el("section", { class: "transcript", "aria-label": text.transcript },
-          el("h2", { class: "unseen" }, text.transcript),
-          note,
-          ...gaps.filter((/** @type {any} */ gap) => gap.after < 0).map((/** @type {any} */ gap) => el("p", { class: "gap" }, gap.text)),
-          !this.path.length && el("p", { class: "soft empty" }, text.empty),
-          this.transcript.before, this.transcript.entries, this.transcript.after),
-        this.details.element),
-      this.news.pill, this.saw.element);
+    this.columns.append(
+      el("nav", { class: "side", "aria-label": text.treeName }, this.side),
+      el("section", { class: "transcript", "aria-label": text.transcript },
+        el("h2", { class: "unseen" }, text.transcript),
+        note, ...gapsBefore(this),
+        this.transcript.before, this.transcript.entries, this.transcript.after, el("p", { class: "soft empty" }, text.empty)));
+    main.replaceChildren(topOf(this), this.bar.element, this.columns, this.news.pill, this.saw.element);
     document.documentElement.classList.add("windowed");
     this.signal.addEventListener("abort", () => document.documentElement.classList.remove("windowed", "with-details", "with-saw", "without-tree"));
     main.addEventListener("click", (event) => this.dressing.clicked(event), { signal: this.signal });
@@ -128,7 +122,6 @@ export class SessionPage {
     if (this.onPath.has(at)) this.go(at, { opens: true });
     else if (!anchor && Date.now() - (modified ?? 0) < RECENT) this.toEnd();
     this.loaded = this.loadOutline();
-    this.loaded.catch((error) => this.signal.aborted || toast(error.detail ?? String(error)));
     if (typeof at === "number" && !this.onPath.has(at)) this.go(at, { opens: true });
     else if (anchor.startsWith("e-") && typeof at !== "number") toast(text.noEntry);
   }
@@ -205,7 +198,7 @@ export class SessionPage {
     await this.knows(n);
     for (const other of [...this.awaited.keys()]) this.settle(other, null);
     if (!this.onPath.has(n)) {
-      this.showBranch(this.tipOf(n));
+      this.showBranch(this.outline.tipOf(n));
       announce(text.otherBranch(number(this.path.length)));
     }
     if (!this.isSeen(n)) this.setDepth(this.outline.depthOf(n));
@@ -225,14 +218,6 @@ export class SessionPage {
     this.transcript.reveal(last, innerHeight - 24, "bottom");
     this.choose(last);
     this.news.seen();
-  }
-
-  /** The branch that is meant by an entry: the one shown, else the one of the session, else the newest. @param {number} n */
-  tipOf(n) {
-    if (this.onPath.has(n)) return this.tip;
-    const { leaf } = this.outline;
-    if (leaf !== null && this.outline.pathTo(leaf).includes(n)) return leaf;
-    return this.outline.tipBelow(n);
   }
 
   /** @param {number[]} path */
@@ -276,8 +261,8 @@ export class SessionPage {
     this.at = n;
     this.transcript.article(before)?.classList.remove("at");
     this.transcript.article(n)?.classList.add("at");
-    this.tree.follow();
-    this.details.show(n);
+    this.followSoon();
+    this.details?.show(n);
   }
 
   scrolled() {
@@ -384,24 +369,30 @@ export class SessionPage {
 
   // -- others
 
-  toggleDetails() {
+  async toggleDetails() {
+    if (!this.details) {
+      const { Details } = await import("./details.js");
+      this.details = new Details(this);
+      this.columns.append(this.details.element);
+    }
     this.transcript.keep(this.current());
     this.details.toggle();
+    this.details.show(this.at);
   }
 
   toggleTree() {
     this.transcript.keep(this.current());
     this.side.open = !this.side.open;
-    document.documentElement.classList.toggle("without-tree", !this.side.open);
     if (this.side.open) this.tree.focus();
   }
 
+  sideChanged() {
+    document.documentElement.classList.toggle("without-tree", !this.side.open);
+    this.tree.paint();
+  }
+
   async print() {
+    const { printBranch } = await import("./printing.js");
     await printBranch(this.transcript, this.articles, (done, all) => announce(text.printing(number(done), number(all))));
   }
-}
-
-function savedDepth() {
-  const saved = DEPTHS.indexOf(localStorage.getItem(DEPTH) ?? "");
-  return saved < 0 ? USUAL_DEPTH : saved;
 }

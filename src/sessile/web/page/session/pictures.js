@@ -6,11 +6,10 @@ import { askFile } from "../api.js";
 import { el } from "../dom.js";
 import { words } from "../strings.js";
 
-/** Fill the pictures of some articles. @param {ParentNode} root @param {string} id of the session @param {AbortSignal} signal */
+/** Fill the pictures of some articles; done when all are there. @param {ParentNode} root @param {string} id of the session @param {AbortSignal} signal */
 export function pictures(root, id, signal) {
-  for (const picture of root.querySelectorAll("img[data-blob]")) {
-    show(/** @type {HTMLImageElement} */ (picture), id, signal);
-  }
+  const found = /** @type {NodeListOf<HTMLImageElement>} */ (root.querySelectorAll("img[data-blob]"));
+  return Promise.all([...found].map((picture) => show(picture, id, signal)));
 }
 
 /** @param {HTMLImageElement} picture @param {string} id @param {AbortSignal} signal */
@@ -22,6 +21,7 @@ async function show(picture, id, signal) {
     const address = URL.createObjectURL(blob);
     picture.addEventListener("load", () => URL.revokeObjectURL(address), { once: true });
     picture.src = address;
+    await picture.decode().catch(() => {}); // an image that cannot be shown says so by its name
   } catch (error) {
     if (signal.aborted) return;
     picture.replaceWith(el("span", { class: "missing" }, words.pictureMissing(picture.alt)));

@@ -5,23 +5,11 @@
 import { el, fragment } from "../dom.js";
 import { number, words } from "../strings.js";
 import { Articles } from "./articles.js";
+import { pictures } from "./pictures.js";
 import { Transcript } from "./transcript.js";
 
 export const MOST_PRINTED = 3_000;
 const text = words.session;
-
-/** The browser's own print has only what is around the screen: its key is taken, and its menu prints a note. @param {Transcript} transcript @param {HTMLElement} note @param {() => void} print @param {AbortSignal} signal */
-export function onPrint(transcript, note, print, signal) {
-  addEventListener("keydown", (event) => {
-    if (!(event.ctrlKey || event.metaKey) || event.key !== "p" || event.shiftKey) return;
-    event.preventDefault();
-    print();
-  }, { signal });
-  addEventListener("beforeprint", () => {
-    const isPart = !transcript.isWhole && transcript.entries.children.length < transcript.list.length;
-    note.classList.toggle("needed", isPart);
-  }, { signal });
-}
 
 /** @param {Transcript} transcript @param {Articles} articles @param {(done: number, all: number) => void} onProgress */
 export async function printBranch(transcript, articles, onProgress) {
@@ -39,6 +27,7 @@ export async function printBranch(transcript, articles, onProgress) {
   if (left) made.push(el("p", { class: "note" }, text.notPrinted(number(left))));
   const place = scrollY;
   transcript.showAll(made);
+  await pictures(transcript.entries, articles.id, articles.signal);
   addEventListener("afterprint", () => {
     transcript.showFew();
     scrollTo({ top: place, behavior: "instant" });

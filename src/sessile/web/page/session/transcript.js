@@ -7,6 +7,7 @@
  * an empty place of the height that such entries have. At most some thousand elements exist, however long the session is.
  */
 import { el, fragment, later } from "../dom.js";
+import { Rooms } from "./rooms.js";
 
 const MOST_NODES = 1_700; // elements of entries; the rest of the page has some hundreds
 const TALLEST = 12_000_000; // pixels that browsers can still place
@@ -40,6 +41,10 @@ export class Transcript {
     this.heights = new Float32Array(0); // by number; 0 is not yet measured
     /** @type {number[]} */
     this.usual = []; // of a kind
+    this.rooms = new Rooms([]);
+    this.from = 0; // what of the list are elements
+    this.to = 0;
+    this.isStale = true; // whether elements have to be looked at again
     /** @type {Map<number, boolean[]>} */
     this.folds = new Map(); // of entries that were elements: which of their folds are open
     /** @type {Hold | null} */
@@ -49,18 +54,18 @@ export class Transcript {
     this.onScroll = () => {};
     const fill = later(() => {
       if (signal.aborted) return;
-      if (Math.abs(scrollY - this.placed) > 2) this.hold = null; // somebody scrolled
       this.fill();
       this.onScroll();
     });
     const letGo = () => (this.hold = null);
     const quiet = { passive: true, signal };
     addEventListener("scroll", fill, quiet);
-    addEventListener("resize", fill, quiet);
+    const resized = () => ((this.isStale = true), fill());
+    addEventListener("resize", resized, quiet);
     // Before anybody acts on it: what is jumped to by a key is held again.
     for (const kind of ["wheel", "touchmove", "pointerdown"]) addEventListener(kind, letGo, { ...quiet, capture: true });
     addEventListener("keydown", (event) => SCROLLS.has(event.key) && letGo(), { ...quiet, capture: true });
-    new ResizeObserver(fill).observe(this.entries); // a fold that was opened
+    new ResizeObserver(resized).observe(this.entries); // a fold that was opened
   }
 
   /** Show these entries. @param {number[]} list */
@@ -74,6 +79,8 @@ export class Transcript {
       more.set(this.heights);
       this.heights = more;
     }
+    this.rooms = new Rooms(list.map((n) => this.height(n)));
+    this.isStale = true;
     this.fill();
   }
 
@@ -87,6 +94,7 @@ export class Transcript {
       if (one.article === focused) again = n;
       this.keepFolds(n, one.article);
       this.made.delete(n);
+      this.isStale = true;
     }
     this.fill();
     if (again >= 0) this.focus(again);
@@ -121,16 +129,9 @@ export class Transcript {
     return made;
   }
 
-  /** @param {number} n */
+  /** As measured, or as others of its kind are. @param {number} n */
   height(n) {
     return this.heights[n] || Math.min(this.usual[this.source.kind(n)] ?? 80, TALLEST / this.list.length);
-  }
-
-  /** @param {number} from @param {number} to */
-  room(from, to) {
-    let sum = 0;
-    for (let i = from; i < to; i++) sum += this.height(this.list[i]);
-    return sum;
   }
 
   top() {
@@ -138,12 +139,21 @@ export class Transcript {
   }
 
   fill() {
-    if (this.isWhole || !this.entries.isConnected) return;
+    if (Math.abs(scrollY - this.placed) > 2) this.hold = null; // somebody scrolled
+    if (this.isWhole || !this.entries.isConnected || this.suffices()) return;
     if (!this.list.length) return this.put(0, 0);
     const held = this.hold ? this.index.get(this.hold.n) : undefined;
     if (this.hold && held !== undefined) return this.around(held, this.hold.y, this.hold.edge);
     const [first, top] = this.firstOnScreen();
     this.around(first, top, "top");
+  }
+
+  /** Whether the elements that are there are enough for the screen. */
+  suffices() {
+    if (this.isStale || this.hold) return false;
+    const box = this.entries.getBoundingClientRect();
+    const isHigh = this.from === 0 || box.top < -0.25 * innerHeight;
+    return isHigh && (this.to === this.list.length || box.bottom > 1.25 * innerHeight);
   }
 
   /** The first entry on the screen, and where it is. @returns {[number, number]} */
@@ -153,18 +163,15 @@ export class Transcript {
       const i = this.index.get(Number(/** @type {HTMLElement} */ (child).dataset.n));
       if (i !== undefined && box.bottom > 0 && box.top < innerHeight) return [i, box.top];
     }
-    const y = Math.max(0, -this.top());
-    let first = 0;
-    let sum = 0;
-    while (first < this.list.length - 1 && sum + this.height(this.list[first]) <= y) sum += this.height(this.list[first++]);
-    return [first, this.top() + sum];
+    const first = this.rooms.at(-this.top());
+    return [first, this.top() + this.rooms.sum(0, first)];
   }
 
   /** Show an entry of the list with its edge there on the screen, and those around it. @param {number} held @param {number} y @param {"top" | "bottom"} edge */
   around(held, y, edge) {
     const n = this.list[held];
     for (let round = 0; round < 4; round++) {
-      const top = edge === "top" ? y : y - this.height(n);
+      const top = edge === "top" ? y : y - this.rooms.sizes[held];
       const [from, to] = this.range(held, top);
       this.put(from, to);
       this.measure(from, to);
@@ -173,6 +180,7 @@ export class Transcript {
       if (this.entries.getBoundingClientRect().bottom > innerHeight || to === this.list.length) break;
     }
     this.placed = scrollY;
+    this.isStale = false;
     this.wantAround(held);
   }
 
@@ -182,13 +190,13 @@ export class Transcript {
     let to = held;
     for (let below = top; to < this.list.length && below < 1.75 * innerHeight && nodes < MOST_NODES; to++) {
       nodes += this.make(this.list[to]).nodes;
-      below += this.height(this.list[to]);
+      below += this.rooms.sizes[to];
     }
     let from = held;
     for (let above = top; from > 0 && above > -0.75 * innerHeight; ) {
       nodes += this.make(this.list[from - 1]).nodes;
       if (nodes > MOST_NODES && above <= 0) break;
-      above -= this.height(this.list[--from]);
+      above -= this.rooms.sizes[--from];
     }
     return [from, to];
   }
@@ -226,13 +234,14 @@ export class Transcript {
       next = next.nextElementSibling;
       gone.remove();
     }
-    this.rooms(from, to);
+    this.leaveRoom(from, to);
   }
 
   /** @param {number} from @param {number} to */
-  rooms(from, to) {
-    this.before.style.height = `${this.room(0, from)}px`;
-    this.after.style.height = `${this.room(to, this.list.length)}px`;
+  leaveRoom(from, to) {
+    [this.from, this.to] = [from, to];
+    this.before.style.height = `${this.rooms.sum(0, from)}px`;
+    this.after.style.height = `${this.rooms.sum(to, this.list.length)}px`;
   }
 
   /** @param {number} from @param {number} to */
@@ -246,8 +255,9 @@ export class Transcript {
       const kind = this.source.kind(n);
       if (!this.heights[n]) this.usual[kind] = ((this.usual[kind] ?? height) * 7 + height) / 8;
       this.heights[n] = height;
+      this.rooms.set(i, height);
     }
-    this.rooms(from, to);
+    this.leaveRoom(from, to);
   }
 
   /** @param {number} n @param {HTMLElement} article */
@@ -263,7 +273,7 @@ export class Transcript {
     if (this.isWhole) return this.make(n).article.scrollIntoView();
     this.hold = { n, edge, y };
     if (!this.made.get(n)?.article.isConnected) {
-      scrollTo({ top: scrollY + this.top() + this.room(0, i) - y, behavior: "instant" });
+      scrollTo({ top: scrollY + this.top() + this.rooms.sum(0, i) - y, behavior: "instant" });
     }
     this.around(i, y, edge);
   }
@@ -333,6 +343,7 @@ export class Transcript {
 
   showFew() {
     this.isWhole = false;
+    this.isStale = true;
     this.entries.replaceChildren();
     this.fill();
   }

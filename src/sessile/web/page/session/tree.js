@@ -16,7 +16,8 @@ const DEEPEST = 12;
 const SIGNS = { user: "○", assistant: "●", summary: "◆", tool: "▸", shell: "▸" };
 const text = words.session;
 
-/** @typedef {{n: number, level: number, place: number, count: number, tools: number, failed: number}} Row */
+/** @typedef {{size: number}} Group  rows below the same one */
+/** @typedef {{n: number, level: number, place: number, count: number, tools: number, failed: number, group?: Group, nth?: number}} Row */
 /**
  * @typedef {object} Shown  what the tree has to know of the page
  * @property {Set<number>} onPath
@@ -109,8 +110,26 @@ export class TreeView {
       }
     }
     this.rows = rows;
+    this.countGroups();
     if (held !== undefined) this.chosen = this.rowOf(held);
     this.paint();
+  }
+
+  /** Which of how many each row is, among those below the same one. */
+  countGroups() {
+    /** @type {Group[]} */
+    const open = [];
+    for (const row of this.rows) {
+      const level = this.levelOf(row);
+      open.length = Math.min(open.length, level + 1);
+      row.group = open[level] ??= { size: 0 };
+      row.nth = ++row.group.size;
+    }
+  }
+
+  /** A branch hangs from its fork, its entries from its first. @param {Row} row */
+  levelOf({ n, level, count }) {
+    return 2 * level + (level && !count && this.outline.beginsBranch(n) ? 0 : 1);
   }
 
   /** @param {number} n */
@@ -156,8 +175,8 @@ export class TreeView {
         ];
     return el("li", {
       class: classes.join(" "), role: "treeitem", tabindex: index === this.chosen ? "0" : "-1", title: row.count ? null : outline.lines[n],
-      "aria-level": 2 * level + (begins && level ? 0 : 1), "aria-expanded": canFold ? String(!isFolded) : null,
-      "aria-current": n === shown.tip ? "true" : null, "aria-setsize": this.rows.length, "aria-posinset": index + 1, data: { index },
+      "aria-level": this.levelOf(row), "aria-expanded": canFold ? String(!isFolded) : null,
+      "aria-current": n === shown.tip ? "true" : null, "aria-setsize": row.group?.size, "aria-posinset": row.nth, data: { index },
     }, el("a", null, ...inside));
   }
 

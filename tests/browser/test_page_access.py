@@ -1,0 +1,308 @@
+"""Every page of the gateway for everybody: axe, the keyboard alone, large letters, narrow screens, little motion."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from axe import OF_COLOUR, axe_script, grave_findings
+from page_rig import SESSION, SIGHTS, WEBHOOKS, visiting
+
+COLOURS: dict[str, dict[str, Any]] = {
+    "light": {"color_scheme": "light", "forced_colors": "none"},
+    "dark": {"color_scheme": "dark", "forced_colors": "none"},
+    "forced": {"color_scheme": "light", "forced_colors": "active"},
+}
+ENOUGH = 4.5  # contrast of text
+
+# What axe cannot judge: the letters of charts, on the background of the page. Colours come as rgb(…) or color(srgb …).
+CHART_CONTRAST = """() => {
+  const canvas = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
+  const light = (colour) => {
+    canvas.clearRect(0, 0, 1, 1);
+    canvas.fillStyle = colour;
+    canvas.fillRect(0, 0, 1, 1);
+    const [r, g, b] = [...canvas.getImageData(0, 0, 1, 1).data].map((one) => one / 255)
+      .map((one) => (one <= 0.04045 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const behind = (element) => {
+    for (let one = element; one; one = one.parentElement) {
+      const colour = getComputedStyle(one).backgroundColor;
+      if (!/, 0\\)$|\\/ 0\\)$|transparent/.test(colour)) return colour;
+    }
+    return "Canvas";
+  };
+  return [...document.querySelectorAll("svg.chart text")].map((text) => {
+    const [low, high] = [light(getComputedStyle(text).fill), light(behind(text.ownerSVGElement))].sort((a, b) => a - b);
+    return [text.textContent, (high + 0.05) / (low + 0.05)];
+  });
+}"""
+
+TOO_WIDE = """() => {
+  const { scrollWidth, clientWidth } = document.documentElement;
+  if (scrollWidth <= clientWidth) return [];
+  const wide = [...document.querySelectorAll("body *")].filter((one) => one.getBoundingClientRect().right > clientWidth + 1);
+  return [`${scrollWidth} > ${clientWidth}`, ...wide.slice(0, 5).map((one) => one.outerHTML.slice(0, 120))];
+}"""
+
+MOVING = """() => [...document.querySelectorAll("*")].flatMap((one) => {
+  const { animationName, animationDuration, transitionDuration, scrollBehavior } = getComputedStyle(one);
+  const lasts = (times) => times.split(",").some((time) => parseFloat(time) > 0.01);
+  const moves = (animationName !== "none" && lasts(animationDuration)) || lasts(transitionDuration) || scrollBehavior === "smooth";
+  return moves ? [one.outerHTML.slice(0, 120)] : [];
+})"""
+
+FOCUSED = """() => {
+  const one = document.activeElement;
+  const box = one.getBoundingClientRect();
+  const style = getComputedStyle(one);
+  const name = one.getAttribute("aria-label") || one.labels?.[0]?.textContent || one.textContent || one.title ||
+    one.querySelector("img")?.alt || "";
+  return { name: name.trim().slice(0, 80), tag: one.localName, role: one.getAttribute("role"), entry: one.closest("article")?.id ?? null,
+    seen: one === document.body || (box.width > 0 && box.height > 0 && box.bottom > 0 && box.top < innerHeight),
+    ring: style.outlineStyle !== "none" || style.boxShadow !== "none" };
+}"""
+
+
+# -- axe
+
+
+@pytest.fixture(scope="module")
+def axe() -> str:
+    return axe_script()
+
+
+@pytest.mark.parametrize("sight", SIGHTS)
+def test_axe_finds_nothing_grave(browser: Browser, demo: str, axe: str, sight: str) -> None:
+    """In light, dark and forced colours; what does not depend on colours is looked at once."""
+    with visiting(browser, demo, bypass_csp=True) as visitor:
+        page = visitor.see(sight)
+        found = []
+        for name, colours in COLOURS.items():
+            page.emulate_media(**colours)
+            rules = None if name == "light" else OF_COLOUR
+            found += [f"{name}: {one}" for one in grave_findings(page, axe, rules)]
+        assert found == []
+
+
+def test_axe_would_find_what_is_wrong(browser: Browser, demo: str, axe: str) -> None:
+    """A field without a name, and letters that are hard to read."""
+    with visiting(browser, demo, bypass_csp=True) as visitor:
+        page = visitor.see("sessions")
+        page.evaluate("document.querySelector('main input').removeAttribute('aria-label')")
+        page.evaluate("document.querySelector('main input').removeAttribute('placeholder')")
+        page.evaluate("document.querySelector('main h1').style.color = 'rgb(128 128 128 / 0.5)'")
+        for colours in COLOURS.values():
+            page.emulate_media(**colours)
+            found = {one.split()[0] for one in grave_findings(page, axe, ("label", *OF_COLOUR))}
+            assert found == {"label", "color-contrast"}
+
+
+@pytest.mark.parametrize("sight", ["overview", "stats"])
+def test_letters_of_charts_can_be_read(browser: Browser, demo: str, sight: str) -> None:
+    """With the contrast of other letters, in every choice of colours."""
+    with visiting(browser, demo) as visitor:
+        page = visitor.see(sight)
+        for name, colours in COLOURS.items():
+            page.emulate_media(**colours)
+            letters = page.evaluate(CHART_CONTRAST)
+            assert len(letters) > 10
+            assert [(name, *one) for one in letters if one[1] < ENOUGH] == []
+
+
+# -- the keyboard alone
+
+
+def press_until(page: Page, key: str, wanted: Callable[[dict[str, Any]], bool], most: int = 60) -> dict[str, Any]:
+    """Press a key until the focus is where it is wanted; everything on the way can be seen."""
+    passed = []
+    for _ in range(most):
+        page.keyboard.press(key)
+        focused: dict[str, Any] = page.evaluate(FOCUSED)
+        assert focused["seen"] and (focused["tag"] == "body" or focused["ring"]), focused
+        if wanted(focused):
+            return focused
+        passed.append(focused["name"])
+    raise AssertionError(f"{key} leads to {passed}")
+
+
+def named(name: str) -> Callable[[dict[str, Any]], bool]:
+    return lambda focused: name in focused["name"]
+
+
+def focused_on(page: Page) -> dict[str, Any]:
+    found: dict[str, Any] = page.evaluate(FOCUSED)
+    return found
+
+
+def test_everything_is_reached_with_the_keyboard_alone(browser: Browser, demo: str) -> None:
+    """From the overview into a session, through its tree to an entry, to another branch, and to what is sought."""
+    with visiting(browser, demo) as visitor:
+        page = visitor.see("overview")
+        page.keyboard.press("Tab")
+        assert focused_on(page)["name"] == "Skip to the page"
+        press_until(page, "Tab", named("Sessions"))
+        page.keyboard.press("Enter")
+        expect(page).to_have_url(re.compile("/sessions$"))
+        visitor.settled()
+        press_until(page, "Tab", lambda focused: focused["tag"] == "input")
+        page.keyboard.type("webhook")
+        expect(page).to_have_url(re.compile(r"q=webhook$"))
+        expect(page.locator(".cards > li", has_text="Webhook retries").first).to_be_visible()
+        press_until(page, "Tab", lambda one: one["tag"] == "a" and page.evaluate("document.activeElement.pathname") == SESSION)
+        page.keyboard.press("Enter")
+        visitor.settled()
+
+        press_until(page, "Tab", lambda focused: focused["role"] == "treeitem")
+        page.keyboard.press("End")
+        page.keyboard.press("Home")
+        press_until(page, "ArrowDown", named("approach A"))
+        page.keyboard.press("Enter")
+        expect(page.locator("#entries article.at")).to_contain_text("approach A")
+        expect(page.locator("#entries article.at")).to_be_in_viewport()
+        assert focused_on(page)["role"] == "treeitem"  # opening takes nobody out of the tree
+        press_until(page, "Tab", lambda focused: focused["entry"] is not None)
+
+        page.keyboard.press("]")
+        expect(page.locator("#entries article", has_text="use tenacity after all").first).to_be_visible()
+        page.keyboard.press("/")
+        page.keyboard.type("tenacity")
+        expect(page.locator(".find output")).to_have_text(re.compile(r"^\d+/\d+$"))
+        page.keyboard.press("Enter")
+        page.keyboard.press("Escape")
+        page.keyboard.press("n")
+        page.keyboard.press("s")
+        expect(page.get_by_role("slider", name="Turn")).to_be_visible()
+        page.keyboard.press("s")
+        expect(page.get_by_role("slider", name="Turn")).to_be_hidden()
+        assert visitor.found() == []
+
+
+def test_a_dialog_closes_with_escape_and_gives_the_focus_back(browser: Browser, demo: str) -> None:
+    """Help, commands, a label, and the menu of an entry; inside a dialog the focus stays in it."""
+    with visiting(browser, demo) as visitor:
+        page = visitor.see("session")
+        link = page.locator("#entries article .permalink").nth(1)
+        link.focus()
+        here = page.evaluate("document.activeElement.closest('article').id")
+        for key in ("?", "Control+k", "m"):
+            page.keyboard.press(key)
+            expect(page.locator("dialog[open]")).to_be_visible()
+            for _ in range(4):
+                page.keyboard.press("Tab")
+                assert page.evaluate("document.activeElement === document.body || !!document.activeElement.closest('dialog')")
+            page.keyboard.press("Escape")
+            expect(page.locator("dialog")).to_have_count(0)
+            assert page.evaluate("document.activeElement.closest('article')?.id") == here, key
+            link.focus()
+        menu = page.locator(f"#{here} .more-button")
+        menu.focus()
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("menuitem").first).to_be_focused()
+        page.keyboard.press("ArrowDown")
+        expect(page.get_by_role("menuitem").nth(1)).to_be_focused()
+        page.keyboard.press("Escape")
+        expect(page.get_by_role("menu")).to_have_count(0)
+        expect(menu).to_be_focused()
+        page.get_by_role("button", name="Help and keys").focus()
+        page.keyboard.press("Enter")
+        page.keyboard.press("Escape")
+        expect(page.get_by_role("button", name="Help and keys")).to_be_focused()
+        assert visitor.found() == []
+
+
+@pytest.mark.parametrize("path", ["/", "/sessions?q=webhook", SESSION, "/search?q=tenacity", f"/share/{WEBHOOKS}", "/gateway"])
+def test_tab_is_never_caught(browser: Browser, demo: str, path: str) -> None:
+    """It goes round the whole page, and back again; what it reaches can be seen and has a name."""
+    with visiting(browser, demo) as visitor:
+        page = visitor.open(path)
+        page.evaluate(f"() => {{ window.went = []; addEventListener('focusin', () => window.went.push(({FOCUSED})())); }}")
+        stops = page.locator(":is(a[href], button, input, select, textarea, summary, [tabindex='0'])").count()
+        for key in ("Tab", "Shift+Tab"):
+            page.locator(".skip").focus()
+            page.evaluate("() => { window.went = []; }")
+            for _ in range(2 * stops + 20):  # a session makes more elements while one goes through it
+                page.keyboard.press(key)
+                if page.evaluate("document.activeElement.className") == "skip":
+                    break
+            went = page.evaluate("window.went")
+            assert went[-1]["name"] == "Skip to the page", f"{key} never comes round: {went[-5:]}"
+            assert len(went) > 10
+            assert [one for one in went if not (one["seen"] and one["ring"] and one["name"])] == []
+
+
+def test_the_tree_tells_what_a_tree_tells(browser: Browser, demo: str) -> None:
+    """Level, place among those beside it, and whether it is open; one row is in the order of Tab."""
+    with visiting(browser, demo) as visitor:
+        page = visitor.see("session")
+        page.get_by_label("What the tree shows").select_option("all")
+        page.set_viewport_size({"width": 1280, "height": 2400})
+        page.wait_for_timeout(200)
+        tree = page.get_by_role("tree")
+        assert tree.get_attribute("aria-label")
+        rows = page.evaluate(
+            """[...document.querySelectorAll("[role=tree] > *")].map((one) => ({ role: one.getAttribute("role"),
+              level: Number(one.getAttribute("aria-level")), place: Number(one.getAttribute("aria-posinset")),
+              of: Number(one.getAttribute("aria-setsize")), open: one.getAttribute("aria-expanded"), tab: one.tabIndex,
+              inside: one.querySelectorAll("a[href], button, [tabindex]").length }))"""
+        )
+        assert len(rows) > 30 and {row["role"] for row in rows} == {"treeitem"}
+        assert [row["tab"] for row in rows].count(0) == 1
+        assert sum(row["inside"] for row in rows) == 0  # a row is one thing to be reached
+        assert rows[0]["level"] == 1
+        for one, other in pairwise(rows):
+            assert other["level"] <= one["level"] + 1
+            assert one["open"] is None or (one["open"] == "true") == (other["level"] > one["level"]), (one, other)
+        assert {row["open"] for row in rows} == {None, "true"}
+        assert [(row["place"], row["of"]) for row in rows] == siblings([row["level"] for row in rows])
+
+
+def siblings(levels: list[int]) -> list[tuple[int, int]]:
+    """The place of each row among those below the same one, and how many these are."""
+    groups: list[list[int]] = []
+    above: list[list[int]] = []
+    for index, level in enumerate(levels):
+        del above[level:]
+        if len(above) < level:
+            above.append([])
+            groups.append(above[-1])
+        above[level - 1].append(index)
+    found = {index: (place + 1, len(group)) for group in groups for place, index in enumerate(group)}
+    return [found[index] for index in range(len(levels))]
+
+
+# -- large letters, narrow screens, little motion
+
+
+@pytest.mark.parametrize("sight", SIGHTS)
+def test_nothing_is_scrolled_sideways_nor_moves_by_itself(browser: Browser, demo: str, sight: str) -> None:
+    """On a narrow screen, and at 400 % of 1280 × 1024; what is asked to be still is still."""
+    with visiting(browser, demo, viewport={"width": 320, "height": 640}, reduced_motion="reduce") as visitor:
+        page = visitor.see(sight)
+        assert page.evaluate(TOO_WIDE) == []
+        page.set_viewport_size({"width": 320, "height": 256})
+        assert page.evaluate(TOO_WIDE) == []
+        page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
+        page.wait_for_timeout(100)
+        assert page.evaluate(TOO_WIDE) == []
+        assert page.evaluate(MOVING) == []
+        assert visitor.found() == [] or sight == "missing session"
+
+
+def test_a_page_at_400_percent_can_still_be_worked_with(browser: Browser, demo: str) -> None:
+    """What sticks to the edges leaves room for what is read."""
+    with visiting(browser, demo, viewport={"width": 320, "height": 256}) as visitor:
+        page = visitor.open(f"/s/{WEBHOOKS}")
+        page.keyboard.press("G")
+        page.wait_for_timeout(200)
+        free = page.evaluate(
+            """[...Array(innerHeight / 4).keys()].filter((n) =>
+              document.elementFromPoint(innerWidth / 2, 4 * n)?.closest("#entries, .transcript")).length * 4"""
+        )
+        assert free > 100

@@ -1,0 +1,242 @@
+"""The page and other sites: what these can ask of a gateway, whom the page asks, and where the token is."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser
+
+from builders import user
+from cli.gateways import serving
+from evil_site import ATTACK, HOST, PAGE, EvilSite, evil_site
+from gateways import Scripted
+from http_rig import TOKEN, served
+from page_rig import SIGHTS, Visitor, visiting, wait_until_indexed
+from sessile import Store, bind_demo, make_demo
+
+CANARY = "ca7nary"
+
+# Names that a page might take an address from, and values that would lead it elsewhere.
+NAMES = (
+    *(
+        "gatewayUrl",
+        "gateway",
+        "gateway_url",
+        "GATEWAYURL",
+        "gatewayUrl[]",
+        "api",
+        "apiUrl",
+        "api_base",
+        "base",
+        "baseUrl",
+    ),
+    *(
+        "host",
+        "endpoint",
+        "server",
+        "origin",
+        "url",
+        "ws",
+        "wsUrl",
+        "proxy",
+        "redirect",
+        "next",
+        "session",
+        "token",
+        "config",
+    ),
+)
+ELSEWHERE = ("{0}", "//{1}", "{0}/v1/", "http://127.0.0.1@{1}/", "{0}#", "\\\\{1}", "%2F%2F{1}")
+
+
+def variants(site: EvilSite) -> Iterator[str]:
+    """Addresses of the page that name another gateway: in the query, behind the #, in the path, and all at once."""
+    there = [form.format(site.origin, site.origin.removeprefix("http://")) for form in ELSEWHERE]
+    for number, name in enumerate(NAMES):
+        yield f"/search?{name}={there[number % len(there)]}#token={TOKEN}"
+        yield f"/search#token={TOKEN}&{name}={there[(number + 1) % len(there)]}"
+    for value in there:
+        yield f"/search?q=x&{'&'.join(f'{name}={value}' for name in NAMES if name != 'token')}#token={TOKEN}&gatewayUrl={value}"
+    yield f"/search?#token={TOKEN}#gatewayUrl={site.origin}"
+
+
+class House:
+    """A gateway with a session and a conversation that say the canary."""
+
+    def __init__(self, root: Path, address: str, runner: Scripted) -> None:
+        self.root = root
+        self.address = address
+        self.runner = runner
+
+    def state(self) -> dict[str, bytes]:
+        """Everything that is stored of sessions and conversations."""
+        files = [path for part in ("sessions", "agents") for path in (self.root / part).rglob("*") if path.is_file()]
+        return {str(path): path.read_bytes() for path in files}
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    store = Store(tmp_path, durability="process")
+    make_demo(store)
+    bind_demo(store)
+    with store.create(f"/work/{CANARY}", publish=True) as session:
+        session.set_session_name(CANARY)
+        session.append_message(user(CANARY))
+    with served(tmp_path) as (address, runner):
+        wait_until_indexed(address)
+        yield House(tmp_path, address, runner)
+
+
+@pytest.fixture(scope="module")
+def worldly(browser: Browser) -> Iterator[Browser]:
+    """A browser that believes that the other site is on this machine, as after a trick with its name."""
+    assert browser.browser_type is not None
+    arguments = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
+    rules = f"--host-resolver-rules=MAP {HOST} 127.0.0.1"
+    launched = browser.browser_type.launch(executable_path=shutil.which("chromium"), args=[*arguments, rules])
+    yield launched
+    launched.close()
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[EvilSite]:
+    with evil_site() as site:
+        yield site
+
+
+# -- P34
+
+
+@pytest.mark.promise("P34")
+@pytest.mark.parametrize("name", ["127.0.0.1", "localhost", HOST])
+def test_a_page_of_another_site_reads_and_changes_nothing(
+    worldly: Browser, house: House, site: EvilSite, name: str
+) -> None:
+    """With the token and without: requests of every kind, forms, pictures, scripts, events, frames and windows."""
+    before = house.state()
+    context = worldly.new_context()
+    page = context.new_page()
+    page.goto(f"{site.origin}/games")
+    target = house.address.replace("127.0.0.1", name)
+    found = page.evaluate(ATTACK, {"target": target, "token": TOKEN, "canary": CANARY, "key": "main"})
+    context.close()
+    assert found["tried"] > 100
+    assert found["reads"] == []
+    assert house.state() == before and house.runner.asked == []
+
+
+@pytest.mark.promise("P34")
+def test_a_name_that_suddenly_means_this_machine_opens_nothing(worldly: Browser, house: House) -> None:
+    """The page came from the other site, whose name now leads here: same origin for the browser, refused by the gateway."""
+    before = house.state()
+    context = worldly.new_context()
+    page = context.new_page()
+    target = house.address.replace("127.0.0.1", HOST)
+    page.route(f"{target}/games", lambda route: route.fulfill(body=PAGE, content_type="text/html"))
+    page.goto(f"{target}/games")
+    found = page.evaluate(ATTACK, {"target": target, "token": TOKEN, "canary": CANARY, "key": "main"})
+    refused = [one for one in found["reads"] if "forbidden-host" in one]
+    assert len(refused) > 50  # the answers can be read, and all say the same
+    assert [one for one in found["reads"] if one not in refused] == []
+    response = page.goto(f"{target}/#token={TOKEN}")
+    assert response is not None and response.status == 403
+    assert page.evaluate("sessionStorage.length") == 0
+    context.close()
+    assert house.state() == before and house.runner.asked == []
+
+
+@pytest.mark.promise("P34")
+def test_the_attack_would_be_seen_to_succeed(worldly: Browser, house: House) -> None:
+    """From the page's own origin the same requests read and change."""
+    before = house.state()
+    context = worldly.new_context(bypass_csp=True)
+    page = context.new_page()
+    page.goto(f"{house.address}/")
+    found = page.evaluate(ATTACK, {"target": house.address, "token": TOKEN, "canary": CANARY, "key": "main"})
+    context.close()
+    assert any(CANARY in one for one in found["reads"]) and len(found["reads"]) > 30
+    assert house.state() != before and house.runner.asked
+
+
+# -- P35
+
+
+@pytest.mark.promise("P35")
+def test_a_tour_of_all_pages_asks_nobody_else_and_leaves_no_trace_of_the_token(
+    browser: Browser, tmp_path: Path
+) -> None:
+    """Of a gateway as people start it: no address, no Referer, no history, no file and no line of its log has the token."""
+    root = tmp_path / "store"
+    store = Store(root, durability="process")
+    make_demo(store)
+    bind_demo(store)
+    with serving(root, environment={"HOME": str(tmp_path / "home")}) as gateway:
+        token = gateway.token
+        wait_until_indexed(gateway.url, token)
+        with visiting(browser, gateway.url, token) as visitor:
+            for sight in SIGHTS:
+                if sight != "token":
+                    visitor.see(sight)
+                    check_traces(visitor, token)
+            visitor.page.reload()
+            visitor.settled()
+            check_traces(visitor, token)
+            assert [one for one in visitor.found() if "status of 404" not in one] == []
+            check_requests(visitor, token)
+            visitor.page.goto("about:blank")
+        code, out, err = gateway.end()
+    assert code == 0
+    assert token not in json.dumps(gateway.told) + out + err
+    holding = [path.name for path in root.rglob("*") if path.is_file() and token.encode() in path.read_bytes()]
+    assert holding == ["gateway.token"]
+
+
+def check_traces(visitor: Visitor, token: str) -> None:
+    """The token is in the storage of this tab, and nowhere else."""
+    page = visitor.page
+    assert page.url.startswith(visitor.address) and token not in page.url
+    history = page.context.new_cdp_session(page).send("Page.getNavigationHistory")
+    assert [entry["url"] for entry in history["entries"] if token in entry["url"]] == []
+    assert page.evaluate("[document.cookie, JSON.stringify(localStorage), document.referrer, window.name]")[0] == ""
+    assert token not in page.evaluate("JSON.stringify(localStorage) + document.referrer + window.name")
+    assert token not in page.content()
+    assert page.evaluate("JSON.stringify(history.state)").find(token) < 0
+
+
+def check_requests(visitor: Visitor, token: str) -> None:
+    """Every request went to the gateway; those below /v1 have the token in their header, others have it nowhere."""
+    assert len(visitor.asked) > 100
+    for request in visitor.asked:
+        headers = request.all_headers()
+        path = request.url.split("#")[0].removeprefix(visitor.address)
+        assert token not in path and "referer" not in headers and "cookie" not in headers, request.url
+        assert (headers.pop("authorization", None) == f"Bearer {token}") == path.startswith("/v1/"), request.url
+        assert token not in json.dumps(headers)
+
+
+@pytest.mark.promise("P35")
+def test_no_address_changes_whom_the_page_asks(worldly: Browser, house: House, site: EvilSite) -> None:
+    """More than fifty ways to name another gateway: the page asks its own, and the other one hears nothing."""
+    site.told.clear()
+    addresses = list(variants(site))
+    assert len(addresses) > 50
+    with visiting(worldly, house.address) as visitor:
+        for path in addresses:
+            visitor.page.goto("about:blank")
+            visitor.page.goto(f"{house.address}{path}")
+            visitor.settled()
+            assert visitor.page.url in (f"{house.address}/search", f"{house.address}/search?q=x"), path
+        # What somebody could leave behind in the browser changes nothing, either.
+        visitor.page.evaluate(
+            "(there) => { for (const name of ['gatewayUrl', 'sessile.gateway', 'sessile.url', 'apiUrl']) {"
+            " localStorage.setItem(name, there); sessionStorage.setItem(name, there); } window.name = there; }",
+            site.origin,
+        )
+        visitor.page.reload()
+        visitor.settled()
+        assert visitor.found() == []
+    assert site.told == []

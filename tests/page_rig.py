@@ -1,0 +1,135 @@
+"""The pages of a gateway in a browser: the demo behind a real server, and windows that note what a page must not do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+from playwright.sync_api import Browser, BrowserContext, Dialog, Page, Request, expect
+
+from browser_window import WATCH
+from http_rig import BEARER, TOKEN, served
+from sessile import Store, bind_demo, make_demo
+
+WEBHOOKS = "6513270e-2b1d-4c55-9a0e-7d1f3c5b9e42"  # a session of the demo: three branches, a compaction, an image
+
+
+class Sight(NamedTuple):
+    """Something that can be seen: a page, and the keys that are pressed in it when it is there."""
+
+    path: str
+    keys: tuple[str, ...] = ()
+
+
+SESSION = f"/s/{WEBHOOKS}"
+SIGHTS = {
+    "overview": Sight("/"),
+    "sessions": Sight("/sessions"),
+    "session": Sight(SESSION),
+    "session with all of it": Sight(SESSION, ("4", "o")),
+    "session as the model saw it": Sight(SESSION, ("G", "s")),
+    "session with details": Sight(SESSION, ("i",)),
+    "session with a label dialog": Sight(SESSION, ("m",)),
+    "help": Sight(SESSION, ("?",)),
+    "palette": Sight("/", ("Control+k",)),
+    "diff": Sight(f"{SESSION}?branch=deadbee1&vs=9f31c2a0"),
+    "search": Sight("/search?q=retry"),
+    "stats": Sight("/stats?since=90d"),
+    "share": Sight(f"/share/{WEBHOOKS}?personal=true"),
+    "gateway": Sight("/gateway"),
+    "missing session": Sight("/s/nowhere"),
+    "token": Sight("/"),  # opened without it
+}
+
+class Visitor:
+    """A window on the pages of one gateway, and what these did that they must not."""
+
+    def __init__(self, context: BrowserContext, address: str, token: str = TOKEN) -> None:
+        self.page = context.new_page()
+        self.address = address
+        self.token = token
+        self.asked: list[Request] = []
+        self.problems: list[str] = []
+        self.page.add_init_script(WATCH)
+        self.page.on("console", lambda message: self.problems.append(f"console: {message.text}"))
+        self.page.on("pageerror", lambda error: self.problems.append(f"error: {error}"))
+        self.page.on("dialog", self._dialog)
+        context.on("page", lambda page: self.problems.append(f"window: {page.url}"))
+        context.on("request", self._request)
+
+    def _dialog(self, dialog: Dialog) -> None:
+        self.problems.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
+
+    def _request(self, request: Request) -> None:
+        self.asked.append(request)
+        if not request.url.startswith((f"{self.address}/", f"blob:{self.address}/", "data:")):
+            self.problems.append(f"request: {request.url}")
+
+    def open(self, path: str) -> Page:
+        """Show a page, and wait until everything is there that it shows first."""
+        self.page.goto("about:blank")  # an address that differs in its anchor only would not be loaded
+        path, _, anchor = path.partition("#")
+        self.page.goto(f"{self.address}{path}#token={self.token}")
+        if anchor:
+            self.page.wait_for_selector("main h1")
+            self.page.evaluate("(anchor) => { location.hash = anchor; }", anchor)
+        return self.settled()
+
+    def see(self, name: str) -> Page:
+        """Show one of the `SIGHTS`."""
+        sight = SIGHTS[name]
+        if name == "token":
+            self.page.goto(self.address)
+            return self.settled()
+        self.open(sight.path)
+        for key in sight.keys:
+            self.page.keyboard.press(key)
+            self.page.wait_for_timeout(100)
+        self.page.wait_for_timeout(250)  # drawers and sliders ask a little later
+        return self.settled()
+
+    def settled(self) -> Page:
+        """The page, once it shows what its address means."""
+        expect(self.page.locator("main h1")).to_have_count(1)
+        expect(self.page.locator("main .loading")).to_have_count(0)
+        if self.page.locator("main.session-page").count():
+            expect(self.page.locator("#entries article").first).to_be_visible()
+            counted = self.page.locator("main .tree-box option[value=all]", has_text="(")
+            expect(counted).to_have_count(1, timeout=30_000)  # the outline is whole
+        return self.page
+
+    def found(self) -> list[str]:
+        """Everything that pages did and should not have done, until now."""
+        return [*self.problems, *(f"policy: {one}" for one in self.page.evaluate("window.violations ?? []"))]
+
+
+@contextmanager
+def visiting(browser: Browser, address: str, token: str = TOKEN, **options: Any) -> Iterator[Visitor]:
+    """A window of its own; the options are those of a browser context."""
+    usual: dict[str, Any] = {"viewport": {"width": 1280, "height": 900}}
+    context = browser.new_context(**usual | options)
+    yield Visitor(context, address, token)
+    context.close()
+
+
+@contextmanager
+def served_demo(root: Path) -> Iterator[str]:
+    """The address of a gateway with the made-up sessions, all of them indexed; the echo answers."""
+    store = Store(root, durability="process")
+    make_demo(store)
+    bind_demo(store)
+    with served(root, echo=True) as (address, _):
+        wait_until_indexed(address)
+        yield address
+
+
+def wait_until_indexed(address: str, token: str = TOKEN) -> None:
+    """Ask until a search says that nothing waits."""
+    headers = BEARER | {"Authorization": f"Bearer {token}"}
+    with httpx.Client(base_url=address, headers=headers, timeout=60) as client:
+        while client.get("/v1/view/search", params={"q": "retry"}).raise_for_status().json()["pending"]:
+            pass

@@ -1,0 +1,438 @@
+"""A home in which every stored text is a payload: sessions of several agents and conversations, written raw, as no program would.
+
+A template has a mark in every place that is stored text: values, names of members, ids, names of files. Each place gets a
+payload of its own with a number of its own, so that what ran, or what was seen, says where it stood. The i-th place of the v-th
+variant has the payload i + v: all variants together have every payload in every place.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from browser_payloads import PAYLOADS, entries_with
+from builders import AT, AT_MS, Json, entry
+from sessile import Source, Store
+from sessile.core.kinds import TAG
+from sessile.formats.yoyoclaw.entries import FIELDS
+
+MARK = "§"
+NEEDLE = "needle"  # in all that is searched
+USAGE = {"input": 30_000, "output": 100, "totalTokens": 30_100, "cost": {"total": 0.1}}
+
+# The corpus of the exports, and what else a page with scripts could fall for.
+CORPUS = [
+    *PAYLOADS,
+    "<img src=x onerror=window.pwned=1>\n\n---\n# <svg/onload=window.pwned=1>",
+    "<svg><style><img src=x onerror=window.pwned=1></style></svg>",
+    "<form><math><mtext></form><form><mglyph><style></math><img src onerror=window.pwned=1>",
+    "<select><template shadowrootmode=open><script>window.pwned=1</script></template></select>",
+    "<xmp><p title='</xmp><img src=x onerror=window.pwned=1>'>",
+    "<svg><foreignObject><iframe srcdoc='<script>parent.window.pwned=1</script>'></iframe></foreignObject></svg>",
+    "<a href='https://x.example/' target=_blank onclick=window.pwned=1>x</a>",
+    "<a href=//x.example/>x</a> //x.example/ \\\\x.example\\",
+    "[x](//x.example/ 'window.pwned=1')",
+    "<https://x.example/?window.pwned=1>",
+    "[x](blob:https://x.example/window.pwned=1)",
+    "<button popovertarget=x onbeforetoggle=window.pwned=1>x</button><div popover id=x>x</div>",
+    "<dialog open onclose=window.pwned=1>x</dialog>",
+    "<p tabindex=1 autofocus onfocusin=window.pwned=1 style='animation:x 1s' onanimationstart=window.pwned=1>x</p>",
+    "<meta http-equiv=Content-Security-Policy content=\"script-src 'unsafe-inline'\"><script>window.pwned=1</script>",
+    "<link rel=modulepreload href=https://x.example/m.js><link rel=dns-prefetch href=//x.example>",
+    "<embed src=data:text/html,window.pwned=1><object data='https://x.example/o'></object>",
+    "data:image/svg+xml,<svg xmlns='http://www.w3.org/2000/svg' onload='window.pwned=1'/>",
+    "</pre></code></details></summary></li></ul></dialog><script>window.pwned=1</script>",
+    'e-x" onclick="window.pwned=1',
+    "x' ] , * { background: url(https://x.example/window.pwned=1) } [y='",
+    "#token=window.pwned=1&gatewayUrl=https://x.example/",
+    "/%2e%2e/%2f%2fx.example/window.pwned=1?#\\..\\",
+    "𝒘indow.pwned=1<script\u2028>window.pwned=1</script\u2029>",
+]
+
+
+class Place(NamedTuple):
+    """Where a payload stands: the part of the home, the place in its template, and the variant."""
+
+    part: str
+    number: int
+    variant: int
+
+
+class PoisonedHome:
+    """Folders of four agents and the conversations of a gateway; `pairs` says what stands where, by number."""
+
+    def __init__(self, root: Path, variants: Iterable[int], together: int = 4) -> None:
+        self.root = root
+        self.pairs: dict[int, tuple[Place, str]] = {}
+        self.sessions: list[str] = []  # that can be opened by their ids
+        self.branches: dict[str, list[tuple[str, str]]] = {}  # ends of branches in them that can be compared
+        self._own = Store(root / "own", durability="process")
+        chosen = list(variants)
+        for start in range(0, len(chosen), together):
+            self._write_group(start, chosen[start : start + together])
+        self._write_conversations(chosen)
+
+    @property
+    def sources(self) -> list[Source]:
+        """The folders of other agents."""
+        claude, codex, myagents = (self.root / name for name in ("claude", "codex", "myagents"))
+        return [
+            Source("claude", str(claude), str(claude / "projects")),
+            Source("codex", str(codex), str(codex / "sessions")),
+            Source("myagents", str(myagents), str(myagents / "sessions")),
+        ]
+
+    @property
+    def numbered(self) -> set[int]:
+        """The numbers of payloads that have their number in them, so that it is known when they are seen."""
+        return {number for number, (_, plain) in self.pairs.items() if "pwned=1" in plain or "x.example" in plain}
+
+    # -- filling
+
+    def _filled(self, part: str, variant: int, template: Any) -> Any:
+        """The template with a payload in every place."""
+        counter = iter(range(1_000_000))
+
+        def text(value: str) -> str:
+            pieces = value.split(MARK)
+            payloads = [self._payload(Place(part, next(counter), variant)) for _ in pieces[1:]]
+            return pieces[0] + "".join(payload + piece for payload, piece in zip(payloads, pieces[1:], strict=True))
+
+        def fill(value: Any) -> Any:
+            if isinstance(value, str):
+                return text(value)
+            if isinstance(value, dict):
+                return {text(name): fill(member) for name, member in value.items()}
+            return [fill(item) for item in value] if isinstance(value, list) else value
+
+        return fill(template)
+
+    def _payload(self, place: Place) -> str:
+        number = len(self.pairs) + 1
+        plain = CORPUS[(place.number + place.variant) % len(CORPUS)]
+        self.pairs[number] = (place, plain)
+        return plain.replace("pwned=1", f"pwned={number}").replace("x.example", f"x{number}.example")
+
+    # -- sessions
+
+    def _write_group(self, group: int, variants: list[int]) -> None:
+        """A session of each agent with these variants one behind the other, and files with odd names."""
+        self._write_own(f"0e551011-0000-4000-8000-{group:012d}", variants)
+        self._write_claude(f"c1a0de00-0000-4000-8000-{group:012d}", variants)
+        self._write_codex(f"c0de0000-0000-4000-8000-{group:012d}", variants)
+        self._write_myagents(f"a9e00000-0000-4000-8000-{group:012d}", variants)
+        for variant in variants:
+            self._write_odd(variant)
+
+    def _write_own(self, session_id: str, variants: list[int]) -> None:
+        rows: list[Json] = [entry("message", "begin", None, message={"role": "user", "content": NEEDLE})]
+        for variant in variants:
+            made = self._filled("entry", variant, entries_with(MARK, f"v{variant}", rows[-1]["id"]))
+            told = self._filled("told", variant, _told(f"t{variant}", made[-3]["id"]))  # the last two are beside it
+            labels = [
+                entry("label", f"l{variant}-{index}", told[-1]["id"], targetId=labelled["id"], label=MARK)
+                for index, labelled in enumerate(made[:12])
+            ]
+            for before, label in pairwise(labels):
+                label["parentId"] = before["id"]
+            rows += [*made, *told, *self._filled("label", variant, labels)]
+            self.branches.setdefault(session_id, []).append((made[-1]["id"], told[-1]["id"]))
+        head = self._filled("head", variants[0], _head(session_id))
+        self._write(
+            Path(self._own.layout.folder("/work/app")) / f"2026-01-01T00-00-00-000Z_{session_id}.jsonl", [head, *rows]
+        )
+        self.sessions.append(session_id)
+
+    def _write_odd(self, variant: int) -> None:
+        """A session whose id and file are called like the payload, one that is hidden below another folder, and no session."""
+        template = {"id": MARK, "file": MARK, "folder": MARK}
+        odd = self._filled("name", variant, template)
+        head = self._filled("odd", variant, _head("") | {"cwd": f"/work/{MARK}"})
+        row = entry("message", "a", None, message={"role": "user", "content": NEEDLE})
+        folder = Path(self._own.layout.folder("/work/app"))
+        self._write(
+            folder / f"2026-01-01T00-00-00-000Z_{_file_name(odd['file'])}.jsonl", [head | {"id": odd["id"]}, row]
+        )
+        self._write(
+            folder.parent / _file_name(odd["folder"]) / f"{variant}.jsonl",
+            [self._filled("no", variant, {"type": MARK, MARK: MARK})],
+        )
+
+    def _write_claude(self, session_id: str, variants: list[int]) -> None:
+        rows: list[Json] = []
+        for variant in variants:
+            spoken = [row["uuid"] for row in rows if "uuid" in row]
+            rows += self._filled("claude", variant, _claude_rows(session_id, variant, spoken[-1] if spoken else None))
+        self._write(self.root / "claude" / "projects" / "-work-app" / f"{session_id}.jsonl", rows)
+        self.sessions.append(session_id)
+
+    def _write_codex(self, session_id: str, variants: list[int]) -> None:
+        rows = [row for variant in variants for row in self._filled("codex", variant, _codex_rows(session_id))]
+        self._write(self.root / "codex" / "sessions" / f"rollout-2026-05-01T10-00-00-{session_id}.jsonl", rows)
+        self.sessions.append(session_id)
+
+    def _write_myagents(self, session_id: str, variants: list[int]) -> None:
+        rows = [row for variant in variants for row in self._filled("myagents", variant, _myagents_rows())]
+        self._write(self.root / "myagents" / "sessions" / f"{session_id}.jsonl", rows)
+        self.sessions.append(session_id)
+
+    # -- conversations
+
+    def _write_conversations(self, variants: list[int]) -> None:
+        """A key and every member of `sessions.json`, of each variant; all lead to sessions of this home."""
+        own = [name for name in self.sessions if name.startswith("0e55")]
+        texts = {
+            name: MARK
+            for name, field in FIELDS.items()
+            if field.type is str and name not in ("sessionId", "sessionFile")
+        }
+        nested = {name: {MARK: MARK} for name, field in FIELDS.items() if field.type is dict}
+        bindings: Json = {}
+        for at, variant in enumerate(variants):
+            bound = {"sessionId": own[at % len(own)], "updatedAt": AT_MS + at}
+            named = {"displayName": MARK, "label": MARK, "subject": MARK}
+            template: Json = {
+                f"agent:main:hook:{MARK}": bound | texts | nested | {MARK: MARK},
+                f"agent:main:main:{variant}": bound | named,
+                MARK: {**bound, **named, "previousSessions": [{"sessionId": MARK, "reason": MARK, "endedAt": AT_MS}]},
+            }
+            bindings |= self._filled("binding", variant, template)
+        path = self.root / "own" / "agents" / "main" / "sessions" / "sessions.json"
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps(bindings))
+
+    def _write(self, path: Path, rows: Iterable[Json]) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def _file_name(text: str) -> str:
+    """As much of a text as a file can be called."""
+    plain = text.replace("/", "∕").replace("\0", "").encode("utf-8", "replace")
+    return plain[:120].decode("utf-8", "ignore") or "x"
+
+
+# -- templates
+
+
+def _head(session_id: str) -> Json:
+    return {
+        "type": "session",
+        "version": 3,
+        "id": session_id,
+        "timestamp": AT,
+        "cwd": f"/work/{MARK}",
+        "title": f"{MARK} {NEEDLE}",
+        "parentSession": MARK,
+        "tag": MARK,
+        MARK: MARK,
+    }
+
+
+def _told(name: str, parent: str) -> list[Json]:
+    """What is special in the page: known tools with their edits, a failed answer with a price, what was written by hand."""
+    calls = [
+        {"type": "toolCall", "id": f"{name}-{tool}", "name": tool, "arguments": arguments}
+        for tool, arguments in (
+            ("edit", {"path": MARK, "oldText": MARK, "newText": MARK, "edits": [{"oldText": MARK, "newText": MARK}]}),
+            ("Edit", {"file_path": MARK, "old_string": MARK, "new_string": MARK}),
+            ("write", {"path": MARK, "content": MARK}),
+            ("read", {"path": MARK}),
+            ("bash", {"command": MARK, "description": MARK}),
+            ("grep", {"pattern": MARK, "path": MARK}),
+            ("todo_write", {"todos": [{"content": MARK, "status": MARK}]}),
+            ("task", {"prompt": MARK, "agent": MARK}),
+        )
+    ]
+    secret = "password=ghp_N0tARealKeyN0tARealKeyN0tARealKeyN0t"
+    answer = {"role": "assistant", "provider": "anthropic", "usage": USAGE, "stopReason": "error"}
+    said: list[tuple[str, Json]] = [
+        ("asks", {"role": "user", "content": f"{NEEDLE} {MARK} {secret} {MARK}"}),
+        ("calls", {**answer, "model": MARK, "content": [{"type": "text", "text": f"{NEEDLE} {MARK}"}, *calls]}),
+        *((f"result-{call['name']}", _result(call)) for call in calls),
+        ("fails", {**answer, "model": f"m/{MARK}", "errorMessage": f"{NEEDLE} {MARK}", "content": []}),
+        ("thinks", {**answer, "content": [{"type": "thinking", "thinking": f"{NEEDLE} {MARK}", "signature": MARK}]}),
+        ("last", {**answer, "stopReason": "stop", "content": [{"type": "text", "text": f"done {MARK}"}]}),
+    ]
+    rows: list[Json] = [entry("custom", f"{name}-tag", parent, customType=TAG, data={"tag": MARK})]
+    for kind, message in said:
+        rows.append(entry("message", f"{name}-{kind}", rows[-1]["id"], message=message))
+    return rows
+
+
+def _result(call: Json) -> Json:
+    content = [{"type": "text", "text": f"\x1b[31m{NEEDLE} {MARK}\x1b[0m\n{MARK}"}]
+    details = {"diff": f"--- {MARK}\n+++ {MARK}\n@@ {MARK}\n+{MARK}\n-{MARK}\n", "path": MARK, "exitCode": 1}
+    base = {"role": "toolResult", "toolCallId": call["id"], "toolName": call["name"]}
+    return {**base, "content": content, "details": details, "isError": True}
+
+
+def _claude_rows(session_id: str, variant: int, parent: str | None) -> list[Json]:
+    """The kinds of rows of Claude Code, with a payload wherever it has text."""
+    base = {
+        "sessionId": session_id,
+        "cwd": f"/work/{MARK}",
+        "version": MARK,
+        "gitBranch": MARK,
+        "userType": MARK,
+        "slug": MARK,
+    }
+    names = iter(f"{variant:08d}-{n:04d}-4000-8000-000000000000" for n in range(1, 100))
+    tool = {"type": "tool_use", "id": MARK, "name": MARK, "input": {"command": MARK, MARK: MARK, "file_path": MARK}}
+    known = {
+        "type": "tool_use",
+        "id": f"known{variant}",
+        "name": "Edit",
+        "input": {"file_path": MARK, "old_string": MARK, "new_string": MARK},
+    }
+    picture = {"type": "image", "source": {"type": MARK, "media_type": MARK, "data": MARK}}
+    result = {
+        "type": "tool_result",
+        "tool_use_id": f"known{variant}",
+        "content": [{"type": "text", "text": MARK}],
+        "is_error": True,
+    }
+    spoken: list[Json] = [
+        {"type": "user", "message": {"role": "user", "content": f"{NEEDLE} {MARK}"}},
+        {
+            "type": "user",
+            "message": {"role": MARK, "content": [{"type": "text", "text": MARK}, picture, {"type": MARK, MARK: MARK}]},
+        },
+        {
+            "type": "assistant",
+            "requestId": MARK,
+            "message": {
+                "id": f"msg{variant}",
+                "role": "assistant",
+                "model": MARK,
+                "stop_reason": MARK,
+                "content": [{"type": "thinking", "thinking": MARK}, {"type": "text", "text": MARK}, tool, known],
+            },
+        },
+        {
+            "type": "user",
+            "message": {"role": "user", "content": [result]},
+            "toolUseResult": {"stdout": MARK, "filePath": MARK, MARK: MARK},
+        },
+        {
+            "type": "assistant",
+            "isApiErrorMessage": True,
+            "error": MARK,
+            "message": {
+                "id": MARK,
+                "role": "assistant",
+                "model": "<synthetic>",
+                "content": [{"type": "text", "text": MARK}],
+            },
+        },
+        {"type": "system", "subtype": MARK, "content": MARK, "level": MARK},
+        {
+            "type": "system",
+            "subtype": "compact_boundary",
+            "content": MARK,
+            "compactMetadata": {"trigger": MARK, "preTokens": 5},
+        },
+        {"type": "user", "isCompactSummary": True, "message": {"role": "user", "content": MARK}},
+        {"type": "attachment", "attachment": {"type": MARK, "filename": MARK, "content": MARK}},
+        {"type": "progress", "data": {"type": MARK, "message": MARK}},
+        {"type": MARK, MARK: MARK},
+    ]
+    rows: list[Json] = []
+    for row in spoken:
+        rows.append(row | base | {"uuid": next(names), "parentUuid": parent, "timestamp": AT})
+        parent = rows[-1]["uuid"]
+    return [
+        *rows,
+        {"type": "summary", "summary": MARK, "leafUuid": parent},
+        {"type": "custom-title", "customTitle": MARK, "sessionId": session_id},
+        {"type": "ai-title", "aiTitle": MARK, "sessionId": session_id},
+        {"type": "tag", "tag": MARK, "sessionId": session_id},
+        {"type": "agent-name", "agentName": MARK, "sessionId": session_id},
+        {"type": "queue-operation", "operation": MARK, "content": MARK, "sessionId": session_id, "timestamp": AT},
+    ]
+
+
+def _codex_rows(session_id: str) -> list[Json]:
+    items: list[tuple[str, Json]] = [
+        (
+            "session_meta",
+            {
+                "id": session_id,
+                "timestamp": AT,
+                "cwd": f"/work/{MARK}",
+                "originator": MARK,
+                "instructions": MARK,
+                "git": {"branch": MARK},
+            },
+        ),
+        ("turn_context", {"model": MARK, "cwd": MARK, "effort": MARK}),
+        (
+            "response_item",
+            {
+                "type": "message",
+                "role": "user",
+                "content": [
+                    {"type": "input_text", "text": f"{NEEDLE} {MARK}"},
+                    {"type": "input_image", "image_url": MARK},
+                ],
+            },
+        ),
+        (
+            "response_item",
+            {"type": "reasoning", "summary": [{"type": "summary_text", "text": MARK}], "encrypted_content": MARK},
+        ),
+        ("response_item", {"type": "function_call", "name": MARK, "arguments": MARK, "call_id": MARK}),
+        ("response_item", {"type": "function_call_output", "call_id": MARK, "output": MARK}),
+        (
+            "response_item",
+            {
+                "type": "custom_tool_call",
+                "name": "apply_patch",
+                "input": f"*** Update File: {MARK}\n+{MARK}",
+                "call_id": "c",
+            },
+        ),
+        (
+            "response_item",
+            {"type": "local_shell_call", "action": {"type": "exec", "command": [MARK, MARK]}, "call_id": "d"},
+        ),
+        (
+            "response_item",
+            {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": MARK}]},
+        ),
+        ("event_msg", {"type": "error", "message": MARK}),
+        ("event_msg", {"type": MARK, MARK: MARK}),
+        ("compacted", {"message": MARK}),
+        (MARK, {MARK: MARK}),
+    ]
+    return [{"timestamp": AT, "type": kind, "payload": payload} for kind, payload in items]
+
+
+def _myagents_rows() -> list[Json]:
+    blocks = [
+        {"type": "thinking", "thinking": MARK},
+        {"type": "tool_use", "tool": {"id": "t1", "name": MARK, "input": {"path": MARK, MARK: MARK}, "result": MARK}},
+        {"type": "text", "text": MARK},
+    ]
+    attachment = {"id": MARK, "name": MARK, "mimeType": MARK, "path": MARK}
+    return [
+        {
+            "id": MARK,
+            "role": "user",
+            "content": f"{NEEDLE} {MARK}",
+            "timestamp": AT,
+            "attachments": [attachment],
+            "metadata": {MARK: MARK},
+        },
+        {
+            "id": MARK,
+            "role": "assistant",
+            "content": blocks,
+            "timestamp": AT,
+            "usage": {"model": MARK, "inputTokens": 5},
+        },
+        {"id": MARK, "role": MARK, "content": MARK, "timestamp": AT},
+    ]
