@@ -57,4 +57,6 @@ def grave_findings(page: Page, script: str, rules: tuple[str, ...] | None = None
     if not page.evaluate("'axe' in window"):
         page.evaluate(script)
     found: list[dict[str, Any]] = page.evaluate(RUN, rules)
-    return [f"{one['id']} ({one['impact']}): {node}" for one in found if one["impact"] in GRAVE for node in one["nodes"]]
+    return [
+        f"{one['id']} ({one['impact']}): {node}" for one in found if one["impact"] in GRAVE for node in one["nodes"]
+    ]

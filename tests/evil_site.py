@@ -60,18 +60,19 @@ ATTACK = r"""async ({ target, token, canary, key }) => {
   const bearer = { Authorization: `Bearer ${token}` };
   const json = { "Content-Type": "application/json" };
   const said = JSON.stringify({ key, message: `${canary} from elsewhere`, wait: true });
-  const paths = ["/v1/status", "/v1/view/sessions", "/v1/view/overview", "/v1/sessions", `/v1/view/search?q=${canary}`,
-    "/v1/openapi.json", "/", "/static/page/app.js", `/v1/view/sessions?token=${token}`, `/v1/view/sessions?access_token=${token}`];
+  const paths = ["/v1/status", "/v1/view/sessions", "/v1/view/overview", "/v1/sessions", `/v1/view/search?q=${canary}`, "/",
+    "/v1/openapi.json", "/static/page/app.js", `/v1/view/sessions?token=${token}`, `/v1/sessions?access_token=${token}`];
   await Promise.all(paths.flatMap((path) => [{}, { headers: bearer }, { credentials: "include" }, { mode: "no-cors" },
     { mode: "no-cors", headers: bearer }, { headers: { ...bearer, "X-Requested-With": "x" }, cache: "force-cache" }]
     .map((options) => attempt(`fetch ${path} ${JSON.stringify(options)}`, async () => {
       const response = await fetch(target + path, options);
       return response.type === "opaque" ? await response.text() : `${response.status} ${await response.text()}`;
     }))));
-  for (const path of ["/v1/chat/send", "/v1/view/session/rename", "/v1/view/session/pin", "/v1/sessions/reset", "/v1/chat/abort"]) {
-    for (const options of [{ headers: { ...bearer, ...json } }, { headers: json }, { headers: { "Content-Type": "text/plain" } }, {},
-      { mode: "no-cors", headers: { "Content-Type": "text/plain" } }, { mode: "no-cors", headers: { ...bearer, ...json } },
-      { mode: "no-cors", keepalive: true }, { credentials: "include", headers: { ...bearer, ...json } }]) {
+  const plain = { "Content-Type": "text/plain" };
+  const full = { ...bearer, ...json };
+  for (const path of ["/v1/chat/send", "/v1/view/session/rename", "/v1/view/session/pin", "/v1/chat/abort"]) {
+    for (const options of [{ headers: full }, { headers: json }, { headers: plain }, {}, { mode: "no-cors", headers: plain },
+      { mode: "no-cors", headers: full }, { mode: "no-cors", keepalive: true }, { credentials: "include", headers: full }]) {
       await attempt(`post ${path} ${JSON.stringify(options)}`, async () => {
         const response = await fetch(target + path, { method: "POST", body: said, ...options });
         return response.type === "opaque" ? await response.text() : `${response.status} ${await response.text()}`;
@@ -81,7 +82,8 @@ ATTACK = r"""async ({ target, token, canary, key }) => {
     tried.push(`beacon ${path}`);
   }
   for (const method of ["PUT", "PATCH", "DELETE", "OPTIONS"]) {
-    await attempt(method, async () => (await fetch(`${target}/v1/session?key=${key}`, { method, headers: { ...bearer, ...json }, body: "{}" })).text());
+    const options = { method, headers: full, body: "{}" };
+    await attempt(method, async () => (await fetch(`${target}/v1/session?key=${key}`, options)).text());
   }
   const sink = document.createElement("iframe");
   sink.name = "sink";
@@ -106,7 +108,7 @@ ATTACK = r"""async ({ target, token, canary, key }) => {
     Object.assign(element, properties);
     document.body.append(element);
   });
-  for (const path of ["/v1/view/sessions", "/static/page/app.js", "/static/style.css", `/v1/view/blob?id=x&digest=y&token=${token}`]) {
+  for (const path of ["/v1/view/sessions", "/static/page/app.js", "/static/style.css", `/v1/view/blob?token=${token}`]) {
     await attempt(`img ${path}`, () => loads(document.createElement("img"), { src: target + path }));
     await attempt(`script ${path}`, () => loads(document.createElement("script"), { src: target + path }));
     await attempt(`module ${path}`, async () => Object.keys(await import(target + path)).join());

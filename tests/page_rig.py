@@ -44,6 +44,7 @@ SIGHTS = {
     "token": Sight("/"),  # opened without it
 }
 
+
 class Visitor:
     """A window on the pages of one gateway, and what these did that they must not."""
 

@@ -302,7 +302,6 @@ class Config(Part, frozen=True):
             timeout=agent.timeout_seconds,
         )
 
-
     def key_of(self, provider: str | None) -> Secret | None:
         """The key that the file holds for a provider."""
         return self.models.providers.get(provider or "", Provider()).api_key

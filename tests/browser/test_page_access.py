@@ -155,7 +155,9 @@ def test_everything_is_reached_with_the_keyboard_alone(browser: Browser, demo: s
         page.keyboard.type("webhook")
         expect(page).to_have_url(re.compile(r"q=webhook$"))
         expect(page.locator(".cards > li", has_text="Webhook retries").first).to_be_visible()
-        press_until(page, "Tab", lambda one: one["tag"] == "a" and page.evaluate("document.activeElement.pathname") == SESSION)
+        press_until(
+            page, "Tab", lambda one: one["tag"] == "a" and page.evaluate("document.activeElement.pathname") == SESSION
+        )
         page.keyboard.press("Enter")
         visitor.settled()
 
@@ -196,7 +198,9 @@ def test_a_dialog_closes_with_escape_and_gives_the_focus_back(browser: Browser, 
             expect(page.locator("dialog[open]")).to_be_visible()
             for _ in range(4):
                 page.keyboard.press("Tab")
-                assert page.evaluate("document.activeElement === document.body || !!document.activeElement.closest('dialog')")
+                assert page.evaluate(
+                    "document.activeElement === document.body || !!document.activeElement.closest('dialog')"
+                )
             page.keyboard.press("Escape")
             expect(page.locator("dialog")).to_have_count(0)
             assert page.evaluate("document.activeElement.closest('article')?.id") == here, key
@@ -217,12 +221,16 @@ def test_a_dialog_closes_with_escape_and_gives_the_focus_back(browser: Browser, 
         assert visitor.found() == []
 
 
-@pytest.mark.parametrize("path", ["/", "/sessions?q=webhook", SESSION, "/search?q=tenacity", f"/share/{WEBHOOKS}", "/gateway"])
+@pytest.mark.parametrize(
+    "path", ["/", "/sessions?q=webhook", SESSION, "/search?q=tenacity", f"/share/{WEBHOOKS}", "/gateway"]
+)
 def test_tab_is_never_caught(browser: Browser, demo: str, path: str) -> None:
     """It goes round the whole page, and back again; what it reaches can be seen and has a name."""
     with visiting(browser, demo) as visitor:
         page = visitor.open(path)
-        page.evaluate(f"() => {{ window.went = []; addEventListener('focusin', () => window.went.push(({FOCUSED})())); }}")
+        page.evaluate(
+            f"() => {{ window.went = []; addEventListener('focusin', () => window.went.push(({FOCUSED})())); }}"
+        )
         stops = page.locator(":is(a[href], button, input, select, textarea, summary, [tabindex='0'])").count()
         for key in ("Tab", "Shift+Tab"):
             page.locator(".skip").focus()

@@ -11,7 +11,7 @@ Surfaces (HTTP, the command line) ask this object and nothing behind it. The eng
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -87,10 +87,10 @@ class Gateway:
                 await self.call(self._close)
 
     def _close(self) -> None:
-        self._handles.close()
-        self.views.close()
-        self.shelf.close()
-        self.conversations.close()  # which fails if somebody broke its files meanwhile
+        """Let go of everything, each thing whatever became of the others; what failed is raised then."""
+        with ExitStack() as stack:  # the last one is closed first
+            for one in (self.conversations, self.shelf, self.views, self._handles):
+                stack.callback(one.close)
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run something that blocks."""

@@ -54,11 +54,11 @@ class TurnLog:
         """Note a turn that waits; it is durable afterwards."""
         self._append(session_id, turn, durable=True)
 
-    def forget(self, session_id: str, unless: Callable[[], bool] = lambda: False) -> None:
+    def forget(self, session_id: str, unless: Callable[[], bool] | None = None) -> None:
         """Nothing is left to do in a session, unless somebody has come meanwhile."""
         path = self._path(session_id)
         with self._lock_of(session_id), storage_failures(path, "forget turns that are done"):
-            if unless():
+            if unless is not None and unless():
                 return
             try:
                 self._fs.unlink(path)
