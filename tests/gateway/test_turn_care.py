@@ -336,3 +336,11 @@ async def test_a_model_that_was_chosen_is_asked(tmp_path: Path) -> None:
             await ask(gateway, "/model default")
             await ask(gateway, "b")
             assert [asked.body["model"] for asked in server.asked] == ["other", "m"]
+
+
+async def test_a_program_answers_in_the_workspace_of_its_agent(tmp_path: Path) -> None:
+    """What it reads and writes without a path is there."""
+    (tmp_path / "work").mkdir()
+    defaults = {"runner": "command", "command": ["pwd"], "workspace": str(tmp_path / "work")}
+    async with running(gateway_in(tmp_path / "root", {"agents": {"defaults": defaults}})) as gateway:
+        assert (await ask(gateway, "where are you?")).text == str(tmp_path / "work")

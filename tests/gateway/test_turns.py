@@ -11,7 +11,7 @@ import pytest
 
 from gateways import Clock, ask, gateway_in, lines, running, scripted
 from sessile import Inbound, Session
-from sessile.errors import StorageFull, TooMany, TurnInProgress
+from sessile.errors import StorageFailure, StorageFull, TooMany, TurnInProgress
 from sessile.gateway.events import Event, Subscription
 from sessile.gateway.job import Job
 from sessile.gateway.records import INTERRUPTED
@@ -463,6 +463,53 @@ async def test_a_session_that_is_gone_neither_stops_the_start_nor_loses_a_messag
         while again.turns.live():
             await anyio.sleep(0.001)
         assert lines(again) == [("user", "a"), ("assistant", ""), ("user", "b"), ("assistant", "b")]
+
+
+async def test_what_could_not_be_settled_at_the_start_is_not_forgotten_when_somebody_speaks_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk failed for a moment: the message that waited is answered after the next start."""
+    gateway = gateway_in(tmp_path / "root")
+    scripted(gateway).gate = anyio.Event()
+    copy = tmp_path / "copy"
+    async with anyio.create_task_group() as group:
+        await group.start(gateway.run)
+        for text in "ab":
+            await gateway.turns.send(Message(text=text, source="main"))
+        shutil.copytree(tmp_path / "root", copy)  # as a kill would leave it
+        group.cancel_scope.cancel()
+    again = gateway_in(copy)
+
+    def fail(path: str) -> Session:
+        raise StorageFailure("the disk does not answer", path=path)
+
+    monkeypatch.setattr(again, "opened", fail)
+    async with running(again):
+        monkeypatch.undo()
+        assert (await ask(again, "c")).text == "c"
+    async with running(gateway_in(copy)) as later:
+        while later.turns.live():
+            await anyio.sleep(0.001)
+        assert [text for role, text in lines(later) if role == "user"] == ["a", "c", "b"]
+    assert list((copy / "gateway" / "turns").iterdir()) == []
+
+
+async def test_counters_are_written_at_the_end_whatever_else_fails_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that cannot be closed is told."""
+    gateway = gateway_in(tmp_path)
+
+    def fail() -> None:
+        raise StorageFailure("the disk does not answer")
+
+    with pytest.raises(ExceptionGroup) as raised:
+        async with running(gateway):
+            await ask(gateway, "a")
+            monkeypatch.setattr(gateway.views, "close", fail)
+    assert raised.group_contains(StorageFailure)
+    found = gateway_in(tmp_path).conversations.get("main")
+    assert found is not None and found.entry.known("outputTokens") is not None
 
 
 async def test_a_turn_whose_note_was_lost_is_marked_when_somebody_speaks_again(tmp_path: Path) -> None:

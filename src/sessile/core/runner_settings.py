@@ -30,6 +30,7 @@ class RunnerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     base_url: str | None = None
     api_key_env: str | None = None
     command: tuple[str, ...] = ()
+    folder: str | None = None  # in which the command runs; that of the gateway
     max_tokens: Annotated[int, msgspec.Meta(gt=0)] | None = None  # of an answer, if the turn does not say
     silence: Seconds = SILENCE
     timeout: Seconds = TIMEOUT

@@ -13,12 +13,16 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
 from sessile.core.hygiene_policy import Policy, policy_for
 from sessile.core.runner_settings import RunnerSettings
 from sessile.errors import InvalidConfig
 from sessile.gateway.runners import Runner, make_runner
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sessile import Models
     from sessile.config import Config
     from sessile.config_agents import Agent
@@ -48,8 +52,9 @@ class Answerer(NamedTuple):
 class Answerers:
     """All who answer, by agent and chosen model."""
 
-    def __init__(self, config: Config, models: Models) -> None:
+    def __init__(self, config: Config, models: Models, workspace: Callable[[str], str]) -> None:
         self._config = config
+        self._workspace = workspace
         self._models = models
         self.of = lru_cache(maxsize=_REMEMBERED)(self._of)
         for agent in (config.agents.default_id, *(agent.id for agent in config.agents.list)):
@@ -68,6 +73,8 @@ class Answerers:
 
     def _of(self, agent: str, override: str | None) -> Answerer:
         settings = self._config.runner_of(agent, override)
+        if self._config.agents.named(agent).workspace is not None:
+            settings = msgspec.structs.replace(settings, folder=self._workspace(agent))
         _check_address(settings)
         runner = make_runner(settings, self._config.key_of(settings.provider))
         api = _APIS.get(settings.name)

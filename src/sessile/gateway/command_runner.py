@@ -90,7 +90,12 @@ class CommandRunner:
     async def _start(self) -> asyncio.subprocess.Process:
         try:
             return await asyncio.create_subprocess_exec(
-                *self._settings.command, stdin=_PIPE, stdout=_PIPE, stderr=_PIPE, start_new_session=True
+                *self._settings.command,
+                cwd=self._settings.folder,
+                stdin=_PIPE,
+                stdout=_PIPE,
+                stderr=_PIPE,
+                start_new_session=True,
             )
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)

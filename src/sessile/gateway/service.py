@@ -63,7 +63,7 @@ class Gateway:
             zone=zone,
             parent_fork_max_tokens=config.session.parent_fork_max_tokens,
         )
-        self.answerers = Answerers(config, self.models)
+        self.answerers = Answerers(config, self.models, self.workspace)
         self.hub = Hub(self._read, store.fs.lstat, clients=config.limits.event_clients)
         self.turns = Turns(self, TurnLog(store.fs, store.layout.root))
         self.upkeep = Upkeep(self)
