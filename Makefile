@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 WORKERS ?= 2
 
-.PHONY: run test lint bench faults peers clean
+.PHONY: run test lint bench faults peers screens clean
 
 # The gateway, on your own store; while that is empty, on made-up sessions in the cache folder. PORT=0 takes a free port.
 run: .venv/gateway.stamp
@@ -25,6 +25,10 @@ peers: .venv/dev.stamp
 
 bench: .venv/dev.stamp
 	@$(BIN)/python -m tests.bench
+
+# Pictures of every page, to be looked at: .cache/screens
+screens: .venv/dev.stamp .venv/browser.stamp
+	@$(BIN)/python tests/screens.py .cache/screens
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Sessile needs Python 3.11 or newer: make PYTHON=python3.11"; exit 1; }

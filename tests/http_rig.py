@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import uvicorn
 from gateways import Scripted, gateway_in, running, scripted
 from sessile.core.secret import Secret
 from sessile.gateway.app import make_app
+from sessile.gateway.problems import App
 from sessile.gateway.service import Gateway
 
 TOKEN = "canary-Abcdefghijklmnopqrstuvwxyz0123456789_-Z"
@@ -97,14 +98,27 @@ async def http(folder: Path, config: Json | None = None, **options: Any) -> Asyn
 
 @contextmanager
 def served(
-    folder: Path, config: Json | None = None, *, echo: bool = False, **options: Any
+    folder: Path,
+    config: Json | None = None,
+    *,
+    echo: bool = False,
+    around: Callable[[App], App] = lambda app: app,
+    **options: Any,
 ) -> Iterator[tuple[str, Scripted]]:
-    """A gateway behind a real server in a thread: its address, and who answers unless the echo does."""
+    """A gateway behind a real server in a thread: its address, and who answers unless the echo does.
+
+    `around` may put something between the server and the gateway.
+    """
     usual: Json = {"durability": "process", "patience": 2.0}
     gateway = gateway_in(folder, NEVER | (config or {}), **usual | options)
     runner = Scripted() if echo else scripted(gateway)
     settings = uvicorn.Config(
-        make_app(gateway, Secret(TOKEN)), port=0, log_config=None, lifespan="on", ws="none", timeout_graceful_shutdown=2
+        around(make_app(gateway, Secret(TOKEN))),
+        port=0,
+        log_config=None,
+        lifespan="on",
+        ws="none",
+        timeout_graceful_shutdown=2,
     )
     server = uvicorn.Server(settings)
     thread = threading.Thread(target=server.run)

@@ -14,14 +14,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from browser_payloads import PAYLOADS, entries_with
-from builders import AT, AT_MS, Json, entry
+from builders import AT_MS, Json, entry
+from poisoned_rows import MARK, NEEDLE, claude_rows, codex_rows, header, myagents_rows, told_entries
 from sessile import Source, Store
-from sessile.core.kinds import TAG
 from sessile.formats.yoyoclaw.entries import FIELDS
-
-MARK = "§"
-NEEDLE = "needle"  # in all that is searched
-USAGE = {"input": 30_000, "output": 100, "totalTokens": 30_100, "cost": {"total": 0.1}}
 
 # The corpus of the exports, and what else a page with scripts could fall for.
 CORPUS = [
@@ -131,7 +127,9 @@ class PoisonedHome:
         rows: list[Json] = [entry("message", "begin", None, message={"role": "user", "content": NEEDLE})]
         for variant in variants:
             made = self._filled("entry", variant, entries_with(MARK, f"v{variant}", rows[-1]["id"]))
-            told = self._filled("told", variant, _told(f"t{variant}", made[-3]["id"]))  # the last two are beside it
+            told = self._filled(
+                "told", variant, told_entries(f"t{variant}", made[-3]["id"])
+            )  # the last two are beside it
             labels = [
                 entry("label", f"l{variant}-{index}", told[-1]["id"], targetId=labelled["id"], label=MARK)
                 for index, labelled in enumerate(made[:12])
@@ -140,7 +138,7 @@ class PoisonedHome:
                 label["parentId"] = before["id"]
             rows += [*made, *told, *self._filled("label", variant, labels)]
             self.branches.setdefault(session_id, []).append((made[-1]["id"], told[-1]["id"]))
-        head = self._filled("head", variants[0], _head(session_id))
+        head = self._filled("head", variants[0], header(session_id))
         self._write(
             Path(self._own.layout.folder("/work/app")) / f"2026-01-01T00-00-00-000Z_{session_id}.jsonl", [head, *rows]
         )
@@ -150,7 +148,7 @@ class PoisonedHome:
         """A session whose id and file are called like the payload, one that is hidden below another folder, and no session."""
         template = {"id": MARK, "file": MARK, "folder": MARK}
         odd = self._filled("name", variant, template)
-        head = self._filled("odd", variant, _head("") | {"cwd": f"/work/{MARK}"})
+        head = self._filled("odd", variant, header("") | {"cwd": f"/work/{MARK}"})
         row = entry("message", "a", None, message={"role": "user", "content": NEEDLE})
         folder = Path(self._own.layout.folder("/work/app"))
         self._write(
@@ -165,17 +163,17 @@ class PoisonedHome:
         rows: list[Json] = []
         for variant in variants:
             spoken = [row["uuid"] for row in rows if "uuid" in row]
-            rows += self._filled("claude", variant, _claude_rows(session_id, variant, spoken[-1] if spoken else None))
+            rows += self._filled("claude", variant, claude_rows(session_id, variant, spoken[-1] if spoken else None))
         self._write(self.root / "claude" / "projects" / "-work-app" / f"{session_id}.jsonl", rows)
         self.sessions.append(session_id)
 
     def _write_codex(self, session_id: str, variants: list[int]) -> None:
-        rows = [row for variant in variants for row in self._filled("codex", variant, _codex_rows(session_id))]
+        rows = [row for variant in variants for row in self._filled("codex", variant, codex_rows(session_id))]
         self._write(self.root / "codex" / "sessions" / f"rollout-2026-05-01T10-00-00-{session_id}.jsonl", rows)
         self.sessions.append(session_id)
 
     def _write_myagents(self, session_id: str, variants: list[int]) -> None:
-        rows = [row for variant in variants for row in self._filled("myagents", variant, _myagents_rows())]
+        rows = [row for variant in variants for row in self._filled("myagents", variant, myagents_rows())]
         self._write(self.root / "myagents" / "sessions" / f"{session_id}.jsonl", rows)
         self.sessions.append(session_id)
 
@@ -213,226 +211,3 @@ def _file_name(text: str) -> str:
     """As much of a text as a file can be called."""
     plain = text.replace("/", "∕").replace("\0", "").encode("utf-8", "replace")
     return plain[:120].decode("utf-8", "ignore") or "x"
-
-
-# -- templates
-
-
-def _head(session_id: str) -> Json:
-    return {
-        "type": "session",
-        "version": 3,
-        "id": session_id,
-        "timestamp": AT,
-        "cwd": f"/work/{MARK}",
-        "title": f"{MARK} {NEEDLE}",
-        "parentSession": MARK,
-        "tag": MARK,
-        MARK: MARK,
-    }
-
-
-def _told(name: str, parent: str) -> list[Json]:
-    """What is special in the page: known tools with their edits, a failed answer with a price, what was written by hand."""
-    calls = [
-        {"type": "toolCall", "id": f"{name}-{tool}", "name": tool, "arguments": arguments}
-        for tool, arguments in (
-            ("edit", {"path": MARK, "oldText": MARK, "newText": MARK, "edits": [{"oldText": MARK, "newText": MARK}]}),
-            ("Edit", {"file_path": MARK, "old_string": MARK, "new_string": MARK}),
-            ("write", {"path": MARK, "content": MARK}),
-            ("read", {"path": MARK}),
-            ("bash", {"command": MARK, "description": MARK}),
-            ("grep", {"pattern": MARK, "path": MARK}),
-            ("todo_write", {"todos": [{"content": MARK, "status": MARK}]}),
-            ("task", {"prompt": MARK, "agent": MARK}),
-        )
-    ]
-    secret = "password=ghp_N0tARealKeyN0tARealKeyN0tARealKeyN0t"
-    answer = {"role": "assistant", "provider": "anthropic", "usage": USAGE, "stopReason": "error"}
-    said: list[tuple[str, Json]] = [
-        ("asks", {"role": "user", "content": f"{NEEDLE} {MARK} {secret} {MARK}"}),
-        ("calls", {**answer, "model": MARK, "content": [{"type": "text", "text": f"{NEEDLE} {MARK}"}, *calls]}),
-        *((f"result-{call['name']}", _result(call)) for call in calls),
-        ("fails", {**answer, "model": f"m/{MARK}", "errorMessage": f"{NEEDLE} {MARK}", "content": []}),
-        ("thinks", {**answer, "content": [{"type": "thinking", "thinking": f"{NEEDLE} {MARK}", "signature": MARK}]}),
-        ("last", {**answer, "stopReason": "stop", "content": [{"type": "text", "text": f"done {MARK}"}]}),
-    ]
-    rows: list[Json] = [entry("custom", f"{name}-tag", parent, customType=TAG, data={"tag": MARK})]
-    for kind, message in said:
-        rows.append(entry("message", f"{name}-{kind}", rows[-1]["id"], message=message))
-    return rows
-
-
-def _result(call: Json) -> Json:
-    content = [{"type": "text", "text": f"\x1b[31m{NEEDLE} {MARK}\x1b[0m\n{MARK}"}]
-    details = {"diff": f"--- {MARK}\n+++ {MARK}\n@@ {MARK}\n+{MARK}\n-{MARK}\n", "path": MARK, "exitCode": 1}
-    base = {"role": "toolResult", "toolCallId": call["id"], "toolName": call["name"]}
-    return {**base, "content": content, "details": details, "isError": True}
-
-
-def _claude_rows(session_id: str, variant: int, parent: str | None) -> list[Json]:
-    """The kinds of rows of Claude Code, with a payload wherever it has text."""
-    base = {
-        "sessionId": session_id,
-        "cwd": f"/work/{MARK}",
-        "version": MARK,
-        "gitBranch": MARK,
-        "userType": MARK,
-        "slug": MARK,
-    }
-    names = iter(f"{variant:08d}-{n:04d}-4000-8000-000000000000" for n in range(1, 100))
-    tool = {"type": "tool_use", "id": MARK, "name": MARK, "input": {"command": MARK, MARK: MARK, "file_path": MARK}}
-    known = {
-        "type": "tool_use",
-        "id": f"known{variant}",
-        "name": "Edit",
-        "input": {"file_path": MARK, "old_string": MARK, "new_string": MARK},
-    }
-    picture = {"type": "image", "source": {"type": MARK, "media_type": MARK, "data": MARK}}
-    result = {
-        "type": "tool_result",
-        "tool_use_id": f"known{variant}",
-        "content": [{"type": "text", "text": MARK}],
-        "is_error": True,
-    }
-    spoken: list[Json] = [
-        {"type": "user", "message": {"role": "user", "content": f"{NEEDLE} {MARK}"}},
-        {
-            "type": "user",
-            "message": {"role": MARK, "content": [{"type": "text", "text": MARK}, picture, {"type": MARK, MARK: MARK}]},
-        },
-        {
-            "type": "assistant",
-            "requestId": MARK,
-            "message": {
-                "id": f"msg{variant}",
-                "role": "assistant",
-                "model": MARK,
-                "stop_reason": MARK,
-                "content": [{"type": "thinking", "thinking": MARK}, {"type": "text", "text": MARK}, tool, known],
-            },
-        },
-        {
-            "type": "user",
-            "message": {"role": "user", "content": [result]},
-            "toolUseResult": {"stdout": MARK, "filePath": MARK, MARK: MARK},
-        },
-        {
-            "type": "assistant",
-            "isApiErrorMessage": True,
-            "error": MARK,
-            "message": {
-                "id": MARK,
-                "role": "assistant",
-                "model": "<synthetic>",
-                "content": [{"type": "text", "text": MARK}],
-            },
-        },
-        {"type": "system", "subtype": MARK, "content": MARK, "level": MARK},
-        {
-            "type": "system",
-            "subtype": "compact_boundary",
-            "content": MARK,
-            "compactMetadata": {"trigger": MARK, "preTokens": 5},
-        },
-        {"type": "user", "isCompactSummary": True, "message": {"role": "user", "content": MARK}},
-        {"type": "attachment", "attachment": {"type": MARK, "filename": MARK, "content": MARK}},
-        {"type": "progress", "data": {"type": MARK, "message": MARK}},
-        {"type": MARK, MARK: MARK},
-    ]
-    rows: list[Json] = []
-    for row in spoken:
-        rows.append(row | base | {"uuid": next(names), "parentUuid": parent, "timestamp": AT})
-        parent = rows[-1]["uuid"]
-    return [
-        *rows,
-        {"type": "summary", "summary": MARK, "leafUuid": parent},
-        {"type": "custom-title", "customTitle": MARK, "sessionId": session_id},
-        {"type": "ai-title", "aiTitle": MARK, "sessionId": session_id},
-        {"type": "tag", "tag": MARK, "sessionId": session_id},
-        {"type": "agent-name", "agentName": MARK, "sessionId": session_id},
-        {"type": "queue-operation", "operation": MARK, "content": MARK, "sessionId": session_id, "timestamp": AT},
-    ]
-
-
-def _codex_rows(session_id: str) -> list[Json]:
-    items: list[tuple[str, Json]] = [
-        (
-            "session_meta",
-            {
-                "id": session_id,
-                "timestamp": AT,
-                "cwd": f"/work/{MARK}",
-                "originator": MARK,
-                "instructions": MARK,
-                "git": {"branch": MARK},
-            },
-        ),
-        ("turn_context", {"model": MARK, "cwd": MARK, "effort": MARK}),
-        (
-            "response_item",
-            {
-                "type": "message",
-                "role": "user",
-                "content": [
-                    {"type": "input_text", "text": f"{NEEDLE} {MARK}"},
-                    {"type": "input_image", "image_url": MARK},
-                ],
-            },
-        ),
-        (
-            "response_item",
-            {"type": "reasoning", "summary": [{"type": "summary_text", "text": MARK}], "encrypted_content": MARK},
-        ),
-        ("response_item", {"type": "function_call", "name": MARK, "arguments": MARK, "call_id": MARK}),
-        ("response_item", {"type": "function_call_output", "call_id": MARK, "output": MARK}),
-        (
-            "response_item",
-            {
-                "type": "custom_tool_call",
-                "name": "apply_patch",
-                "input": f"*** Update File: {MARK}\n+{MARK}",
-                "call_id": "c",
-            },
-        ),
-        (
-            "response_item",
-            {"type": "local_shell_call", "action": {"type": "exec", "command": [MARK, MARK]}, "call_id": "d"},
-        ),
-        (
-            "response_item",
-            {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": MARK}]},
-        ),
-        ("event_msg", {"type": "error", "message": MARK}),
-        ("event_msg", {"type": MARK, MARK: MARK}),
-        ("compacted", {"message": MARK}),
-        (MARK, {MARK: MARK}),
-    ]
-    return [{"timestamp": AT, "type": kind, "payload": payload} for kind, payload in items]
-
-
-def _myagents_rows() -> list[Json]:
-    blocks = [
-        {"type": "thinking", "thinking": MARK},
-        {"type": "tool_use", "tool": {"id": "t1", "name": MARK, "input": {"path": MARK, MARK: MARK}, "result": MARK}},
-        {"type": "text", "text": MARK},
-    ]
-    attachment = {"id": MARK, "name": MARK, "mimeType": MARK, "path": MARK}
-    return [
-        {
-            "id": MARK,
-            "role": "user",
-            "content": f"{NEEDLE} {MARK}",
-            "timestamp": AT,
-            "attachments": [attachment],
-            "metadata": {MARK: MARK},
-        },
-        {
-            "id": MARK,
-            "role": "assistant",
-            "content": blocks,
-            "timestamp": AT,
-            "usage": {"model": MARK, "inputTokens": 5},
-        },
-        {"id": MARK, "role": MARK, "content": MARK, "timestamp": AT},
-    ]

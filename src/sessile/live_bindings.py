@@ -145,9 +145,13 @@ class LiveBindings:
                 self._on_the_way, self._edited = {}, False
 
     def flush(self, now: int) -> None:
-        """Write what was counted, and keep what somebody edited as the last good copy."""
-        if self._counts or self._edited:
-            self.change(lambda entries: {}, now)
+        """Write what was counted, and keep what somebody edited as the last good copy.
+
+        Whoever writes at this moment is waited for: behind this everything is written, also by another thread.
+        """
+        with self._writing:
+            if self._counts or self._edited:
+                self.change(lambda entries: {}, now)
 
     def _sums(self, entries: Entries, counts: _Counts) -> dict[str, SessionEntry]:
         sums: dict[str, SessionEntry] = {}

@@ -54,8 +54,8 @@ TOO_WIDE = """() => {
 MOVING = """() => [...document.querySelectorAll("*")].flatMap((one) => {
   const { animationName, animationDuration, transitionDuration, scrollBehavior } = getComputedStyle(one);
   const lasts = (times) => times.split(",").some((time) => parseFloat(time) > 0.01);
-  const moves = (animationName !== "none" && lasts(animationDuration)) || lasts(transitionDuration) || scrollBehavior === "smooth";
-  return moves ? [one.outerHTML.slice(0, 120)] : [];
+  const plays = animationName !== "none" && lasts(animationDuration);
+  return plays || lasts(transitionDuration) || scrollBehavior === "smooth" ? [one.outerHTML.slice(0, 120)] : [];
 })"""
 
 FOCUSED = """() => {
@@ -64,7 +64,8 @@ FOCUSED = """() => {
   const style = getComputedStyle(one);
   const name = one.getAttribute("aria-label") || one.labels?.[0]?.textContent || one.textContent || one.title ||
     one.querySelector("img")?.alt || "";
-  return { name: name.trim().slice(0, 80), tag: one.localName, role: one.getAttribute("role"), entry: one.closest("article")?.id ?? null,
+  const entry = one.closest("article")?.id ?? null;
+  return { name: name.trim().slice(0, 80), tag: one.localName, role: one.getAttribute("role"), entry,
     seen: one === document.body || (box.width > 0 && box.height > 0 && box.bottom > 0 && box.top < innerHeight),
     ring: style.outlineStyle !== "none" || style.boxShadow !== "none" };
 }"""

@@ -12,7 +12,8 @@ from playwright.sync_api import Browser, Error, Page, expect
 
 from http_rig import served
 from page_rig import Visitor, visiting, wait_until_indexed
-from poisoned_home import CORPUS, NEEDLE, PoisonedHome
+from poisoned_home import CORPUS, PoisonedHome
+from poisoned_rows import NEEDLE
 
 pytestmark = pytest.mark.promise("P36")
 

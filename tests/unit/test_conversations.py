@@ -846,3 +846,29 @@ def test_a_session_key_is_as_good_as_its_text(rig: Rig) -> None:
     """Structures and spellings lead to one conversation."""
     key = SessionKey(kind="cron", agent="main", id="nightly")
     assert rig.all.resolve(key).session_id == rig.all.resolve("cron:Nightly").session_id
+
+
+def test_closing_waits_for_whoever_writes_counters_at_that_moment(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a process that ends takes them along: the thread of the timer ends with it."""
+    bound = rig.all.resolve(DIRECT)
+    rig.all.count(bound.text, bound.session_id, usage=Usage(input=7, output=1))
+    live = rig.all.upkeep.agents.of("main")
+    update_all, begun_writing, go_on = live._store.update_all, threading.Event(), threading.Event()
+
+    def slowly(*args: Any, **options: Any) -> Any:
+        begun_writing.set()
+        assert go_on.wait(5)
+        return update_all(*args, **options)
+
+    monkeypatch.setattr(live._store, "update_all", slowly)
+    timer = threading.Thread(target=rig.all.flush)
+    timer.start()
+    assert begun_writing.wait(5)
+    closing = threading.Thread(target=rig.all.close)
+    closing.start()
+    closing.join(0.05)
+    assert closing.is_alive()
+    go_on.set()
+    closing.join(5)
+    assert not closing.is_alive() and rig.on_disk()[bound.text]["inputTokens"] == 7
+    timer.join(5)
