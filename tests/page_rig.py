@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -133,4 +134,4 @@ def wait_until_indexed(address: str, token: str = TOKEN) -> None:
     headers = BEARER | {"Authorization": f"Bearer {token}"}
     with httpx.Client(base_url=address, headers=headers, timeout=60) as client:
         while client.get("/v1/view/search", params={"q": "retry"}).raise_for_status().json()["pending"]:
-            pass
+            time.sleep(0.05)

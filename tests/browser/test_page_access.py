@@ -95,9 +95,8 @@ def test_axe_finds_nothing_grave(browser: Browser, demo: str, axe: str, sight: s
 def test_axe_would_find_what_is_wrong(browser: Browser, demo: str, axe: str) -> None:
     """A field without a name, and letters that are hard to read."""
     with visiting(browser, demo, bypass_csp=True) as visitor:
-        page = visitor.see("sessions")
-        page.evaluate("document.querySelector('main input').removeAttribute('aria-label')")
-        page.evaluate("document.querySelector('main input').removeAttribute('placeholder')")
+        page = visitor.see("token")
+        page.evaluate("document.querySelector('main label').removeAttribute('for')")
         page.evaluate("document.querySelector('main h1').style.color = 'rgb(128 128 128 / 0.5)'")
         for colours in COLOURS.values():
             page.emulate_media(**colours)
