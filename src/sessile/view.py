@@ -20,11 +20,10 @@ from sessile.core.lines import Finding
 from sessile.core.text import parse_timestamp
 from sessile.core.tree import NOWHERE, Tree
 from sessile.errors import EntryNotFound
-from sessile.storage.base import ReadableJournal, Row
+from sessile.storage.base import NATIVE, ReadableJournal, Row
 from sessile.storage.blobs import BlobStore
 from sessile.storage.drafts import published_path
 from sessile.storage.layout import artifacts_of
-from sessile.storage.native_rows import NATIVE
 
 if TYPE_CHECKING:
     from sessile.core.outline import Only, OutlineRow

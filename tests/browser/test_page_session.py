@@ -533,6 +533,7 @@ def test_print_loads_the_whole_branch_first(house: House, window: Window) -> Non
 
 
 @pytest.mark.promise("P36")
+@pytest.mark.long
 def test_no_payload_in_any_field_runs_loads_or_breaks_the_policy(house: House, window: Window) -> None:
     """Every payload in every field of every kind: gone through, opened, labelled, found and looked at down to its JSON."""
     poisoned = poisoned_entries()

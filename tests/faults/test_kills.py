@@ -110,8 +110,8 @@ def noted(ledger: Ledger, events: list[Any]) -> Ledger:
 @pytest.mark.promise("P1")
 def test_killed_writers_lose_nothing_that_they_acknowledged() -> None:
     """Of processes that are killed while appending every receipt is worth an entry, and the next append works."""
-    acknowledged, _ = check_appends(seed=1, kills=600)
-    assert acknowledged > 3_000
+    acknowledged, _ = check_appends(seed=1, kills=240)
+    assert acknowledged > 1_000
 
 
 @pytest.mark.promise("P1")

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple, Protocol
 from sessile.core.kinds import State
 from sessile.core.lines import Finding
 
+NATIVE = "native"  # the format of our own files
+
 
 class Stat(Protocol):
     """The part of `os.stat_result` that Sessile looks at."""

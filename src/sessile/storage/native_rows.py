@@ -10,9 +10,8 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from sessile.core.lines import Item, Line, Scanner
+from sessile.storage.base import NATIVE
 from sessile.storage.glance import Record, decoded
-
-NATIVE = "native"  # the format of our own files
 
 _decode = msgspec.json.Decoder().decode
 _REFUSED = (msgspec.MsgspecError, ValueError, RecursionError, TypeError, KeyError)

@@ -26,10 +26,10 @@ from sessile.core.digest import Digest
 from sessile.core.hashes import blake2b
 from sessile.core.lines import Scanner
 from sessile.storage import fulltext
-from sessile.storage.base import Filesystem, Stat
+from sessile.storage.base import NATIVE, Filesystem, Stat
 from sessile.storage.catalog_rows import COUNTS, Known, counts_as_columns, storable, within
 from sessile.storage.glance import Glance, Record, glance
-from sessile.storage.native_rows import NATIVE, NativeRows
+from sessile.storage.native_rows import NativeRows
 from sessile.storage.packed import Rows, is_packed, open_rows
 from sessile.storage.session_file import CHUNK
 from sessile.storage.walk import INODES, Found, Mark

@@ -23,8 +23,8 @@ from sessile.core.lines import MAX_LINE, Finding
 from sessile.core.passages import FIELDS, Excerpt, Field, Span, excerpt, pieces
 from sessile.core.words import Query
 from sessile.errors import InvalidQuery, storage_failures
-from sessile.storage.base import Filesystem
-from sessile.storage.native_rows import NATIVE, entries_in, is_nested, lines_in
+from sessile.storage.base import NATIVE, Filesystem
+from sessile.storage.native_rows import entries_in, is_nested, lines_in
 from sessile.storage.packed import open_rows
 from sessile.storage.session_file import CHUNK
 
