@@ -203,7 +203,7 @@ def test_a_dialog_closes_with_escape_and_gives_the_focus_back(browser: Browser, 
                 )
             page.keyboard.press("Escape")
             expect(page.locator("dialog")).to_have_count(0)
-            assert page.evaluate("document.activeElement.closest('article')?.id") == here, key
+            page.wait_for_function("here => document.activeElement.closest('article')?.id === here", arg=here)
             link.focus()
         menu = page.locator(f"#{here} .more-button")
         menu.focus()
@@ -216,6 +216,7 @@ def test_a_dialog_closes_with_escape_and_gives_the_focus_back(browser: Browser, 
         expect(menu).to_be_focused()
         page.get_by_role("button", name="Help and keys").focus()
         page.keyboard.press("Enter")
+        expect(page.locator("dialog[open]")).to_be_visible()
         page.keyboard.press("Escape")
         expect(page.get_by_role("button", name="Help and keys")).to_be_focused()
         assert visitor.found() == []
