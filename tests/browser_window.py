@@ -1,4 +1,4 @@
-"""A window of a browser that shows an exported session, and notes everything that a page must not do."""
+"""Windows of a browser that note everything that a page must not do."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Page
+from playwright.sync_api import Dialog, Page, Request
 
 from sessile.core.transcript import Transcript
 from sessile.render.page import WHOLE, html_page
@@ -19,26 +19,45 @@ WATCH = """
 """
 
 
-class Opened:
-    """A page in the browser, and what it did that it should not."""
+class Watched:
+    """A page in a browser, and everything that it did and must not do. Whom it may ask is what a subclass says."""
 
-    def __init__(self, page: Page, path: Path) -> None:
+    def __init__(self, page: Page) -> None:
         self.page = page
-        self.path = path
         self.problems: list[str] = []
         page.add_init_script(WATCH)
         page.on("console", lambda message: self.problems.append(f"console: {message.text}"))
         page.on("pageerror", lambda error: self.problems.append(f"error: {error}"))
         page.on("dialog", self._dialog)
-        page.on("request", lambda request: self._request(request.url))
+        page.on("request", self._request)
 
-    def _dialog(self, dialog: Any) -> None:
+    def may_ask(self, url: str) -> bool:
+        """Whether the page may ask for this address."""
+        raise NotImplementedError
+
+    def _dialog(self, dialog: Dialog) -> None:
         self.problems.append(f"dialog: {dialog.message}")
         dialog.dismiss()
 
-    def _request(self, url: str) -> None:
-        if url.split("#")[0] != self.url and not url.startswith("data:"):
-            self.problems.append(f"request: {url}")
+    def _request(self, request: Request) -> None:
+        if not self.may_ask(request.url):
+            self.problems.append(f"request: {request.url}")
+
+    def found(self) -> list[str]:
+        """Everything that the page did and should not have done, until now."""
+        return [*self.problems, *(f"policy: {one}" for one in self.page.evaluate("window.violations ?? []"))]
+
+
+class Opened(Watched):
+    """An exported session in the browser."""
+
+    def __init__(self, page: Page, path: Path) -> None:
+        super().__init__(page)
+        self.path = path
+
+    def may_ask(self, url: str) -> bool:
+        """Only itself."""
+        return url.split("#")[0] == self.url or url.startswith("data:")
 
     @property
     def url(self) -> str:
@@ -51,10 +70,6 @@ class Opened:
         self.page.goto("about:blank")  # so that an address that differs only in its anchor is loaded anew
         self.page.goto(f"{self.url}{anchor}", **options)
         return self.page
-
-    def found(self) -> list[str]:
-        """Everything that the page did and should not have done, until now."""
-        return [*self.problems, *(f"policy: {one}" for one in self.page.evaluate("window.violations"))]
 
 
 Open = Callable[..., Opened]

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx
-from playwright.sync_api import Browser, BrowserContext, Dialog, Page, Request, expect
+from playwright.sync_api import Browser, BrowserContext, Page, Request, expect
 
-from browser_window import WATCH
+from browser_window import Watched
 from http_rig import BEARER, TOKEN, served
 from sessile import Store, bind_demo, make_demo
 
@@ -46,30 +46,20 @@ SIGHTS = {
 }
 
 
-class Visitor:
-    """A window on the pages of one gateway, and what these did that they must not."""
+class Visitor(Watched):
+    """A window on the pages of one gateway."""
 
     def __init__(self, context: BrowserContext, address: str, token: str = TOKEN) -> None:
-        self.page = context.new_page()
+        super().__init__(context.new_page())
         self.address = address
         self.token = token
         self.asked: list[Request] = []
-        self.problems: list[str] = []
-        self.page.add_init_script(WATCH)
-        self.page.on("console", lambda message: self.problems.append(f"console: {message.text}"))
-        self.page.on("pageerror", lambda error: self.problems.append(f"error: {error}"))
-        self.page.on("dialog", self._dialog)
         context.on("page", lambda page: self.problems.append(f"window: {page.url}"))
-        context.on("request", self._request)
+        context.on("request", lambda request: self.asked.append(request))
 
-    def _dialog(self, dialog: Dialog) -> None:
-        self.problems.append(f"dialog: {dialog.message}")
-        dialog.dismiss()
-
-    def _request(self, request: Request) -> None:
-        self.asked.append(request)
-        if not request.url.startswith((f"{self.address}/", f"blob:{self.address}/", "data:")):
-            self.problems.append(f"request: {request.url}")
+    def may_ask(self, url: str) -> bool:
+        """Only the gateway that it came from."""
+        return url.startswith((f"{self.address}/", f"blob:{self.address}/", "data:"))
 
     def open(self, path: str) -> Page:
         """Show a page, and wait until everything is there that it shows first."""
@@ -103,10 +93,6 @@ class Visitor:
             counted = self.page.locator("main .tree-box option[value=all]", has_text="(")
             expect(counted).to_have_count(1, timeout=30_000)  # the outline is whole
         return self.page
-
-    def found(self) -> list[str]:
-        """Everything that pages did and should not have done, until now."""
-        return [*self.problems, *(f"policy: {one}" for one in self.page.evaluate("window.violations ?? []"))]
 
 
 @contextmanager

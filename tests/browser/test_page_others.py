@@ -9,15 +9,14 @@ from pathlib import Path
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, Dialog, Download, Page, expect
+from playwright.sync_api import Browser, Download, expect
 
 from browser_payloads import PAYLOADS
-from browser_window import WATCH
 from builders import assistant, user
 from http_rig import BEARER, TOKEN, served
-from sessile import Store, bind_demo, make_demo
+from page_rig import WEBHOOKS, Visitor, visiting
+from sessile import Store
 
-WEBHOOKS = "6513270e-2b1d-4c55-9a0e-7d1f3c5b9e42"  # three branches, a compaction, an image
 SECRET = "ghp_N0tARealKeyN0tARealKeyN0tARealKeyN0t"  # in the session "Deploy script prints too much"
 COMPARED = f"/s/{WEBHOOKS}?branch=deadbee1&vs=9f31c2a0"
 PAGES = (
@@ -32,59 +31,10 @@ PAGES = (
 STORABLE = [payload for payload in PAYLOADS if not any("\ud800" <= letter <= "\udfff" for letter in payload)]
 
 
-class Window:
-    """A window with the token of a gateway, and what its pages did that they must not."""
-
-    def __init__(self, page: Page, address: str) -> None:
-        self.page = page
-        self.address = address
-        self.problems: list[str] = []
-        page.add_init_script(WATCH)
-        page.on("console", lambda message: self.problems.append(f"console: {message.text}"))
-        page.on("pageerror", lambda error: self.problems.append(f"error: {error}"))
-        page.on("dialog", self._dialog)
-        page.on("request", lambda request: self._request(request.url))
-
-    def _dialog(self, dialog: Dialog) -> None:
-        self.problems.append(f"dialog: {dialog.message}")
-        dialog.dismiss()
-
-    def _request(self, url: str) -> None:
-        if not url.startswith((f"{self.address}/", f"blob:{self.address}/", "data:")):
-            self.problems.append(f"request: {url}")
-
-    def open(self, path: str) -> Page:
-        """Show a page, and wait until it is there."""
-        self.page.goto("about:blank")  # an address that differs in its anchor only would not be loaded
-        self.page.goto(f"{self.address}{path}#token={TOKEN}")
-        expect(self.page.locator("main h1")).to_have_count(1)
-        return self.page
-
-    def found(self) -> list[str]:
-        """Everything that pages should not have done."""
-        return [*self.problems, *self.page.evaluate("window.violations")]
-
-
-@pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a gateway with the made-up sessions, all of them indexed; the echo answers."""
-    root = tmp_path_factory.mktemp("demo")
-    store = Store(root, durability="process")
-    make_demo(store)
-    bind_demo(store)
-    with served(root, echo=True) as (address, _), httpx.Client(base_url=address, headers=BEARER, timeout=60) as client:
-        while client.get("/v1/view/search", params={"q": "retry"}).json()["pending"]:
-            pass
-        yield address
-
-
 @pytest.fixture
-def window(browser: Browser, demo: str) -> Iterator[Window]:
-    context = browser.new_context(
-        viewport={"width": 1280, "height": 900}, permissions=["clipboard-read", "clipboard-write"]
-    )
-    yield Window(context.new_page(), demo)
-    context.close()
+def window(browser: Browser, demo: str) -> Iterator[Visitor]:
+    with visiting(browser, demo, permissions=["clipboard-read", "clipboard-write"]) as visitor:
+        yield visitor
 
 
 def saved(download: Download) -> str:
@@ -92,7 +42,7 @@ def saved(download: Download) -> str:
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_a_page_is_quiet_asks_nobody_else_and_fits_on_a_narrow_screen(window: Window, path: str) -> None:
+def test_a_page_is_quiet_asks_nobody_else_and_fits_on_a_narrow_screen(window: Visitor, path: str) -> None:
     """No word in the console, no violation of the policy; one heading; nothing to scroll sideways at 320 pixels."""
     page = window.open(path)
     expect(page.locator("main .loading")).to_have_count(0)
@@ -105,7 +55,7 @@ def test_a_page_is_quiet_asks_nobody_else_and_fits_on_a_narrow_screen(window: Wi
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_everything_that_can_be_chosen_has_a_name_and_a_size(window: Window, path: str) -> None:
+def test_everything_that_can_be_chosen_has_a_name_and_a_size(window: Visitor, path: str) -> None:
     """Links, buttons and fields are named, and large enough to be hit, or stand in a line of text."""
     page = window.open(path)
     expect(page.locator("main .loading")).to_have_count(0)
@@ -123,7 +73,7 @@ def test_everything_that_can_be_chosen_has_a_name_and_a_size(window: Window, pat
 # -- overview
 
 
-def test_the_overview_leads_on(window: Window) -> None:
+def test_the_overview_leads_on(window: Visitor) -> None:
     """To sessions by a command that can be copied, to a search, and to what is worth a look."""
     page = window.open("/")
     expect(page.locator(".cards > li")).to_have_count(5)
@@ -141,7 +91,7 @@ def test_the_overview_leads_on(window: Window) -> None:
 # -- sessions
 
 
-def test_a_filter_is_in_the_address_and_going_back_takes_it_away(window: Window) -> None:
+def test_a_filter_is_in_the_address_and_going_back_takes_it_away(window: Visitor) -> None:
     """Also by the keyboard, which stays where it was."""
     page = window.open("/sessions")
     total = page.locator(".cards > li").count()
@@ -160,7 +110,7 @@ def test_a_filter_is_in_the_address_and_going_back_takes_it_away(window: Window)
     assert window.found() == []
 
 
-def test_words_narrow_the_list_while_somebody_types(window: Window) -> None:
+def test_words_narrow_the_list_while_somebody_types(window: Visitor) -> None:
     """What finds nothing says so, and what would find more."""
     page = window.open("/sessions")
     page.keyboard.press("/")
@@ -175,7 +125,7 @@ def test_words_narrow_the_list_while_somebody_types(window: Window) -> None:
     assert window.found() == []
 
 
-def test_what_the_list_hides_is_told_and_shown_on_demand(window: Window) -> None:
+def test_what_the_list_hides_is_told_and_shown_on_demand(window: Visitor) -> None:
     """Sub-agents and empty sessions."""
     page = window.open("/sessions")
     told = page.locator(".page-head")
@@ -186,7 +136,7 @@ def test_what_the_list_hides_is_told_and_shown_on_demand(window: Window) -> None
     assert window.found() == []
 
 
-def test_a_session_is_pinned_and_renamed_in_its_row(window: Window) -> None:
+def test_a_session_is_pinned_and_renamed_in_its_row(window: Visitor) -> None:
     """And stays so."""
     page = window.open("/sessions?q=flaky")
     row = page.locator(".card", has_text="Flaky test in CI")
@@ -205,7 +155,7 @@ def test_a_session_is_pinned_and_renamed_in_its_row(window: Window) -> None:
 # -- search
 
 
-def test_a_hit_leads_to_its_entry(window: Window) -> None:
+def test_a_hit_leads_to_its_entry(window: Visitor) -> None:
     """The words are marked; a hit on a branch that was left says so, and opens that branch."""
     page = window.open("/search?q=TransientError")
     assert {text.lower() for text in page.locator("mark").all_inner_texts()} == {"transienterror"}
@@ -215,7 +165,7 @@ def test_a_hit_leads_to_its_entry(window: Window) -> None:
     assert window.found() == []
 
 
-def test_fields_that_were_not_searched_show_what_is_in_them(window: Window) -> None:
+def test_fields_that_were_not_searched_show_what_is_in_them(window: Visitor) -> None:
     """And can be searched."""
     page = window.open("/search?q=FAILED")
     chip = page.get_by_role("navigation", name="Where").get_by_role("link", name="what tools printed")
@@ -226,7 +176,7 @@ def test_fields_that_were_not_searched_show_what_is_in_them(window: Window) -> N
     assert window.found() == []
 
 
-def test_a_search_without_hits_says_how_words_are_found(window: Window) -> None:
+def test_a_search_without_hits_says_how_words_are_found(window: Visitor) -> None:
     """And where there would be hits."""
     page = window.open("/search?q=FAILED&in=thinking")
     expect(page.get_by_text("Nothing was found.")).to_be_visible()
@@ -237,7 +187,7 @@ def test_a_search_without_hits_says_how_words_are_found(window: Window) -> None:
 # -- stats
 
 
-def test_every_chart_has_a_table_and_the_table_is_a_file(window: Window) -> None:
+def test_every_chart_has_a_table_and_the_table_is_a_file(window: Visitor) -> None:
     """With the same rows."""
     page = window.open("/stats?since=90d")
     figures = page.locator("figure")
@@ -258,7 +208,7 @@ def test_every_chart_has_a_table_and_the_table_is_a_file(window: Window) -> None
 # -- sharing
 
 
-def test_a_shared_file_has_secrets_replaced_unless_they_are_kept(window: Window) -> None:
+def test_a_shared_file_has_secrets_replaced_unless_they_are_kept(window: Visitor) -> None:
     """The page never has the secret itself."""
     page = window.open("/sessions?q=deploy+script")
     address = page.get_by_role("link", name="Deploy script prints too much").get_attribute("href")
@@ -283,7 +233,7 @@ def test_a_shared_file_has_secrets_replaced_unless_they_are_kept(window: Window)
 # -- two branches
 
 
-def test_branches_stand_beside_each_other(window: Window) -> None:
+def test_branches_stand_beside_each_other(window: Visitor) -> None:
     """With what they have in common in a line, what each took, and how the last answers differ."""
     page = window.open(COMPARED)
     expect(page.get_by_text("7 entries in common")).to_be_visible()
@@ -301,7 +251,7 @@ def test_branches_stand_beside_each_other(window: Window) -> None:
     assert window.found() == []
 
 
-def test_branches_that_are_not_there_are_said_to_be_missing(window: Window) -> None:
+def test_branches_that_are_not_there_are_said_to_be_missing(window: Visitor) -> None:
     """Instead of an empty page."""
     page = window.open(f"/s/{WEBHOOKS}?branch=deadbee1&vs=nobody")
     expect(page.get_by_role("alert")).to_contain_text("not in this session")
@@ -310,7 +260,7 @@ def test_branches_that_are_not_there_are_said_to_be_missing(window: Window) -> N
 # -- the gateway
 
 
-def test_the_chat_box_gets_an_answer_and_takes_commands(window: Window) -> None:
+def test_the_chat_box_gets_an_answer_and_takes_commands(window: Visitor) -> None:
     """What was said becomes entries of the session; commands are answered beside it; a new session is told."""
     page = window.open("/gateway?key=dashboard:chat")
     field = page.get_by_role("textbox", name="Message")
@@ -333,7 +283,7 @@ def test_the_chat_box_gets_an_answer_and_takes_commands(window: Window) -> None:
     assert window.found() == []
 
 
-def test_what_others_say_in_a_conversation_shows_up(window: Window) -> None:
+def test_what_others_say_in_a_conversation_shows_up(window: Visitor) -> None:
     """And what they do in others is seen in the list."""
     page = window.open("/gateway?key=dashboard:shared")
     with httpx.Client(base_url=window.address, headers=BEARER) as client:
@@ -352,7 +302,7 @@ def test_words_are_seen_as_they_come_and_can_be_stopped(browser: Browser, tmp_pa
     with served(tmp_path) as (address, runner):
         runner.gate = anyio.Event()
         context = browser.new_context()
-        window = Window(context.new_page(), address)
+        window = Visitor(context, address)
         page = window.open("/gateway")
         page.get_by_role("textbox", name="Message").fill("slowly")
         page.keyboard.press("Enter")
@@ -376,7 +326,7 @@ def test_pages_of_an_empty_store_say_what_to_do(browser: Browser, tmp_path: Path
     """And are as quiet as others."""
     with served(tmp_path, echo=True) as (address, _):
         context = browser.new_context()
-        window = Window(context.new_page(), address)
+        window = Visitor(context, address)
         for path in ("/", "/sessions"):
             page = window.open(path)
             expect(page.get_by_role("heading", name="No sessions yet")).to_be_visible()
@@ -412,7 +362,7 @@ def test_nothing_that_is_stored_runs_in_these_pages(browser: Browser, tmp_path: 
             sent = {"message": payload, "key": f"hook:{number}:{payload[:100]}", "wait": True}
             client.post("/v1/chat/send", json=sent).raise_for_status()
         context = browser.new_context()
-        window = Window(context.new_page(), address)
+        window = Visitor(context, address)
         shared = [f"/share/{one}" for one in ids[:3]]
         for path in ("/", "/sessions", "/search?q=needle&limit=200", "/stats", *shared, "/gateway"):
             page = window.open(path)

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Dialog, Locator, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from browser_payloads import PAYLOADS, poisoned_entries
-from browser_window import WATCH
 from builders import Json, entry, said, user
 from http_rig import TOKEN, served
+from page_rig import Visitor
 from sessile import Store
 from transcripts import called, resulted
 
@@ -102,26 +102,12 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
         yield House(root, address)
 
 
-class Window:
-    """A window that shows sessions of a house, and notes what a page must not do."""
+class Window(Visitor):
+    """A window that shows sessions of a house, and has the token already."""
 
-    def __init__(self, page: Page, house: House) -> None:
-        self.page = page
-        self.house = house
-        self.problems: list[str] = []
-        page.add_init_script(WATCH)
-        page.on("console", lambda message: self.problems.append(f"console: {message.text}"))
-        page.on("pageerror", lambda error: self.problems.append(f"error: {error}"))
-        page.on("dialog", self._dialog)
-        page.on("request", lambda request: self._request(request.url))
-
-    def _dialog(self, dialog: Dialog) -> None:
-        self.problems.append(f"dialog: {dialog.message}")
-        dialog.dismiss()
-
-    def _request(self, url: str) -> None:
-        if not url.startswith((self.house.address + "/", "data:", "blob:")) or TOKEN in url.split("#")[0]:
-            self.problems.append(f"request: {url}")
+    def may_ask(self, url: str) -> bool:
+        """Never with the token in the address."""
+        return super().may_ask(url) and self.token not in url.split("#")[0]
 
     def open(self, path: str, anchor: str = "") -> Page:
         """Open a page in a window that has the token already."""
@@ -129,7 +115,7 @@ class Window:
         self.page.add_init_script(
             f"if (location.protocol === 'http:') sessionStorage.setItem('sessile.token', '{TOKEN}')"
         )
-        self.page.goto(f"{self.house.address}{path}{anchor}")
+        self.page.goto(f"{self.address}{path}{anchor}")
         return self.page
 
     def session(self, session_id: str, anchor: str = "") -> Page:
@@ -141,10 +127,6 @@ class Window:
         )
         return page
 
-    def found(self) -> list[str]:
-        """Everything that the page did and should not have done, until now."""
-        return [*self.problems, *(f"policy: {one}" for one in self.page.evaluate("window.violations"))]
-
 
 @pytest.fixture
 def window(browser: Browser, house: House, request: pytest.FixtureRequest) -> Iterator[Window]:
@@ -153,7 +135,7 @@ def window(browser: Browser, house: House, request: pytest.FixtureRequest) -> It
         "permissions": ["clipboard-read", "clipboard-write"],
     }
     context = browser.new_context(**options | getattr(request, "param", {}))
-    yield Window(context.new_page(), house)
+    yield Window(context, house.address)
     context.close()
 
 
