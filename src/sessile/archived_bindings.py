@@ -8,21 +8,24 @@ hand. Nothing here is ever removed by itself, except an archive all of whose ent
 
 from __future__ import annotations
 
-import json
 import posixpath
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from sessile.errors import Damaged, NotFound, storage_failures
+from sessile.binding_notes import Words, agent_of, new_token, read_note, remove_note, write_note
 from sessile.formats.yoyoclaw.entries import SessionEntry
-from sessile.formats.yoyoclaw.normal import normalize_agent_id
-from sessile.storage import atomic
 from sessile.store import Store
 from sessile.stores.yoyoclaw.paths import StateFolder, names_in
 
 _START, _END = "sessions.archived.", ".json"
+_WORDS = Words(
+    "the archive of conversations",
+    gone="it was put back already",
+    unknown="use the token that maintenance gave",
+    damaged="mend it in an editor, or move it away; the sessions themselves are not in it",
+)
 
 
 class ArchivedBindings(msgspec.Struct, frozen=True):
@@ -44,32 +47,19 @@ class Archives:
 
     def new_token(self, agent: str, now: int) -> str:
         """A name for an archive that no other has."""
-        return f"{agent}.{now}-{self._store.random(3).hex()}"
+        return new_token(self._store, agent, now)
 
     def write(self, token: str, entries: Mapping[str, SessionEntry], why: Mapping[str, str], now: int) -> str:
         """Keep entries under a token, in place of those that it stood for before; gives the path of the archive."""
         path = self.path_of(token)
         members = {key: entry.members for key, entry in entries.items()}
-        archive = ArchivedBindings(token, token.partition(".")[0], now, {key: why[key] for key in entries}, members)
-        atomic.make_folders(self._store.fs, posixpath.dirname(path))
-        # As ASCII: a key or a member may hold half an emoji, which cannot be encoded otherwise.
-        data = json.dumps(msgspec.structs.asdict(archive), indent=1).encode("ascii")
-        atomic.replace(self._store.fs, path, (data, b"\n"))
+        reasons = {key: why[key] for key in entries}
+        write_note(self._store.fs, path, ArchivedBindings(token, agent_of(token, _WORDS), now, reasons, members))
         return path
 
     def get(self, token: str) -> ArchivedBindings:
         """What a token stands for."""
-        path = self.path_of(token)
-        with storage_failures(path, "look for archived conversations"):
-            try:
-                data = atomic.read_all(self._store.fs, path)
-            except (FileNotFoundError, NotADirectoryError) as error:
-                raise NotFound(f"there is no archive {token[:120]!r}", hint="it was put back already") from error
-        try:
-            return msgspec.convert(json.loads(data), ArchivedBindings)
-        except (ValueError, msgspec.ValidationError) as error:
-            hint = "mend it in an editor, or move it away; the sessions themselves are not in it"
-            raise Damaged("the archive of conversations cannot be read", path=path, hint=hint) from error
+        return read_note(self._store.fs, self.path_of(token), token, ArchivedBindings, _WORDS)
 
     def list(self, agent: str) -> list[ArchivedBindings]:
         """All archives of an agent, oldest first."""
@@ -79,13 +69,9 @@ class Archives:
 
     def remove(self, token: str) -> None:
         """Remove an archive that is not needed any more."""
-        path = self.path_of(token)
-        with storage_failures(path, "remove an archive"):
-            self._store.fs.unlink(path)
+        remove_note(self._store.fs, self.path_of(token), _WORDS)
 
     def path_of(self, token: str) -> str:
         """The file of an archive."""
-        agent = token.partition(".")[0]
-        if "/" in token or normalize_agent_id(agent) != agent:
-            raise NotFound(f"there is no archive {token[:120]!r}", hint="use the token that maintenance gave")
+        agent = agent_of(token, _WORDS)
         return f"{posixpath.dirname(self._home.store(agent))}/{_START}{token}{_END}"

@@ -8,18 +8,23 @@ what happens to the binding is for the caller to say. Nothing here is ever remov
 
 from __future__ import annotations
 
-import json
-import posixpath
 from typing import Any
 
 import msgspec
 
-from sessile.errors import Damaged, NotFound, storage_failures
+from sessile.binding_notes import Words, agent_of, new_token, read_note, remove_note, write_note
+from sessile.errors import NotFound
 from sessile.formats.yoyoclaw.entries import SessionEntry
-from sessile.formats.yoyoclaw.normal import normalize_agent_id
 from sessile.storage import atomic
 from sessile.store import Store
 from sessile.stores.yoyoclaw.paths import StateFolder
+
+_WORDS = Words(
+    "the note of a deleted conversation",
+    gone="it was taken back already",
+    unknown="use the token that deleting gave",
+    damaged="the session is in the trash, from where `sessile undo` brings it back",
+)
 
 
 class DeletedBinding(msgspec.Struct, frozen=True):
@@ -42,27 +47,13 @@ class DeletedBindings:
 
     def note(self, agent: str, key: str, entry: SessionEntry, path: str | None, now: int) -> DeletedBinding:
         """Remember a binding that is about to be deleted."""
-        token = f"{agent}.{now}-{self._store.random(3).hex()}"
-        note = DeletedBinding(token, agent, key, entry.members, path, now)
-        name = self._path(token)
-        atomic.make_folders(self._store.fs, posixpath.dirname(name))
-        # As ASCII: a key or a member may hold half an emoji, which cannot be encoded otherwise.
-        atomic.replace(self._store.fs, name, (json.dumps(msgspec.structs.asdict(note)).encode("ascii"),))
+        note = DeletedBinding(new_token(self._store, agent, now), agent, key, entry.members, path, now)
+        write_note(self._store.fs, self._path(note.token), note)
         return note
 
     def get(self, token: str) -> DeletedBinding:
         """What a token stands for."""
-        name = self._path(token)
-        with storage_failures(name, "look for a deleted conversation"):
-            try:
-                data = atomic.read_all(self._store.fs, name)
-            except (FileNotFoundError, NotADirectoryError) as error:
-                raise NotFound(f"there is no deletion {token[:120]!r}", hint="it was taken back already") from error
-        try:
-            return msgspec.convert(json.loads(data), DeletedBinding)
-        except (ValueError, msgspec.ValidationError) as error:
-            hint = "the session is in the trash, from where `sessile undo` brings it back"
-            raise Damaged("the note of a deleted conversation cannot be read", path=name, hint=hint) from error
+        return read_note(self._store.fs, self._path(token), token, DeletedBinding, _WORDS)
 
     def bring_back(self, note: DeletedBinding) -> None:
         """Put the session of a binding back from the trash, if it is there."""
@@ -76,12 +67,7 @@ class DeletedBindings:
 
     def forget(self, note: DeletedBinding) -> None:
         """Remove a note that was used."""
-        name = self._path(note.token)
-        with storage_failures(name, "remove the note of a deletion"):
-            self._store.fs.unlink(name)
+        remove_note(self._store.fs, self._path(note.token), _WORDS)
 
     def _path(self, token: str) -> str:
-        agent = token.partition(".")[0]
-        if "/" in token or normalize_agent_id(agent) != agent:
-            raise NotFound(f"there is no deletion {token[:120]!r}", hint="use the token that deleting gave")
-        return f"{self._home.agent(agent)}/kept/deleted/{token}.json"
+        return f"{self._home.agent(agent_of(token, _WORDS))}/kept/deleted/{token}.json"
