@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     )
     from sessile.memory_notes import append_notes
     from sessile.models import Models
+    from sessile.named_sessions import Named, NamedSessions
     from sessile.navigating import Navigator
     from sessile.presence import Presence, Whereabouts
     from sessile.prune import Pruned, PrunePlan, PruneRule, apply_prune, plan_prune
@@ -127,6 +128,8 @@ _HOMES = {
     "MaintenancePlan": "sessile.binding_maintenance",
     "MemorySessionStorage": "sessile.storage.session_storage",
     "Models": "sessile.models",
+    "Named": "sessile.named_sessions",
+    "NamedSessions": "sessile.named_sessions",
     "Navigator": "sessile.navigating",
     "Needle": "sessile.storage.scan",
     "OpenAISummarizer": "sessile.summarizers",
@@ -267,6 +270,8 @@ __all__ = [
     "MaintenancePlan",
     "MemorySessionStorage",
     "Models",
+    "Named",
+    "NamedSessions",
     "Navigator",
     "Needle",
     "OpenAISummarizer",

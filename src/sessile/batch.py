@@ -13,9 +13,9 @@ import msgspec
 
 from sessile.core.codec import encode, encode_plain
 from sessile.core.entries import Payload, with_base
-from sessile.core.kinds import CHAIN
+from sessile.core.kinds import CHAIN, MARKERS
 from sessile.core.plain import Plain, plain
-from sessile.errors import LeafMoved, TooLarge
+from sessile.errors import InvalidEntry, LeafMoved, TooLarge
 from sessile.storage.base import News, Row
 
 KEY = "sessile.key"
@@ -113,6 +113,16 @@ class Batch:
         else:
             self.diverged = True
         return self.lines
+
+
+def checked(payload: Payload, path: str) -> Payload:
+    """The payload itself if somebody may append it; markers and headers are for the session to write."""
+    entry_type = payload.get("type") if isinstance(payload, dict) else None
+    if not isinstance(entry_type, str) or entry_type in ("", "session", "title"):
+        raise InvalidEntry("an entry is a dict with a type", path=path, hint="the header is no entry")
+    if payload.get("customType") in MARKERS:
+        raise InvalidEntry(f"{payload['customType']} is reserved", path=path, hint="use branch(…, durable=True)")
+    return payload
 
 
 def leaf_moved(parent: str | None, path: str | None = None) -> LeafMoved:

@@ -12,7 +12,7 @@ import posixpath
 import time
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -21,11 +21,12 @@ from sessile.core.lines import Line, Scanner, scan
 from sessile.core.text import clean_name, parse_timestamp
 from sessile.errors import storage_failure, storage_failures
 from sessile.storage import atomic
-from sessile.storage.base import Filesystem
+from sessile.storage.base import Filesystem, Stat
 from sessile.storage.filesystem import PosixFilesystem
 from sessile.storage.layout import session_files
 
 Record = dict[str, Any]
+Parts = tuple[Record, Record, Sequence[Record]]  # title slot, header, entries
 
 PREFIX = 4096
 MAX_HEADER = 1 << 20  # a header may hold a long title or many folders; pi reads as far
@@ -68,23 +69,25 @@ def find_session_files(fs: Filesystem, folder: str) -> list[str]:
     return [f"{folder}/{name}" for name in session_files(names)]
 
 
+class FoundHeader(NamedTuple):
+    """The header of a session file, and when the file was changed last."""
+
+    header: Record
+    modified_ns: int
+
+
+def read_header(fs: Filesystem, path: str) -> FoundHeader | None:
+    """The header of a session file; `None` if it is no session, or not for us. A failing disk raises."""
+    found = _read(fs, path, full=False)
+    return None if found is None else FoundHeader(found[1][1], found[0].st_mtime_ns)
+
+
 def describe(fs: Filesystem, path: str, *, full: bool = False) -> SessionInfo | None:
     """What a session file says of itself; `None` if it is no session, or not for us. A failing disk raises."""
-    try:
-        fd = fs.open(path, os.O_RDONLY)
-        try:
-            stat = fs.fstat(fd)
-            records = _records(fs, fd, stat.st_size, full)
-        finally:
-            fs.close(fd)
-    except OSError as error:
-        if error.errno in _NOT_FOR_US:
-            return None
-        raise storage_failure(error, path, "look at a session") from error
-    parts = _parts(records)
-    if parts is None:
+    found = _read(fs, path, full)
+    if found is None:
         return None
-    slot, header, entries = parts
+    stat, (slot, header, entries) = found
     complete = full or stat.st_size <= PREFIX
     texts = [text for entry in entries if (text := _spoken(entry))]
     first = next((text for entry in entries if _role(entry) == "user" and (text := _spoken(entry))), None)
@@ -101,6 +104,22 @@ def describe(fs: Filesystem, path: str, *, full: bool = False) -> SessionInfo | 
         message_count=sum(entry["type"] == "message" for entry in entries) if complete else None,
         all_messages_text=" ".join(texts) if complete else None,
     )
+
+
+def _read(fs: Filesystem, path: str, full: bool) -> tuple[Stat, Parts] | None:
+    """The file and what its first bytes hold, or all of them."""
+    try:
+        fd = fs.open(path, os.O_RDONLY)
+        try:
+            stat = fs.fstat(fd)
+            parts = _parts(_records(fs, fd, stat.st_size, full))
+        finally:
+            fs.close(fd)
+    except OSError as error:
+        if error.errno in _NOT_FOR_US:
+            return None
+        raise storage_failure(error, path, "look at a session") from error
+    return None if parts is None else (stat, parts)
 
 
 def _records(fs: Filesystem, fd: int, size: int, full: bool) -> list[Record]:
@@ -120,7 +139,7 @@ def _records(fs: Filesystem, fd: int, size: int, full: bool) -> list[Record]:
     return records
 
 
-def _parts(records: Sequence[Record]) -> tuple[Record, Record, Sequence[Record]] | None:
+def _parts(records: Sequence[Record]) -> Parts | None:
     """The title slot (empty if there is none), the header and the rest; `None` if it is no session."""
     has_slot = bool(records) and records[0]["type"] == "title" and "id" not in records[0]
     slot, rest = (records[0], records[1:]) if has_slot else ({}, records)

@@ -11,20 +11,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from sessile import transfer
-from sessile.batch import KEY, ON_LEAF_MOVED, Batch, OnLeafMoved, Receipt, last_below, leaf_moved
+from sessile.batch import KEY, ON_LEAF_MOVED, Batch, OnLeafMoved, Receipt, checked, last_below, leaf_moved
 from sessile.core import entries as make
 from sessile.core import large
 from sessile.core.codec import encode
 from sessile.core.entries import Entry, Payload
 from sessile.core.ids import derived_entry_id, new_entry_id
-from sessile.core.kinds import BOUNDARY, MARKERS, fold, kind_of
+from sessile.core.kinds import BOUNDARY, fold, kind_of
 from sessile.core.lines import Finding
 from sessile.core.text import clean_name, iso_timestamp
 from sessile.errors import EntryNotFound, Invalid, InvalidEntry, ReadOnly, Unsupported
 from sessile.rewriting import ToolCallRewrite, rewritten
 from sessile.storage import drafts
-from sessile.storage.base import Journal, ReadableJournal
-from sessile.storage.journal import FileJournal
+from sessile.storage.base import Journal, OwnJournal, ReadableJournal
 from sessile.verbs import AppendVerbs
 
 if TYPE_CHECKING:
@@ -91,7 +90,7 @@ class Session(AppendVerbs):
         has appended there meanwhile, `on_leaf_moved` decides: "branch" off, "follow" the other's entries, or "fail". With a
         `key` the call can be repeated: entries that were appended under that key are not appended again.
         """
-        payloads = [self._checked(payload) for payload in entries]
+        payloads = [checked(payload, self.path) for payload in entries]
         if not payloads:
             return []
         with self._lock:
@@ -155,26 +154,16 @@ class Session(AppendVerbs):
             raise leaf_moved(parent, self.path)
         return (tip, False) if on_leaf_moved == "follow" else (parent, True)
 
-    def _checked(self, payload: Payload) -> Payload:
-        entry_type = payload.get("type") if isinstance(payload, dict) else None
-        if not isinstance(entry_type, str) or entry_type in ("", "session", "title"):
-            raise InvalidEntry("an entry is a dict with a type", path=self.path, hint="the header is no entry")
-        if payload.get("customType") in MARKERS:
-            raise InvalidEntry(
-                f"{payload['customType']} is reserved", path=self.path, hint="use branch(…, durable=True)"
-            )
-        return payload
-
     def _writing(self) -> Journal:
         """The journal, for those who want to write."""
         if self._writer is None:
             raise ReadOnly(path=self.path, hint="open it for writing, or fork it")
         return self._writer
 
-    def _file(self) -> FileJournal:
-        """The journal as a file in our format, for those who give it another name."""
+    def _named(self) -> OwnJournal:
+        """The journal as one of the store's own, for those who give it another name."""
         writer = self._writing()
-        if not isinstance(writer, FileJournal):
+        if not isinstance(writer, OwnJournal):
             raise Unsupported(
                 "this session cannot be moved", path=self.path, hint="fork it (sessile fork --cwd FOLDER)"
             )
@@ -223,6 +212,16 @@ class Session(AppendVerbs):
     def reset_leaf(self, *, durable: bool = False) -> None:
         """Move the leaf before the first entry: the next append begins a new root."""
         self._move_leaf(None, durable)
+
+    def follow(self) -> bool:
+        """Move the leaf to where opening the journal gives it now, also by what others have appended; whether it moved."""
+        with self._lock:
+            leaf = self._reopened_leaf()
+            if leaf == self._leaf:
+                return False
+            self._leaf = self._resting = leaf
+            self._live = None
+            return True
 
     def _move_leaf(self, leaf: str | None, durable: bool) -> None:
         with self._lock:
@@ -314,7 +313,7 @@ class Session(AppendVerbs):
     def move_to(self, cwd: str) -> None:
         """Move the session, with its artifacts, to another project."""
         with self._lock:
-            writer = self._file()
+            writer = self._named()
             if cwd != self.cwd:
                 before = self.path
                 transfer.relocate(self._store, writer, cwd)
@@ -357,7 +356,7 @@ class Session(AppendVerbs):
         """Show a draft in listings before an assistant has answered."""
         with self._lock:
             if self._draft:
-                drafts.publish(self._file())
+                drafts.publish(self._named())
                 self._draft = False
 
     def flush(self) -> None:
@@ -372,9 +371,13 @@ class Session(AppendVerbs):
             writer.reopen()
             self._closed = False
             if self._draft and not drafts.is_draft(writer.path):  # publishing failed behind the renaming
-                self._file().release()
+                self._named().release()
                 self._draft = False
             self._look_at(writer)
+
+    def closing(self) -> Callable[[], None]:
+        """What frees the file of a session that nobody has any more."""
+        return self._journal.close
 
     def close(self) -> None:
         """Store the leaf if need be, free the file, then raise the first error that appending met."""
@@ -386,7 +389,7 @@ class Session(AppendVerbs):
                 if self._writer is not None and not self._writer.failed:
                     self._mark_leaf()
                     if self._draft and self._journal.last() is None:
-                        drafts.discard(self._store.fs, self._file())
+                        drafts.discard(self._store.fs, self._named())
             finally:
                 self._journal.close()
 

@@ -1,4 +1,4 @@
-"""A store: one root folder with sessions, blobs, trash and caches, or the same in memory.
+"""A store: one root with sessions, blobs and trash; a folder, the same in memory, or the same in a database.
 
 The library never looks for a home by itself: the root is an argument. Reading never writes below the root, except to the
 cache; deleting moves to the trash.
@@ -10,44 +10,37 @@ import os
 import posixpath
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Literal
+from typing import Literal, Self
 
-from sessile import transfer
+from sessile import opening, transfer
 from sessile.core import entries as make
-from sessile.core.codec import decode, encode
+from sessile.core.codec import encode
+from sessile.core.entries import Payload
 from sessile.core.ids import check_session_id, new_session_id
-from sessile.core.lines import Finding, Line
-from sessile.core.migrate import VERSION, migrate_session_entries, version_of
 from sessile.core.text import clean_name, iso_timestamp
 from sessile.discovery import SessionInfo, describe, find_session_files
 from sessile.errors import (
     Invalid,
     InvalidId,
-    NotASession,
     SessileError,
     SessionExists,
     SessionNotFound,
     StorageFailure,
-    UnsafePath,
-    UnsupportedVersion,
-    storage_failure,
     storage_failures,
 )
 from sessile.session import Session
 from sessile.storage import atomic, drafts, log
+from sessile.storage.backing import backing_of
 from sessile.storage.base import Filesystem
 from sessile.storage.blobs import BlobStore
-from sessile.storage.filesystem import PosixFilesystem
-from sessile.storage.journal import FileJournal
-from sessile.storage.layout import JOURNAL, Layout, artifacts_of, encode_cwd, file_name, stem_of
-from sessile.storage.reader import JournalReader
+from sessile.storage.layout import JOURNAL, artifacts_of, encode_cwd, file_name, stem_of
 from sessile.storage.trash import Deletion, Trash
 
 Durability = Literal["power", "process"]
 
 
 class Store:
-    """All sessions below one root.
+    """All sessions below one root: a folder, or the address of a database (`postgresql://…`).
 
     `durability` is what a receipt promises: "power" survives a power cut, "process" the death of the process. `cache` is
     the folder for indexes. `terminal` names the terminal whose last session `continue_recent` prefers.
@@ -67,17 +60,11 @@ class Store:
     ) -> None:
         if durability not in ("power", "process"):
             raise Invalid(f"{durability!r} is no durability", hint='it is "power" or "process"')
-        if fs is None:
-            # A symbolic link to the root is followed once, here; below the root none is.
-            root = os.path.realpath(os.path.expanduser(os.fspath(root)))
-        self.fs = fs if fs is not None else PosixFilesystem()
-        self.layout = Layout(
-            os.fspath(root), os.path.abspath(cache) if cache is not None else f"{os.fspath(root)}/cache"
-        )
+        backing = backing_of(root, cache, fs, power=durability == "power", patience=patience)
+        self.fs, self.layout, self.journals, self._close = backing
         self.blobs = BlobStore(self.layout.blobs, self.fs)
         self.durability = durability
         self.random = random
-        self._folders: set[str] = set()
         self._trash = Trash(self.fs, self.layout.trash)
         self._terminal = terminal
         self.patience = patience
@@ -87,6 +74,16 @@ class Store:
     def in_memory(cls) -> Store:
         """A store without files, gone with the process."""
         return cls("/memory", fs=_memory(), durability="process")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the connections of a database; a folder needs none."""
+        self._close()
 
     def now(self) -> int:
         """Milliseconds since 1970."""
@@ -112,7 +109,7 @@ class Store:
         name = clean_name(title) if title else None
         header = make.header(session_id, iso_timestamp(now), cwd, title=name or None, parentSession=parent_session)
         folder = self.layout.folder(cwd)
-        drafts.recover(self.fs, folder)
+        drafts.recover(self.fs, self.journals, folder)
         path = f"{folder}/{file_name(header['timestamp'], session_id)}"
         if not publish:
             path = drafts.draft_path(path)
@@ -122,23 +119,16 @@ class Store:
 
     def begin(self, path: str, lines: Iterable[bytes], *, draft: bool = False) -> Session:
         """A new session file with these lines, header first."""
-        atomic.make_folders(self.fs, posixpath.dirname(path), self._folders)
-        if atomic.exists(self.fs, path):
-            raise SessionExists(path=path)
-        atomic.replace(self.fs, path, (line + b"\n" for line in lines))
-        journal = self._journal(path)
+        self.journals.create(path, lines)
+        journal = self.journals.open(path)
         if draft:
             journal.hold()
         return Session(self, journal, journal, draft=draft)
 
-    def _journal(self, path: str) -> FileJournal:
-        return FileJournal(
-            self.fs,
-            path,
-            index_path=self.layout.index(drafts.published_path(path)),
-            power=self.durability == "power",
-            patience=self.patience,
-        )
+    def obtain(self, path: str, header: Payload) -> Session:
+        """The session in a file of this store; if there is none, a new one with that header, made by one of all who ask."""
+        self.journals.obtain(path, encode(header))
+        return self.open(path)
 
     def open(
         self,
@@ -156,27 +146,8 @@ class Store:
         """
         path = self._resolve(os.fspath(ref))
         if readonly:
-            return self._open_for_reading(path)
-        notices = []
-        if self._is_blank(path) and not drafts.recover_one(self.fs, path):
-            if in_place:
-                raise SessionNotFound("there is no session to write into", path=path)
-            atomic.make_folders(self.fs, posixpath.dirname(path), self._folders)
-            atomic.fill_blank(self.fs, path, self._first_line(path, cwd))
-        try:
-            journal = self._journal(path)
-        except NotASession:
-            if not self.layout.owns(path):
-                from sessile.in_place import open_for_writing
-
-                return open_for_writing(self, path, in_place=in_place)
-            notices.append(self._start_over(path, cwd))
-            journal = self._journal(path)
-        notices += self._migrate(journal)
-        session = Session(self, journal, journal, ours=self.layout.owns(path))
-        session.notices += notices
-        self.leave_breadcrumb(session)
-        return session
+            return opening.open_for_reading(self, path)
+        return opening.open_for_writing(self, path, cwd, in_place=in_place)
 
     def _resolve(self, ref: str) -> str:
         if "\0" in ref:
@@ -190,77 +161,10 @@ class Store:
             )
         return path
 
-    def _is_blank(self, path: str) -> bool:
-        try:
-            if atomic.is_plain(self.fs, path):
-                return self.fs.lstat(path).st_size == 0
-        except FileNotFoundError:
-            return True
-        except OSError as error:
-            raise storage_failure(error, path, "open the session") from error
-        raise UnsafePath(path=path, hint="symbolic links are not followed when writing")
-
-    def _first_line(self, path: str, cwd: str | None) -> bytes:
-        """The header of a new session in a given file."""
-        now = self.now()
-        folder = cwd if cwd is not None else posixpath.dirname(path)
-        return encode(make.header(new_session_id(now, self.random), iso_timestamp(now), folder)) + b"\n"
-
-    def _start_over(self, path: str, cwd: str | None) -> str:
-        """A new session in place of a file of ours that holds none; says where the old bytes are."""
-        aside = f"{path}.invalid-{self.now()}"
-        try:
-            self.fs.link(path, aside)
-            self.fs.sync_directory(posixpath.dirname(path))
-        except OSError as error:
-            raise storage_failure(error, path, "keep what was in the file") from error
-        atomic.replace(self.fs, path, (self._first_line(path, cwd),))
-        return f"the file was no session; what it held is now in {aside}"
-
-    def _open_for_reading(self, path: str) -> Session:
-        draft = drafts.draft_path(path)
-        if not atomic.exists(self.fs, path) and atomic.exists(self.fs, draft):
-            path = draft
-        index_path = self.layout.index(drafts.published_path(path))
-        try:
-            reader = JournalReader(self.fs, path, index_path=index_path)
-        except NotASession:
-            from sessile.foreign import open_foreign
-
-            return Session(self, open_foreign(self.fs, path, index_path), ours=False)
-        findings: Sequence[Finding] = ()
-        if version_of(decode(reader.header())) < VERSION:
-            items = list(reader.items())
-            reader.close()
-            findings = [item for item in items if isinstance(item, Finding)]
-            copy = _memory()
-            atomic.make_folders(copy, posixpath.dirname(path))
-            atomic.write_new(copy, path, (line + b"\n" for line in _migrate_lines(items)))
-            reader = JournalReader(copy, path)
-        return Session(self, reader, ours=self.layout.owns(path), findings=findings)
-
-    def _migrate(self, journal: FileJournal) -> Sequence[str]:
-        """Bring the file of an older version up to date; says where the file is as it was."""
-        version = version_of(decode(journal.header()))
-        if version == VERSION:
-            return ()
-        try:
-            if version > VERSION:
-                hint = f"this release writes version {VERSION}; open it for reading"
-                raise UnsupportedVersion(f"the session has version {version}", path=journal.path, hint=hint)
-            kept = self.original_path(journal.path)
-            lines = iter(_migrate_lines(journal.items()))
-            # A line that came meanwhile stays as it is; the rewrite notices that the file has grown, and gives up.
-            journal.replace(lambda raw: next(lines, None), keep=kept)
-        except BaseException:
-            journal.close()
-            raise
-        return (f"the file had version {version} and now has {VERSION}; as it was, it is in {kept}",)
-
     def continue_recent(self, cwd: str) -> Session:
         """The session to go on with in a project: the terminal's last one, else the newest, else a new one."""
         folder = self.layout.folder(cwd)
-        drafts.recover(self.fs, folder)
+        drafts.recover(self.fs, self.journals, folder)
         path = self._read_breadcrumb(cwd) or self._newest(cwd)
         return self.create(cwd) if path is None else self.open(path)
 
@@ -384,15 +288,7 @@ class Store:
 def _memory() -> Filesystem:
     from sessile.storage.memory import MemoryFilesystem  # most stores are folders
 
-    return MemoryFilesystem()
-
-
-def _migrate_lines(items: Iterable[Any]) -> list[bytes]:
-    """Every line brought to the current version, in order; one that needs no change stays as it is."""
-    lines = [item.raw for item in items if isinstance(item, Line)]
-    records = [decode(line) for line in lines]
-    migrate_session_entries(records)
-    return [line if decode(line) == record else encode(record) for line, record in zip(lines, records, strict=True)]
+    return MemoryFilesystem(clock=time.time_ns)
 
 
 def _is_of(info: SessionInfo, cwd: str) -> bool:

@@ -19,8 +19,7 @@ from sessile.core.ids import new_entry_id, new_session_id
 from sessile.core.text import iso_timestamp
 from sessile.errors import SessionExists, storage_failures
 from sessile.storage import atomic
-from sessile.storage.base import Filesystem
-from sessile.storage.journal import FileJournal
+from sessile.storage.base import Filesystem, OwnJournal
 from sessile.storage.layout import artifacts_of, file_name
 
 if TYPE_CHECKING:
@@ -98,7 +97,7 @@ def copy_folder(fs: Filesystem, source: str, target: str) -> None:
                 atomic.replace(fs, f"{target}/{name}", (atomic.read_all(fs, f"{source}/{name}"),))
 
 
-def relocate(store: Store, journal: FileJournal, cwd: str) -> None:
+def relocate(store: Store, journal: OwnJournal, cwd: str) -> None:
     """Move the file of a session and its artifacts to the folder of another project.
 
     The artifacts are in both places until the session has moved: whenever a crash comes, it has them.

@@ -3,17 +3,17 @@
 `Filesystem` is the one door to the disk. Its methods are as thin as system calls, so that a crash or a failing disk can
 be simulated under everything else; they raise plain `OSError`. Paths are absolute strings.
 
-`Journal` is what a session stands on. Nothing in it is byte-shaped: positions are opaque, so that a database can be a
-journal too.
+`Journal` is what a session stands on, and `Journals` are those of a store. Nothing in them is byte-shaped: positions are opaque,
+so that a database can be a journal too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from sessile.core.kinds import State
-from sessile.core.lines import Finding
+from sessile.core.lines import Finding, Item
 
 NATIVE = "native"  # the format of our own files
 
@@ -239,4 +239,49 @@ class Journal(ReadableJournal, Protocol):
 
     def reopen(self) -> None:
         """Begin anew after a failure."""
+        ...
+
+
+class ReadableOwnJournal(ReadableJournal, Protocol):
+    """The lines of a session of a store's own."""
+
+    def items(self) -> Iterator[Item]:
+        """Every line, header and slot among them, and everything that is none."""
+        ...
+
+
+@runtime_checkable
+class OwnJournal(Journal, ReadableOwnJournal, Protocol):
+    """A journal of a store's own, which also has a name there."""
+
+    def rename(self, path: str) -> None:
+        """Give the journal another name."""
+        ...
+
+    def hold(self) -> None:
+        """Keep the journal locked until `release`, so that others see that its writer lives."""
+        ...
+
+    def release(self) -> None:
+        """Let others write again."""
+        ...
+
+
+class Journals(Protocol):
+    """All journals of a store, by their paths."""
+
+    def create(self, path: str, lines: Iterable[bytes]) -> None:
+        """A new journal with these lines, header first, whole and durable; raises `SessionExists`."""
+        ...
+
+    def obtain(self, path: str, header: bytes) -> None:
+        """A new journal with that header, unless there is one with lines already; of many who ask at once, one makes it."""
+        ...
+
+    def open(self, path: str, *, patience: float | None = None) -> OwnJournal:
+        """The journal for writing; `patience` is how many seconds it waits for others, if not as long as the store does."""
+        ...
+
+    def read(self, path: str) -> ReadableOwnJournal:
+        """The journal for reading only."""
         ...

@@ -12,8 +12,7 @@ from collections.abc import Callable
 from sessile.core.kinds import TALK
 from sessile.errors import SessileError, storage_failure, storage_failures
 from sessile.storage import atomic
-from sessile.storage.base import Filesystem
-from sessile.storage.journal import FileJournal
+from sessile.storage.base import Filesystem, Journals, OwnJournal
 from sessile.storage.layout import DRAFT, JOURNAL
 
 
@@ -32,14 +31,14 @@ def is_draft(path: str) -> bool:
     return path.endswith(DRAFT)
 
 
-def publish(journal: FileJournal) -> None:
+def publish(journal: OwnJournal) -> None:
     """Show a draft in listings: give it its final name, and its lock back."""
     journal.flush()
     journal.rename(published_path(journal.path))
     journal.release()
 
 
-def discard(fs: Filesystem, journal: FileJournal) -> None:
+def discard(fs: Filesystem, journal: OwnJournal) -> None:
     """Remove a draft in which there is nothing but the header that we wrote."""
     try:
         fs.unlink(journal.path)
@@ -47,7 +46,7 @@ def discard(fs: Filesystem, journal: FileJournal) -> None:
         raise storage_failure(error, journal.path, "remove an empty draft") from error
 
 
-def recover(fs: Filesystem, folder: str) -> list[str]:
+def recover(fs: Filesystem, journals: Journals, folder: str) -> list[str]:
     """Publish the drafts in a folder that nobody holds and in which somebody said something; gives their paths."""
     with storage_failures(folder, "look for drafts"):
         try:
@@ -58,20 +57,20 @@ def recover(fs: Filesystem, folder: str) -> list[str]:
     for name in names:
         path = published_path(posixpath.join(folder, name))
         try:
-            if _take_over(fs, path, lambda journal: any(row.flags & TALK for row in journal.rows())):
+            if _take_over(fs, journals, path, lambda journal: any(row.flags & TALK for row in journal.rows())):
                 recovered.append(path)
         except SessileError:
             continue  # its owner lives, its header was never finished, or the folder is read-only: it stays as it is
     return recovered
 
 
-def recover_one(fs: Filesystem, path: str) -> bool:
+def recover_one(fs: Filesystem, journals: Journals, path: str) -> bool:
     """Publish the draft of one session, if it has one; raises SessionBusy if somebody still holds it."""
-    return atomic.exists(fs, draft_path(path)) and _take_over(fs, path, lambda journal: True)
+    return atomic.exists(fs, draft_path(path)) and _take_over(fs, journals, path, lambda journal: True)
 
 
-def _take_over(fs: Filesystem, path: str, wanted: Callable[[FileJournal], bool]) -> bool:
-    journal = FileJournal(fs, draft_path(path), patience=0)
+def _take_over(fs: Filesystem, journals: Journals, path: str, wanted: Callable[[OwnJournal], bool]) -> bool:
+    journal = journals.open(draft_path(path), patience=0)
     try:
         journal.hold()
         # The owner may have published it, or another process taken it over, before the lock was ours.

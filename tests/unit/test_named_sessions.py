@@ -1,0 +1,156 @@
+"""Sessions by the names of another program: found without a listing, begun once, shared, deleted into the trash."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sessile import NamedSessions, Session, Store
+from sessile.errors import InvalidId
+
+pytestmark = pytest.mark.mission("B9")
+
+
+@pytest.fixture
+def threads(tmp_path: Path) -> NamedSessions:
+    """The sessions of one program."""
+    return NamedSessions(Store(tmp_path / "root"), "langgraph")
+
+
+def said(session: Session) -> list[str]:
+    return [entry["data"] for entry in session.iter_entries()]
+
+
+def test_a_name_gives_the_same_session_again_also_to_another_process(threads: NamedSessions) -> None:
+    """The file follows from the names, and the header says them."""
+    session = threads.open("team", "thread 1")
+    session.append_custom_entry("said", "hello")
+    assert threads.open("team", "thread 1") is session
+    other = NamedSessions(Store(threads.store.layout.root), "langgraph").find("team", "thread 1")
+    assert other is not None and other is not session
+    assert said(other) == ["hello"]
+    assert other.header["named"] == {"program": "langgraph", "scope": "team", "name": "thread 1"}
+    assert other.cwd == "/langgraph/team"
+
+
+def test_a_name_that_was_never_opened_has_no_session(threads: NamedSessions) -> None:
+    """Looking for one makes nothing."""
+    assert threads.find("team", "thread 1") is None
+    assert threads.list() == []
+    assert threads.delete("team", "thread 1") is None
+
+
+def test_a_session_is_listed_at_once_under_its_scope(threads: NamedSessions) -> None:
+    """Scopes are kept apart; all of them are the program's."""
+    for scope, name in (("a", "1"), ("a", "2"), ("b", "1"), ("", "x")):
+        threads.open(scope, name)
+    NamedSessions(threads.store, "other").open("a", "3")
+    assert {named.name for named in threads.list("a")} == {"1", "2"}
+    assert {(named.scope, named.name) for named in threads.list()} == {("a", "1"), ("a", "2"), ("b", "1"), ("", "x")}
+    assert len(threads.store.list_all()) == 5
+
+
+def test_the_session_that_was_changed_last_is_listed_first(threads: NamedSessions) -> None:
+    """The time is that of the storage."""
+    first, second = threads.open("", "1"), threads.open("", "2")
+    second.append_custom_entry("said", "a")
+    time.sleep(0.05)  # the clock of a disk may go in steps of some milliseconds
+    first.append_custom_entry("said", "b")
+    listed = threads.list("")
+    assert [named.name for named in listed] == ["1", "2"]
+    assert abs(listed[0].modified - threads.store.now()) < 60_000
+
+
+def test_a_deleted_session_can_be_brought_back_and_the_name_begins_anew(threads: NamedSessions) -> None:
+    """The trash has what was said."""
+    threads.open("", "x").append_custom_entry("said", "old")
+    token = threads.delete("", "x")
+    assert token is not None and threads.find("", "x") is None
+    assert said(threads.open("", "x")) == []
+    assert threads.delete("", "x") is not None
+    threads.store.undo(token)
+    found = threads.find("", "x")
+    assert found is not None and said(found) == ["old"]
+
+
+def test_a_session_that_another_process_has_begun_anew_is_not_taken_for_the_old_one(tmp_path: Path) -> None:
+    """What was kept open is the file in the trash."""
+    mine, other = (NamedSessions(Store(tmp_path), "p") for _ in range(2))
+    mine.open("", "x").append_custom_entry("said", "old")
+    other.delete("", "x")
+    other.open("", "x").append_custom_entry("said", "new")
+    assert said(mine.open("", "x")) == ["new"]
+
+
+def test_only_a_safe_word_can_name_a_program(tmp_path: Path) -> None:
+    """It becomes a part of paths."""
+    with pytest.raises(InvalidId):
+        NamedSessions(Store(tmp_path), "../x")
+
+
+NAMES = st.text(max_size=100) | st.sampled_from(["..", "/", "a/b", "\0", "\ud83d", "a" * 300, "Ä", "a-b"])
+
+
+@given(st.sets(st.tuples(NAMES, NAMES), max_size=8))
+def test_any_names_are_kept_apart_and_come_back_as_they_are(names: set[tuple[str, str]]) -> None:
+    """No name leaves the folder of sessions, and no two share a file."""
+    threads = NamedSessions(Store.in_memory(), "p")
+    for scope, name in names:
+        threads.open(scope, name)
+    listed = threads.list()
+    assert {(named.scope, named.name) for named in listed} == names
+    assert all(threads.store.layout.owns(named.path) for named in listed)
+    assert len({named.path for named in listed}) == len(names)
+    for scope, name in names:
+        assert (scope, name) in {(named.scope, named.name) for named in threads.list(scope)}
+
+
+def test_sessions_that_nobody_uses_are_closed(tmp_path: Path) -> None:
+    """One that somebody still has stays the one that everybody gets."""
+    threads = NamedSessions(Store(tmp_path), "p", keep_open=2)
+    held = threads.open("", "held")
+    for number in range(20):
+        threads.open("", str(number)).append_custom_entry("said", "x")
+    gc.collect()
+    assert len(threads._open) == 3
+    assert threads.open("", "held") is held
+    assert said(threads.open("", "3")) == ["x"]
+
+
+def _append(root: str, name: str, count: int) -> None:
+    session = NamedSessions(Store(root, durability="process"), "p").open("", "shared")
+    for number in range(count):
+        session.append_many(
+            [{"type": "custom", "customType": "said", "data": f"{name}{number}"}], on_leaf_moved="follow"
+        )
+
+
+def test_many_processes_begin_one_session_together(tmp_path: Path) -> None:
+    """One of them makes the file; what each appends is on one path, in the order of the file."""
+    spawn = multiprocessing.get_context("spawn")
+    processes = [spawn.Process(target=_append, args=(str(tmp_path), name, 25)) for name in "abcd"]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0] * 4
+    session = NamedSessions(Store(tmp_path), "p").find("", "shared")
+    assert session is not None
+    assert sorted(said(session)) == sorted(f"{name}{number}" for name in "abcd" for number in range(25))
+    assert [entry.id for entry in session.get_branch()] == [entry.id for entry in session.iter_entries()]
+
+
+def test_follow_stands_on_what_others_appended(tmp_path: Path) -> None:
+    """A leaf does not move by itself, so that nobody's branch is changed by others."""
+    mine = NamedSessions(Store(tmp_path), "p").open("", "x")
+    other = NamedSessions(Store(tmp_path), "p").open("", "x")
+    receipt = other.append_custom_entry("said", "hello")
+    assert mine.leaf_id is None
+    assert mine.follow() and mine.leaf_id == receipt.id
+    assert not mine.follow()
