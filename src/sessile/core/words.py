@@ -34,6 +34,7 @@ _UNSPACED = (
     "\u00a2-\u00a9\u00ac\u00ae-\u00b1\u00d7\u00f7\u20a0-\u20cf\u2100-\u214f\u2190-\u2bff\U0001f000-\U0001faff"
 )
 _PRIVATE, _PRIVATES = 0xE000, 6400
+_WORD = re.compile("[0-9a-z\x80-\U0010ffff]+")  # of what `indexed` gives, in lower case
 _ASKED = re.compile(r'"([^"]*)"?|(\S+)')
 _LONGEST_TERM = 1000  # characters
 
@@ -98,6 +99,11 @@ def indexed(text: str) -> str:
     return text if text.isascii() else _patterns().stretch.sub(lambda stretch: _spread(stretch.group()), text.lower())
 
 
+def words_of(text: str) -> list[str]:
+    """The words of a text in order, as an index holds them: what SQLite's tokenizer sees in `indexed`."""
+    return _WORD.findall(indexed(text.lower()))
+
+
 @lru_cache(maxsize=8192)  # words come again and again
 def _spread(stretch: str) -> str:
     return " ".join(token for run, unspaced in _runs(fold(stretch)) for token in _tokens(run, unspaced))
@@ -133,15 +139,19 @@ class Term(NamedTuple):
     keep_case: bool
     open_end: bool
 
-    def phrase(self) -> str:
-        """The term as FTS5 takes it; tokens hold no character that means anything there."""
+    def words(self) -> tuple[list[str], bool]:
+        """The words that must follow each other in an index, and whether the last one is only the beginning of one."""
         folded = [(fold(run), unspaced) for run, unspaced in self.runs]
         tokens = [token for run, unspaced in folded for token in _tokens(run, unspaced)]
         last, unspaced = folded[-1]
         if unspaced and len(last) > 1:
             tokens.pop()  # the text may go on behind the last pair
-        star = "*" if self.open_end or (unspaced and len(last) == 1) else ""
-        return f'"{" ".join(tokens)}"{star}'
+        return tokens, self.open_end or (unspaced and len(last) == 1)
+
+    def phrase(self) -> str:
+        """The term as FTS5 takes it; tokens hold no character that means anything there."""
+        tokens, is_open = self.words()
+        return f'"{" ".join(tokens)}"{"*" if is_open else ""}'
 
     def pattern(self) -> re.Pattern[str]:
         """What the term may match in a folded text; `is_at` decides. Exact classes of characters are slow to compile."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 
 from sessile.core.passages import INDEXED, Field
@@ -72,6 +72,7 @@ class Catalog:
         self._copied: dict[str, Sequence[str]] = {}
         self._depth: Depth = "look"
         self.copies: dict[str, Mark] = {}  # by the path of the original: copies that have no row beside it
+        self.imported: Container[bytes] | None = None  # paths of originals, where one's own store has another catalog
         self._unread_folders: list[str] = []
 
     def __enter__(self) -> Self:
@@ -220,29 +221,32 @@ class Catalog:
 
     def list(self, wanted: Filter = EVERYTHING) -> Listing:
         """The sessions below the places of the last catch-up, newest first unless the filter says otherwise."""
-        return self._ask(lambda database: listing(database, self._places, wanted))
+        return self.answering(lambda ask: listing(ask(wanted)))
 
     def marks(self, wanted: Filter = EVERYTHING) -> Sequence[tuple[str, int | None, int]]:
         """Path, size and time of modification of all files that a filter lets through: an index alone answers that."""
 
-        def work(database: sqlite3.Connection) -> Sequence[tuple[str, int | None, int]]:
-            rows = Question(database, self._places, wanted).shown("path, size, mtime_ns")
+        def work(ask: Callable[[Filter], Question]) -> Sequence[tuple[str, int | None, int]]:
+            rows = ask(wanted).shown("path, size, mtime_ns")
             return [(os.fsdecode(path), size, modified) for path, size, modified in rows]
 
-        return self._ask(work)
+        return self.answering(work)
 
     def facets(self, wanted: Filter, folders: Mapping[str, Sequence[str]]) -> Facets:
         """By what else the sessions that a filter lets through could be chosen; `folders` are names for places."""
         from sessile.storage.catalog_facets import facets
 
-        return self._ask(lambda database: facets(database, self._places, wanted, folders))
+        return self.answering(lambda ask: facets(ask, wanted, folders))
 
     def usage(self, wanted: Filter | None = None) -> Usage:
         """What the sessions that a filter lets through have used, or all of them; sessions must be counted for that."""
         from sessile.storage.catalog_usage import USED, usage
 
-        wanted = USED if wanted is None else wanted
-        return self._ask(lambda database: usage(database, self._places, wanted))
+        return self.answering(lambda ask: usage(ask, USED if wanted is None else wanted))
+
+    def answering(self, work: Callable[[Callable[[Filter], Question]], Answer]) -> Answer:
+        """Do something with what makes a question of a filter."""
+        return self._ask(lambda database: work(lambda wanted: Question(database, self._places, wanted, self.imported)))
 
     def search(
         self,
@@ -260,13 +264,14 @@ class Catalog:
         Without `count`, matches by field are not counted: for a first screen while somebody is typing.
         """
         from sessile.core.words import Query
+        from sessile.storage.catalog_words import CatalogWords
         from sessile.storage.searcher import Searcher
 
         query = Query(text)
         directly = directly or not self._file.keeps
 
         def work(database: sqlite3.Connection) -> Results:
-            searcher = Searcher(self._fs, database, self._places, sessions, directly, self._file.keeps)
-            return searcher.search(query, fields, limit, count)
+            words = CatalogWords(self._fs, database, self._places, sessions, self._file.keeps)
+            return Searcher(self._fs, words, directly).search(query, fields, limit, count)
 
         return self._ask(work)

@@ -6,13 +6,12 @@ a project is a folder with all below it, a model is any whose name holds that on
 
 from __future__ import annotations
 
-import sqlite3
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from sessile.core.codec import decode
-from sessile.storage.catalog_rows import HAS, Filter, Question
+from sessile.storage.catalog_rows import HAS, Asked, Filter
 
 
 class Facets(NamedTuple):
@@ -24,13 +23,11 @@ class Facets(NamedTuple):
     has: dict[str, int]
 
 
-def facets(
-    database: sqlite3.Connection, places: Sequence[str], wanted: Filter, folders: Mapping[str, Sequence[str]]
-) -> Facets:
-    """The facets of what a filter lets through below these places; `folders` are names for places to choose by."""
+def facets(ask: Callable[[Filter], Asked], wanted: Filter, folders: Mapping[str, Sequence[str]]) -> Facets:
+    """The facets of what a filter lets through; `folders` are names for places to choose by."""
 
-    def question(**without: object) -> Question:
-        return Question(database, places, wanted._replace(**without))  # type: ignore[arg-type]
+    def question(**without: object) -> Asked:
+        return ask(wanted._replace(**without))  # type: ignore[arg-type]
 
     below = {name: question(below=paths).hidden()[0] for name, paths in folders.items()}
     has = {name: question(has=(name,)).hidden()[0] for name in HAS}
@@ -42,7 +39,7 @@ def facets(
     )
 
 
-def _projects(question: Question) -> dict[str, int]:
+def _projects(question: Asked) -> dict[str, int]:
     """How many sessions are of each folder, or of one below it."""
     found = Counter(cwd for (cwd,) in question.shown("cwd") if cwd)
     sums = dict(found)
@@ -54,7 +51,7 @@ def _projects(question: Question) -> dict[str, int]:
     return sums
 
 
-def _models(question: Question) -> dict[str, int]:
+def _models(question: Asked) -> dict[str, int]:
     """How many sessions have answers of each model, or of one whose name holds that."""
     found = Counter(raw for (raw,) in question.shown("models") if raw)
     several = [(tuple(decode(raw)), count) for raw, count in found.items()]

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Collection, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Collection, Container, Iterable, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -72,7 +72,7 @@ SORTS = {
     "size": "size",
 }
 _KNOWN = "SELECT path, number, size, mtime_ns, inode FROM sessions"
-_SHOWN = (
+SHOWN = (
     "number, path, size, mtime_ns, sub_agent, format, problem, id, cwd, title, created, parent, first_text,"
     f" last_role, last_status, counted, searchable, {', '.join(COUNTS)}"
 )
@@ -141,12 +141,41 @@ class Filter(NamedTuple):
 EVERYTHING = Filter()
 
 
-class Question:
-    """A filter as SQL: which rows match, and which of them are shown."""
+class Asked(Protocol):
+    """A filter as a question to the table of sessions, in whatever database that is."""
 
-    def __init__(self, database: sqlite3.Connection, places: Sequence[str], wanted: Filter) -> None:
+    def shown(self, columns: str) -> Iterable[Any]:
+        """Columns of all rows that are shown, newest first."""
+        ...
+
+    def hidden(self) -> tuple[int, dict[str, int]]:
+        """How many rows are shown, and how many are hidden for what reason."""
+        ...
+
+    def uncounted(self) -> int:
+        """How many rows may match once they are counted."""
+        ...
+
+
+class Question:
+    """A filter as SQL: which rows match, and which of them are shown.
+
+    `imported` are the paths of sessions that have a copy in a store of ours, if that is in another catalog.
+    """
+
+    def __init__(
+        self,
+        database: sqlite3.Connection,
+        places: Sequence[str],
+        wanted: Filter,
+        imported: Container[bytes] | None = None,
+    ) -> None:
         database.create_function("fold", 1, fold, deterministic=True)
         database.create_function("moment", 1, parse_timestamp, deterministic=True)
+        why = _HIDDEN
+        if imported is not None:
+            database.create_function("is_imported", 1, imported.__contains__)
+            why = _HIDDEN | {"imported": "is_imported(path)"}
         self._db = database
         self._wanted = wanted
         self._cheap, self._values = _cheap(places, wanted)
@@ -154,9 +183,9 @@ class Question:
         self._values |= more
         self._where = " AND ".join([*self._cheap, *self._dear])
         for reason in wanted.hide:
-            _check("a listing cannot hide what is", reason, _HIDDEN)
+            check("a listing cannot hide what is", reason, _HIDDEN)
         hide = {*wanted.hide} - ({"imported"} if wanted.below is not None else set())  # who names a folder means it
-        reasons = [f"WHEN {when} THEN '{name}'" for name, when in _HIDDEN.items() if name in hide]
+        reasons = [f"WHEN {when} THEN '{name}'" for name, when in why.items() if name in hide]
         self._reason = f"CASE {' '.join(reasons)} END" if reasons else "NULL"
         self._is_shown = f"{self._where} AND {self._reason} IS NULL"
 
@@ -195,14 +224,13 @@ def known_files(database: sqlite3.Connection) -> dict[str, Known]:
     return {row[0].decode("utf-8", "surrogateescape"): row for row in database.execute(_KNOWN)}
 
 
-def listing(database: sqlite3.Connection, places: Sequence[str], wanted: Filter) -> Listing:
-    """The rows below these places that a filter lets through."""
-    question = Question(database, places, wanted)
-    return Listing([_row(row) for row in question.page(_SHOWN)], *question.hidden(), question.unjudged())
+def listing(question: Question) -> Listing:
+    """The rows that a question is about."""
+    return Listing([row_of(row) for row in question.page(SHOWN)], *question.hidden(), question.unjudged())
 
 
 def _order(sort: str) -> str:
-    _check("sessions cannot be sorted by", sort, SORTS)
+    check("sessions cannot be sorted by", sort, SORTS)
     return f"ORDER BY {SORTS[sort]} DESC, mtime_ns DESC, number DESC"  # what is unknown is least
 
 
@@ -245,7 +273,7 @@ def _cheap(places: Sequence[str], wanted: Filter) -> tuple[list[str], dict[str, 
 def _dear(wanted: Filter) -> tuple[list[str], dict[str, Any]]:
     """Conditions that need every line."""
     for name in wanted.has:
-        _check("a session cannot be asked whether it has", name, HAS)
+        check("a session cannot be asked whether it has", name, HAS)
     conditions = [HAS[name] for name in wanted.has]
     values = {}
     if wanted.model is not None:
@@ -275,7 +303,8 @@ def counts_as_columns(counts: Counts) -> list[Any]:
     return [encode_plain(value) if isinstance(value, dict) else value for value in msgspec.structs.astuple(counts)]
 
 
-def _row(columns: Sequence[Any]) -> SessionRow:
+def row_of(columns: Sequence[Any]) -> SessionRow:
+    """The row that these values of the columns `SHOWN` stand for."""
     number, path, size, modified, sub_agent, *told, created, parent, said, role, status, counted, searchable = columns[
         : -len(COUNTS)
     ]
@@ -288,6 +317,7 @@ def _row(columns: Sequence[Any]) -> SessionRow:
     return SessionRow._make((*about, bool(searchable), counts))
 
 
-def _check(trouble: str, name: str, known: Collection[str]) -> None:
+def check(trouble: str, name: str, known: Collection[str]) -> None:
+    """Refuse a name that a filter cannot mean."""
     if name not in known:
         raise InvalidQuery(f"{trouble} {name!r}", hint=f"use one of {', '.join(known)}")

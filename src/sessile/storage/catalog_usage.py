@@ -6,20 +6,19 @@ page mean nothing here. Rows are kept as they are stored, and become objects one
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable
 
 from sessile.core.spending import QUARTER
 from sessile.core.statistics import SessionUsage, Usage
-from sessile.storage.catalog_rows import Filter, Question
+from sessile.storage.catalog_rows import Asked, Filter
 
 USED = Filter(hide=("imported",))  # what sub-agents use is used; what was imported is not used twice
 _QUARTER = QUARTER * 1_000_000  # nanoseconds
 
 
-def usage(database: sqlite3.Connection, places: Sequence[str], wanted: Filter) -> Usage:
-    """What was used below these places, in the quarter-hours that the filter's times touch."""
-    question = Question(database, places, wanted._replace(since=None, until=None))
+def usage(ask: Callable[[Filter], Asked], wanted: Filter) -> Usage:
+    """What was used, in the quarter-hours that the filter's times touch."""
+    question = ask(wanted._replace(since=None, until=None))
     rows = question.shown("id, cwd, title, spending")
     sessions = [SessionUsage(*row) for row in rows if row[-1] is not None]  # else it has used nothing
     _, hidden = question.hidden()

@@ -5,7 +5,7 @@
     gone     sessions whose words are still in `texts`: SQLite 3.40 cannot take them out of a contentless table
 
 Rules: tool results are not indexed: `scan` finds them. When more words belong to sessions that are gone than to others, all
-are written anew. How the index is asked is in `searcher`.
+are written anew. How the index is asked is in `catalog_words`.
 """
 
 from __future__ import annotations

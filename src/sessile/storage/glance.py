@@ -7,7 +7,7 @@ newer name. What neither tells is unknown. Nothing here changes a file, or knows
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -16,7 +16,6 @@ from sessile.core.digest import name_in, shown, spoken, standing_of
 from sessile.core.lines import Line, Scanner, scan
 from sessile.core.migrate import VERSION, version_of
 from sessile.core.text import without_surrogates
-from sessile.storage.base import Filesystem
 
 HEAD = 4096
 _FURTHER = 64 * 1024  # read at most for a first prompt that is long, or comes late
@@ -29,6 +28,12 @@ _PLAIN = b'{"type":"'
 _PLAIN_NAMING = tuple(_PLAIN + kind.encode() for kind in _NAMING)
 
 Record = dict[str, Any]
+
+
+class Bytes(Protocol):
+    """The part of a file system that a look needs."""
+
+    def read(self, fd: int, size: int, offset: int) -> bytes: ...
 
 
 class Glance(msgspec.Struct, gc=False):
@@ -110,7 +115,7 @@ _Head = tuple[_Header, int, str]
 """The header, where it begins, and the first thing that a user said."""
 
 
-def glance(fs: Filesystem, fd: int, size: int) -> Glance | None:
+def glance(fs: Bytes, fd: int, size: int) -> Glance | None:
     """Look at an open file; `None` if it is no session."""
     chunk = fs.read(fd, HEAD, 0)
     head = _quick_head(chunk) or (None if _is_foreign(chunk) else _exact_head(fs, fd, size))
@@ -168,7 +173,7 @@ def _is_foreign(chunk: bytes) -> bool:
         return False
 
 
-def _exact_head(fs: Filesystem, fd: int, size: int) -> _Head | None:
+def _exact_head(fs: Bytes, fd: int, size: int) -> _Head | None:
     """The header, and the first thing that a user said, if it is not too far."""
     slot: Record | None = None
     header: _Header | None = None
@@ -211,7 +216,7 @@ def _source_of(told: object) -> _Source | None:
     return _Source(path) if isinstance(path, str) else None
 
 
-def _first_lines(fs: Filesystem, fd: int, size: int) -> Iterator[Line]:
+def _first_lines(fs: Bytes, fd: int, size: int) -> Iterator[Line]:
     """The lines of a file from its beginning, read as far as somebody asks; no further than a header may reach."""
     scanner = Scanner()
     step = HEAD

@@ -16,34 +16,22 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-import msgspec
 from msgspec.structs import astuple
 
-from sessile.core.codec import decode, encode_plain
-from sessile.core.digest import Digest
 from sessile.core.hashes import blake2b
-from sessile.core.lines import Scanner
 from sessile.storage import fulltext
 from sessile.storage.base import NATIVE, Filesystem, Stat
 from sessile.storage.catalog_rows import COUNTS, Known, counts_as_columns, storable, within
-from sessile.storage.glance import Glance, Record, glance
-from sessile.storage.native_rows import NativeRows
+from sessile.storage.counting import FIT, NEAR, TINY, Counting, Reading
+from sessile.storage.glance import Glance, glance
 from sessile.storage.packed import Rows, is_packed, open_rows
 from sessile.storage.session_file import CHUNK
 from sessile.storage.walk import INODES, Found, Mark
 
-if TYPE_CHECKING:
-    from sessile.storage.foreign_rows import RowReader
-
-# Most lines are plain entries and are decoded once; whatever this refuses is left to the scanner.
-
 Depth = Literal["look", "count", "index"]
 
-_NEAR = 64 * 1024  # bytes behind the place where counting stopped that are counted with a look
-_FIT = 4096  # bytes before that place that must not have changed
-_TINY = 1024  # bytes of a new session that is counted with a look: one without a message is not shown
 _LOOKS = 64  # files that are looked at before their rows are written
 _BATCH = 0.25  # seconds of one transaction
 _GROUP = 16 << 20  # bytes of journals whose words are written at once
@@ -83,23 +71,6 @@ class Progress(NamedTuple):
     doing: Depth
     done: int
     total: int
-
-
-class _Reading(msgspec.Struct):
-    """How far the lines of one session were read."""
-
-    number: int
-    path: bytes
-    size: int
-    covered: int
-    fit: bytes | None
-    state: bytes | None
-    indexed: int
-    passages: int
-    header_at: int
-    version: int
-    header_title: str | None
-    format: str = NATIVE
 
 
 class Enough(Exception):
@@ -200,7 +171,7 @@ class Reconciler:
             else:
                 number = before.number
                 self._db.execute(_CHANGE, (number, *file, *told, number))
-            if seen is not None and size <= (_TINY if before is None else before.covered + _NEAR):
+            if seen is not None and size <= (TINY if before is None else before.covered + NEAR):
                 self._read_near(fd, number, size, before, seen, name)
         finally:
             self._fs.close(fd)
@@ -227,10 +198,10 @@ class Reconciler:
             fulltext.forget(self._db, number)
         self._db.execute("DELETE FROM sessions WHERE number = ?", (number,))
 
-    def _read_near(self, fd: int, number: int, size: int, before: _Reading | None, seen: Glance, name: str) -> None:
+    def _read_near(self, fd: int, number: int, size: int, before: Reading | None, seen: Glance, name: str) -> None:
         """Count at once what is soon counted."""
         self._insert()
-        row = before or _Reading(number, b"", size, 0, None, None, 0, 0, 0, 0, None, name)
+        row = before or Reading(number, b"", size, 0, None, None, 0, 0, 0, 0, None, name)
         row.size, row.header_at, row.version, row.header_title = (
             size,
             seen.header_at,
@@ -242,7 +213,7 @@ class Reconciler:
         except OSError:
             pass  # then it is counted later, or the next walk says why not
 
-    def _resumable(self, fd: int, stat: Stat, old: Known) -> _Reading | None:
+    def _resumable(self, fd: int, stat: Stat, old: Known) -> Reading | None:
         """Where to read on, if the file has only grown since; a change without growth is a rewrite."""
         _, number, size, _, inode = old
         if size is None or stat.st_size <= size or inode != stat.st_ino & INODES:
@@ -250,11 +221,11 @@ class Reconciler:
         place = self._db.execute(f"{_PLACE} WHERE number = ?", (number,)).fetchone()
         if place is None:
             return None
-        reading = _Reading(*place)
+        reading = Reading(*place)
         return reading if reading.covered and reading.fit == self._fit(fd, reading.covered) else None
 
     def _fit(self, fd: int, end: int) -> bytes:
-        start = max(0, end - _FIT)
+        start = max(0, end - FIT)
         return blake2b(self._fs.read(fd, end - start, start), 16)
 
     # -- counting and indexing
@@ -265,8 +236,8 @@ class Reconciler:
         where, values = within(places)
         missing = f"format IS NOT NULL AND NOT {'searchable' if index else 'counted'} AND {where}"
         waiting = f"{_PLACE} WHERE number IN (SELECT number FROM sessions WHERE {missing}) ORDER BY number DESC"
-        rows = [_Reading(*row) for row in self._db.execute(waiting, values)]
-        self._begin(depth, sum(row.size - _start(row, index) for row in rows))
+        rows = [Reading(*row) for row in self._db.execute(waiting, values)]
+        self._begin(depth, sum(row.size - row.start(index) for row in rows))
         for group in _groups(rows, index):
             for row in group:
                 try:
@@ -282,59 +253,52 @@ class Reconciler:
             self._next_batch()
         self._end()
 
-    def _rows_of(self, row: _Reading) -> Rows:
+    def _rows_of(self, row: Reading) -> Rows:
         """The rows of a file, as far as it went when it was looked at."""
         path = os.fsdecode(row.path)
         rows = open_rows(self._fs, path)
         return rows if is_packed(path) else rows._replace(size=row.size)
 
-    def _read_on(self, fd: int, row: _Reading, *, index: bool) -> None:
+    def _read_on(self, fd: int, row: Reading, *, index: bool) -> None:
         """Read the lines that are not counted yet, or not indexed."""
-        digest = Digest() if row.state is None else msgspec.convert(decode(row.state), Digest)
-        counted, written = row.covered, row.indexed
-        at = _start(row, index)
-        lines = _rows_of(row, digest)
-        scanner = lines.scanner(at)
+        counting = Counting(row, index=index)
+        at = counting.start
         words: list[fulltext.Words] = []
         while at < row.size:
             chunk = self._fs.read(fd, min(CHUNK, row.size - at), at)
             if not chunk:
                 return  # it has been cut off meanwhile; the next walk will see that
             at += len(chunk)
-            for offset, entry in lines.split(scanner.split(chunk)):
-                if offset >= counted:
-                    _count(digest, entry)
-                if index and entry is not None and offset >= written:
-                    words += fulltext.words_of(row.number, offset, entry)
+            for offset, entry in counting.feed(chunk):
+                words += fulltext.words_of(row.number, offset, entry)
             if self._doing != "look":
                 self._done += len(chunk)
-            digest.translator = lines.saved()
             if at < row.size:
-                self._db.execute(_SAVE, (*self._place(fd, row, digest, scanner, words, index), row.number))
+                self._db.execute(_SAVE, (*self._place(fd, row, counting, words, index), row.number))
                 words = []
                 if self._is_long():
                     self._next_batch()
-        place = self._place(fd, row, digest, scanner, words, index)
-        for _, entry in lines.judged(scanner.finish()):
-            _count(digest, entry)
-        self._tell(row, place, digest, index)
+        place = self._place(fd, row, counting, words, index)
+        counting.finish()
+        self._tell(row, place, counting, index)
 
     def _place(
-        self, fd: int, row: _Reading, digest: Digest, scanner: Scanner, words: Sequence[fulltext.Words], index: bool
+        self, fd: int, row: Reading, counting: Counting, words: Sequence[fulltext.Words], index: bool
     ) -> tuple[Any, ...]:
         """How far the lines are read; their words are written with that."""
-        row.covered = max(row.covered, scanner.line_start)
+        row.covered = counting.covered
         row.fit = self._fit(fd, row.covered)  # the last thing that may fail because of the file
         if index:
             fulltext.add(self._db, words)
-            row.indexed, row.passages = scanner.line_start, row.passages + len(words)
-        return row.covered, row.fit, encode_plain(msgspec.to_builtins(digest)), row.indexed, row.passages
+            row.indexed, row.passages = counting.indexed, row.passages + len(words)
+        return row.covered, row.fit, counting.state(), row.indexed, row.passages
 
-    def _tell(self, row: _Reading, place: tuple[Any, ...], digest: Digest, index: bool) -> None:
+    def _tell(self, row: Reading, place: tuple[Any, ...], counting: Counting, index: bool) -> None:
         """Show what was counted."""
-        title = digest.name if digest.named else row.header_title
-        told = (title, digest.first_text, digest.last_role, digest.last_status, *counts_as_columns(digest.counts()))
-        self._db.execute(_TELL, (*place, index, *map(storable, told), digest.spending.encode(), row.number))
+        title, *rest = counting.told()
+        told = (title, *rest, *counts_as_columns(counting.digest.counts()))
+        spending = counting.digest.spending.encode()
+        self._db.execute(_TELL, (*place, index, *map(storable, told), spending, row.number))
         if index:
             fulltext.retitle(self._db, row.number, title)
 
@@ -350,34 +314,14 @@ def _stored(path: str) -> bytearray:
     return bytearray(path, "utf-8", "surrogateescape")
 
 
-def _start(row: _Reading, index: bool) -> int:
-    return min(row.covered, row.indexed) if index else row.covered
-
-
-def _groups(rows: Sequence[_Reading], index: bool) -> Iterator[list[_Reading]]:
-    group: list[_Reading] = []
+def _groups(rows: Sequence[Reading], index: bool) -> Iterator[list[Reading]]:
+    group: list[Reading] = []
     size = 0
     for row in rows:
         group.append(row)
-        size += row.size - _start(row, index)
+        size += row.size - row.start(index)
         if size > _GROUP:
             yield group[::-1]
             group, size = [], 0
     if group:
         yield group[::-1]
-
-
-def _rows_of(row: _Reading, digest: Digest) -> NativeRows | RowReader:
-    """What makes entries of the lines of a file."""
-    if row.format == NATIVE:
-        return NativeRows(row.header_at, row.version)
-    from sessile.storage.foreign_rows import RowReader
-
-    return RowReader(row.format, digest.translator, row.covered)
-
-
-def _count(digest: Digest, entry: Record | None) -> None:
-    if entry is None:
-        digest.findings += 1
-    else:
-        digest.add(entry)

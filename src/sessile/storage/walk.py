@@ -9,9 +9,8 @@ because people put their sessions on other disks; no deeper than that.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from sessile.storage.base import Filesystem
 from sessile.storage.layout import GZIP, JOURNAL, LEGACY, LIST, ZSTD, session_files
 
 _DEEPEST = 8  # folders of sub-agents of sub-agents
@@ -24,6 +23,25 @@ Mark = tuple[int | None, int, int]
 """Size, time of modification and inode: what changes when somebody writes a file."""
 
 
+class Status(Protocol):
+    """The part of what `lstat` says that a walk looks at."""
+
+    @property
+    def st_ino(self) -> int: ...
+    @property
+    def st_size(self) -> int: ...
+    @property
+    def st_mtime_ns(self) -> int: ...
+
+
+class Folders(Protocol):
+    """The part of a file system that a walk needs."""
+
+    def lstat(self, path: str) -> Status: ...
+
+    def names(self, path: str) -> list[str]: ...
+
+
 class Found(NamedTuple):
     """The session files that a walk met, and which of them are sub-agents'."""
 
@@ -31,7 +49,7 @@ class Found(NamedTuple):
     sub_agents: set[str]
 
 
-def walk(fs: Filesystem, places: Iterable[str], notices: list[str]) -> Found:
+def walk(fs: Folders, places: Iterable[str], notices: list[str]) -> Found:
     """Every session file below some folders; a folder that cannot be read is noted."""
     found = Found({}, set())
     for place in places:
@@ -39,7 +57,7 @@ def walk(fs: Filesystem, places: Iterable[str], notices: list[str]) -> Found:
     return found
 
 
-def _visit(fs: Filesystem, folder: str, level: int, sub_agents: bool, found: Found, notices: list[str]) -> None:
+def _visit(fs: Folders, folder: str, level: int, sub_agents: bool, found: Found, notices: list[str]) -> None:
     try:
         names = fs.names(folder)
     except (FileNotFoundError, NotADirectoryError):
