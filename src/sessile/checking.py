@@ -25,6 +25,7 @@ from sessile.errors import (
     Invalid,
     InvalidId,
     NotASession,
+    NotFound,
     SessionNotFound,
     StorageFailure,
     UnsafePath,
@@ -32,13 +33,13 @@ from sessile.errors import (
     storage_failures,
 )
 from sessile.storage import atomic, drafts
+from sessile.storage.blobs import digest_of
 from sessile.storage.layout import JOURNAL, artifacts_of
 from sessile.storage.raw_file import CHUNK, RawFile, is_held
-from sessile.storage.survey import digest_of, journals
+from sessile.storage.survey import journals
 
 if TYPE_CHECKING:
-    from sessile.storage.base import Filesystem
-    from sessile.storage.blobs import BlobStore
+    from sessile.storage.base import Blobs, Filesystem
     from sessile.store import Store
 
 PATIENCE = 10.0  # seconds that a repair waits for another process
@@ -172,7 +173,7 @@ class _Examined:
     def __init__(self, store: Store, file: RawFile) -> None:
         scanner = Scanner()
         blobs = store.blobs.of_session(file.path)
-        self.diagnosis = Diagnosis(file.peek, lambda digest: _blob_state(store.fs, blobs, digest))
+        self.diagnosis = Diagnosis(file.peek, lambda digest: _blob_state(blobs, digest))
         for number, item in numbered(file.chunks(), scanner):
             self.diagnosis.add(number, item)
         self.path = file.path
@@ -197,10 +198,10 @@ class _Examined:
         return Report(self.path, diagnosis.session_id, self.size, diagnosis.entries, found, self.accounted)
 
 
-def _blob_state(fs: Filesystem, blobs: BlobStore, digest: str) -> str | None:
+def _blob_state(blobs: Blobs, digest: str) -> str | None:
     try:
-        return None if digest_of(fs, blobs.path(digest)) == digest else "damaged_blob"
-    except SessionNotFound:
+        return None if digest_of(blobs.pieces(digest)) == digest else "damaged_blob"
+    except NotFound:
         return "missing_blob"
     except UnsafePath:
         return "damaged_blob"  # a link or a folder in its place

@@ -20,8 +20,7 @@ from sessile.core.lines import Finding
 from sessile.core.text import parse_timestamp
 from sessile.core.tree import NOWHERE, Tree
 from sessile.errors import EntryNotFound
-from sessile.storage.base import NATIVE, ReadableJournal, Row
-from sessile.storage.blobs import BlobStore
+from sessile.storage.base import NATIVE, Blobs, ReadableJournal, Row
 from sessile.storage.drafts import published_path
 from sessile.storage.layout import artifacts_of
 
@@ -46,7 +45,7 @@ class TreeNode:
 class SessionView:
     """The reading half of a session: a journal, and the leaf that somebody stands on."""
 
-    def __init__(self, journal: ReadableJournal, blobs: BlobStore, findings: Sequence[Finding] = ()) -> None:
+    def __init__(self, journal: ReadableJournal, blobs: Blobs, findings: Sequence[Finding] = ()) -> None:
         self._lock = threading.RLock()
         self._blobs = blobs
         self._found_before = findings  # by whoever made the journal from a file of an older version
@@ -61,11 +60,10 @@ class SessionView:
         self._state = State()
         self._missing_blobs: dict[str, Finding] = {}
         self._markers: dict[str, str | None] = {}  # leaf markers that others may hang entries from, and what they mark
-        self._leaf = self._resting = self._reopened_leaf()
+        self._leaf = self._resting = self._reopened_leaf(journal.last())
 
-    def _reopened_leaf(self) -> str | None:
+    def _reopened_leaf(self, row: Row | None) -> str | None:
         """The leaf that opening the journal gives: its last entry, or where a marker at its end points."""
-        row = self._journal.last()
         if row is None or not row.flags & MARKER:
             return None if row is None else row.id
         trail = list(takewhile(lambda step: step.flags & MARKER, self._journal.up(row)))

@@ -1,10 +1,10 @@
-"""The seams of the storage layer: what a file system and a journal must offer.
+"""The seams of the storage layer: what a file system, blobs and a journal must offer.
 
 `Filesystem` is the one door to the disk. Its methods are as thin as system calls, so that a crash or a failing disk can
 be simulated under everything else; they raise plain `OSError`. Paths are absolute strings.
 
-`Journal` is what a session stands on, and `Journals` are those of a store. Nothing in them is byte-shaped: positions are opaque,
-so that a database can be a journal too.
+`Blobs` is large content by its hash. `Journal` is what a session stands on, and `Journals` are those of a store. Nothing in
+them is byte-shaped: positions are opaque, so that a database can be a journal too.
 """
 
 from __future__ import annotations
@@ -106,6 +106,51 @@ class Filesystem(Protocol):
 
     def sync_directory(self, path: str) -> None:
         """Make the names in a folder durable."""
+        ...
+
+
+class Blob(NamedTuple):
+    """A stored blob: its hash, where it lies, and how entries refer to it."""
+
+    hash: str
+    path: str
+    ref: str
+
+
+class Blobs(Protocol):
+    """Large content by its hash. Whatever names no hash raises `InvalidId`."""
+
+    @property
+    def folder(self) -> str:
+        """Where they lie, for messages."""
+        ...
+
+    def of_session(self, path: str) -> Blobs:
+        """The blobs that the entries of a session file mean."""
+        ...
+
+    def path(self, digest: str) -> str:
+        """Where a blob lies, or would."""
+        ...
+
+    def put(self, data: bytes) -> Blob:
+        """Store bytes; they are durable when this returns. Storing them again changes nothing."""
+        ...
+
+    def put_pieces(self, pieces: Callable[[], Iterator[bytes]]) -> Blob:
+        """Store bytes of any size: `pieces` gives them twice, once to name them and once to write them."""
+        ...
+
+    def pieces(self, digest: str, size: int = 1 << 20) -> Iterator[bytes]:
+        """The bytes of a blob, piece by piece; whoever has them all can check them. Raises `NotFound`."""
+        ...
+
+    def get(self, digest: str) -> bytes | None:
+        """The bytes of a blob; `None` if they are missing or are not what the hash says."""
+        ...
+
+    def has(self, digest: str) -> bool:
+        """Whether something is stored under that hash."""
         ...
 
 
@@ -222,6 +267,10 @@ class Journal(ReadableJournal, Protocol):
         """Write lines at the end, all or none of them acknowledged."""
         ...
 
+    def follow(self) -> Row | None:
+        """The last entry of any kind; what others have appended up to there is no news for the next append."""
+        ...
+
     def commit(self, mark: Any) -> None:
         """Return when everything up to the mark is durable."""
         ...
@@ -270,8 +319,8 @@ class OwnJournal(Journal, ReadableOwnJournal, Protocol):
 class Journals(Protocol):
     """All journals of a store, by their paths."""
 
-    def create(self, path: str, lines: Iterable[bytes]) -> None:
-        """A new journal with these lines, header first, whole and durable; raises `SessionExists`."""
+    def create(self, path: str, pieces: Iterable[bytes]) -> None:
+        """A new journal with just these bytes, whole and durable, in pieces of any size; raises `SessionExists`."""
         ...
 
     def obtain(self, path: str, header: bytes) -> None:

@@ -8,26 +8,17 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
 
 from sessile.core.hashes import sha256
 from sessile.core.large import blob_ref
 from sessile.errors import InvalidId, storage_failure, storage_failures
 from sessile.storage import atomic
-from sessile.storage.base import Filesystem
+from sessile.storage.base import Blob, Filesystem
 from sessile.storage.filesystem import PosixFilesystem
 from sessile.storage.layout import root_of
 
 _HASH = re.compile(r"[0-9a-f]{64}")
-
-
-class Blob(NamedTuple):
-    """A stored blob: its hash, its file, and how entries refer to it."""
-
-    hash: str
-    path: str
-    ref: str
 
 
 class BlobStore:
@@ -47,9 +38,7 @@ class BlobStore:
 
     def path(self, digest: str) -> str:
         """The file of a blob."""
-        if not _HASH.fullmatch(digest):
-            raise InvalidId(f"{digest[:80]!r} is not the hash of a blob", hint="a hash is 64 hexadecimal digits")
-        return f"{self.folder}/{digest}"
+        return f"{self.folder}/{checked_hash(digest)}"
 
     def put(self, data: bytes) -> Blob:
         """Store bytes; they are durable when this returns. Storing them again changes nothing."""
@@ -65,10 +54,7 @@ class BlobStore:
 
     def put_pieces(self, pieces: Callable[[], Iterator[bytes]]) -> Blob:
         """Store bytes of any size: `pieces` gives them twice, once to name them and once to write them."""
-        whole = sha256()
-        for piece in pieces():
-            whole.update(piece)
-        digest = whole.hexdigest()
+        digest = digest_of(pieces())
         path = self.path(digest)
         if not self.has(digest):
             atomic.make_folders(self._fs, self.folder, self._folders)
@@ -109,3 +95,18 @@ class BlobStore:
     def has(self, digest: str) -> bool:
         """Whether there is a file for that hash."""
         return atomic.exists(self._fs, self.path(digest))
+
+
+def checked_hash(digest: str) -> str:
+    """The hash itself, if it is one: it becomes a name."""
+    if not _HASH.fullmatch(digest):
+        raise InvalidId(f"{digest[:80]!r} is not the hash of a blob", hint="a hash is 64 hexadecimal digits")
+    return digest
+
+
+def digest_of(pieces: Iterable[bytes]) -> str:
+    """The hash of bytes, of which only a piece is held at a time."""
+    whole = sha256()
+    for piece in pieces:
+        whole.update(piece)
+    return whole.hexdigest()

@@ -1,0 +1,105 @@
+"""What every `Blobs` must do, as numbered behaviours.
+
+class TestMyBlobs(BlobContract):
+    @pytest.fixture
+    def open_blobs(self):
+        return lambda: MyBlobs(...)  # opens the same place once more, as another process would
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from sessile.errors import InvalidId, NotFound
+from sessile.storage.base import Blobs
+
+OpenBlobs = Callable[[], Blobs]
+
+DATA = b"some content"
+HASH = hashlib.sha256(DATA).hexdigest()
+LARGE = bytes(range(256)) * (80 << 10)  # 20 MB: several parts of an upload
+
+
+class BlobContract:
+    """The behaviours B01 to B08. Subclasses provide the fixture `open_blobs`."""
+
+    def test_b01_bytes_come_back_under_their_hash(self, open_blobs: OpenBlobs) -> None:
+        """For whoever stored them, and for everybody else."""
+        blob = open_blobs().put(DATA)
+        assert (blob.hash, blob.ref) == (HASH, f"blob:sha256:{HASH}")
+        assert blob.path == open_blobs().path(HASH)
+        assert (open_blobs().get(HASH), open_blobs().has(HASH)) == (DATA, True)
+        assert b"".join(open_blobs().pieces(HASH, 5)) == DATA
+
+    def test_b02_nothing_is_a_blob_as_well(self, open_blobs: OpenBlobs) -> None:
+        """It has a hash like everything else."""
+        blobs = open_blobs()
+        assert blobs.get(blobs.put(b"").hash) == b""
+
+    def test_b03_what_was_never_stored_is_missing(self, open_blobs: OpenBlobs) -> None:
+        """It is told as such, not as a failure."""
+        blobs = open_blobs()
+        assert (blobs.get(HASH), blobs.has(HASH)) == (None, False)
+        with pytest.raises(NotFound):
+            list(blobs.pieces(HASH))
+
+    def test_b04_storing_again_changes_nothing(self, open_blobs: OpenBlobs) -> None:
+        """Not even by somebody else."""
+        assert open_blobs().put(DATA) == open_blobs().put(DATA)
+        assert open_blobs().get(HASH) == DATA
+
+    def test_b05_large_content_is_stored_piece_by_piece(self, open_blobs: OpenBlobs) -> None:
+        """It is asked for twice, and read in pieces of bounded size."""
+        asked = []
+
+        def pieces() -> object:
+            asked.append(1)
+            return (LARGE[at : at + 1_000_003] for at in range(0, len(LARGE), 1_000_003))
+
+        blob = open_blobs().put_pieces(pieces)  # type: ignore[arg-type]
+        assert len(asked) == 2
+        assert blob.hash == hashlib.sha256(LARGE).hexdigest()
+        read = hashlib.sha256()
+        for piece in open_blobs().pieces(blob.hash):
+            assert len(piece) <= 16 << 20
+            read.update(piece)
+        assert read.hexdigest() == blob.hash
+
+    @pytest.mark.parametrize("digest", ["../../etc/passwd", "", "a" * 63, "g" * 64, HASH.upper(), HASH + "\n"])
+    def test_b06_nothing_but_a_hash_names_a_blob(self, open_blobs: OpenBlobs, digest: str) -> None:
+        """64 hexadecimal digits in lower case."""
+        blobs = open_blobs()
+        for ask in (blobs.path, blobs.get, blobs.has, lambda text: list(blobs.pieces(text))):
+            with pytest.raises(InvalidId):
+                ask(digest)
+
+    def test_b07_many_may_store_the_same_at_once(self, open_blobs: OpenBlobs) -> None:
+        """Whoever reads meanwhile gets all of it or nothing."""
+        data = LARGE[: 2 << 20]
+        digest = hashlib.sha256(data).hexdigest()
+        stop = threading.Event()
+        seen: set[int] = set()
+
+        def look() -> None:
+            reader = open_blobs()
+            while not stop.is_set():
+                found = reader.get(digest)
+                seen.add(-1 if found is None else len(found))
+
+        with ThreadPoolExecutor(6) as pool:
+            looking = pool.submit(look)
+            made = list(pool.map(lambda _: open_blobs().put(data), range(5)))
+            stop.set()
+            looking.result()
+        assert {blob.hash for blob in made} == {digest}
+        assert seen <= {-1, len(data)}
+
+    def test_b08_a_session_of_the_same_root_has_these_blobs(self, open_blobs: OpenBlobs) -> None:
+        """One in no root at all has them, too."""
+        blobs = open_blobs()
+        assert blobs.of_session("/nowhere.jsonl") is blobs

@@ -1,0 +1,118 @@
+"""Large content in a real S3 server, and what is said when that cannot be reached."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from builders import user
+from s3_rig import S3
+from sessile import Blobs, BlobStore, Store, check, sync
+from sessile.errors import InvalidConfig, PermissionRefused, SessileError, StorageFailure
+from sessile.storage.objects import ObjectBlobs
+from sessile.testing.blob_contract import DATA, HASH, BlobContract, OpenBlobs
+
+pytestmark = pytest.mark.mission("B8")
+
+_BUCKETS = count()
+
+
+@pytest.fixture
+def address(s3: S3, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A place that nobody has used."""
+    for name, value in s3.environment.items():
+        monkeypatch.setenv(name, value)
+    return f"s3://sessile/{next(_BUCKETS)}"
+
+
+class TestObjectBlobs(BlobContract):
+    """Objects in a bucket."""
+
+    @pytest.fixture
+    def open_blobs(self, address: str, tmp_path: Path) -> OpenBlobs:
+        def open_() -> Blobs:
+            return ObjectBlobs(address, str(tmp_path), BlobStore(f"{tmp_path}/blobs"))
+
+        return open_
+
+
+def test_a_session_keeps_its_large_content_there(address: str, tmp_path: Path) -> None:
+    """Nothing of it lies in the root, and every machine that has the address reads it."""
+    store = Store(tmp_path, blobs=address)
+    session = store.create("/work/app", publish=True)
+    text = "x" * 600_000
+    entry = session.append_message(user(text)).id
+    assert not Path(store.layout.blobs).exists()
+    other = Store(tmp_path, blobs=address).open(session.id, readonly=True)
+    assert other.get_full_entry(entry)["message"]["content"] == text
+    assert check(store, session.path).ok
+    without = Store(tmp_path).open(session.id, readonly=True)
+    assert without.get_full_entry(entry)["message"]["content"] != text
+    assert not check(Store(tmp_path), session.path).ok
+
+
+def test_blobs_that_lie_in_the_root_are_found_after_a_move(address: str, tmp_path: Path) -> None:
+    """Nobody has to move them first."""
+    text = "y" * 600_000
+    session = Store(tmp_path).create("/work/app", publish=True)
+    entry = session.append_message(user(text)).id
+    moved = Store(tmp_path, blobs=address).open(session.id, readonly=True)
+    assert moved.get_full_entry(entry)["message"]["content"] == text
+    assert check(Store(tmp_path, blobs=address), session.path).ok
+
+
+def test_sync_brings_blobs_from_a_folder_to_objects_and_back(address: str, tmp_path: Path) -> None:
+    """Each store has its own place for them."""
+    here, there, again = Store(tmp_path / "a"), Store(tmp_path / "b", blobs=address), Store(tmp_path / "c")
+    here.create("/work/app", publish=True).append_message(user("z" * 600_000))
+    assert [done.blobs for done in sync(here, there)] == [1]
+    assert [done.blobs for done in sync(there, again)] == [1]
+    names = [{path.name for path in Path(store.layout.blobs).iterdir()} for store in (here, again)]
+    assert names[0] == names[1] and len(names[0]) == 1
+
+
+def test_a_damaged_object_is_told_and_not_shown(address: str, tmp_path: Path) -> None:
+    """What is read is checked against its name."""
+    import obstore
+    from obstore.store import from_url
+
+    blobs = ObjectBlobs(address, str(tmp_path), BlobStore(f"{tmp_path}/blobs"))
+    blobs.put(DATA)
+    obstore.put(from_url(address), HASH, b"something else")
+    assert blobs.get(HASH) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "error"),
+    [
+        ("AWS_ENDPOINT", "http://127.0.0.1:9", StorageFailure),
+        ("AWS_SECRET_ACCESS_KEY", "hunter2-wrong", PermissionRefused),
+    ],
+)
+def test_a_place_that_cannot_be_used_is_told_with_a_hint_and_without_keys(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, error: type[SessileError]
+) -> None:
+    """The entry that needs it is not appended."""
+    monkeypatch.setenv(name, value)
+    session = Store(tmp_path, blobs=address).create("/work/app", publish=True)
+    with pytest.raises(error) as told:
+        session.append_message(user("x" * 600_000))
+    assert told.value.hint and address in str(told.value.path)
+    assert "hunter2" not in str(told.value)
+    assert session.get_entries() == []
+
+
+def test_an_address_that_is_none_is_refused_at_once(tmp_path: Path) -> None:
+    """Before anything is stored elsewhere."""
+    with pytest.raises(InvalidConfig, match="no place for blobs"):
+        Store(tmp_path, blobs="s4:/x")
+
+
+def test_a_store_without_objects_does_not_load_the_library(tmp_path: Path) -> None:
+    """It is an extra."""
+    code = f"import sys, sessile; sessile.Store({str(tmp_path)!r}).create('/w', publish=True); print('obstore' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
