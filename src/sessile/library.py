@@ -24,7 +24,7 @@ from sessile.core.passages import FIELDS, INDEXED, Field
 from sessile.core.text import clean_name
 from sessile.errors import Ambiguous, EntryNotFound, SessionNotFound, StorageFailure, storage_failures
 from sessile.storage import atomic
-from sessile.storage.catalog import Catalog, CaughtUp
+from sessile.storage.catalog import CaughtUp
 from sessile.storage.catalog_rows import EVERYTHING, Filter, Listing, SessionRow
 from sessile.storage.layout import Source, artifacts_of, stem_of
 from sessile.storage.name_set import NameSet
@@ -62,7 +62,7 @@ class Library:
         self.given = [Source("sessile", store.layout.root, store.layout.sessions), *sources]
         self.sources = [*self.given, *_kept(store)]
         self.pins = NameSet(store.fs, f"{store.layout.root}/pins.json")  # ids of sessions
-        self._catalog = Catalog(store.fs, cache)
+        self._catalog = store.catalog(cache)
 
     def __enter__(self) -> Self:
         return self

@@ -161,11 +161,13 @@ class NamedSessions:
     # -- open sessions
 
     def _inode(self, path: str) -> int | None:
+        """Which file a session is; `None` if it has none yet, or one that somebody has only just begun."""
         with storage_failures(path, "look for the session"):
             try:
-                return self.store.fs.lstat(path).st_ino
+                status = self.store.fs.lstat(path)
             except (FileNotFoundError, NotADirectoryError):
                 return None
+        return status.st_ino if status.st_size else None
 
     def _kept(self, path: str, inode: int) -> Session | None:
         session = self._open.get(path)
@@ -177,7 +179,7 @@ class NamedSessions:
 
     def _keep(self, path: str, session: Session) -> Session:
         """Share a session; one that nobody uses any more is closed when too many others were used since."""
-        weakref.finalize(session, session.closing())
+        weakref.finalize(session, session._journal.close)
         self._open[path] = session
         self._inodes[path] = self._inode(path)
         self._recent[path] = session

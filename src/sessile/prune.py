@@ -93,7 +93,8 @@ class Spared(NamedTuple):
 class PrunePlan(NamedTuple):
     """What a prune would do; nothing has been changed.
 
-    Where the system does not tell which files are open (`sees_open_files` is false), only those that hold a lock count as open.
+    Where nobody tells which files are open, such as in a database (`sees_open_files` is false), only those that hold a lock
+    count as open.
     """
 
     candidates: tuple[Candidate, ...]
@@ -172,7 +173,9 @@ def plan_prune(
                 Candidate(seen.path, info.id, _title(info), modified, seen.size, reason, seen.marks, seen.root)
             )
     size = sum(candidate.size for candidate in candidates)
-    return PrunePlan(tuple(candidates), tuple(spared), size, frozenset(pinned), in_use is not None)
+    hidden = store.database is not None and any(seen.root is None for seen in sessions)
+    sees_open_files = in_use is not None and not hidden
+    return PrunePlan(tuple(candidates), tuple(spared), size, frozenset(pinned), sees_open_files)
 
 
 def _check_source(source: Source, rule: PruneRule) -> None:

@@ -216,7 +216,7 @@ class Session(AppendVerbs):
     def follow(self) -> bool:
         """Move the leaf to where opening the journal gives it now, also by what others have appended; whether it moved."""
         with self._lock:
-            leaf = self._reopened_leaf()
+            leaf = self._reopened_leaf(self._writing().follow())
             if leaf == self._leaf:
                 return False
             self._leaf = self._resting = leaf
@@ -374,10 +374,6 @@ class Session(AppendVerbs):
                 self._named().release()
                 self._draft = False
             self._look_at(writer)
-
-    def closing(self) -> Callable[[], None]:
-        """What frees the file of a session that nobody has any more."""
-        return self._journal.close
 
     def close(self) -> None:
         """Store the leaf if need be, free the file, then raise the first error that appending met."""

@@ -30,9 +30,8 @@ from sessile.errors import (
 )
 from sessile.session import Session
 from sessile.storage import atomic, drafts, log
-from sessile.storage.backing import backing_of
+from sessile.storage.backing import backing_of, blobs_at
 from sessile.storage.base import Filesystem
-from sessile.storage.blobs import BlobStore
 from sessile.storage.layout import JOURNAL, artifacts_of, encode_cwd, file_name, stem_of
 from sessile.storage.trash import Deletion, Trash
 
@@ -43,7 +42,8 @@ class Store:
     """All sessions below one root: a folder, or the address of a database (`postgresql://…`).
 
     `durability` is what a receipt promises: "power" survives a power cut, "process" the death of the process. `cache` is
-    the folder for indexes. `terminal` names the terminal whose last session `continue_recent` prefers.
+    the folder for indexes. `blobs` is the address of an object store for large content (`s3://bucket/prefix`), which else lies in
+    the root. `terminal` names the terminal whose last session `continue_recent` prefers.
     """
 
     def __init__(
@@ -51,6 +51,7 @@ class Store:
         root: str | os.PathLike[str],
         *,
         cache: str | os.PathLike[str] | None = None,
+        blobs: str | None = None,
         durability: Durability = "power",
         terminal: str | None = None,
         patience: float = 10.0,
@@ -61,8 +62,8 @@ class Store:
         if durability not in ("power", "process"):
             raise Invalid(f"{durability!r} is no durability", hint='it is "power" or "process"')
         backing = backing_of(root, cache, fs, power=durability == "power", patience=patience)
-        self.fs, self.layout, self.journals, self._close = backing
-        self.blobs = BlobStore(self.layout.blobs, self.fs)
+        self.name, self.fs, self.layout, self.journals, self._close, self.catalog, self.database = backing
+        self.blobs = blobs_at(blobs, self.layout, self.fs)
         self.durability = durability
         self.random = random
         self._trash = Trash(self.fs, self.layout.trash)
@@ -119,7 +120,7 @@ class Store:
 
     def begin(self, path: str, lines: Iterable[bytes], *, draft: bool = False) -> Session:
         """A new session file with these lines, header first."""
-        self.journals.create(path, lines)
+        self.journals.create(path, (line + b"\n" for line in lines))
         journal = self.journals.open(path)
         if draft:
             journal.hold()

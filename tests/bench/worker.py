@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from . import appending, claude, compacting, gateway, instructions, listing, peers, reading, starting
+from . import appending, claude, compacting, gateway, instructions, listing, peers, postgres, reading, starting
 from .measure import Row, peak_memory_mb
 from .scale import Scale
 
@@ -38,6 +38,7 @@ SUBJECTS: dict[str, Subject] = {
     "S10": Subject(starting.starting),
     "S11": Subject(claude.converting, claude.convert_once, 128),
     "S12": Subject(gateway.taking_turns, gateway.touch_every_key_once, 200),
+    "S13": Subject(postgres.storing),
     "S14": Subject(instructions.counting),
     "A1": Subject(claude.listing, claude.list_once, 128),
     "A1b": Subject(claude.listing_as_a_process),

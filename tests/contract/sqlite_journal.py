@@ -142,6 +142,12 @@ class SqliteJournal:
                 self._seen = positions[-1]
             return Appended(positions, None)
 
+    def follow(self) -> Row | None:
+        with self._lock:
+            last = self.last()
+            self._seen = self._last_number()
+            return last
+
     def commit(self, mark: object) -> None:
         """Nothing to wait for: the transaction was durable when `append` returned."""
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sessile import NamedSessions, Session, Store
-from sessile.errors import InvalidId
+from sessile.errors import InvalidId, LeafMoved
 
 pytestmark = pytest.mark.mission("B9")
 
@@ -88,6 +88,15 @@ def test_a_session_that_another_process_has_begun_anew_is_not_taken_for_the_old_
     assert said(mine.open("", "x")) == ["new"]
 
 
+def test_a_file_that_somebody_has_only_just_begun_is_no_session_yet(threads: NamedSessions) -> None:
+    """Whoever opens it writes the header with the names, not one without."""
+    path = Path(threads.path("team", "x"))
+    path.parent.mkdir(parents=True)
+    path.touch()
+    assert threads.find("team", "x") is None
+    assert threads.open("team", "x").header["named"]["name"] == "x"
+
+
 def test_only_a_safe_word_can_name_a_program(tmp_path: Path) -> None:
     """It becomes a part of paths."""
     with pytest.raises(InvalidId):
@@ -154,3 +163,18 @@ def test_follow_stands_on_what_others_appended(tmp_path: Path) -> None:
     assert mine.leaf_id is None
     assert mine.follow() and mine.leaf_id == receipt.id
     assert not mine.follow()
+
+
+def test_who_follows_can_append_though_another_has_gone_back(tmp_path: Path) -> None:
+    """What was looked at is no reason to refuse any more."""
+    mine, other = (NamedSessions(Store(tmp_path), "p").open("", "x") for _ in range(2))
+    first = mine.append_custom_entry("said", "first").id
+    other.follow()
+    other.append_custom_entry("said", "second")
+    other.branch(first, durable=True)
+    with pytest.raises(LeafMoved):
+        mine.append_many([{"type": "custom", "customType": "said"}], on_leaf_moved="fail")
+    mine.follow()
+    assert mine.leaf_id == first
+    (receipt,) = mine.append_many([{"type": "custom", "customType": "said"}], on_leaf_moved="fail")
+    assert receipt.parent_id == first

@@ -60,7 +60,7 @@ class App:
         """One's own store, or the demo's."""
         from sessile import Store
 
-        store = Store(self.places.root, cache=self.places.cache)
+        store = Store(self.places.store, cache=self.places.cache, blobs=self.places.blobs)
         if self.demo:
             self._make_demo(store)
         return store
@@ -91,7 +91,9 @@ class App:
             return "sessile --demo" if self.demo else "sessile"
         import shlex
 
-        return f"sessile --root {shlex.quote(self.root)}"
+        from sessile import is_database
+
+        return f"sessile --root {shlex.quote(self.store.name if is_database(self.root) else self.root)}"
 
     def tilde(self, path: str) -> str:
         """A path as a person writes it."""
@@ -120,7 +122,9 @@ _COMMON = (
     ),
     click.option("--no-pager", is_flag=True, expose_value=False, callback=_set, help="Print, do not page."),
     click.option("--tz", metavar="ZONE", expose_value=False, callback=_set, help="Time zone, such as Europe/Berlin."),
-    click.option("--root", metavar="PATH", expose_value=False, callback=_set, help="Another store than ~/.sessile."),
+    click.option(
+        "--root", metavar="PATH|URL", expose_value=False, callback=_set, help="Another store than ~/.sessile."
+    ),
     click.option("--demo", is_flag=True, expose_value=False, callback=_set, help="The made-up store of sessile demo."),
 )
 
@@ -276,6 +280,8 @@ def _perform(app: App, arguments: list[str]) -> int:
     finally:
         if "library" in vars(app):
             app.library.close()
+        if "store" in vars(app):
+            app.store.close()
 
 
 def _prepare_streams() -> None:

@@ -71,7 +71,7 @@ def du_verb(app: App, orphans: bool) -> int:
         return 0
     rows = [(kind, getattr(usage, member)) for kind, member in _KINDS.items()]
     rows += [("orphaned blobs", usage.orphan_blob_bytes)] if usage.orphan_blob_bytes is not None else []
-    app.out.note(app.tilde(app.places.root), "strong")
+    app.out.note(app.tilde(app.store.name), "strong")
     app.out.table(
         [Column("size", right=True), Column("what")],
         [
@@ -232,7 +232,7 @@ def _say_spared(app: App, plan: PrunePlan) -> None:
     if reasons:
         app.out.note("spared: " + ", ".join(f"{count} {why}" for why, count in reasons.items()))
     if not plan.sees_open_files:
-        app.out.note("this system does not tell which files are open: only those that hold a lock count as such")
+        app.out.note("nobody can tell which of these files are open: only those that hold a lock count as such")
 
 
 def _sweep(app: App, apply: bool) -> int:

@@ -49,5 +49,5 @@ def connect(app: App, url: str | None, token_file: str | None) -> GatewayClient:
         raise NotFound("the gateway of this store is just starting", hint="try again in a moment")
     gone = "" if found is None else "; the last one ended without a word"
     raise NotFound(
-        f"no gateway runs on this store{gone}", path=app.places.root, hint=f"start it with: {app.command} serve"
+        f"no gateway runs on this store{gone}", path=app.store.name, hint=f"start it with: {app.command} serve"
     )

@@ -128,7 +128,7 @@ def _conversations(app: App, named: str | None) -> Iterator[Advice]:
             config=config,
             routing=routing_of(config),
             token_file=settings.token_file(app.places.root),
-            workspace=lambda agent: agent_workspace(config, app.places.root, agent),
+            workspace=lambda agent: agent_workspace(config, app.store.layout.root, agent),
         )
     )
 

@@ -1,6 +1,8 @@
 """Where the sessions of a person are: one's own store, other agents' folders, the cache.
 
-    SESSILE_ROOT     one's own store, instead of ~/.sessile
+    SESSILE_ROOT     one's own store, instead of ~/.sessile; the address of a database is one, too (postgresql://…), and then what
+                     belongs to this machine, such as the configuration and the token of the gateway, stays in ~/.sessile
+    SESSILE_BLOBS    an object store for large content (s3://bucket/prefix), which else lies in one's own store
     SESSILE_CACHE    the cache, instead of the system's folder for caches; may be deleted at any time
     HOME, XDG_DATA_HOME, PI_CODING_AGENT_DIR, PI_CONFIG_DIR, CLAUDE_CONFIG_DIR, CODEX_HOME, OPENCLAW_STATE_DIR
                      where other agents keep their sessions
@@ -14,7 +16,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from sessile import Source, __version__, family_homes
+from sessile import Source, __version__, family_homes, is_database
 from sessile.errors import InvalidConfig
 
 if TYPE_CHECKING:
@@ -25,8 +27,10 @@ class Places(NamedTuple):
     """The folders of one person."""
 
     home: str
-    root: str
+    store: str  # one's own: a folder, or the address of a database
+    root: str  # the folder of what belongs to this machine; that of the store, if it is one
     cache: str
+    blobs: str | None  # the address of an object store for large content
     family: Sequence[Source]  # those of other agents, whether they exist or not
 
     def sources(self, store: Store) -> list[Source]:
@@ -50,12 +54,16 @@ def find_places(environ: Mapping[str, str], *, root: str | None, demo: bool) -> 
         raise InvalidConfig("HOME is not set to an absolute path", hint="set HOME, or say --root PATH")
     cache = environ.get("SESSILE_CACHE") or _cache_folder()
     if demo:
-        return Places(home, f"{cache}/demo-{__version__}", f"{cache}/demo-cache", ())
-    own = os.path.abspath(os.path.expanduser(root or environ.get("SESSILE_ROOT") or f"{home}/.sessile"))
+        made_up = f"{cache}/demo-{__version__}"
+        return Places(home, made_up, made_up, f"{cache}/demo-cache", None, ())
+    given = root or environ.get("SESSILE_ROOT") or f"{home}/.sessile"
+    own = f"{home}/.sessile" if is_database(given) else os.path.abspath(os.path.expanduser(given))
     homes = family_homes(home, environ)
     family = [Source(agent, folder, f"{folder}/sessions") for agent, folder in homes if folder != own]
     family += _others(home, environ)
-    return Places(home, own, os.path.abspath(os.path.expanduser(cache)), family)
+    store = given if is_database(given) else own
+    blobs = environ.get("SESSILE_BLOBS") or None
+    return Places(home, store, own, os.path.abspath(os.path.expanduser(cache)), blobs, family)
 
 
 def _others(home: str, environ: Mapping[str, str]) -> list[Source]:

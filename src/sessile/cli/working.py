@@ -83,7 +83,11 @@ def _resume(app: App, name: str, agent: str | None, only_print: bool) -> int:
             raise Unsupported("a sub-agent goes on with its session only", path=session.path, hint="say --in pi")
         foreign = written_by is not None or owner == "openclaw"  # the family goes on in the files of its members
         command = [*_AGENTS[agent], session.id if agent in _BY_ID else session.path]
-        if agent not in _BY_ID and (named.at is not None or foreign or kept):
+        forks = agent not in _BY_ID and (named.at is not None or foreign or kept)
+        if app.store.database is not None and (forks or app.store.layout.owns(session.path)):
+            hint = f"{app.command} convert {session.id[:8]} --to pi -o FILE; then {shlex.join(_AGENTS[agent])} FILE"
+            raise Unsupported(f"{agent} goes on in files, and yours are in a database", path=session.path, hint=hint)
+        if forks:
             if only_print or app.json:
                 app.out.note("it is forked into your own store first; nothing is written into its own file")
                 command = [app.command, "resume", name, "--in", agent]

@@ -9,12 +9,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import NamedTuple
+from functools import partial
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, NamedTuple
 
-from sessile.storage.base import Filesystem, Journals
+from sessile.errors import Unsupported
+from sessile.storage.base import Blobs, Filesystem, Journals
+from sessile.storage.blobs import BlobStore
 from sessile.storage.file_journals import FileJournals
 from sessile.storage.filesystem import PosixFilesystem
 from sessile.storage.layout import Layout
+
+if TYPE_CHECKING:
+    from sessile.storage.catalog import Catalog
+    from sessile.storage.postgres.database import Database
+    from sessile.storage.postgres.joined_catalog import JoinedCatalog
 
 _DATABASES = ("postgresql://", "postgres://")
 
@@ -22,10 +31,13 @@ _DATABASES = ("postgresql://", "postgres://")
 class Backing(NamedTuple):
     """The parts of one place, and what lets go of it."""
 
+    name: str  # as a person may see it
     fs: Filesystem
     layout: Layout
     journals: Journals
     close: Callable[[], None]
+    catalog: Callable[[str | None], Catalog | JoinedCatalog]  # with its cache in that folder, where it needs one
+    database: Database | None = None  # where tables of other kinds than files can lie, for many processes at once
 
 
 def is_database(root: str) -> bool:
@@ -44,6 +56,7 @@ def backing_of(
     """What lies at a root; nothing is created."""
     place = os.fspath(root)
     if fs is None and is_database(place):
+        _check_package("psycopg", "a store in a database", "postgres")
         from sessile.storage.postgres.backing import database_backing  # most stores are folders
 
         return database_backing(place, cache, power=power, patience=patience)
@@ -51,7 +64,31 @@ def backing_of(
         # A symbolic link to the root is followed once, here; below the root none is.
         place, fs = os.path.realpath(os.path.expanduser(place)), PosixFilesystem()
     layout = Layout(place, os.path.abspath(cache) if cache is not None else f"{place}/cache")
-    return Backing(fs, layout, FileJournals(fs, layout, power=power, patience=patience), _nothing)
+    journals = FileJournals(fs, layout, power=power, patience=patience)
+    return Backing(place, fs, layout, journals, _nothing, partial(_catalog, fs))
+
+
+def blobs_at(address: str | None, layout: Layout, fs: Filesystem) -> Blobs:
+    """Where large content lies: in the root, or in an object store."""
+    inner = BlobStore(layout.blobs, fs)
+    if address is None:
+        return inner
+    _check_package("obstore", "an object store", "s3")
+    from sessile.storage.objects import ObjectBlobs
+
+    return ObjectBlobs(address, layout.root, inner)
+
+
+def _check_package(name: str, what: str, extra: str) -> None:
+    """Say what to install: who keeps sessions in a folder needs no driver."""
+    if find_spec(name) is None:
+        raise Unsupported(f"{what} needs the package {name}", hint=f"pip install 'sessile[{extra}]'")
+
+
+def _catalog(fs: Filesystem, cache: str | None) -> Catalog:
+    from sessile.storage.catalog import Catalog  # who only appends needs none
+
+    return Catalog(fs, cache)
 
 
 def _nothing() -> None:

@@ -23,12 +23,12 @@ class FileJournals:
         self._patience = patience
         self._folders: set[str] = set()
 
-    def create(self, path: str, lines: Iterable[bytes]) -> None:
-        """A new file with these lines, header first."""
+    def create(self, path: str, pieces: Iterable[bytes]) -> None:
+        """A new file with just these bytes."""
         atomic.make_folders(self._fs, posixpath.dirname(path), self._folders)
         if atomic.exists(self._fs, path):
             raise SessionExists(path=path)
-        atomic.replace(self._fs, path, (line + b"\n" for line in lines))
+        atomic.replace(self._fs, path, pieces)
 
     def obtain(self, path: str, header: bytes) -> None:
         """A file that begins with that header, unless it holds something already."""

@@ -26,7 +26,7 @@ from sessile.errors import (
     storage_failure,
 )
 from sessile.storage import atomic, log
-from sessile.storage.base import Appended, Filesystem, Revise
+from sessile.storage.base import Appended, Filesystem, Revise, Row
 from sessile.storage.commits import GroupCommit
 from sessile.storage.lock import acquire
 from sessile.storage.reader import JournalReader
@@ -122,6 +122,12 @@ class FileJournal(JournalReader):
                     self._unlock()
                 if appended is not None:
                     return appended
+
+    def follow(self) -> Row | None:
+        with self._mutex:
+            last = self.last()
+            self._seen = self._indexed
+            return last
 
     def _check_usable(self) -> None:
         if self._failure is not None:

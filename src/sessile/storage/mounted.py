@@ -136,8 +136,8 @@ class MountedJournals:
     def _at(self, path: str) -> Journals:
         return self._mounted if is_below(self._point, path) else self._base
 
-    def create(self, path: str, lines: Iterable[bytes]) -> None:
-        self._at(path).create(path, lines)
+    def create(self, path: str, pieces: Iterable[bytes]) -> None:
+        self._at(path).create(path, pieces)
 
     def obtain(self, path: str, header: bytes) -> None:
         self._at(path).obtain(path, header)

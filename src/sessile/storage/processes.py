@@ -1,8 +1,9 @@
-"""Other processes: whether one is alive. For the locks of foreign stores, which name their holder by its number."""
+"""Processes and their machine: whether one is alive, for locks of foreign stores that name their holder by its number."""
 
 from __future__ import annotations
 
 import os
+import socket
 
 _LARGEST = 0x7FFFFFFF
 
@@ -10,6 +11,11 @@ _LARGEST = 0x7FFFFFFF
 def own_pid() -> int:
     """The number of this process."""
     return os.getpid()
+
+
+def own_host() -> str:
+    """The name of this machine."""
+    return socket.gethostname()
 
 
 def is_alive(pid: int) -> bool:

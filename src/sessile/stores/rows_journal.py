@@ -115,6 +115,12 @@ class RowsJournal(ForeignReader, ABC):
                 self._expect_behind(ids[-1])
             return Appended([row.position for row in map(self._present, ids)], None)
 
+    def follow(self) -> Row | None:
+        """The last entry; what came before it is no news any more."""
+        with self._mutex:
+            self._expect_nothing()
+            return self.last()
+
     def commit(self, mark: Any) -> None:
         """Everything that was appended is durable already, as far as was asked for."""
 

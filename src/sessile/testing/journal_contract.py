@@ -51,7 +51,7 @@ __all__ = ["Create", "JournalContract", "Open"]
 
 
 class JournalContract(JournalReadingContract):
-    """The behaviours J01 to J32. Subclasses provide the fixture `create`."""
+    """The behaviours J01 to J33. Subclasses provide the fixture `create`."""
 
     # Appending
 
@@ -303,3 +303,15 @@ class JournalContract(JournalReadingContract):
                     [n for n in range(1, 1500) if not n % 100 or not n % 7]
                 )
                 assert sum(1 for row in path if row.flags & MESSAGE) == 1500 - 14
+
+    def test_j33_what_was_followed_is_no_news(self, create: Create) -> None:
+        """Whoever has looked at what others appended is not asked about it again; what comes later is news."""
+        with opened(create, *chain("a"), handles=2) as (one, two):
+            put(two, line("b", "a"))
+            last = one.follow()
+            assert last is not None and last.id == "b"
+            one.append([line("c", "b")], unexpected)
+            put(two, line("d", "c"))
+            assert news_of(one) == ["d"]
+        with opened(create) as empty:
+            assert empty.follow() is None

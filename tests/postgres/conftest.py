@@ -1,0 +1,31 @@
+"""The server that these tests share, and what stands on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from postgres_rig import postgres_server, postgres_url, postgres_urls
+from sessile.storage.postgres.database import Database
+from sessile.storage.postgres.leases import Leases
+from sessile.storage.postgres.schema import migrate
+
+__all__ = ["postgres_server", "postgres_url", "postgres_urls"]
+
+
+@pytest.fixture
+def database(postgres_url: str) -> Iterator[Database]:
+    """An empty database with all its tables."""
+    made = Database(postgres_url)
+    migrate(made)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def leases(database: Database) -> Iterator[Leases]:
+    """The leases of this process."""
+    made = Leases(database)
+    yield made
+    made.close()

@@ -1,0 +1,63 @@
+"""Journals in a database for tests: made from lines or from bytes, and looked at through the file system."""
+
+from __future__ import annotations
+
+import os
+from itertools import count
+
+from sessile.storage import atomic
+from sessile.storage.postgres.database import Database
+from sessile.storage.postgres.filesystem import PostgresFilesystem
+from sessile.storage.postgres.journal import PostgresJournal
+from sessile.storage.postgres.journals import PostgresJournals
+from sessile.storage.postgres.leases import Leases
+from sessile.storage.postgres.schema import migrate
+
+ROOT = "/sessile:postgresql"
+
+
+class Place:
+    """A database with its file system and its journals."""
+
+    def __init__(self, database: Database, leases: Leases | None = None, *, patience: float = 10.0) -> None:
+        self.database = database
+        self.leases = leases or Leases(database)
+        self.fs = PostgresFilesystem(database, self.leases)
+        self.journals = PostgresJournals(self.fs, database, self.leases, patience=patience)
+        self._numbers = count()
+
+    def path(self) -> str:
+        """A path that nothing has yet."""
+        return f"{ROOT}/{os.getpid()}-{next(self._numbers)}.jsonl"
+
+    def put(self, data: bytes, path: str | None = None) -> str:
+        """A file of bytes, as an import leaves it; gives its path."""
+        path = path or self.path()
+        atomic.replace(self.fs, path, [data])
+        return path
+
+    def taken_in(self, data: bytes) -> PostgresJournal:
+        """The journal that bytes become when they are opened for writing."""
+        return self.journals.open(self.put(data))
+
+    def content(self, path: str) -> bytes:
+        """The bytes of a file as the file system shows them."""
+        return atomic.read_all(self.fs, path)
+
+    def is_journal(self, path: str) -> bool:
+        """Whether a path means rows rather than bytes."""
+        found = self.fs.file_of(path)
+        assert found is not None
+        return bool(found.journal)
+
+    def close(self) -> None:
+        """Let go of everything."""
+        self.leases.close()
+        self.database.close()
+
+
+def place_at(url: str, *, patience: float = 10.0) -> Place:
+    """A place of its own, as another process has it; its tables are made if need be."""
+    database = Database(url, patience=patience)
+    migrate(database)
+    return Place(database, patience=patience)

@@ -1,0 +1,130 @@
+"""The tables come into being once, whoever begins, and a later release's are not touched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from postgres.at_once import run_at_once
+from postgres_rig import Server
+from sessile.errors import PermissionRefused, Unsupported, UnsupportedVersion
+from sessile.storage.postgres.database import Database
+from sessile.storage.postgres.schema import PARTS, Steps, migrate
+
+pytestmark = pytest.mark.mission("B8")
+
+_SHAPE = """
+    SELECT 'column', table_name, column_name, data_type, is_nullable, coalesce(column_default, '')
+    FROM information_schema.columns WHERE table_schema = current_schema()
+    UNION ALL
+    SELECT 'index', tablename, indexname, replace(indexdef, current_schema() || '.', ''), '', ''
+    FROM pg_indexes WHERE schemaname = current_schema()
+    ORDER BY 1, 2, 3, 4"""
+
+
+def shape(database: Database) -> list[tuple[str, ...]]:
+    """Every column and every index of a database."""
+    rows = database.query(_SHAPE.replace("data_type,", "data_type::text,"))
+    return [tuple(str(value).replace(f"{database.schema}.", "") for value in row) for row in rows]
+
+
+def step_by_step(parts: tuple[tuple[str, Steps], ...]) -> list[tuple[tuple[str, Steps], ...]]:
+    """The lists that releases had, the first with one step only, the last with all."""
+    known: dict[str, Steps] = {}
+    releases = []
+    for part, steps in parts:
+        for length in range(1, len(steps) + 1):
+            known[part] = steps[:length]
+            releases.append(tuple(known.items()))
+    return releases
+
+
+def test_from_scratch_and_step_by_step_give_the_same_tables(postgres_urls: Callable[[], str]) -> None:
+    """Whichever releases a database has seen, it ends up as a new one does."""
+    fresh, grown = Database(postgres_urls()), Database(postgres_urls())
+    migrate(fresh)
+    seen = []
+    for parts in step_by_step(PARTS):
+        migrate(grown, parts)
+        seen.append(len(shape(grown)))
+    assert shape(fresh) == shape(grown)
+    assert seen == sorted(set(seen)) and len(seen) >= 4  # each step made something
+    fresh.close()
+    grown.close()
+
+
+def test_the_second_time_is_one_query(database: Database) -> None:
+    """Opening a store costs one round trip for the version."""
+    before = database.count
+    migrate(database)
+    assert database.count == before + 1
+
+
+def test_a_step_of_a_later_release_is_taken_by_an_older_database(database: Database) -> None:
+    """Only what is missing is done, and what was there stays."""
+    database.query("INSERT INTO name (folder, base) VALUES ('/', 'kept')")
+    later = tuple((part, (*steps, (f"CREATE TABLE later_{part} (a bigint)",))) for part, steps in PARTS)
+    migrate(database, later)
+    migrate(database, later)
+    assert database.query("SELECT count(*) FROM later_files, later_journals") == [(0,)]
+    assert database.query("SELECT 1 FROM name WHERE base = 'kept'") == [(1,)]
+
+
+def test_a_step_that_fails_leaves_nothing_of_itself(database: Database) -> None:
+    """All missing steps are one transaction: the next attempt begins where this one did."""
+    broken = (*PARTS, ("more", (("CREATE TABLE more_one (a bigint)", "CREATE TABLE more_one (a bigint)"),)))
+    before = shape(database)
+    for _ in range(2):
+        with pytest.raises(Exception, match="more_one"):
+            migrate(database, broken)
+    assert shape(database) == before
+    assert ("more", 0) in database.query("SELECT part, version FROM schema_version")
+
+
+@pytest.mark.parametrize("part", ["files", "gateway", "a part that nobody knows"])
+def test_the_database_of_a_later_release_is_refused(database: Database, part: str) -> None:
+    """It is not touched, and the message says which release to use."""
+    database.query("INSERT INTO schema_version VALUES (%s, 99) ON CONFLICT (part) DO UPDATE SET version = 99", (part,))
+    with pytest.raises(UnsupportedVersion, match=f"version 99 of its {part}") as caught:
+        migrate(database)
+    assert caught.value.path == database.place and "later" in str(caught.value.hint)
+
+
+def test_processes_that_begin_at_once_make_the_tables_once(postgres_url: str) -> None:
+    """Four processes open a database that has nothing yet; all of them can use it."""
+    script = """
+database = Database(url)
+gate()
+migrate(database)
+print(database.query("SELECT count(*) FROM name")[0][0])
+"""
+    assert run_at_once(script, postgres_url) == ["2"] * 4
+
+
+def test_whoever_may_not_make_a_schema_can_use_one(postgres_server: Server, postgres_url: str) -> None:
+    """A user with rights on the schema alone makes the tables; one without any is told what is missing."""
+    schema = postgres_url.rpartition("=")[2]
+    with postgres_server.connect() as connection:
+        connection.execute("CREATE ROLE tenant LOGIN")
+        connection.execute(f"CREATE SCHEMA {schema} AUTHORIZATION tenant")
+    own = Database(postgres_server.url(schema, user="tenant"))
+    migrate(own)
+    assert own.query("SELECT count(*) FROM name") == [(2,)]
+    other = Database(postgres_server.url(f"{schema}_not_mine", user="tenant"))
+    with pytest.raises(PermissionRefused, match="permission denied") as caught:
+        migrate(other)
+    assert "?schema=" in str(caught.value.hint)
+    own.close()
+    other.close()
+
+
+def test_a_database_that_is_not_in_utf8_is_refused(postgres_server: Server) -> None:
+    """Texts would not survive there; the hint makes one that is."""
+    with postgres_server.connect() as connection:
+        connection.execute("CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0")
+    database = Database(postgres_server.url().replace("/postgres?", "/latin?"))
+    with pytest.raises(Unsupported, match="LATIN1") as caught:
+        migrate(database)
+    assert "UTF8" in str(caught.value.hint)
+    database.close()

@@ -1,0 +1,60 @@
+"""A store in a database keeps the numbered behaviours of `StoreContract`."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from postgres_rig import Server
+from sessile import Store
+from sessile.testing.store_contract import OpenStore, StoreContract
+from sessile.testing.store_handling import told
+
+pytestmark = pytest.mark.mission("B8")
+
+
+class TestDatabase(StoreContract):
+    """A store in a database; whoever opens it has connections and leases of his own."""
+
+    @pytest.fixture
+    def open_store(self, postgres_url: str) -> Iterator[OpenStore]:
+        with ExitStack() as stack:
+            yield lambda: stack.enter_context(Store(postgres_url, patience=2.0))
+
+    @pytest.fixture
+    def outside(self, tmp_path: Path) -> str:
+        return str(tmp_path)
+
+
+DYING = """
+import os, sys, signal
+from sessile import Store
+session = Store(sys.argv[1]).create("/work/app")
+session.append_message({"role": "user", "content": "pending"})
+print(session.id, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_draft_whose_process_was_killed_is_recovered_when_its_lease_has_ended(
+    postgres_server: Server, postgres_url: str
+) -> None:
+    """Until then nobody can tell that it is dead, and the draft is left alone."""
+    dead = subprocess.run([sys.executable, "-c", DYING, postgres_url], capture_output=True, text=True, timeout=30)
+    assert dead.returncode == -signal.SIGKILL
+    session_id = dead.stdout.strip()
+    with Store(postgres_url, patience=0.2) as store:
+        with store.continue_recent("/work/app") as other:
+            assert other.id != session_id
+        with postgres_server.connect() as connection:
+            schema = postgres_url.rpartition("schema=")[2]
+            ended = connection.execute(f"UPDATE {schema}.lease SET until = until - interval '1 hour'")
+            assert ended.rowcount > 0
+        with store.continue_recent("/work/app") as found:
+            assert (found.id, told(found), found.is_draft) == (session_id, ["pending"], False)

@@ -1,0 +1,124 @@
+"""The same sessions in a database and in a folder, so that the same questions can be asked of both catalogs."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from typing import Any
+
+from builders import Json
+from sessile.core.codec import encode
+from sessile.errors import NotASession
+from sessile.storage import atomic
+from sessile.storage.base import Filesystem
+from sessile.storage.catalog import Catalog, CaughtUp
+from sessile.storage.catalog_rows import Filter
+from sessile.storage.memory import MemoryFilesystem
+from sessile.storage.postgres.catalog import PostgresCatalog
+from sessile.storage.postgres.database import Database
+from sessile.storage.postgres.filesystem import PostgresFilesystem
+from sessile.storage.postgres.journals import PostgresJournals
+from sessile.storage.postgres.leases import Leases
+from sessions import FOLDER, header
+
+ROOT = "/sessile:postgresql"
+EVERYTHING = Filter(hide=())
+
+
+def journal(session_id: str, *records: Json, **members: Any) -> bytes:
+    """The bytes of a session with these entries."""
+    return b"".join(encode(record) + b"\n" for record in (header(session_id, **members), *records))
+
+
+class Twins:
+    """A store in a database and one in a folder, in which the same happens."""
+
+    def __init__(self, database: Database, leases: Leases, place: str = "sessions") -> None:
+        self.place = f"{ROOT}/{place}"
+        self.database = database
+        self.known: dict[str, bytes] = {}
+        self.fs = PostgresFilesystem(database, leases)
+        self.journals = PostgresJournals(self.fs, database, leases)
+        self.folder = MemoryFilesystem()
+        self.catalog = PostgresCatalog(self.fs, database, ROOT)
+        self.twin = Catalog(self.folder, None)
+        for fs in (self.fs, self.folder):
+            atomic.make_folders(fs, self.place)
+
+    def close(self) -> None:
+        self.catalog.close()
+        self.twin.close()
+
+    def path(self, name: str, folder: str = FOLDER) -> str:
+        """Where a session of that name lies, in both."""
+        return f"{self.place}/{folder}/{name}.jsonl"
+
+    def put(self, path: str, data: bytes, *, take_in: bool = True) -> str:
+        """A session of these bytes: a journal in the database if it can be one, else a file of bytes."""
+        for fs in (self.fs, self.folder):
+            atomic.make_folders(fs, posixpath.dirname(path))
+            atomic.replace(fs, path, (data,), durable=False)
+        if take_in:
+            try:
+                self.journals.open(path).close()
+            except NotASession:
+                pass  # it stays as it is
+        return path
+
+    def append(self, path: str, *records: Json) -> None:
+        """Append entries to a journal, as a session does."""
+        lines = [encode(record) for record in records]
+        opened = self.journals.open(path)
+        opened.append(lines, lambda news: lines)
+        opened.close()
+        write(self.folder, path, b"".join(line + b"\n" for line in lines))
+
+    def delete(self, path: str) -> None:
+        for fs in (self.fs, self.folder):
+            if atomic.exists(fs, path):
+                fs.unlink(path)
+
+    def rename(self, source: str, target: str) -> None:
+        for fs in (self.fs, self.folder):
+            atomic.make_folders(fs, posixpath.dirname(target))
+            if atomic.exists(fs, source):
+                fs.rename(source, target)
+
+    def catch_up(self, depth: Any = "index", *more: str) -> CaughtUp:
+        """What the catalog says of a catch-up, which is what its twin says."""
+        found, expected = (each.catch_up([self.place, *more], depth=depth) for each in (self.catalog, self.twin))
+        assert found == expected
+        return found
+
+    def assert_same(self, *queries: str) -> None:
+        """Both catalogs have the same to say."""
+        found, expected = facts(self.catalog, *queries), facts(self.twin, *queries)
+        for name, answer in expected.items():
+            assert found[name] == answer, name
+
+
+def write(fs: Filesystem, path: str, data: bytes) -> None:
+    """Append bytes to a file."""
+    fd = fs.open(path, os.O_WRONLY | os.O_APPEND)
+    try:
+        atomic.write_all(fs, fd, data)
+    finally:
+        fs.close(fd)
+
+
+def facts(catalog: Catalog | PostgresCatalog, *queries: str) -> dict[str, Any]:
+    """Everything that a catalog says, but for numbers of rows and ranks, and times, which are those of two clocks."""
+    said: dict[str, Any] = {"notices": list(catalog.notices)}
+    for wanted in (EVERYTHING, Filter(), Filter(hide=(), sort="started"), Filter(hide=(), sort="cost", limit=2)):
+        listing = catalog.list(wanted)
+        rows = [row._replace(number=0, modified=0) for row in listing.rows]
+        said[f"{wanted}"] = (rows, listing.total, listing.hidden, listing.unjudged)
+    for query in queries:
+        found = catalog.search(query, limit=100_000)
+        hits = sorted((hit.path, hit.offset, hit.field, hit.entry_id or "", hit.excerpt) for hit in found.hits)
+        said[query] = (hits, found.titles, found.matches, found.pending, found.ignored)
+    usage = catalog.usage()
+    said["usage"] = (list(usage.sessions), usage.hidden, usage.uncounted)
+    said["facets"] = catalog.facets(Filter(), {"all": [ROOT]})
+    said["marks"] = [(path, size) for path, size, _ in catalog.marks()]
+    return said

