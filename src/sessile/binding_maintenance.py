@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from sessile.conversations import Conversations
     from sessile.storage.base import Filesystem
     from sessile.storage.trash import Deletion
-    from sessile.stores.yoyoclaw.session_store import Changes, Entries
+    from sessile.stores.yoyoclaw.binding_store import Changes, Entries
 
 HIGH_WATER = 0.8  # of `maxDiskBytes`: what is documented, so that not every message brings the next run
 

@@ -138,6 +138,11 @@ class BoundSessions:
         self._paths[session_id] = path
         return Begun(session_id, path, forked=False)
 
+    def discard(self, begun: Begun) -> None:
+        """Take a session away that was begun just now, and that no key has."""
+        self._paths.pop(begun.session_id, None)
+        atomic.remove(self._store.fs, begun.path)
+
     def _fork(self, agent: str, parent: Parent) -> Begun:
         with (
             self._store.open(parent.path, readonly=True) as source,

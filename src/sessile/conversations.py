@@ -40,8 +40,8 @@ from sessile.live_agents import LiveAgents, Upkeep
 from sessile.live_bindings import LiveBindings
 from sessile.session_ends import SessionEnds
 from sessile.store import Store
+from sessile.stores.yoyoclaw.binding_store import Changes, Entries
 from sessile.stores.yoyoclaw.paths import PLACEHOLDER, STORE_FILE, StateFolder, names_in
-from sessile.stores.yoyoclaw.session_store import Changes, Entries
 
 ResetReason = Literal["new", "reset"]
 
@@ -188,6 +188,8 @@ class Conversations:
             return {name: new}
 
         live.change(change, now)
+        if begun is None and made and made[0].session_id != bound[0].session_id:
+            self._sessions.discard(made[0])  # somebody was faster, where nobody waits for a lock
         return bound[0]
 
     def policy(self, source: Inbound | SessionKey | str) -> ResetPolicy:

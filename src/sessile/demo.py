@@ -14,8 +14,8 @@ from sessile.formats.yoyoclaw.entries import SessionEntry
 from sessile.storage import atomic
 from sessile.storage.layout import JOURNAL, artifacts_of
 from sessile.store import Store
+from sessile.stores.yoyoclaw.binding_store import Changes, Entries
 from sessile.stores.yoyoclaw.bindings import own_bindings
-from sessile.stores.yoyoclaw.session_store import Changes, Entries
 
 _AGENT = "main"
 # The beginnings of the ids of sessions that are conversations of the demo, with their keys and chats.

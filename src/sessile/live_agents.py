@@ -40,7 +40,7 @@ class LiveAgents:
         with self._guard:
             if agent not in self._live:
                 bindings = own_bindings(self._store, agent)
-                self._live[agent] = LiveBindings(bindings, self._store.fs, lambda text: self._canonical(agent, text))
+                self._live[agent] = LiveBindings(bindings, lambda text: self._canonical(agent, text))
             return self._live[agent]
 
     def count(self, agent: str, key: str, count: Count) -> None:

@@ -1,6 +1,6 @@
 """The bindings of one agent while a gateway runs: a copy in memory, what was counted since, and what holds if the file breaks.
 
-Rules:
+Rules, of a table in a database as of a file:
 - Reading costs one look at the file. It is read again only if somebody changed it.
 - A broken file is told (`problem`), and what was good last stays in force until it is mended. Nothing is written meanwhile.
 - Counts are held in memory, seen by every reader at once, and written with the next change or by `flush`, as sums onto what the
@@ -21,10 +21,7 @@ from sessile.formats.yoyoclaw.document import BrokenStore
 from sessile.formats.yoyoclaw.entries import SessionEntry
 from sessile.formats.yoyoclaw.keys import MAIN
 from sessile.formats.yoyoclaw.normal import fold_key
-from sessile.storage import shared_file
-from sessile.storage.base import Filesystem
-from sessile.storage.shared_file import Seen
-from sessile.stores.yoyoclaw.session_store import Changes, Entries, Loaded, SessionStore
+from sessile.stores.yoyoclaw.binding_store import BindingStore, Changes, Entries, Snapshot
 
 _Counts = Mapping[tuple[str, str], Count]  # by key and session
 
@@ -32,17 +29,16 @@ _Counts = Mapping[tuple[str, str], Count]  # by key and session
 class LiveBindings:
     """The entries of one agent, by key. `canonical` gives the one spelling of a key that a file may spell otherwise."""
 
-    def __init__(self, store: SessionStore, fs: Filesystem, canonical: Callable[[str], str]) -> None:
+    def __init__(self, store: BindingStore, canonical: Callable[[str], str]) -> None:
         self.path = store.path
         self._store = store
-        self._fs = fs
         self._canonical = canonical
         self._writing = threading.RLock()  # one change at a time; a reader waits for it only if the file has changed
         self._guard = threading.Lock()  # for the members below, which belong together
-        self._loaded: Loaded | None = None
+        self._loaded: Snapshot | None = None
         self._good: Entries | None = None
         self._edited = False  # by somebody else, since the last good copy was kept
-        self._broken: tuple[Seen | None, BrokenStore] | None = None
+        self._broken: tuple[object, BrokenStore] | None = None
         self._counts: dict[tuple[str, str], Count] = {}
         self._on_the_way: _Counts = {}
 
@@ -96,7 +92,7 @@ class LiveBindings:
         return max(same, key=lambda other: entries[other].updated_at or 0, default=key)
 
     def _reload(self) -> Entries:
-        seen = shared_file.look(self._fs, self.path)
+        seen = self._store.look()
         if self._broken is not None and self._broken[0] == seen and self._good is not None:
             return self._good
         try:
@@ -109,7 +105,7 @@ class LiveBindings:
                 self._broken, self._good, self._loaded = (seen, error), good, None
             return good
 
-    def _adopt(self, loaded: Loaded) -> Entries:
+    def _adopt(self, loaded: Snapshot) -> Entries:
         with self._guard:
             self._edited = self._edited or self._good is not None
             self._loaded, self._good, self._broken = loaded, loaded.entries, None

@@ -24,6 +24,7 @@ from sessile import Store, TurnLog
 from sessile.core.secret import Secret
 from sessile.errors import SessileError, StorageFull
 from sessile.gateway.app import make_app
+from sessile.gateway.line import LocalLine
 from sessile.gateway.records import INTERRUPTED, Records
 from sessile.gateway.service import Gateway
 from sessile.gateway.turn import Message, Turn
@@ -254,7 +255,9 @@ async def test_a_message_that_is_slow_to_be_kept_does_not_begin_before(tmp_path:
     """The turn before it may end meanwhile; if it is refused in the end, nobody is asked."""
     rig = Rig(tmp_path)
     rig.runner.gate = anyio.Event()
-    log = rig.gateway.turns._log
+    line = rig.gateway.turns._line
+    assert isinstance(line, LocalLine)
+    log = line._log
     keep, arrived, goes_on = log.keep, anyio.Event(), anyio.Event()
 
     def slow(session_id: str, turn: Mapping[str, Any]) -> None:

@@ -20,6 +20,7 @@ from sessile.cli.settings import Settings, load_settings, warn_of_unknown
 from sessile.errors import Unsupported
 
 if TYPE_CHECKING:
+    from sessile import Presence
     from sessile.core.secret import Secret
 
 _PACKAGES = ("anyio", "starlette", "uvicorn")
@@ -43,7 +44,7 @@ _PAGE = (
 def serve_verb(app: App, host: str | None, port: int | None, named: str | None, opens: bool, or_demo: bool) -> int:
     """Start the gateway: one process that owns the conversations of a store and answers every client.
 
-    It listens on this machine only, asks everybody for its token, and ends with Ctrl-C.
+    It listens on this machine only, asks everybody for its token, and ends with Ctrl-C. On a database many may run at once.
     """
     _check_packages()
     from sessile import Presence, bind_demo
@@ -53,10 +54,11 @@ def serve_verb(app: App, host: str | None, port: int | None, named: str | None, 
     settings = _chosen(load_settings(app, named), host, port)
     settings.config.gateway.check_exposure()
     warn_of_unknown(app, settings)
-    with _logged(app.out), Presence(app.store).held():
+    presence = Presence(app.store)
+    with _logged(app.out), presence.held():
         if app.demo:
             bind_demo(app.store)
-        _serve(app, settings, opens)
+        _serve(app, settings, presence, opens)
     app.out.note("the gateway has ended")
     return 0
 
@@ -73,7 +75,7 @@ def _check_packages() -> None:
 def _take_the_demo_if_empty(app: App) -> None:
     """Serve the made-up store instead of one in which there is nothing to see."""
     root = app.places.root
-    if any(name.endswith(".jsonl") for _, _, names in os.walk(root) for name in names):
+    if app.places.store != root or any(name.endswith(".jsonl") for _, _, names in os.walk(root) for name in names):
         return
     app.out.note(f"there are no sessions in {app.tilde(root)} yet; these are made up")
     app.demo = True
@@ -90,8 +92,7 @@ def _chosen(settings: Settings, host: str | None, port: int | None) -> Settings:
     return settings._replace(config=replace(settings.config, gateway=gateway))
 
 
-def _serve(app: App, settings: Settings, opens: bool) -> None:
-    from sessile import Presence
+def _serve(app: App, settings: Settings, presence: Presence, opens: bool) -> None:
     from sessile.gateway.app import make_app
     from sessile.gateway.server import address, listen, serve
     from sessile.gateway.service import make_gateway
@@ -104,7 +105,7 @@ def _serve(app: App, settings: Settings, opens: bool) -> None:
         url = address(sock)
 
         def ready() -> None:
-            stack.enter_context(Presence(app.store).announced(url, token_file))
+            stack.enter_context(presence.announced(url, token_file))
             _tell(app, url, token, token_file)
             if opens:
                 stack.enter_context(_opened(f"{root}/gateway.html", _with_token(url, token)))
@@ -119,7 +120,7 @@ def _with_token(url: str, token: Secret) -> str:
 
 def _tell(app: App, url: str, token: Secret, token_file: str) -> None:
     if app.json:
-        app.out.record("serve/1", {"url": url, "pid": os.getpid(), "root": app.places.root, "tokenFile": token_file})
+        app.out.record("serve/1", {"url": url, "pid": os.getpid(), "root": app.store.name, "tokenFile": token_file})
         return
     if app.out.is_terminal:
         app.out.line(_with_token(url, token))

@@ -231,7 +231,8 @@ class Aborted(Told, frozen=True):
 async def abort(gateway: Gateway, body: AbortBody) -> Aborted:
     """Stop what runs or waits in a conversation."""
     conversation = await gateway.call(conversation_of, gateway, body.key)
-    live = dict.fromkeys(turn.session_id for turn in gateway.turns.live() if turn.key == conversation.text)
+    own = [turn.session_id for turn in gateway.turns.live() if turn.key == conversation.text]
+    live = dict.fromkeys(session_id for session_id in (conversation.session_id, *own) if session_id is not None)
     stopped = [turn for session_id in live for turn in await gateway.turns.abort(session_id, body.turn)]
     return Aborted(key=conversation.text, turns=tuple(stopped))
 

@@ -44,9 +44,11 @@ class Job:
         self.answerer = answerer
         self.toggles = toggles
         self.turn = turn or Turn("", bound.session_id, bound.text)
-        self.turn.id, self.turn.session_id = derived_entry_id(bound.session_id, self.key, 0), bound.session_id
+        self.turn.id, self.turn.session_id = turn_id_of(bound.session_id, name), bound.session_id
         self.before: str | None = None  # the entry before the user's message
+        self.has_lane = False  # it may begin
         self.begun = False  # the user's message is in the session
+        self.answered = False  # the session has a reply already
         self.due: Due = NOTHING  # what has to be done before it is asked
         self.request: RunRequest | None = None  # made as soon as nothing has to be done before
         self.withheld: str | None = None  # why the reply is not delivered
@@ -57,7 +59,7 @@ class Job:
     @property
     def key(self) -> str:
         """The key under which the user's message is appended, once however often that is tried."""
-        return f"chat:{self.name}"
+        return turn_key(self.name)
 
     @property
     def session_id(self) -> str:
@@ -115,6 +117,16 @@ def message_of(record: Json, key: str) -> Message:
         images=tuple(image for image in record.get("images") or () if isinstance(image, dict)),
         system=record.get("system"),
     )
+
+
+def turn_key(name: str) -> str:
+    """The key under which the message of a turn is appended."""
+    return f"chat:{name}"
+
+
+def turn_id_of(session_id: str, name: str) -> str:
+    """The entry of a turn's message, which is the id of the turn."""
+    return derived_entry_id(session_id, turn_key(name), 0)
 
 
 def reply_key(turn_id: str) -> str:

@@ -18,16 +18,16 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from sessile.core.entries import ROOT
-from sessile.core.ids import derived_entry_id
 from sessile.core.kinds import MESSAGE
 from sessile.core.rollover import previous_sessions
 from sessile.core.usage import usage_of
 from sessile.errors import LeafMoved, SessileError, SessionNotFound
 from sessile.gateway.answer import Json
-from sessile.gateway.job import Job, reply_id, reply_key
+from sessile.gateway.job import Job, reply_id, reply_key, turn_id_of
 
 if TYPE_CHECKING:
-    from sessile import Bound, Entry, Session, TurnLog
+    from sessile import Bound, Entry, Receipt, Session
+    from sessile.gateway.line import Line
     from sessile.gateway.service import Gateway
 
 _LOG = logging.getLogger(__name__)
@@ -49,11 +49,11 @@ class Stored(NamedTuple):
 
 
 class Records:
-    """The turns of a gateway as its sessions and its log hold them."""
+    """The turns of a gateway as its sessions and its line hold them."""
 
-    def __init__(self, gateway: Gateway, log: TurnLog) -> None:
+    def __init__(self, gateway: Gateway, line: Line) -> None:
         self._gateway = gateway
-        self._log = log
+        self._line = line
         self._owed: dict[str, list[Job]] = {}  # by session; only whoever has its lane looks at them
         self._unsettled: set[str] = set()  # sessions whose turns were left as they are
         self._ended: OrderedDict[str, str] = OrderedDict()  # by session: the reply that was appended last
@@ -72,7 +72,11 @@ class Records:
                 pass  # somebody has begun to speak at this moment
 
     def begin(self, session: Session, job: Job) -> None:
-        """Append the user's message; what is owed to the session comes first, and is told that it was interrupted."""
+        """Append the user's message; what is owed to the session comes first, and is told that it was interrupted.
+
+        Whoever may have been overtaken hears that before and behind: what he finds then is not his to answer.
+        """
+        self._line.check(job)
         owed = self._owed.get(job.session_id, [])
         while owed:
             self._append(session, owed[0])
@@ -80,6 +84,7 @@ class Records:
             del owed[0]
         self._owed.pop(job.session_id, None)
         self._append(session, job)
+        self._line.check(job)
 
     def owe(self, job: Job) -> None:
         """A message that waited could not be appended: it stays in the log until it comes before the next one."""
@@ -92,15 +97,18 @@ class Records:
     def _append(self, session: Session, job: Job) -> None:
         self._close_last(session, job.turn.id)
         now = self._gateway.store.now()
-        receipt = session.append_many([job.entry(now)], key=job.key, on_leaf_moved="follow")[0]
+        receipt = _kept(session, job.entry(now), job.key)
         job.before = receipt.parent_id
+        job.answered = receipt.repeated and session.get_entry(reply_id(session.id, job.turn.id)) is not None
         job.begun = True
 
     def end(self, session: Session, job: Job, message: Json) -> str:
         """Append the reply and count it; gives the id of its entry."""
+        self._line.check(job)
         now = self._gateway.store.now()
         answer = {"type": "message", "message": {**message, "timestamp": now}}
-        receipt = session.append_many([answer], key=reply_key(job.turn.id), on_leaf_moved="follow")[0]
+        receipt = _kept(session, answer, reply_key(job.turn.id))
+        self._line.check(job)  # else the reply that is there may be another one's
         with self._noting:
             self._ended[session.id] = receipt.id
             self._ended.move_to_end(session.id)
@@ -146,26 +154,27 @@ class Records:
         """Give a turn the reply that it was interrupted, unless it has one."""
         message = {"role": "assistant", "content": [], "stopReason": "aborted", "errorMessage": INTERRUPTED}
         answer = {"type": "message", "message": {**message, "timestamp": self._gateway.store.now()}}
-        session.append_many([answer], key=reply_key(turn_id), on_leaf_moved="follow")
+        _kept(session, answer, reply_key(turn_id))
 
     def left(self) -> Iterator[tuple[Bound, Json]]:
         """The turns that waited when a gateway ended, in their order; those that had begun are marked as interrupted.
 
-        What cannot be settled now is told, and stays in the log for the next start.
+        What cannot be settled now is told, and stays where it is.
         """
-        for session_id, turns in self._log.left():
+        for left in self._line.left():
             try:
-                waiting = [found for turn in turns if (found := self._settled(session_id, turn)) is not None]
-                if not waiting:
-                    self._log.forget(session_id)
+                found = [(turn, self._settled(left.session_id, turn)) for turn in left.turns]
+                self._line.settle(left, [turn for turn, bound in found if bound is not None])
             except SessileError as error:
-                _LOG.warning("turns of the session %s are left as they are: %s", session_id, error)
-                self._unsettled.add(session_id)
+                if left.session_id not in self._unsettled:
+                    _LOG.warning("turns of the session %s are left as they are: %s", left.session_id, error)
+                self._unsettled.add(left.session_id)
                 continue
-            yield from waiting
+            self._unsettled.discard(left.session_id)
+            yield from ((bound, turn) for turn, bound in found if bound is not None)
 
-    def _settled(self, session_id: str, turn: Json) -> tuple[Bound, Json] | None:
-        """Close a turn that had begun; one that waited is given back, with its conversation."""
+    def _settled(self, session_id: str, turn: Json) -> Bound | None:
+        """Close a turn that had begun; of one that waited, gives its conversation."""
         key, waits = str(turn.get("key")), isinstance(turn.get("text"), str)
         bound = self._gateway.conversations.bound(key, session_id)
         if bound is None and waits:
@@ -173,11 +182,11 @@ class Records:
             raise SessionNotFound(f"a message waits in {key[:120]!r}, which has no such session any more", hint=hint)
         if bound is None or not isinstance(turn.get("name"), str):
             return None  # the conversation is gone, or somebody has edited the log
-        turn_id = derived_entry_id(session_id, f"chat:{turn['name']}", 0)
+        turn_id = turn_id_of(session_id, turn["name"])
         with self._gateway.opened(bound.path) as session:
             if session.get_entry(turn_id) is None:
                 # One that was only noted was not acknowledged.
-                return (bound, turn) if waits else None
+                return bound if waits else None
             if session.get_entry(reply_id(session_id, turn_id)) is None:
                 self.interrupt(session, turn_id)
         return None
@@ -191,7 +200,7 @@ class Records:
             found = (
                 bound if session_id == bound.session_id else self._gateway.conversations.bound(bound.text, session_id)
             )
-            turn_id = derived_entry_id(session_id, f"chat:{name}", 0)
+            turn_id = turn_id_of(session_id, name)
             stored = None if found is None else self.at(found.path, turn_id)
             if stored is not None:
                 return stored
@@ -206,6 +215,14 @@ class Records:
             key = entry.body["turn"].get("key")
             key = key if isinstance(key, str) else ""  # a file of somebody else's
             return Stored(turn_id, session.id, key, session.get_entry(reply_id(session.id, turn_id)))
+
+
+def _kept(session: Session, entry: Json, key: str) -> Receipt:
+    """Append an entry under its key, behind everything that others have appended; also if one of them was this very entry."""
+    receipt = session.append_many([entry], key=key, on_leaf_moved="follow")[0]
+    if receipt.repeated:
+        session.follow()
+    return receipt
 
 
 def _is_message_of_turn(entry: Json) -> bool:

@@ -154,7 +154,7 @@ def _whole(gateway: Gateway) -> Json:
         "startedAt": gateway.started_at,
         "uptimeMs": now - gateway.started_at,
         "now": now,
-        "root": gateway.store.layout.root,
+        "root": gateway.store.name,
         "agents": [_agent(gateway, agent, counts[agent]) for agent in gateway.conversations.agents()],
         "conversations": len(rows),
         "recent": [_recent(gateway, row, now) for row in rows[:_RECENT]],

@@ -19,10 +19,22 @@ import anyio
 from anyio import to_thread
 from anyio.abc import TaskStatus
 
-from sessile import Conversations, Library, Models, TurnLog, __version__, agent_workspace, local_zone, routing_of
+from sessile import (
+    Conversations,
+    Library,
+    Models,
+    TurnLog,
+    __version__,
+    agent_workspace,
+    local_zone,
+    routing_of,
+    shared_turns,
+)
 from sessile.gateway.answerers import Answerers
 from sessile.gateway.events import Event, Hub
 from sessile.gateway.handles import Handles, open_for_appending
+from sessile.gateway.line import Line, LocalLine
+from sessile.gateway.shared_line import SharedLine
 from sessile.gateway.shelf import Shelf
 from sessile.gateway.toggles import model_override_of
 from sessile.gateway.turns import Turns
@@ -65,7 +77,7 @@ class Gateway:
         )
         self.answerers = Answerers(config, self.models, self.workspace)
         self.hub = Hub(self._read, store.fs.lstat, clients=config.limits.event_clients)
-        self.turns = Turns(self, TurnLog(store.fs, store.layout.root))
+        self.turns = Turns(self, self._line())
         self.upkeep = Upkeep(self)
         self.shelf = Shelf(lambda: Library(store, sources, cache=cache or store.layout.cache))
         self.views = Views(store, self.shelf)
@@ -89,8 +101,15 @@ class Gateway:
     def _close(self) -> None:
         """Let go of everything, each thing whatever became of the others; what failed is raised then."""
         with ExitStack() as stack:  # the last one is closed first
-            for one in (self.conversations, self.shelf, self.views, self._handles):
+            for one in (self.turns, self.conversations, self.shelf, self.views, self._handles):
                 stack.callback(one.close)
+
+    def _line(self) -> Line:
+        """Who may begin a turn: in a folder this gateway says that, in a database all of them together."""
+        table, most = shared_turns(self.store), self.config.limits.queued_turns
+        if table is None:
+            return LocalLine(TurnLog(self.store.fs, self.store.layout.root), most)
+        return SharedLine(table, self.call, most)
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run something that blocks."""

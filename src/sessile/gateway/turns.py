@@ -8,7 +8,8 @@
 Rules: `send` returns when the message is durable, in the session or in the log of those that wait. A turn is known by the name
 that its sender gave it, and its message and its reply have ids made of that: whatever is repeated, also after a crash, happens
 once. A turn always ends with one answer in the session: that of the model, or one that says that it failed, was stopped or was
-interrupted. A turn that had begun when the gateway ended is never run again; those that waited are.
+interrupted. A turn that had begun when the gateway ended is never run again; those that waited are. Where many gateways share a
+store, all this holds for all of them together: what another one runs is waited for, and what a dead one left is taken over.
 
 A client that goes away stops nothing. The engine blocks, so it is asked on threads; what clients see is told on the loop.
 """
@@ -28,20 +29,21 @@ from anyio.abc import TaskGroup
 
 from sessile.core.overflow import is_overflow
 from sessile.errors import RunnerFailed, SessileError, TurnInProgress
-from sessile.gateway.admission import Admission, Admitted, Commanded, Repeated
+from sessile.gateway.admission import Admission, Admitted, Commanded, Elsewhere, Repeated
 from sessile.gateway.answer import Answer, Json, failed
 from sessile.gateway.care import Care
 from sessile.gateway.commands import execute
 from sessile.gateway.events import Event, Kind
 from sessile.gateway.job import Job
-from sessile.gateway.lanes import Lanes
+from sessile.gateway.line import Overtaken
 from sessile.gateway.replies import Pending, reply_of
 from sessile.gateway.toggles import toggles_of
 from sessile.gateway.turn import Message, Reply, Turn, forget_done
 
 if TYPE_CHECKING:
-    from sessile import Bound, TurnLog
+    from sessile import Bound
     from sessile.compactor import Outcome
+    from sessile.gateway.line import Line
     from sessile.gateway.runners import RunRequest
     from sessile.gateway.service import Gateway
 
@@ -52,17 +54,17 @@ _STOPPED = "The gateway was stopped before the answer was complete."
 _ABORTED = "Stopped."
 _INTERRUPTED = "Stopped by the next message."
 _KEPT = "The gateway was stopped. The message is kept, and answered when it runs again."
+_WATCHING, _PATIENT = 0.1, 1.0  # seconds between two looks for the reply of another gateway, and after one that failed
 
 
 class Turns:
     """All turns of a gateway."""
 
-    def __init__(self, gateway: Gateway, log: TurnLog) -> None:
+    def __init__(self, gateway: Gateway, line: Line) -> None:
         self._gateway = gateway
-        self._log = log
-        self._lanes: Lanes[Job | None] = Lanes(gateway.config.limits.queued_turns)
+        self._line = line
         self._care = Care(gateway)
-        self._admission = Admission(gateway, self._lanes, log, self._care, self._refused)
+        self._admission = Admission(gateway, line, self._care, self._refused)
         self._records = self._admission.records
         self._pending = Pending()
         self._known: OrderedDict[tuple[str, str], Turn] = OrderedDict()  # by session and id
@@ -71,11 +73,20 @@ class Turns:
     async def run(self, tasks: TaskGroup) -> None:
         """Close what an earlier gateway left, and run what waited; turns live in `tasks` from now on."""
         self._tasks = tasks
-        first = await self._gateway.call(self._admission.left)
+        await self._line.open()
+        await self._adopt()
+        tasks.start_soon(self._line.run, self._adopt)
+
+    async def _adopt(self) -> None:
+        """Close what nobody runs any more, and run what waited."""
+        for job in await self._gateway.call(self._admission.left):
+            self._go(job)
         for turn in self.live():
             self._remember(turn)
-        for job in first:
-            self._go(job)
+
+    def close(self) -> None:
+        """Leave what waits to others; blocks."""
+        self._line.close()
 
     # -- for everybody
 
@@ -89,17 +100,21 @@ class Turns:
         if isinstance(accepted, Repeated):
             await accepted.turn.accepted()
             return accepted.turn
+        if isinstance(accepted, Elsewhere):
+            self._wait_for(accepted.turn)
+            return accepted.turn
         job = accepted.job
         job.turn.accept()
         self._remember(job.turn)
         if accepted.runs:
             self._go(job)
-        else:
+        if not job.begun:
             self._publish(job, "turn", turn=job.turn.id, state="queued")
-            self._interrupt(job)
+            if (job.message.queue or job.toggles.queue) == "interrupt":
+                await self._line.interrupt(job, _INTERRUPTED)
         return job.turn
 
-    async def _executed(self, commanded: Commanded, message: Message) -> Repeated | Admitted:
+    async def _executed(self, commanded: Commanded, message: Message) -> Repeated | Admitted | Elsewhere:
         """What becomes of a command: its answer, or a turn with what is still to be said."""
         turn = commanded.turn
         self._gateway.tell_reset(commanded.bound)
@@ -111,7 +126,8 @@ class Turns:
             if done.message is not None:
                 rest = msgspec.structs.replace(message, text=done.message)
                 admitted = await self._gateway.call(self._admission.admit, done.bound, rest, turn)
-                admitted.job.notices.append(done.text)
+                if isinstance(admitted, Admitted):
+                    admitted.job.notices.append(done.text)
                 return admitted
         except BaseException as error:
             self._admission.give_up(turn, message.idempotency_key, error)
@@ -122,14 +138,15 @@ class Turns:
 
     async def abort(self, session_id: str, turn_id: str | None = None, why: str = _ABORTED) -> list[str]:
         """Stop a turn of a session, or all, also those that wait; gives their ids."""
-        stopped = [job for job in self._jobs(session_id) if turn_id in (None, job.turn.id)]
-        for job in stopped:
-            job.abort(why)
-        return [job.turn.id for job in stopped]
+        return await self._line.stop(session_id, turn_id, why)
 
     def live(self, session_id: str | None = None) -> list[Turn]:
-        """The turns that run or wait."""
-        return [job.turn for job in self._jobs(session_id)]
+        """The turns of this gateway that run or wait."""
+        return [job.turn for job in (self._line.all() if session_id is None else self._line.of(session_id))]
+
+    def busy(self) -> set[str]:
+        """The sessions in which turns run or wait, of all gateways; blocks."""
+        return self._line.sessions()
 
     async def find(self, session_id: str, turn_id: str) -> Turn | None:
         """A turn: running, waiting or done."""
@@ -139,22 +156,20 @@ class Turns:
     @asynccontextmanager
     async def alone(self, session_id: str) -> AsyncIterator[None]:
         """No turn begins in a session meanwhile; raises `TurnInProgress` if one runs."""
-        if not self._lanes.try_enter(session_id, None):
+        taken = await self._line.take(session_id)
+        if taken is None:
             raise TurnInProgress("a turn is running in this session", hint="wait for it, or stop it")
         try:
             yield
         finally:
-            self._go_on(session_id)
+            with anyio.CancelScope(shield=True):
+                self._go_on(await self._line.give_back(session_id, taken))
 
     async def compact(self, bound: Bound, instructions: str | None = None) -> Outcome:
         """Compact a session because somebody asks for it."""
         answerer = self._gateway.answerers.of(bound.agent, toggles_of(bound.entry).model)
         async with self.alone(bound.session_id):
             return await self._care.compact(bound, answerer, "manual", instructions)
-
-    def _jobs(self, session_id: str | None) -> list[Job]:
-        found = self._lanes.all() if session_id is None else self._lanes.of(session_id)
-        return [job for job in found if job is not None]
 
     # -- lanes
 
@@ -164,29 +179,51 @@ class Turns:
             raise RuntimeError("the gateway does not run")
         self._tasks.start_soon(self._drive, job)
 
-    def _go_on(self, session_id: str) -> None:
-        """Leave a lane to whoever waits in it."""
-        following = self._lanes.leave(session_id)
+    def _go_on(self, following: Job | None) -> None:
+        """Run the next turn in a lane that somebody has left."""
         if following is not None:
             self._go(following)
 
-    def _refused(self, job: Job, had_lane: bool) -> None:
+    def _refused(self, job: Job) -> None:
         """The message of a turn could not be kept: it goes, and the lane goes on."""
-        if had_lane:
-            self._go_on(job.session_id)
-        else:
-            self._lanes.withdraw(job.session_id, job)
-
-    def _interrupt(self, job: Job) -> None:
-        """Stop the turn before one that does not want to wait."""
-        if (job.message.queue or job.toggles.queue) == "interrupt":
-            running = self._jobs(job.session_id)[0]
-            if running is not job:
-                running.abort(_INTERRUPTED)
+        self._go_on(self._line.refuse(job))
 
     def _remember(self, turn: Turn) -> None:
         self._known[turn.session_id, turn.id] = turn
         forget_done(self._known, _REMEMBERED)
+
+    # -- turns of other gateways
+
+    def _wait_for(self, turn: Turn) -> None:
+        """Let a turn end as another gateway ends it."""
+        turn.accept()
+        self._remember(turn)
+        if self._tasks is None:
+            raise RuntimeError("the gateway does not run")
+        self._tasks.start_soon(self._watch, turn)
+
+    async def _watch(self, turn: Turn) -> None:
+        try:
+            while turn.reply is None:
+                reply = await self._looked_for(turn)
+                if reply is None:
+                    await anyio.sleep(_WATCHING)
+                    continue
+                turn.finish(reply)
+                told = {"turn": turn.id, "state": "done", "stop": reply.stop, "entry": reply.entry_id}
+                self._gateway.hub.publish(Event(None, turn.session_id, "turn", told))
+        except anyio.get_cancelled_exc_class():
+            turn.finish(Reply("", "aborted", error=_KEPT))
+            raise
+
+    async def _looked_for(self, turn: Turn) -> Reply | None:
+        """The reply of a turn, if it is there and can be read."""
+        try:
+            return await self._gateway.call(self._admission.reply_of, turn)
+        except SessileError as error:
+            _LOG.warning("the turn of another gateway cannot be followed at this moment: %s", error)
+            await anyio.sleep(_PATIENT)
+            return None
 
     # -- one turn
 
@@ -195,23 +232,31 @@ class Turns:
         try:
             if not await job.turn.is_accepted():  # the one before it may have ended while this one was still arriving
                 return
-            job.turn.start()
-            self._publish(job, "turn", turn=job.turn.id, state="running")
             await self._run(job)
+        except Overtaken:
+            self._wait_for(job.turn)
         except Exception:
             # A mistake of ours in one turn must not end all others.
             _LOG.exception("a turn failed in an unexpected way")
             job.turn.finish(Reply("", "error", error="Something went wrong; the log of the gateway says more."))
         finally:
-            self._go_on(job.session_id)
+            self._go_on(self._line.leave(job))
 
     async def _run(self, job: Job) -> None:
         answer = Answer(partial(self._say, job), job.withheld)
         try:
+            await self._line.come(job)
+            job.turn.start()
+            self._publish(job, "turn", turn=job.turn.id, state="running")
             if not job.begun:
                 await self._gateway.call(self._admission.begin, job)
             self._publish(job, "entry", id=job.turn.id)
+            if job.answered:
+                await self._gateway.call(self._forget, job)
+                raise Overtaken()
             await self._end(job, await self._answer_unless_aborted(job, answer))
+        except Overtaken:
+            raise
         except SessileError as error:  # of the storage: what is in the session says how far it came
             self._finish(job, failed(error.message), None)
         except anyio.get_cancelled_exc_class():
@@ -222,7 +267,7 @@ class Turns:
                 job.turn.finish(Reply("", "aborted", error=_KEPT))
             raise
         finally:
-            if not job.begun:
+            if not job.begun and not self._line.takes_up_again:
                 self._records.owe(job)
 
     async def _answer_unless_aborted(self, job: Job, answer: Answer) -> Json:
@@ -249,6 +294,7 @@ class Turns:
     async def _prepared(self, job: Job) -> RunRequest:
         """Do what is due before the model is asked, and make the request."""
         if job.due.notes:
+            self._line.check(job)
             told = await self._care.take_notes(job)
             job.notices += [] if told is None else [told]
         if job.due.compaction:
@@ -264,6 +310,7 @@ class Turns:
 
     async def _compacted(self, job: Job, error: str | None = None) -> tuple[Outcome | None, list[str]]:
         """Compact the session of a turn; also gives what is to be told of it."""
+        self._line.check(job)
         try:
             if error is None:
                 outcome = await self._care.compact(job.bound, job.answerer, "threshold")
@@ -284,6 +331,8 @@ class Turns:
         """Make the reply durable, tell everybody, and do what is due behind it."""
         try:
             entry_id, due = await self._gateway.call(self._ended, job, message)
+        except Overtaken:
+            raise
         except SessileError as error:
             self._finish(job, failed(error.message), None)
             return
@@ -309,10 +358,9 @@ class Turns:
 
     def _forget(self, job: Job) -> None:
         """Nothing is left to do in a session, unless somebody waits there, or a message has not come there yet."""
-        waiting, owes = self._lanes.of, self._records.owes
         try:
-            self._log.forget(job.session_id, unless=lambda: len(waiting(job.session_id)) > 1 or owes(job.session_id))
-        except SessileError as error:  # the next start finds a turn that is done, and forgets it
+            self._line.done(job, unless=lambda: self._records.owes(job.session_id))
+        except SessileError as error:  # whoever looks for what is left finds a turn that is done, and forgets it
             _LOG.warning("a turn that is done could not be forgotten: %s", error)
 
     def _finish(self, job: Job, message: Json, entry_id: str | None) -> None:

@@ -56,4 +56,4 @@ class Upkeep:
                 _LOG.warning("%s", told)
 
     def _live(self) -> set[str]:
-        return {turn.session_id for turn in self._gateway.turns.live()}
+        return self._gateway.turns.busy()

@@ -80,6 +80,12 @@ class StoreDocument:
         """A store without entries."""
         return parse_store(b"{}")
 
+    @classmethod
+    def of(cls, values: Mapping[str, bytes], path: str | None = None) -> StoreDocument:
+        """A store with these texts of entries, byte for byte; raises `BrokenStore` if one of them is no entry."""
+        members = [f"{_name(key)}{_COLON}".encode() + value for key, value in values.items()]
+        return parse_store(_FIRST.encode() + _NEXT.encode().join(members) + _LAST.encode() if members else b"{}", path)
+
     def oddities(self) -> list[Oddity]:
         """Documented members with undocumented values. They stay as they are."""
         reader = _Reader(self.text, None)
@@ -117,6 +123,16 @@ class StoreDocument:
         if self.text.endswith("\n"):
             text += "\n"
         return StoreDocument(text, entries, members)
+
+
+def parse_members(values: Mapping[str, bytes], path: str | None = None) -> dict[str, SessionEntry]:
+    """The entries in texts by key, each read as strictly as a whole store."""
+    return StoreDocument.of(values, path).entries
+
+
+def written_value(key: str, entry: SessionEntry) -> bytes:
+    """The text of one entry, as its owner writes it."""
+    return _written(key, entry)[1].encode()
 
 
 def parse_store(data: bytes, path: str | None = None) -> StoreDocument:
@@ -224,7 +240,11 @@ def _written(key: str, entry: SessionEntry) -> tuple[str, str]:
     except (TypeError, ValueError) as error:
         raise InvalidEntry(f"the entry of {key[:80]!r} cannot be written as JSON: {error}") from error
     # The only raw newlines are those between members: they get the indentation of the outer object.
-    return _encodable(json.dumps(key, ensure_ascii=False)), _encodable(text.replace("\n", "\n  "))
+    return _name(key), _encodable(text.replace("\n", "\n  "))
+
+
+def _name(key: str) -> str:
+    return _encodable(json.dumps(key, ensure_ascii=False))
 
 
 def _encodable(text: str) -> str:

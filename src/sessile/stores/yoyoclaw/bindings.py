@@ -4,6 +4,8 @@
     <our root>/agents/<agent>/kept/                     its last good copy
     <our root>/agents/<agent>/imported.json             every key that was ever imported
 
+In a database the bindings are a table instead of the first two.
+
 Rules: keys stay as they are written. A binding that somebody changed here since it was imported stays, and one that somebody
 deleted here stays deleted. One that is still as it came is replaced by a newer one. A run that changes nothing writes
 nothing. An entry that cannot be written as JSON, such as one with a number that is too large, is refused and told.
@@ -18,11 +20,13 @@ from typing import TYPE_CHECKING
 from sessile.errors import Invalid
 from sessile.formats.yoyoclaw.adopting import MARK, Adopted, adopt, adopted_from
 from sessile.formats.yoyoclaw.entries import SessionEntry, misfits
-from sessile.formats.yoyoclaw.normal import normalize_key
+from sessile.formats.yoyoclaw.normal import normalize_agent_id, normalize_key
+from sessile.storage import atomic
 from sessile.storage.name_set import NameSet
 from sessile.stores.yoyoclaw.accounts import BindingState, ImportedBinding
+from sessile.stores.yoyoclaw.binding_store import BindingStore, Changes, Entries
 from sessile.stores.yoyoclaw.paths import StateFolder
-from sessile.stores.yoyoclaw.session_store import Changes, Entries, SessionStore
+from sessile.stores.yoyoclaw.session_store import SessionStore
 
 if TYPE_CHECKING:
     from sessile.store import Store
@@ -30,10 +34,17 @@ if TYPE_CHECKING:
 _WRITTEN: tuple[BindingState, ...] = ("new", "updated")
 
 
-def own_bindings(store: Store, agent: str) -> SessionStore:
-    """The bindings of an agent in a store of ours."""
+def own_bindings(store: Store, agent: str) -> BindingStore:
+    """The bindings of an agent in a store of ours: a file, or in a database a table."""
     home = StateFolder(store.layout.root)
-    return SessionStore(home.store(agent), keep=f"{home.agent(agent)}/kept", fs=store.fs)
+    path = home.store(agent)
+    if store.database is None:
+        return SessionStore(path, keep=f"{home.agent(agent)}/kept", fs=store.fs)
+    from sessile.storage.postgres.bindings import BindingTable  # most stores are folders
+    from sessile.stores.yoyoclaw.table_store import TableStore
+
+    table = BindingTable(store.database, normalize_agent_id(agent))
+    return TableStore(path, table, lambda: atomic.make_folders(store.fs, home.sessions(agent)))
 
 
 def import_bindings(

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import posixpath
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -32,6 +32,7 @@ from sessile.storage.base import Filesystem
 from sessile.storage.claim_file import claimed
 from sessile.storage.filesystem import PosixFilesystem
 from sessile.storage.shared_file import Seen
+from sessile.stores.yoyoclaw.binding_store import Changes, Entries, differs
 
 STALE_AFTER = 30_000  # milliseconds; what the owner of the format agrees upon
 GOOD = ".good"
@@ -39,9 +40,6 @@ GOOD = ".good"
 _MARK = b'"holder":"sessile"'
 _TRIES = 20  # a program that saves the file during each of them is no person
 SETTLE = 0.05  # seconds in which an editor has written all of a file
-
-Entries = Mapping[str, SessionEntry]
-Changes = Mapping[str, SessionEntry | None]
 
 
 class Restored(NamedTuple):
@@ -105,10 +103,14 @@ class SessionStore:
         entries = self.read()
         return entries.get(spelling_of(key, entries))
 
+    def look(self) -> Seen | None:
+        """What the file is now; `None` if there is none."""
+        return shared_file.look(self._fs, self.path)
+
     def known(self) -> Loaded | None:
         """What was read or written last, if the file is still that; `None` if it has to be read."""
         last = self.last
-        return last if last is not None and last.seen == shared_file.look(self._fs, self.path) else None
+        return last if last is not None and last.seen == self.look() else None
 
     def load(self) -> Loaded:
         """The store as it is; it is read only if it is not known."""
@@ -201,7 +203,7 @@ class SessionStore:
                 loaded = self.load()
                 entries, stored = loaded.entries, loaded.document.entries
                 wanted = {**entries, **change(entries)}
-                changes = {key: new for key, new in wanted.items() if _differs(stored.get(key), new)}
+                changes = {key: new for key, new in wanted.items() if differs(stored.get(key), new)}
                 if not changes or self._save(loaded, changes, now):
                     self._remember(entries, changes)
                     if keep and not changes:
@@ -287,11 +289,6 @@ class SessionStore:
             if not shared_file.replace(self._fs, self.path, good, None if broken is None else broken[1]):
                 raise Conflict("somebody saved the store meanwhile; nothing was changed", path=self.path)
             return Restored(self.good, aside)
-
-
-def _differs(stored: SessionEntry | None, wanted: SessionEntry | None) -> bool:
-    """Whether an entry has to be written; most are the very same object."""
-    return stored is not wanted and stored != wanted
 
 
 def spelling_of(key: str, entries: Entries) -> str:

@@ -1,0 +1,103 @@
+"""Many gateways on one database, killed and paused: no acknowledged message is lost or doubled, and every turn has one reply."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from faults.many_gateways_rig import Plan, Weakness, check, nothing, talk
+from faults.processes import fast_folder
+from faults.test_teeth import reports_loss
+from postgres_rig import postgres_server, postgres_urls
+from sessile.gateway.job import Job
+from sessile.gateway.shared_line import SharedLine
+from sessile.gateway.turn import Message
+from sessile.storage.postgres.turns import Entered, TurnTable
+
+__all__ = ["postgres_server", "postgres_urls"]
+
+pytestmark = pytest.mark.mission("B8")
+
+Urls = Callable[[], str]
+
+
+def rig(urls: Urls, plan: Plan, weakness: Weakness = nothing) -> Counter[str]:
+    """Let gateways end as planned while clients talk; gives how the turns ended."""
+    with fast_folder() as folder:
+        run = talk(folder, urls(), plan, weakness=weakness)
+        ends = check(run)
+        print(f"{plan}: {sum(ends.values())} turns in {run.seconds:.1f} s, {dict(ends)}")
+        return ends
+
+
+def test_killed_gateways_lose_and_double_nothing(postgres_urls: Urls) -> None:
+    """What a killed one had begun is marked as interrupted, once; what waited there is answered by another."""
+    ends = rig(postgres_urls, Plan(seed=1, kills=5))
+    assert ends["complete"] > 10 and ends["interrupted"]
+
+
+def test_gateways_that_stood_still_write_nothing_late(postgres_urls: Urls) -> None:
+    """Others have taken over meanwhile: the late answer is not doubled, and nobody is told another one than the session holds."""
+    ends = rig(postgres_urls, Plan(seed=2, pauses=2))
+    assert ends["complete"] > 10 and ends["interrupted"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(10, 20))
+def test_hundreds_of_killed_and_paused_gateways_lose_and_double_nothing(postgres_urls: Urls, seed: int) -> None:
+    """The long form of the runs above, with three gateways: 400 kills and 100 pauses."""
+    ends = rig(postgres_urls, Plan(seed, kills=40, pauses=10, nodes=3))
+    assert ends["complete"] > 100 and ends["interrupted"] > 10
+
+
+# -- teeth
+
+
+def without_names() -> None:
+    """Gateways that do not know a message again."""
+    made = Job.__init__
+
+    def init(self: Job, bound: object, message: Message, name: str, *rest: object) -> None:
+        made(self, bound, message, os.urandom(8).hex(), *rest)  # type: ignore[arg-type]
+
+    Job.__init__ = init  # type: ignore[method-assign, assignment]
+
+
+def without_lanes() -> None:
+    """Gateways that begin every turn at once."""
+    enter = TurnTable.enter
+
+    def always(self: TurnTable, *what: object, **how: bool) -> Entered | None:
+        entered = enter(self, *what, **how)  # type: ignore[arg-type]
+        return entered and entered._replace(has_lane=True)
+
+    TurnTable.enter = always  # type: ignore[method-assign, assignment]
+
+
+def without_taking_over() -> None:
+    """Gateways that leave the turns of dead ones alone."""
+    TurnTable.adopt = lambda self: False  # type: ignore[method-assign]
+
+
+def without_fencing() -> None:
+    """Gateways that do not ask whether they were overtaken."""
+    SharedLine.check = lambda self, job: None  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize(
+    ("weakness", "plan"),
+    [
+        (without_names, Plan(0, kills=2)),
+        (without_lanes, Plan(0)),
+        (without_taking_over, Plan(0, kills=3, waits=False)),
+        (without_fencing, Plan(0, pauses=2)),
+    ],
+    ids=lambda one: getattr(one, "__name__", ""),
+)
+def test_without_one_of_its_protections_the_rig_reports_it(postgres_urls: Urls, weakness: Weakness, plan: Plan) -> None:
+    """Each of them is there for something that the end of a gateway brings about."""
+    plans = [plan._replace(seed=seed) for seed in range(3)]
+    assert any(reports_loss(lambda plan=plan: rig(postgres_urls, plan, weakness)) for plan in plans)  # type: ignore[misc]
