@@ -1,0 +1,1 @@
+"""Stores for agent frameworks: one file a framework, each thin over `Store`."""

@@ -1,0 +1,238 @@
+"""Conversations of pydantic-ai in a store: `await SessileConversationStore(Store("~/chats")).save(result)`.
+
+It is pydantic-ai's `ConversationStore`, on any store of ours. A conversation is a session: its messages are entries that
+`sessile show` and `sessile search` can read, and a history that was branched or rewritten is a branch of the session's tree.
+What else pydantic-ai keeps of a conversation is a `custom` entry `pydantic_ai.record` behind the messages that came with it.
+
+Rules: a record names the revision that it replaces. All processes read the records in the order in which they were written, and
+one that names another revision than the one before it does not count, for anybody; its writer gets `ConversationConflict`.
+Mostly that is found out before anything is written. A record comes behind its messages, so a crash leaves both or neither.
+
+A fork is a session of its own with a copy of the messages that it keeps, under the same ids. So `delete` can move the whole
+session of a conversation to the trash of the store, with all messages that only it has, and takes nothing from its forks;
+`sessile undo` brings it back, and emptying the trash erases it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+from anyio import to_thread
+from pydantic import TypeAdapter
+from pydantic_ai.conversation_store import (
+    ConversationConflict,
+    ConversationEntry,
+    ConversationRecord,
+    ConversationStore,
+)
+
+from sessile import NamedSessions, Session, Store
+from sessile.adapters.pydantic_ai_messages import MEMBER, entries_of, message_of
+from sessile.core.entries import Entry, Payload, custom
+from sessile.errors import LeafMoved
+
+PROGRAM = "pydantic-ai"
+RECORD, DELETED = "pydantic_ai.record", "pydantic_ai.deleted"
+
+R = TypeVar("R")
+
+_RECORDS = TypeAdapter(ConversationRecord)
+
+
+class _Log:
+    """What the journal of a conversation says, as far as it was read."""
+
+    def __init__(self, header: bytes) -> None:
+        self.header = header  # a session that was deleted and begun anew has another
+        self.count = 0
+        self.record: Payload | None = None
+        self.pieces: dict[str, list[str]] = {}  # the entries of each message
+        self.parents: dict[str, str | None] = {}
+
+    @property
+    def revision(self) -> str | None:
+        return None if self.record is None else str(self.record["revision"])
+
+    def read(self, entries: Iterator[Entry]) -> None:
+        """Take in the next entries."""
+        for entry in entries:
+            self.count += 1
+            kept = entry.get(MEMBER)
+            if isinstance(kept, dict):
+                if "rest" in kept:
+                    self.pieces[kept["entry"]], self.parents[kept["entry"]] = [], kept["parent"]
+                self.pieces[kept["entry"]].append(entry.id)
+            elif entry.get("customType") in (RECORD, DELETED) and entry["data"]["expected"] == self.revision:
+                self.record = entry["data"].get("record")
+
+    def path(self, head: str, limit: int | None) -> list[str]:
+        """The ids of a message and of those before it, oldest first."""
+        found: list[str] = []
+        at: str | None = head
+        while at is not None and (limit is None or len(found) < limit):
+            found.append(at)
+            at = self.parents[at]
+        return found[::-1]
+
+
+class SessileConversationStore(ConversationStore):
+    """The conversations of a program, each a session of a store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._sessions = NamedSessions(store, PROGRAM)
+        self._logs: dict[str, _Log] = {}
+        self._homes: dict[str, str] = {}  # messages that were seen, and a conversation that has each
+        self._lock = threading.Lock()
+
+    def close(self) -> None:
+        """Let go of all sessions; whoever asks next opens them again."""
+        with self._lock:
+            self._sessions.close()
+
+    # -- what pydantic-ai asks a store for
+
+    async def read_record(self, conversation_id: str) -> ConversationRecord | None:
+        """The record for a conversation, or `None` if there is none."""
+        return await self._run(lambda: self._record(conversation_id))
+
+    async def read_records(self, *, scope: str | None = None, limit: int | None = None) -> Sequence[ConversationRecord]:
+        """The records, or those of a scope, the one that was saved last first."""
+        return await self._run(lambda: self._records(scope)[:limit])
+
+    async def write_record(
+        self,
+        record: ConversationRecord,
+        *,
+        new_entries: Sequence[ConversationEntry] = (),
+        expected_revision: str | None,
+    ) -> None:
+        """Store a record and its new messages in place of the record with that revision: both, or neither."""
+        await self._run(lambda: self._write(record, new_entries, expected_revision))
+
+    async def delete_record(self, conversation_id: str, *, expected_revision: str) -> None:
+        """Move a conversation with its messages to the trash, if it still has that revision."""
+        await self._run(lambda: self._delete(conversation_id, expected_revision))
+
+    async def read_entry(self, entry_id: str) -> ConversationEntry:
+        """The message with that id; `KeyError` if no conversation has it."""
+        return (await self._run(lambda: self._history(entry_id, 1)))[0]
+
+    async def read_history(self, head_id: str | None, *, limit: int | None = None) -> list[ConversationEntry]:
+        """The messages up to one of them, oldest first, or only the last so many."""
+        return [] if head_id is None else await self._run(lambda: self._history(head_id, limit))
+
+    # -- on a thread
+
+    async def _run(self, call: Callable[[], R]) -> R:
+        def one_at_a_time() -> R:
+            with self._lock:
+                return call()
+
+        return await to_thread.run_sync(one_at_a_time)
+
+    def _caught_up(self, conversation_id: str) -> tuple[Session | None, _Log]:
+        """The session of a conversation and what its journal says, also what other processes have written."""
+        session = self._sessions.find("", conversation_id)
+        header = b"" if session is None else session.header_line()
+        log = self._logs.get(conversation_id)
+        if log is None or log.header != header:
+            log = self._logs[conversation_id] = _Log(header)
+        if session is not None:
+            log.read(session.iter_lines(log.count))
+        return session, log
+
+    def _record(self, conversation_id: str) -> ConversationRecord | None:
+        _, log = self._caught_up(conversation_id)
+        if log.record is None:
+            return None
+        record = _RECORDS.validate_python(log.record)
+        # Whoever asks for a record asks for its history next.
+        self._homes |= {entry_id: conversation_id for entry_id in (record.head_id, *record.branches) if entry_id}
+        return record
+
+    def _records(self, scope: str | None) -> list[ConversationRecord]:
+        records = [self._record(named.name) for named in self._sessions.list("")]
+        wanted = [record for record in records if record is not None and scope in (None, record.scope)]
+        return sorted(wanted, key=lambda record: record.updated_at, reverse=True)
+
+    def _history(self, head: str, limit: int | None) -> list[ConversationEntry]:
+        home = self._home(head)
+        session, log = self._caught_up(home)
+        if session is None or head not in log.pieces:
+            raise KeyError(head)
+        return [
+            message_of([_whole(session, piece) for piece in log.pieces[entry_id]]) for entry_id in log.path(head, limit)
+        ]
+
+    def _home(self, entry_id: str) -> str:
+        """A conversation that has a message: the one where it was seen last, else whichever has it."""
+        home = self._homes.get(entry_id)
+        if home is not None and entry_id in self._caught_up(home)[1].pieces:
+            return home
+        self._homes.clear()
+        for named in self._sessions.list(""):
+            self._homes |= dict.fromkeys(self._caught_up(named.name)[1].pieces, named.name)
+        return self._homes[entry_id]
+
+    def _write(self, record: ConversationRecord, new: Sequence[ConversationEntry], expected: str | None) -> None:
+        conversation_id = record.conversation_id
+        _, log = self._caught_up(conversation_id)
+        if log.revision != expected:
+            raise ConversationConflict(conversation_id)
+        entries = [*self._shared(record, log, new), *new]
+        note = custom(RECORD, {"expected": expected, "record": _RECORDS.dump_python(record, mode="json")})
+        now = self._store.now()
+        payloads = [payload for entry in entries for payload in entries_of(entry, now)]
+        session = self._sessions.open("", conversation_id)
+        self._stand(session, log, entries[0].parent_id if entries else record.head_id)
+        try:
+            session.append_many([*payloads, note], on_leaf_moved="fail")
+        except LeafMoved as error:
+            raise ConversationConflict(conversation_id) from error
+        if self._caught_up(conversation_id)[1].revision != record.revision:
+            raise ConversationConflict(conversation_id)
+        self._homes |= dict.fromkeys((entry.id for entry in entries), conversation_id)
+
+    def _shared(
+        self, record: ConversationRecord, log: _Log, new: Sequence[ConversationEntry]
+    ) -> list[ConversationEntry]:
+        """The messages of another conversation that a fork goes on from."""
+        head = record.head_id
+        if head is None or head in log.pieces or any(entry.id == head for entry in new):
+            return []
+        try:
+            return self._history(head, None)
+        except KeyError as error:
+            raise ConversationConflict(record.conversation_id) from error
+
+    def _stand(self, session: Session, log: _Log, parent: str | None) -> None:
+        """Where to go on: behind the last record, or where the history was left for another."""
+        head = None if log.record is None else log.record["head_id"]
+        if log.record is not None and parent == head:
+            session.follow()
+        elif parent is None or parent not in log.pieces:
+            session.reset_leaf()
+        else:
+            session.branch(log.pieces[parent][-1])
+
+    def _delete(self, conversation_id: str, expected: str) -> None:
+        session, log = self._caught_up(conversation_id)
+        if session is None or log.revision != expected:
+            raise ConversationConflict(conversation_id)
+        session.follow()
+        try:
+            session.append_many([custom(DELETED, {"expected": expected})], on_leaf_moved="fail")
+        except LeafMoved as error:
+            raise ConversationConflict(conversation_id) from error
+        if self._caught_up(conversation_id)[1].record is not None:
+            raise ConversationConflict(conversation_id)
+        self._sessions.delete("", conversation_id)
+
+
+def _whole(session: Session, entry_id: str) -> Payload:
+    """An entry with its long texts."""
+    entry = session.get_entry(entry_id)
+    return session.get_full_entry(entry_id) if entry is None or b"blob:sha256:" in entry.raw else entry.body

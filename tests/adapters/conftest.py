@@ -1,0 +1,56 @@
+"""The stores that every adapter is tested on, and the command that looks at what it wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from postgres_rig import postgres_server, postgres_url, postgres_urls
+from sessile import Store
+from sessile.cli.app import run
+
+__all__ = ["postgres_server", "postgres_url", "postgres_urls"]
+
+Look = Callable[..., str]
+
+
+@pytest.fixture(params=["folder", "memory", "postgres"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    """An empty store of each sort."""
+    if request.param == "memory":
+        yield Store.in_memory()
+    elif request.param == "folder":
+        yield Store(tmp_path / "root", durability="process")
+    else:
+        with Store(request.getfixturevalue("postgres_url"), durability="process") as store:
+            yield store
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Store:
+    """An empty store in a folder, for tests that need files, other processes or the command."""
+    return Store(tmp_path / "root", durability="process")
+
+
+@pytest.fixture
+def look(folder: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Look:
+    """Runs `sessile` with some arguments on the store of `folder`, as its user would; gives what it prints."""
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("SESSILE_ROOT", folder.layout.root)
+    monkeypatch.setenv("SESSILE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("TZ", "UTC")
+    monkeypatch.chdir(home)
+
+    def call(*arguments: str) -> str:
+        capsys.readouterr()
+        code = run(list(arguments))
+        printed = capsys.readouterr()
+        assert code == 0, printed.err
+        return printed.out
+
+    return call

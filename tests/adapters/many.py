@@ -1,0 +1,48 @@
+"""Many processes that write through an adapter at the same time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+
+from faults.processes import Child, Tell
+
+PROCESSES = 4
+APPENDS = 100
+TEXTS = [f"writer {writer} says {number}" for writer in range(PROCESSES) for number in range(APPENDS)]
+
+Work = Callable[[list[str]], object]
+
+
+def texts_of(writer: int) -> list[str]:
+    """What one of the writers has to say, in its order; `TEXTS` is what all of them say."""
+    return TEXTS[writer * APPENDS : (writer + 1) * APPENDS]
+
+
+def write_at_once(work: Work) -> None:
+    """Call `work(texts)` in four forked processes, each with its own hundred texts; raises if one of them failed.
+
+    They begin together, when the last of them has been forked. What `work` uses it opens itself: nothing that is open is shared.
+    """
+    gate, key = os.pipe()
+    children = [Child(partial(_wait_and_work, gate, key, work, texts_of(writer))) for writer in range(PROCESSES)]
+    os.close(gate)
+    os.close(key)
+    for child in children:
+        child.finish()
+
+
+def _wait_and_work(gate: int, key: int, work: Work, texts: list[str], tell: Tell) -> None:
+    os.close(key)
+    os.read(gate, 1)  # returns when nobody holds the other end any more
+    work(texts)
+    tell("done")
+
+
+def assert_all_survived(found: list[str]) -> None:
+    """Everything that was said is there once, and each writer's texts are in its order."""
+    assert sorted(found) == sorted(TEXTS)
+    for writer in range(PROCESSES):
+        mine = set(texts_of(writer))
+        assert [text for text in found if text in mine] == texts_of(writer)

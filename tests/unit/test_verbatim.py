@@ -1,0 +1,54 @@
+"""Values of other programs: what is said to survive does, and what would not is said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sessile import Session
+from sessile.core.codec import encode
+from sessile.core.verbatim import survives
+from strategies import as_javascript
+
+names = st.sampled_from(["content", "type", "data", "image_url", "partialJson", "jsonlEvents", "lineCount", "text"])
+texts = (
+    st.sampled_from(["image", "blob:sha256:" + "0" * 64, "A" * 2000, "A-_" * 700, "x" * 500_001, "a\nb"]) | st.text()
+)
+values: st.SearchStrategy[Any] = st.recursive(
+    texts | st.integers() | st.none(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def stored(value: Any) -> Any:
+    """A value as a session gives it back."""
+    session = Session.in_memory()
+    entry = session.append_custom_entry("value", value)
+    return session.get_full_entry(entry.id)["data"]
+
+
+@given(value=st.dictionaries(names, values, min_size=1, max_size=3))
+def test_a_value_that_survives_comes_back_as_it_was(value: Any) -> None:
+    """Large texts and images leave the line, and come back into their places."""
+    if survives(encode(value)):
+        assert stored(value) == as_javascript(value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"partialJson": "{"},
+        {"jsonlEvents": []},
+        {"content": "x" * 500_001, "lineCount": 7},
+    ],
+)
+def test_a_value_that_would_change_is_said_to(value: Any) -> None:
+    """And as text it comes back."""
+    raw = encode(value)
+    assert not survives(raw)
+    assert stored(value) != value
+    assert stored(raw.decode()) == raw.decode()
