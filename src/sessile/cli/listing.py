@@ -77,7 +77,7 @@ def chosen(app: App, *, words: Sequence[str] = (), **options: Any) -> Filter:
         for name in ("since", "until")
     )
     has = [name.strip() for name in (options["has"] or "").split(",") if name.strip()]
-    project = None if options["project"] is None else _project(app, options["project"])
+    project = None if options["project"] is None else project_of(app, options["project"])
     return Filter(
         project=project,
         worktrees=() if project is None or "/" not in project else other_worktrees(project, app.out.note),
@@ -93,7 +93,7 @@ def chosen(app: App, *, words: Sequence[str] = (), **options: Any) -> Filter:
     )
 
 
-def _project(app: App, project: str) -> str:
+def project_of(app: App, project: str) -> str:
     """A project by its folder, or by the name of it if there is no such folder here."""
     path = os.path.abspath(os.path.join(app.here, os.path.expanduser(project)))
     return path if "/" in project or project.startswith(".") or os.path.isdir(path) else project

@@ -40,6 +40,7 @@ VERBS = {
         "status": ("asking", "See how the gateway is, or one of its conversations."),
         "sessions": ("asking", "List conversations, newest first."),
         "send": ("sending", "Say something in a conversation; the reply comes as it is written."),
+        "mcp": ("mcp", "Let agents search and read past sessions, through MCP."),
     },
     "Share": {
         "export": ("sharing", "Write a session as HTML, Markdown, text or JSON lines."),
@@ -48,6 +49,7 @@ VERBS = {
         "secrets": ("sharing", "Find secrets that sessions hold."),
     },
     "Keep": {
+        "sync": ("syncing", "Bring your sessions to another store: a folder or a database."),
         "keep": ("keeping", "Copy sessions that their agent is about to delete."),
         "du": ("cleaning", "See what takes room on the disk."),
         "prune": ("cleaning", "Move old sessions to the trash; shows them first."),

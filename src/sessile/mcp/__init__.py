@@ -1,0 +1,1 @@
+"""Sessions for agents that speak MCP: three tools that find, list and read, and nothing that writes."""
