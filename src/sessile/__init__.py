@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from sessile.agents import SubAgent, agent_files, sub_agents
     from sessile.batch import Receipt
     from sessile.binding_maintenance import MaintenancePlan, apply_maintenance, plan_maintenance, undo_maintenance
+    from sessile.binding_sync import sync_bindings
     from sessile.blob_sweep import SweepPlan, Swept, apply_blob_sweep, plan_blob_sweep
     from sessile.bound_sessions import Bound
     from sessile.checking import Repaired, RepairPlan, Report, check, plan_repair, repair
@@ -64,8 +65,10 @@ if TYPE_CHECKING:
     from sessile.resizing import can_resize, resize
     from sessile.reviewing import Review, Reviewed, review_export, share_redactor, share_report
     from sessile.session import Session
-    from sessile.storage.base import Row
-    from sessile.storage.blobs import Blob, BlobStore
+    from sessile.shared_turns import shared_turns
+    from sessile.storage.backing import is_database
+    from sessile.storage.base import Blob, Blobs, Row
+    from sessile.storage.blobs import BlobStore
     from sessile.storage.catalog_rows import HIDE, Filter, Listing, SessionRow
     from sessile.storage.history import HistoryEntry, HistoryStorage
     from sessile.storage.layout import Source, family_homes, terminal_id
@@ -81,6 +84,7 @@ if TYPE_CHECKING:
     from sessile.stores.yoyoclaw.importing import import_state
     from sessile.stores.yoyoclaw.paths import StateFolder
     from sessile.summarizers import AnthropicSummarizer, CommandSummarizer, OpenAISummarizer, RemoteSummarizer
+    from sessile.syncing import Synced, SyncProgress, sync
     from sessile.view import TreeNode
     from sessile.zones import local_zone
 
@@ -89,8 +93,9 @@ __version__ = "0.1.0"
 _HOMES = {
     "Advice": "sessile.doctoring_talk",
     "AnthropicSummarizer": "sessile.summarizers",
-    "Blob": "sessile.storage.blobs",
+    "Blob": "sessile.storage.base",
     "BlobStore": "sessile.storage.blobs",
+    "Blobs": "sessile.storage.base",
     "Bound": "sessile.bound_sessions",
     "CAPABILITIES": "sessile.formats.capabilities",
     "CONVERSIONS": "sessile.converting",
@@ -165,6 +170,8 @@ _HOMES = {
     "SummaryRequest": "sessile.core.summaries",
     "SweepPlan": "sessile.blob_sweep",
     "Swept": "sessile.blob_sweep",
+    "SyncProgress": "sessile.syncing",
+    "Synced": "sessile.syncing",
     "TrashPlan": "sessile.maintenance",
     "Trashed": "sessile.maintenance",
     "TreeNode": "sessile.view",
@@ -202,6 +209,7 @@ _HOMES = {
     "get_recent_sessions": "sessile.discovery",
     "import_session": "sessile.converting",
     "import_state": "sessile.stores.yoyoclaw.importing",
+    "is_database": "sessile.storage.backing",
     "keep_secret": "sessile.storage.secret_file",
     "load_entries_from_file": "sessile.discovery",
     "local_zone": "sessile.zones",
@@ -218,7 +226,10 @@ _HOMES = {
     "routing_of": "sessile.configured",
     "share_redactor": "sessile.reviewing",
     "share_report": "sessile.reviewing",
+    "shared_turns": "sessile.shared_turns",
     "sub_agents": "sessile.agents",
+    "sync": "sessile.syncing",
+    "sync_bindings": "sessile.binding_sync",
     "terminal_id": "sessile.storage.layout",
     "to_anthropic": "sessile.core.llm",
     "to_google": "sessile.core.llm_google",
@@ -233,6 +244,7 @@ __all__ = [
     "AnthropicSummarizer",
     "Blob",
     "BlobStore",
+    "Blobs",
     "Bound",
     "CAPABILITIES",
     "CONVERSIONS",
@@ -307,6 +319,8 @@ __all__ = [
     "SummaryRequest",
     "SweepPlan",
     "Swept",
+    "SyncProgress",
+    "Synced",
     "TrashPlan",
     "Trashed",
     "TreeNode",
@@ -344,6 +358,7 @@ __all__ = [
     "get_recent_sessions",
     "import_session",
     "import_state",
+    "is_database",
     "keep_secret",
     "load_entries_from_file",
     "local_zone",
@@ -360,7 +375,10 @@ __all__ = [
     "routing_of",
     "share_redactor",
     "share_report",
+    "shared_turns",
     "sub_agents",
+    "sync",
+    "sync_bindings",
     "terminal_id",
     "to_anthropic",
     "to_google",
