@@ -28,8 +28,8 @@ def sync_verb(app: App, target: str | None, source: str | None, dry_run: bool) -
     """Bring sessions to another store: a folder, or a database.
 
     New sessions are copied byte for byte, with their blobs and artifacts; others get the entries that they lack. The bindings of
-    a gateway come along, of two the newer. Nothing is deleted or changed otherwise. It can be broken off and repeated at any time,
-    and then goes on where it was.
+    a gateway come along, of two the newer. Nothing is deleted or changed otherwise. It can be broken off and repeated at any
+    time, and then goes on where it was.
     """
     if target is None and source is None:
         raise Invalid("say which store", hint="sessile sync FOLDER or sessile sync postgresql://…")
