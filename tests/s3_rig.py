@@ -62,7 +62,7 @@ def new_s3() -> Iterator[S3]:
         try:
             yield _answering(S3(f"http://127.0.0.1:{port}"), process, folder)
         finally:
-            process.terminate()
+            process.kill()  # to end by itself takes it half a minute, and its data go as well
             process.wait()
             for number in (port, *others):  # its parts talk to each other through sockets that it leaves behind
                 for left in (

@@ -117,7 +117,7 @@ def test_a_death_before_any_call_loses_no_conversation(act: Act, archived: bool)
     assert number > 40 and done == len(KEYS)
 
 
-@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
+@pytest.mark.parametrize("code", [errno.EIO, pytest.param(errno.ENOSPC, marks=pytest.mark.long)])
 @pytest.mark.parametrize(("act", "archived"), ACTS)
 def test_a_failing_disk_is_told_and_loses_no_conversation(act: Act, archived: bool, code: int) -> None:
     """With the path of what failed."""

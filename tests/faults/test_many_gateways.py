@@ -92,8 +92,8 @@ def without_fencing() -> None:
     [
         (without_names, Plan(0, kills=2)),
         (without_lanes, Plan(0)),
-        (without_taking_over, Plan(0, kills=3, waits=False)),
-        (without_fencing, Plan(0, pauses=2)),
+        pytest.param(without_taking_over, Plan(0, kills=3, waits=False), marks=pytest.mark.long),
+        pytest.param(without_fencing, Plan(0, pauses=2), marks=pytest.mark.long),
     ],
     ids=lambda one: getattr(one, "__name__", ""),
 )
