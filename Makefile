@@ -18,6 +18,7 @@ lint: .venv/dev.stamp
 	@$(BIN)/mypy
 
 faults: .venv/dev.stamp
+	@SESSILE_EVERY=1 $(BIN)/python -m pytest -q -n $(WORKERS) -m "not long and not peers" tests/faults
 	@$(BIN)/python -m pytest -q -n $(WORKERS) -m long
 
 peers: .venv/dev.stamp

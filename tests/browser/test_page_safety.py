@@ -182,7 +182,7 @@ def test_no_payload_in_an_address_does_anything(browser: Browser, demo: str) -> 
     """As a filter, as what is sought, as a session, an entry or a conversation; that there is none is all that is told."""
     with visiting(browser, demo) as visitor:
         tour = Tour(visitor)
-        tour.addresses(CORPUS[3::35])
+        tour.addresses(CORPUS[3::70])
         assert [one for one in visitor.found() if "the server responded with a status of 4" not in one] == []
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable
 from functools import cache
-from itertools import count
 from random import Random
 from typing import NamedTuple
 
 import pytest
 
+from faults.striding import calls
 from sessile import Store
 from sessile.archived_bindings import Archives
 from sessile.binding_maintenance import apply_maintenance, plan_maintenance, undo_maintenance
@@ -102,7 +102,7 @@ def check(disk: Filesystem, start: Before) -> None:
 @pytest.mark.parametrize(("act", "archived"), ACTS)
 def test_a_death_before_any_call_loses_no_conversation(act: Act, archived: bool) -> None:
     """After a kill, and after a power cut."""
-    for number in count(1):
+    for number in calls():
         start = before(archived)._replace(disk=before(archived).disk.kill())
         faulty = FaultyFilesystem(start.disk, plan=[Kill(at=number)])
         try:
@@ -121,7 +121,7 @@ def test_a_death_before_any_call_loses_no_conversation(act: Act, archived: bool)
 @pytest.mark.parametrize(("act", "archived"), ACTS)
 def test_a_failing_disk_is_told_and_loses_no_conversation(act: Act, archived: bool, code: int) -> None:
     """With the path of what failed."""
-    for number in count(1):
+    for number in calls():
         start = before(archived)._replace(disk=before(archived).disk.kill())
         faulty = FaultyFilesystem(start.disk, plan=[Fail(code, at=number)])
         try:

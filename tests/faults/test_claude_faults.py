@@ -30,6 +30,7 @@ from claude_rows import (
     user,
 )
 from faults.processes import Child, Tell, fast_folder, killed_after
+from faults.striding import calls
 from sessile.errors import SessileError
 from sessile.storage import atomic
 from sessile.storage.base import Filesystem
@@ -64,7 +65,7 @@ def killed(
     act: Act, prepare: Callable[[], CrashableFilesystem] = prepared
 ) -> Iterator[tuple[CrashableFilesystem, bool]]:
     """The file system after a kill before the first call, the second, and so on; and whether the act came to its end."""
-    for number in count(1):
+    for number in calls():
         fs = prepare()
         try:
             act(FaultyFilesystem(fs, plan=[Kill(at=number)]))
@@ -245,7 +246,7 @@ def test_a_disk_that_fails_at_any_call_is_told_and_costs_nothing(verb: str, code
         "rename": lambda fs: mutations(fs).rename(SESSION, "T"),
         "delete": lambda fs: mutations(fs).delete(SESSION),
     }
-    for number in count(1):
+    for number in calls():
         inner = prepared()
         fs = FaultyFilesystem(inner, plan=[Fail(code, at=number, forever=forever)])
         try:

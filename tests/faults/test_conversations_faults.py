@@ -6,7 +6,6 @@ import errno
 import json
 import threading
 from collections.abc import Callable, Collection, Iterator
-from itertools import count
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -14,6 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from faults.processes import Child, Tell, fast_folder, killed_after
+from faults.striding import calls
 from sessile import Bound, Store
 from sessile.conversations import Conversations
 from sessile.core.resets import ResetConfig
@@ -101,7 +101,7 @@ def before() -> Before:
 
 def kills(act: Act, without: Collection[str] = ()) -> Iterator[tuple[Before, Bound | None, bool]]:
     """The disk after a death before each call in turn, and what was acknowledged; last the one that lived."""
-    for number in count(1):
+    for number in calls():
         start = before()
         faulty = FaultyFilesystem(start.disk, plan=[Kill(at=number)], without=without)
         try:
@@ -178,7 +178,7 @@ def test_the_rig_notices_a_missing_sync(missing: str) -> None:
 @pytest.mark.parametrize("act", ACTS, ids=lambda act: act.name)
 def test_a_failing_disk_raises_and_loses_nothing(act: Act, code: int) -> None:
     """With the path of what failed; afterwards the same object works."""
-    for number in count(1):
+    for number in calls():
         start = before()
         faulty = FaultyFilesystem(start.disk, plan=[Fail(code, at=number)])
         all_ = conversations(faulty, f"failing {number}")

@@ -26,6 +26,7 @@ from claude_rows import (
     user,
 )
 from faults.processes import Child, Tell, fast_folder, killed_after
+from faults.striding import calls
 from sessile import Session, Store
 from sessile.errors import SessileError
 from sessile.storage import atomic
@@ -90,7 +91,7 @@ def data(fs: Filesystem, path: str = PATH) -> bytes:
 
 def survivors(act: Act) -> Iterator[tuple[CrashableFilesystem, bool]]:
     """What is left after a kill before each call, and after a power cut then; and whether the act came to its end."""
-    for number in count(1):
+    for number in calls():
         fs = prepared()
         try:
             act(FaultyFilesystem(fs, plan=[Kill(at=number)]))
@@ -156,7 +157,7 @@ def test_a_kill_while_a_transcript_goes_to_our_trash_or_comes_back_loses_nothing
 def test_a_disk_that_fails_at_any_call_is_told_and_costs_nothing(act: str, code: int, forever: bool) -> None:
     """Only errors of ours come out, they name a file, and the next one who opens goes on."""
     old = data(prepared())
-    for number in count(1):
+    for number in calls():
         inner = prepared()
         fs = FaultyFilesystem(inner, plan=[Fail(code, at=number, forever=forever)])
         try:

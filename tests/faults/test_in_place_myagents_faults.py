@@ -12,6 +12,7 @@ from random import Random
 import pytest
 
 from faults.processes import Child, Tell, fast_folder, killed_after
+from faults.striding import calls
 from myagents_folder import NOW_MS, ROOT, Time, asked, content, put, stamps, told
 from sessile import Session, Store
 from sessile.errors import SessileError
@@ -81,7 +82,7 @@ ROWS = {"append": 1, "append_results": 1, "rename": 0}
 
 def survivors(act: Act) -> Iterator[tuple[CrashableFilesystem, bool, bool]]:
     """What is left after a kill before each call, and after a power cut then (`True`); and whether the act came to its end."""
-    for number in count(1):
+    for number in calls():
         fs = prepared()
         try:
             act(FaultyFilesystem(fs, plan=[Kill(at=number)]))
@@ -161,7 +162,7 @@ def test_a_kill_while_a_session_goes_to_our_trash_or_comes_back_loses_nothing() 
 def test_a_disk_that_fails_at_any_call_is_told_and_costs_nothing(act: str, code: int, forever: bool) -> None:
     """Only errors of ours come out, they name a file, and the next one who opens goes on."""
     old = content(agent(prepared()), PATH)
-    for number in count(1):
+    for number in calls():
         inner = prepared()
         fs = FaultyFilesystem(inner, plan=[Fail(code, at=number, forever=forever)])
         try:
@@ -189,7 +190,7 @@ def test_a_kill_while_an_old_session_is_opened_for_writing_loses_no_message() ->
         with store(fs).open(legacy, in_place=True) as session:
             say(session, "E")
 
-    for number in count(1):
+    for number in calls():
         fs = prepared()
         put(fs, legacy, json.dumps({"messages": [asked(0, "first")]}).encode())
         try:

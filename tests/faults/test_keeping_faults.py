@@ -5,11 +5,12 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
-from itertools import count, cycle
+from itertools import cycle
 from random import Random
 
 import pytest
 
+from faults.striding import calls
 from sessile import Keeper, Kept, Library, Source, Store
 from sessile.errors import SessileError
 from sessile.storage import atomic
@@ -62,7 +63,7 @@ def originals(fs: Filesystem) -> dict[str, tuple[bytes, int]]:
 def survivors(before: CrashableFilesystem) -> Iterator[tuple[CrashableFilesystem, bool]]:
     """What is left after a kill before each call, and after a power cut at the same moment; and whether all was done."""
     models = cycle(CrashModel)
-    for number in count(1):
+    for number in calls():
         fs = before.kill()
         done = True
         try:
@@ -124,7 +125,7 @@ def test_a_disk_that_fails_at_any_call_is_told_and_costs_nothing(state: str, cod
     """Only errors of ours come out, they name a file, and as soon as the disk is well again the session is kept."""
     kept = STATES[state]
     before = prepared(kept)
-    for number in count(1):
+    for number in calls():
         inner = before.kill()
         fs = FaultyFilesystem(inner, plan=[Fail(code, at=number, forever=forever)])
         told: list[SessileError] = []

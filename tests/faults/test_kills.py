@@ -118,7 +118,7 @@ def test_killed_writers_lose_nothing_that_they_acknowledged() -> None:
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 def test_killed_processes_leave_a_store_that_opens(scenario: Scenario) -> None:
     """Killed at a random moment of any scenario, a process leaves everything acknowledged and nothing half-made."""
-    check_scenario(scenario, seed=1, kills=10)
+    check_scenario(scenario, seed=1, kills=5)
 
 
 @pytest.mark.promise("P1")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Iterator
 from functools import cache
-from itertools import count
 from random import Random
 from typing import NamedTuple
 
@@ -13,6 +12,7 @@ import pytest
 
 from faults.ledger import CWD, message, store_on
 from faults.scenarios import ROOT
+from faults.striding import calls
 from sessile import Store
 from sessile.blob_sweep import apply_blob_sweep, plan_blob_sweep
 from sessile.checking import check, repair
@@ -113,7 +113,7 @@ def content(filesystem: Filesystem, *below: str) -> Files:
 
 def killed(verb: Verb) -> Iterator[CrashableFilesystem]:
     """What is left of the store if the process is killed before the first call, the second, and so on to the end."""
-    for number in count(1):
+    for number in calls():
         inner = prepared(verb)
         faulty = FaultyFilesystem(inner, plan=[Kill(at=number)])
         try:
@@ -213,7 +213,7 @@ def test_an_emptying_that_was_interrupted_leaves_nothing_that_only_looks_whole(
 def test_any_call_may_fail_and_the_error_is_typed(verb: Verb, code: int, forever: bool) -> None:
     """It names a file, nothing is lost, and the verb succeeds once the disk is well again."""
     before = content(prepared(verb), "sessions", "blobs")
-    for number in count(1):
+    for number in calls():
         inner = prepared(verb)
         faulty = FaultyFilesystem(inner, plan=[Fail(code, at=number, forever=forever)])
         try:
