@@ -10,13 +10,15 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from builders import AT, assistant, user
-from sessile import Session, Store
+from builders import AT
+from sessile import Store
+from sessile.testing.store_handling import CWD, answer, begun, say, told
+
+__all__ = ["CWD", "answer", "begun", "say", "told"]
 
 Json = dict[str, Any]
 
 START = 1_771_237_230  # AT, in seconds
-CWD = "/work/app"
 FOLDER = "--work-app--"
 
 
@@ -46,31 +48,6 @@ def other_store_at(root: Path | str, **options: Any) -> Store:
     """A second store on the same root, as another process would have it: its ids are others."""
     usual: Json = {"random": numbered("other")}
     return store_at(root, **usual | options)
-
-
-def begun(store: Store, cwd: str = CWD, **options: Any) -> Session:
-    """A session that listings show."""
-    return store.create(cwd, publish=True, **options)
-
-
-def say(session: Session, text: str) -> str:
-    """Append what a user says; gives the id."""
-    return session.append_message(user(text)).id
-
-
-def answer(session: Session, text: str) -> str:
-    """Append what a model says; gives the id."""
-    return session.append_message(assistant(text)).id
-
-
-def told(session: Session) -> list[str]:
-    """What is said on the path of a session, as its context has it."""
-    return [_text(message) for message in session.context().messages]
-
-
-def _text(message: Json) -> str:
-    content = message.get("content", message.get("summary"))
-    return content if isinstance(content, str) else "|".join(block.get("text", "") for block in content or [])
 
 
 def lines_of(path: str | Path) -> list[bytes]:

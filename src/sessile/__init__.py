@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from sessile.session import Session
     from sessile.shared_turns import shared_turns
     from sessile.storage.backing import is_database
-    from sessile.storage.base import Blob, Blobs, Row
+    from sessile.storage.base import Blob, Row
     from sessile.storage.blobs import BlobStore
     from sessile.storage.catalog_rows import HIDE, Filter, Listing, SessionRow
     from sessile.storage.history import HistoryEntry, HistoryStorage
@@ -84,7 +84,7 @@ if TYPE_CHECKING:
     from sessile.stores.yoyoclaw.importing import import_state
     from sessile.stores.yoyoclaw.paths import StateFolder
     from sessile.summarizers import AnthropicSummarizer, CommandSummarizer, OpenAISummarizer, RemoteSummarizer
-    from sessile.syncing import Synced, SyncProgress, sync
+    from sessile.syncing import Synced, sync
     from sessile.view import TreeNode
     from sessile.zones import local_zone
 
@@ -95,7 +95,6 @@ _HOMES = {
     "AnthropicSummarizer": "sessile.summarizers",
     "Blob": "sessile.storage.base",
     "BlobStore": "sessile.storage.blobs",
-    "Blobs": "sessile.storage.base",
     "Bound": "sessile.bound_sessions",
     "CAPABILITIES": "sessile.formats.capabilities",
     "CONVERSIONS": "sessile.converting",
@@ -170,7 +169,6 @@ _HOMES = {
     "SummaryRequest": "sessile.core.summaries",
     "SweepPlan": "sessile.blob_sweep",
     "Swept": "sessile.blob_sweep",
-    "SyncProgress": "sessile.syncing",
     "Synced": "sessile.syncing",
     "TrashPlan": "sessile.maintenance",
     "Trashed": "sessile.maintenance",
@@ -244,7 +242,6 @@ __all__ = [
     "AnthropicSummarizer",
     "Blob",
     "BlobStore",
-    "Blobs",
     "Bound",
     "CAPABILITIES",
     "CONVERSIONS",
@@ -319,7 +316,6 @@ __all__ = [
     "SummaryRequest",
     "SweepPlan",
     "Swept",
-    "SyncProgress",
     "Synced",
     "TrashPlan",
     "Trashed",

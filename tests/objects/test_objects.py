@@ -11,8 +11,9 @@ import pytest
 
 from builders import user
 from s3_rig import S3
-from sessile import Blobs, BlobStore, Store, check, sync
+from sessile import BlobStore, Store, check, sync
 from sessile.errors import InvalidConfig, PermissionRefused, SessileError, StorageFailure
+from sessile.storage.base import Blobs
 from sessile.storage.objects import ObjectBlobs
 from sessile.testing.blob_contract import DATA, HASH, BlobContract, OpenBlobs
 

@@ -14,6 +14,7 @@ from typing import Protocol
 
 from sessile.formats.yoyoclaw.document import StoreDocument
 from sessile.formats.yoyoclaw.entries import SessionEntry
+from sessile.formats.yoyoclaw.normal import fold_key, normalize_key
 
 Entries = Mapping[str, SessionEntry]
 Changes = Mapping[str, SessionEntry | None]
@@ -82,3 +83,29 @@ class BindingStore(Protocol):
 def differs(stored: SessionEntry | None, wanted: SessionEntry | None) -> bool:
     """Whether an entry has to be written; most are the very same object."""
     return stored is not wanted and stored != wanted
+
+
+def spelling_of(key: str, entries: Entries) -> str:
+    """The name under which a store has a key: as it is, else the newest that differs only in spelling."""
+    if key in entries:
+        return key
+    folded, normal = fold_key(key), normalize_key(key)
+    same = [other for other in entries if fold_key(other) == folded and normalize_key(other) == normal]
+    return max(same, key=lambda other: entries[other].updated_at or 0, default=key)
+
+
+def update_one(
+    store: BindingStore, key: str, change: Callable[[SessionEntry | None], SessionEntry | None], now: int
+) -> SessionEntry | None:
+    """Put what `change` makes of the entry of a key in its place, as a change of all entries; gives what is there then."""
+    result: SessionEntry | None = None
+
+    def change_one(entries: Entries) -> Changes:
+        nonlocal result
+        spelling = spelling_of(key, entries)
+        new = change(entries.get(spelling))
+        result = entries.get(spelling) if new is None else new
+        return {} if new is None else {spelling: new}
+
+    store.update_all(change_one, now=now)
+    return result

@@ -26,13 +26,12 @@ from typing import NamedTuple
 from sessile.errors import Conflict, NotFound, SessionBusy, storage_failures
 from sessile.formats.yoyoclaw.document import BrokenStore, StoreDocument, parse_store
 from sessile.formats.yoyoclaw.entries import SessionEntry
-from sessile.formats.yoyoclaw.normal import fold_key, normalize_key
 from sessile.storage import atomic, processes, shared_file
 from sessile.storage.base import Filesystem
 from sessile.storage.claim_file import claimed
 from sessile.storage.filesystem import PosixFilesystem
 from sessile.storage.shared_file import Seen
-from sessile.stores.yoyoclaw.binding_store import Changes, Entries, differs
+from sessile.stores.yoyoclaw.binding_store import Changes, Entries, differs, spelling_of, update_one
 
 STALE_AFTER = 30_000  # milliseconds; what the owner of the format agrees upon
 GOOD = ".good"
@@ -166,17 +165,7 @@ class SessionStore:
 
         `change` gets `None` for a key without entry, and gives `None` to leave everything as it is. It may be asked again.
         """
-        result: SessionEntry | None = None
-
-        def change_one(entries: Entries) -> Changes:
-            nonlocal result
-            spelling = spelling_of(key, entries)
-            new = change(entries.get(spelling))
-            result = entries.get(spelling) if new is None else new
-            return {} if new is None else {spelling: new}
-
-        self.update_all(change_one, now=now)
-        return result
+        return update_one(self, key, change, now)
 
     def compare_and_set(self, key: str, expected: SessionEntry | None, new: SessionEntry | None, *, now: int) -> None:
         """Put an entry in place of the one that is expected (`None` for no entry); raises `Conflict` if there is another."""
@@ -289,12 +278,3 @@ class SessionStore:
             if not shared_file.replace(self._fs, self.path, good, None if broken is None else broken[1]):
                 raise Conflict("somebody saved the store meanwhile; nothing was changed", path=self.path)
             return Restored(self.good, aside)
-
-
-def spelling_of(key: str, entries: Entries) -> str:
-    """The name under which a store has a key: as it is, else the newest that differs only in spelling."""
-    if key in entries:
-        return key
-    folded, normal = fold_key(key), normalize_key(key)
-    same = [other for other in entries if fold_key(other) == folded and normalize_key(other) == normal]
-    return max(same, key=lambda other: entries[other].updated_at or 0, default=key)

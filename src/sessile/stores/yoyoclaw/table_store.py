@@ -18,8 +18,7 @@ from sessile.errors import SessionBusy
 from sessile.formats.yoyoclaw.document import StoreDocument, parse_members, written_value
 from sessile.formats.yoyoclaw.entries import SessionEntry
 from sessile.storage.postgres.bindings import BindingTable
-from sessile.stores.yoyoclaw.binding_store import Changes, Entries, differs
-from sessile.stores.yoyoclaw.session_store import spelling_of
+from sessile.stores.yoyoclaw.binding_store import Changes, Entries, differs, spelling_of, update_one
 
 _TRIES = 200  # each one means that somebody else got something done
 _LONGEST_PAUSE = 0.02  # seconds
@@ -91,17 +90,7 @@ class TableStore:
         self, key: str, change: Callable[[SessionEntry | None], SessionEntry | None], *, now: int
     ) -> SessionEntry | None:
         """Put what `change` makes of the entry of a key in its place; gives the entry that is there then."""
-        result: SessionEntry | None = None
-
-        def change_one(entries: Entries) -> Changes:
-            nonlocal result
-            spelling = spelling_of(key, entries)
-            new = change(entries.get(spelling))
-            result = entries.get(spelling) if new is None else new
-            return {} if new is None else {spelling: new}
-
-        self.update_all(change_one, now=now)
-        return result
+        return update_one(self, key, change, now)
 
     def update_all(self, change: Callable[[Entries], Changes], *, now: int, keep: bool = False) -> Changes:
         """Apply the changes that `change` finds in all entries, at once; `None` removes one. Gives what was written."""
