@@ -45,7 +45,7 @@ def test_a_text_over_the_limit_is_cut_in_the_file_and_kept_in_full(session: Sess
     assert len(cut.encode("utf-16-le")) // 2 in (500_000, 499_999)
     assert stored["sessile.full"] == {"/message/content": ref(text.encode())}
     full = session.get_full_entry(entry_id)
-    assert full["message"] == user(text)
+    assert full["message"] == {"role": "user", "content": text}
     assert "sessile.full" not in full
 
 
