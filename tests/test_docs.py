@@ -2,113 +2,169 @@
 
 from __future__ import annotations
 
-import ast
 import re
-import shlex
-from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from bench.measure import Measured, Rival, Row
+from page_blocks import Reader, blocks_of
+from pictures import modules, pictures
 from reference import pages
-from sessile.cli.app import run
+from reference_config import errors_page, tables
+from reference_measured import readme
+from sessile import Store, make_demo
+from sessile.config import load_config
+from sessile.core.variables import VARIABLES
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
-EXAMPLES = [page for page in PAGES if "```python" in page.read_text()]
-COMMANDS = [page for page in PAGES if "```console" in page.read_text()]
-PROMISE = re.compile(r"^\| (P\d+) \|.*\| ([^|]*) \|$", re.M)
-MISSION = re.compile(r"^\| ([XCMYB]\d+) \| ([^|]*) \| ([^|]*) \|", re.M)
+ELSEWHERE = {"docs/howto/scale-out.md": "postgres/test_howto.py"}  # pages that need more than a home
+BLOCKS = [page for page in PAGES if blocks_of(page) and str(page.relative_to(ROOT)) not in ELSEWHERE]
 
 
-def marks(kind: str) -> dict[str, set[str]]:
-    """Every id that a test is marked with, and the files of these tests."""
-    found: dict[str, set[str]] = {}
-    for path in (ROOT / "tests").rglob("test_*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == kind:
-                for argument in node.args:
-                    if isinstance(argument, ast.Constant):
-                        name = str(path.relative_to(ROOT / "tests"))
-                        found.setdefault(str(argument.value), set()).add(name)
-    return found
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The made-up store."""
+    folder = tmp_path_factory.mktemp("demo")
+    make_demo(Store(folder))
+    return folder
 
 
-def named_in(cell: str) -> Iterator[str]:
-    return iter(re.findall(r"`([\w/]+\.py)`", cell))
-
-
-@pytest.mark.parametrize("page", EXAMPLES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_the_examples_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The Python blocks of a page, one after the other, in an empty home."""
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    names: dict[str, object] = {}
-    blocks = re.findall(r"```python\n(.*?)```", page.read_text(), re.S)
-    assert blocks
-    for block in blocks:
-        exec(compile(block, str(page), "exec"), names)
-
-
-@pytest.mark.parametrize("page", COMMANDS, ids=lambda page: str(page.relative_to(ROOT)))
-def test_the_commands_of_a_page_run_on_the_demo(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("page", BLOCKS, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_blocks_of_a_page_do_what_it_says(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
-    """Each prints the lines that the page shows, where … stands for anything, and ends with the code that it says, or 0."""
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("SESSILE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.chdir(tmp_path)
-    for command, lines, code in commands(page):
-        capsys.readouterr()
-        assert run(shlex.split(command)[1:]) == code, command
-        printed = capsys.readouterr()
-        for line in lines:
-            pattern = ".*".join(map(re.escape, line.split("…")))
-            assert re.search(f"^{pattern}$", printed.out + printed.err, re.M), (command, line, printed)
-
-
-def commands(page: Path) -> Iterator[tuple[str, list[str], int]]:
-    """The commands of a page, what each prints, and its exit code."""
-    for block in re.findall(r"```console\n(.*?)```", page.read_text(), re.S):
-        for part in block.split("$ ")[1:]:
-            command, *lines = part.rstrip("\n").split("\n")
-            codes = [int(line.removeprefix("# exit ")) for line in lines if line.startswith("# exit ")]
-            yield command, [line for line in lines if not line.startswith("# exit ")], codes[0] if codes else 0
+    """One after the other, in an empty home: Python runs, commands print what is shown and end as is said."""
+    made = request.getfixturevalue("demo") if "--demo" in page.read_text() else None
+    Reader(tmp_path, monkeypatch, made).follow(blocks_of(page))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
     """Every relative link names a file or folder of the repository."""
-    for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
+    for target in re.findall(r"""(?:\]\(|src="|srcset=")([^)#"]+)""", page.read_text()):
         assert "://" in target or (page.parent / target).exists(), target
+
+
+def test_the_table_of_the_readme_holds_what_was_measured(tmp_path: Path) -> None:
+    """For each work that others did the time of each; of several sizes the largest; what only we did is left out."""
+    rows = [
+        Row("S1", "resume 10 MB, context", 0.001, rivals={"pi": Rival(0.2, 200)}, curve="resume", at=10),
+        Row("S1", "resume 1000 MB, context", 0.0015, rivals={"pi": Rival(9.5, 6333)}, curve="resume", at=1000),
+        Row(
+            "S4",
+            "… append_message, the same texts",
+            0.00002,
+            rivals={"openai": Rival(0.0004, 20), "pi": Rival(failed="no")},
+        ),
+        Row("S9", "search", 0.1),
+    ]
+    peers = {"pi": "0.87.1", "openai": "0.24.0"}
+    path = tmp_path / "measured.json"
+    path.write_bytes(msgspec.json.encode(Measured("2026-11-16", "3.11", "Linux", 2, [10, 1000], peers, rows)))
+    text = readme(path)
+    assert "| resume, with the context, 1,000 MB | **1.50 ms** | 9.50 s |  |" in text
+    assert "| append a message | **20.0 µs** | failed | 400.0 µs |" in text
+    assert "10 MB" not in text and "search |" not in text
+    assert "pi 0.87.1, OpenAI Agents `SQLiteSession` 0.24.0" in text
+
+
+def test_pages_that_are_run_elsewhere_are_run_there() -> None:
+    """They need more than an empty home."""
+    for page, test in ELSEWHERE.items():
+        assert blocks_of(ROOT / page) and Path(page).name in (ROOT / "tests" / test).read_text()
+
+
+def test_the_configuration_of_a_page_means_something() -> None:
+    """Every key in it is known."""
+    blocks = re.findall(r"```toml\n(.*?)```", (ROOT / "docs/howto/run-the-gateway.md").read_text(), re.S)
+    loaded = load_config("\n".join(blocks).encode(), "config.toml")
+    assert len(blocks) > 1 and not loaded.unknown
+    assert loaded.config.agents.named("main").model_name == "anthropic/claude-sonnet-4-5"
+
+
+def test_every_how_to_is_in_the_list() -> None:
+    """Once, and so is every decision."""
+    for folder in ("howto", "decisions"):
+        listed = re.findall(r"\]\(([\w-]+\.md)\)", (ROOT / "docs" / folder / "README.md").read_text())
+        there = {path.name for path in (ROOT / "docs" / folder).glob("*.md")} - {"README.md"}
+        assert sorted(listed) == sorted(there)
+
+
+def test_the_pictures_are_up_to_date_and_name_modules_that_exist() -> None:
+    """`python tests/pictures.py` would change nothing."""
+    for path, text in pictures().items():
+        assert path.read_text() == text, path.name
+    source = ROOT / "src" / "sessile"
+    there = {path.stem for path in source.rglob("*") if path.suffix == ".py" or path.is_dir()}
+    assert set(modules()) <= there
+
+
+def test_the_pictures_of_the_page_are_small() -> None:
+    """Whoever clones the project gets them; `python tests/screens.py docs/pictures readme` takes them anew."""
+    taken = sorted((ROOT / "docs" / "pictures").iterdir())
+    assert [path.name for path in taken] == ["page-dark.png", "page-light.png"]
+    assert all(path.stat().st_size < 300_000 for path in taken)
+
+
+def test_every_picture_has_words() -> None:
+    """For those who do not see it, and for those who look at the page where it is shown."""
+    for page in PAGES:
+        for words, target in re.findall(r"!\[(.*?)\]\((.*?)\)", page.read_text()):
+            assert len(words.split()) >= 4, (page.name, target)
+
+
+def test_no_page_uses_a_word_that_the_glossary_rules_out() -> None:
+    """One word for a thing; names in code are as they are."""
+    rows = re.findall(r"^\| \*\*(.+?)\*\* \| .* \|(.*)\|$", (ROOT / "docs/glossary.md").read_text(), re.M)
+    ruled_out = [word for _, words in rows for word in words.strip().split(", ") if word]
+    assert len(rows) > 40 and len(ruled_out) > 8
+    pattern = re.compile(rf"\b(?:{'|'.join(map(re.escape, ruled_out))})s?\b", re.I)
+    for page in PAGES:
+        if page.name not in ("glossary.md", "mission.md"):
+            prose = re.sub(r"```(?!text).*?```|`[^`\n]*`|^#+ [^\n]*$", "", page.read_text(), flags=re.S | re.M)
+            assert not pattern.findall(prose), page
+
+
+def test_every_key_of_a_configuration_says_what_it_means() -> None:
+    """In the code, behind the key."""
+    assert not [(table.place, key.name) for table in tables() for key in table.keys if not key.meaning]
+
+
+def test_every_error_says_what_can_be_done() -> None:
+    """Except those that only stand for others."""
+    silent = {
+        "SessileError",
+        "NotFound",
+        "Invalid",
+        "Conflict",
+        "Unreadable",
+        "ExtensionFailed",
+        "ModelFailed",
+        "Refused",
+    }
+    rows = [line.split(" | ") for line in errors_page() if line.startswith("| `")]
+    assert len(rows) > 40
+    assert {row[0].strip("| `") for row in rows if not row[2].strip()} == silent
+
+
+def test_every_environment_variable_that_is_looked_at_is_listed() -> None:
+    """The modules that look at the environment name no others."""
+    listed = {name for group in VARIABLES.values() for variable in group for name in variable.name.split(", ")}
+    looked_at: set[str] = set()
+    for path in (ROOT / "src").rglob("*.py"):
+        lines = path.read_text().splitlines()
+        if path.name != "variables.py" and any("environ" in line or "key_variable =" in line for line in lines):
+            asked = [line for line in lines if re.search(r'environ|key_variable =|^    \("[A-Z_]+", ', line)]
+            looked_at |= {name for line in asked for name in re.findall(r'"([A-Z]+(?:_[A-Z]+)*)"', line)}
+    looked_at.discard("LESSCHARSET")  # set for the pager
+    assert looked_at - listed == set()
+    assert len(looked_at) > 20
 
 
 def test_the_reference_is_up_to_date() -> None:
     """`python tests/reference.py` would change nothing."""
     for path, text in pages().items():
         assert path.read_text() == text, path.name
-
-
-def test_every_promise_has_a_test_and_every_marked_test_a_promise() -> None:
-    """docs/explanation/promises.md and the marks in the tests say the same."""
-    marked = marks("promise")
-    listed = dict(PROMISE.findall((ROOT / "docs/explanation/promises.md").read_text()))
-    assert set(marked) == set(listed)
-    for promise, cell in listed.items():
-        assert set(named_in(cell)) <= marked[promise], promise
-
-
-def test_every_line_of_the_mission_that_is_done_has_a_test() -> None:
-    """docs/mission.md lists all ids; those that are called done name tests that are marked with them."""
-    marked = marks("mission")
-    rows = MISSION.findall((ROOT / "docs/mission.md").read_text())
-    assert len(rows) == len({row[0] for row in rows}) == 72
-    for mission, state, cell in rows:
-        if state.strip() == "done":
-            named = set(named_in(cell))
-            assert named and named <= marked.get(mission, set()), mission
-        else:
-            assert state.strip() in ("open", "begun"), mission
-    assert set(marked) <= {row[0] for row in rows}

@@ -1,0 +1,61 @@
+"""The pages of promises and of the mission say what the tests and the figures say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from promises import figures, marks, mission, pages, promises, take_in
+
+
+def test_the_pages_are_up_to_date() -> None:
+    """`python tests/promises.py` would change nothing."""
+    for path, text in pages().items():
+        assert path.read_text() == text, path.name
+
+
+def test_every_promise_has_a_test_and_every_marked_test_a_promise() -> None:
+    """The page and the marks in the tests name the same promises, and each once."""
+    listed = [promise for promise, _ in promises()]
+    assert len(listed) == len(set(listed)) == 44
+    assert set(marks("promise")) == set(listed)
+
+
+def test_every_promise_has_a_figure() -> None:
+    """What a run has measured last stands beside each promise, and nothing was lost in it."""
+    measured = figures()
+    assert set(measured) == {promise for promise, _ in promises()}
+    for rigs in measured.values():
+        for found in rigs.values():
+            assert not {"lost", "crashes", "outside", "leaks"} & {
+                what for what, count in found["counts"].items() if count
+            }
+
+
+def test_every_line_of_the_mission_that_is_done_has_a_test() -> None:
+    """All ids stand there, each once; those that are called done have tests that are marked with them."""
+    marked, rows = marks("mission"), mission()
+    assert len(rows) == len({row[0] for row in rows}) == 72
+    for wanted, state, _ in rows:
+        assert state in ("open", "begun", "done"), wanted
+        assert state != "done" or marked.get(wanted), wanted
+    assert set(marked) <= {row[0] for row in rows}
+
+
+def test_counts_of_one_rig_add_up_and_replace_those_of_the_last_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever process they come from; the figures of rigs that did not run stay."""
+    kept = tmp_path / "figures.json"
+    kept.write_text(
+        '{"P1": {"a": {"day": "2026-01-01", "counts": {"kills": 1}}, "b": {"day": "2026-01-01", "counts": {"kills": 9}}}}'
+    )
+    monkeypatch.setattr("promises.FIGURES", kept)
+    for name, count in (("1.jsonl", 3), ("2.jsonl", 4)):
+        (tmp_path / name).write_text(f'["P1", "a", {{"kills": {count}, "lost": 0}}]\n')
+    take_in(tmp_path, "2026-02-02")
+    assert figures()["P1"] == {
+        "a": {"day": "2026-02-02", "counts": {"kills": 7, "lost": 0}},
+        "b": {"day": "2026-01-01", "counts": {"kills": 9}},
+    }
