@@ -2,24 +2,38 @@
 PYTHON ?= python3
 BIN := .venv/bin
 WORKERS ?= 2
+# Each worker takes tests that stand together, so that what they share is made once; who has none left takes from the other.
+PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
+# Tests start hundreds of processes: none of them compiles anything, nor writes what it compiled where disks are made to fail.
+COMPILE := $(BIN)/python -m compileall -q -j $(WORKERS) src tests
 
-.PHONY: run test lint bench faults peers screens clean
+.PHONY: run test lint bench faults mutants peers screens clean
 
 # The gateway, on your own store; while that is empty, on made-up sessions in the cache folder. PORT=0 takes a free port.
 run: .venv/gateway.stamp
 	@exec $(BIN)/sessile serve --or-demo $(if $(PORT),--port $(PORT))
 
 test: .venv/dev.stamp .venv/browser.stamp lint
-	@$(BIN)/python -m pytest -q -n $(WORKERS) -m "not long and not peers"
+	@$(COMPILE)
+	@$(PYTEST) -m "not long and not peers"
 
 lint: .venv/dev.stamp
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
-faults: .venv/dev.stamp
-	@SESSILE_EVERY=1 $(BIN)/python -m pytest -q -n $(WORKERS) -m "not long and not peers" tests/faults
-	@$(BIN)/python -m pytest -q -n $(WORKERS) -m long
+# What the rigs count goes to .cache/figures, from where `python tests/promises.py` takes it into the docs. Fuzzing takes SESSILE_FUZZ_SECONDS (600) for all of its targets together.
+faults: export SESSILE_FIGURES := $(CURDIR)/.cache/figures
+faults: .venv/dev.stamp .venv/fuzz.stamp
+	@rm -rf $(SESSILE_FIGURES)
+	@$(COMPILE)
+	@SESSILE_EVERY=1 $(PYTEST) -m "not long and not peers" tests/faults
+	@$(PYTEST) -m long
+
+# Small faults put into the source, one at a time: does a test notice each of them? MODULES="core.lines" tries one module.
+mutants: export SESSILE_FIGURES := $(CURDIR)/.cache/figures
+mutants: .venv/dev.stamp
+	@PYTHONPATH=tests WORKERS=$(WORKERS) $(BIN)/python -m mutation $(MODULES)
 
 peers: .venv/dev.stamp
 	@$(BIN)/python -m pytest -q -m peers
@@ -44,6 +58,11 @@ screens: .venv/dev.stamp .venv/browser.stamp
 	@echo "Installing Sessile and its test tools into .venv …" >&2
 	@$(BIN)/python -m pip install -q -e '.[dev]'
 	@touch $@ .venv/gateway.stamp
+
+# Fuzzing is led by what inputs reach where atheris can be installed; elsewhere it goes by seed alone.
+.venv/fuzz.stamp: | .venv/bin/python
+	@$(BIN)/python -m pip install -q 'atheris>=3' 2>/dev/null || echo "No atheris: fuzzing goes by seed alone." >&2
+	@touch $@
 
 # Tests in a browser use the system's chromium; where it cannot be installed they are skipped, and say so.
 .venv/browser.stamp: | .venv/bin/python

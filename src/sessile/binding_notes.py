@@ -61,7 +61,7 @@ def read_note(fs: Filesystem, path: str, token: str, kind: type[Note], words: Wo
             raise _missing(token, words, words.gone) from error
     try:
         return msgspec.convert(json.loads(data), kind)
-    except (ValueError, msgspec.ValidationError) as error:
+    except (ValueError, RecursionError, msgspec.ValidationError) as error:
         raise Damaged(f"{words.name} cannot be read", path=path, hint=words.damaged) from error
 
 

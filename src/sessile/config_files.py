@@ -43,12 +43,16 @@ def parse(data: bytes, name: str) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         problem, hint = f"line {line} is no UTF-8", "save the file as UTF-8"
+    except UnicodeEncodeError:
+        problem, hint = "an escape in the file stands for half a character", "write the character itself"
     except json.JSONDecodeError as error:
         problem, hint = f"line {error.lineno} is no JSON: {error.msg}", f"look at column {error.colno}"
     except tomllib.TOMLDecodeError as error:
         problem, hint = f"the file is no TOML: {error}", "a file of JSON has a name that ends in .json"
     except RecursionError:
         problem, hint = "the file is nested too deeply", "no setting is deeper than ten levels"
+    except ValueError:
+        problem, hint = "a number in the file has thousands of digits", "no setting is that large"
     # The errors of the parsers carry the whole text; ours must not.
     raise InvalidConfig(problem, path=name, hint=hint) from None
 
@@ -57,6 +61,7 @@ def _json(text: str) -> dict[str, Any]:
     values = json.loads(text, object_pairs_hook=_once) if text.strip() else {}
     if not isinstance(values, dict):
         raise InvalidConfig("the file holds no object", hint="begin it with { and end it with }")
+    json.dumps(values, ensure_ascii=False).encode()  # raises for a lone surrogate, which no setting can hold
     return values
 
 

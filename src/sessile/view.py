@@ -137,7 +137,8 @@ class SessionView:
             entry = self._entry(row)
             told = entry.get("data") if row.flags & MARKER else entry.body  # a marker holds what it was made of
             if isinstance(told, dict) and told.get("customType") in (TAG, "claude.tag"):
-                tag = (told.get("data") or {}).get("tag")
+                data = told.get("data")
+                tag = data.get("tag") if isinstance(data, dict) else None
                 return tag if isinstance(tag, str) and tag else None
         return None
 
@@ -272,12 +273,12 @@ class SessionView:
         return [] if number is None else [self._entry(rows[child]) for child in tree.children(number)]
 
     def get_heads(self) -> list[Entry]:
-        """The entries without children: the tips of all branches."""
+        """The entries without children: where branches end."""
         rows, tree = self._tree()
         return [self._entry(rows[number]) for number in tree.heads()]
 
     def get_abandoned(self) -> list[Entry]:
-        """The tips of the branches that the leaf is not on."""
+        """The heads of the branches that the leaf is not on."""
         rows, tree = self._tree()
         leaf = None if self._leaf is None else tree.number(self._leaf)
         current = set() if leaf is None else set(tree.path(leaf))

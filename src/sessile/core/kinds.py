@@ -27,7 +27,8 @@ TALK = 128  # somebody said something: a draft that holds one is worth keeping
 
 LEAF_MARKER = "sessile.leaf"
 IMPORT_MARKER = "sessile.import"  # where the bytes are that a session was imported from
-MARKERS = frozenset((LEAF_MARKER, IMPORT_MARKER))  # custom entries that are none of the user's
+# Custom entries that are none of the user's; no set, since what a file names its type by may be anything.
+MARKERS = (LEAF_MARKER, IMPORT_MARKER)
 TAG = "sessile.tag"  # the custom entry that says in which drawer a session lies
 DEFAULT_ROLE = "default"
 

@@ -224,7 +224,7 @@ class AnthropicAnswer(Answer):
             if isinstance(signature, str):
                 members["thinkingSignature"] = members.get("thinkingSignature", "") + signature
             return ""
-        if given not in _DELTAS:
+        if not isinstance(given, str) or given not in _DELTAS:
             return ""
         kind, member = _DELTAS[given]
         return self._say(self._at(index, kind), delta.get(member))

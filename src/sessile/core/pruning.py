@@ -57,7 +57,8 @@ def plan_pruning(
         tokens = counter(message)
         text = notice(tokens)
         saving = tokens - counter({"role": "toolResult", "content": text})
-        protected = newer < protect or message.get("toolName") in protected_tools
+        tool = message.get("toolName")
+        protected = newer < protect or (isinstance(tool, str) and tool in protected_tools)
         newer += tokens
         # Without an id there is nothing that an edit could name.
         if protected or source is None or saving <= 0 or is_pruned(message):

@@ -197,10 +197,10 @@ class Question:
     def page(self, columns: str) -> sqlite3.Cursor:
         """Columns of the rows of one page; they are chosen by number first, since sorting whole rows is slow."""
         order = _order(self._wanted.sort)
-        limit = -1 if self._wanted.limit is None else self._wanted.limit
+        limit = -1 if self._wanted.limit is None else in_64_bits(self._wanted.limit)
         chosen = f"SELECT number FROM sessions WHERE {self._is_shown} {order} LIMIT :limit OFFSET :offset"
         select = f"SELECT {columns} FROM sessions WHERE number IN ({chosen}) {order}"
-        return self._db.execute(select, self._values | {"limit": limit, "offset": self._wanted.offset})
+        return self._db.execute(select, self._values | {"limit": limit, "offset": in_64_bits(self._wanted.offset)})
 
     def hidden(self) -> tuple[int, dict[str, int]]:
         """How many rows are shown, and how many are hidden for what reason."""
@@ -252,10 +252,10 @@ def _cheap(places: Sequence[str], wanted: Filter) -> tuple[list[str], dict[str, 
         conditions.append(f"({' OR '.join(places_of_it)})")
     if wanted.since is not None:
         conditions.append("mtime_ns >= :since")
-        values["since"] = wanted.since
+        values["since"] = in_64_bits(wanted.since)
     if wanted.until is not None:
         conditions.append("mtime_ns < :until")
-        values["until"] = wanted.until
+        values["until"] = in_64_bits(wanted.until)
     if wanted.id_prefix is not None:
         conditions.append("id BETWEEN :prefix AND :prefix || char(0x10FFFF)")
         values["prefix"] = wanted.id_prefix
@@ -296,6 +296,11 @@ def within(places: Sequence[str], name: str = "place") -> tuple[str, dict[str, A
 def storable(value: Any) -> Any:
     """UTF-8, and so SQLite, has no lone surrogates."""
     return without_surrogates(value) if isinstance(value, str) else value
+
+
+def in_64_bits(number: int) -> int:
+    """The nearest number that databases hold: the year 9999 is further away, in nanoseconds, than they can count."""
+    return max(-(2**63), min(number, 2**63 - 1))
 
 
 def counts_as_columns(counts: Counts) -> list[Any]:

@@ -23,7 +23,7 @@ from sessile.formats.capabilities import unsupported
 from sessile.storage.base import Appended, Filesystem, Revise, Row
 from sessile.storage.foreign import ForeignReader
 
-_SPEAKERS = frozenset({"user", "assistant", "toolResult"})
+_SPEAKERS = ("user", "assistant", "toolResult")
 _ABILITY = {"label": "label", "session_info": "title", "title_change": "title"}
 
 Entry = Mapping[str, Any]

@@ -30,6 +30,7 @@ OPAQUE: dict[tuple[str, str], tuple[str, ...]] = {
 
 _SAFE_ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _UNSAFE = re.compile(r"[^a-z0-9_-]+")
+_EDGES = re.compile(r"\A[\s:]+|[\s:]+\Z")
 _MAX_ID = 64
 _PROTOTYPES = {"__proto__", "prototype", "constructor"}  # names that mean something else in their language
 _WHATSAPP_GROUP = "@g.us"
@@ -70,7 +71,7 @@ def normalize_key(text: str) -> str:
 
     The older spellings `dm` and `node:` stay: both are documented names. A malformed key stays malformed.
     """
-    segments = [segment for segment in text.strip().split(":") if segment]
+    segments = _segments(text)
     small = _lower(":".join(segments))
     if key_shape(small) in ("missing", "malformed_agent"):
         return small
@@ -92,7 +93,12 @@ def lowered(key: SessionKey) -> SessionKey:
 
 def fold_key(text: str) -> str:
     """What all spellings of a key have in common. Different rooms may have it in common too: it only narrows a search."""
-    return ":".join(segment for segment in text.strip().lower().split(":") if segment)
+    return ":".join(_segments(text.lower()))
+
+
+def _segments(text: str) -> list[str]:
+    """What stands between the colons of a key, without empty segments and without the spaces around it all."""
+    return [segment for segment in _EDGES.sub("", text).split(":") if segment]
 
 
 def _lower(text: str) -> str:

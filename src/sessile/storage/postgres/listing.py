@@ -10,7 +10,7 @@ from typing import Any
 
 from sessile.core.text import without_surrogates
 from sessile.core.words import fold
-from sessile.storage.catalog_rows import HAS, SHOWN, SORTS, Filter, Listing, check, row_of
+from sessile.storage.catalog_rows import HAS, SHOWN, SORTS, Filter, Listing, check, in_64_bits, row_of
 from sessile.storage.postgres.database import Database
 
 _HIDDEN = {  # why a row is not shown; the first of the reasons that are asked for counts
@@ -47,7 +47,8 @@ class PostgresQuestion:
 
     def page(self, columns: str) -> list[tuple[Any, ...]]:
         """Columns of the rows of one page."""
-        page = {"limit": self._wanted.limit, "offset": self._wanted.offset}
+        limit = None if self._wanted.limit is None else in_64_bits(self._wanted.limit)
+        page = {"limit": limit, "offset": in_64_bits(self._wanted.offset)}
         limits = "LIMIT %(limit)s::bigint OFFSET %(offset)s::bigint"
         return self._ask(
             f"SELECT {columns} FROM catalog WHERE {self._is_shown} {_order(self._wanted.sort)} {limits}", **page
@@ -118,10 +119,10 @@ def _cheap(places: Sequence[str], wanted: Filter) -> tuple[list[str], dict[str, 
         conditions.append(f"({' OR '.join(places_of_it)})")
     if wanted.since is not None:
         conditions.append("mtime_ns >= %(since)s::bigint")
-        values["since"] = wanted.since
+        values["since"] = in_64_bits(wanted.since)
     if wanted.until is not None:
         conditions.append("mtime_ns < %(until)s::bigint")
-        values["until"] = wanted.until
+        values["until"] = in_64_bits(wanted.until)
     if wanted.id_prefix is not None:
         conditions.append("id BETWEEN %(prefix)s AND %(prefix_end)s")
         values |= {"prefix": wanted.id_prefix, "prefix_end": wanted.id_prefix + _LAST}

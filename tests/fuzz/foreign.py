@@ -1,0 +1,228 @@
+"""Laws of what reads other agents' files: rows are found again, nothing is invented, and reading can go on where it stopped."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from fuzz.native import account
+from sessile.core.codec import decode, encode_plain
+from sessile.core.lines import Finding, Line
+from sessile.core.plain import plain
+from sessile.errors import SessileError
+from sessile.formats.base import Format, Known
+from sessile.formats.claude.chain import conversation, subagent_conversation
+from sessile.formats.claude.forking import Fork
+from sessile.formats.claude.heads import heads_of
+from sessile.formats.claude.lite import LiteFile, session_info
+from sessile.formats.claude.messages import message_of, shown_rows, shown_subagent_rows
+from sessile.formats.claude.notes import notes_of
+from sessile.formats.claude.parsing import read_row
+from sessile.formats.claude.rows import View
+from sessile.formats.claude.state import TranscriptState
+from sessile.formats.myagents import index_text, messages, naming
+from sessile.formats.myagents.legacy import read_legacy, salvaged
+from sessile.formats.myagents.natives import natives_of
+from sessile.formats.myagents.stats import answers, by_model, tally
+from sessile.formats.myagents.transcript_v2 import read_v2
+from sessile.formats.registry import FORMATS
+from sessile.formats.yoyoclaw import naming as bindings_naming
+from sessile.formats.yoyoclaw.document import BrokenStore, parse_store
+from sessile.formats.yoyoclaw.keys import SessionKey, key_shape, parse_key, render_key
+from sessile.formats.yoyoclaw.names import read_name
+from sessile.formats.yoyoclaw.normal import fold_key, modern_key, normalize_key
+from sessile.formats.yoyoclaw.patching import checked_patch
+from sessile.formats.yoyoclaw.routing import Inbound, derive_key, in_thread, in_topic, parent_of, shown_key
+
+_VIEWS: tuple[View, ...] = ("ts", "python-sdk")
+_SESSION = "11111111-1111-4111-8111-111111111111"
+
+
+def rows_in_place(data: bytes) -> None:
+    """A file of every format reads as entries with ids of their own, the same ones when reading goes on in the middle."""
+    for known in FORMATS:
+        known.recognises(data)
+        known.header("stem", data)
+        known.glimpse("stem", data, data[-4096:])
+        _translate(known, data)
+
+
+def _translate(known: Format, data: bytes) -> None:
+    scanner = known.scanner(0)
+    items = [*scanner.feed(data), *scanner.finish()]
+    account(items, scanner.newline_bytes, data)
+    translator = known.translator()
+    raws: dict[str, bytes] = {}
+    for item in items:
+        if not isinstance(item, Line):
+            continue
+        again = known.translator(json.loads(json.dumps(translator.saved())))
+        entries = translator.take(item)
+        assert _told(again.take(item)) == _told(entries), "reading goes on otherwise than it began"
+        assert entries, "a row is no entry"
+        assert [entry.head.id for entry in entries] == list(known.ids_of(item.raw, item.offset)), "a row has other ids"
+        for entry in entries:
+            assert entry.head.id is not None
+            raws[entry.head.id] = item.raw
+            made = known.entry(item.raw, entry.head.id, entry.head.parentId, raws.get)
+            assert made["id"] == entry.head.id and isinstance(made["type"], str)
+            encode_plain(plain(made).value)
+    _ = translator.leaf
+
+
+def _told(entries: Any) -> list[tuple[Any, int]]:
+    return [(entry.head, entry.flags) for entry in entries if isinstance(entry, Known)]
+
+
+class _Transcript:
+    """The rows of a transcript as they are asked for."""
+
+    def __init__(self, data: bytes, view: View) -> None:
+        self._data = data
+        self._view: View = view
+        self.heads = heads_of(data, view)
+
+    def row(self, row: int) -> dict[str, Any]:
+        """All that a row says."""
+        offset, length = self.heads.place(row)
+        return read_row(self._data[offset : offset + length], self._view) or {}
+
+    def time(self, row: int) -> str:
+        """When it was written."""
+        told = self.row(row).get("timestamp")
+        return told if isinstance(told, str) else ""
+
+
+def claude_conversation(data: bytes) -> None:
+    """The conversation that both SDKs would show is made of rows that are there."""
+    for view in _VIEWS:
+        file = _Transcript(data, view)
+        shown = shown_rows(file.heads, conversation(file.heads, file.time), file.time, file.row, include_system=True)
+        for row in shown.rows:
+            message_of(file.row(row), view, shown.sent_as.get(row))
+        file = _Transcript(data, view)
+        shown_subagent_rows(file.heads, subagent_conversation(file.heads), file.row)
+
+
+def claude_listing(data: bytes) -> None:
+    """What a listing tells of the two ends of any file."""
+    notes = notes_of(data[:200], data[-200:])
+    for view in _VIEWS:
+        session_info(
+            _SESSION, LiteFile(data[:65536], data[-65536:], 1_771_237_230_123_456_789, len(data)), "/work", view, notes
+        )
+        session_info(_SESSION, LiteFile(data, data, 0, len(data)), None, view)
+
+
+def claude_rows(data: bytes) -> None:
+    """Any row can be taken into the state of a transcript, and copied into a fork."""
+    rows = [row for raw in data.split(b"\n") if (row := read_row(raw)) is not None]
+    state = TranscriptState()
+    fork = Fork(_SESSION, "22222222-2222-4222-8222-222222222222", now="2026-11-16T00:00:00.000Z")
+    for row in rows:
+        state.apply(row)
+        fork.learn(row)
+    try:
+        fork.check()
+    except SessileError:
+        return
+    for row in rows:
+        copied = fork.copy(row)
+        assert copied is None or copied["uuid"] != row["uuid"]
+    fork.closing(None, None)
+
+
+def myagents_messages(data: bytes) -> None:
+    """However a file is cut, its rows and findings are the same and cover it; each message can be counted and translated."""
+    whole = list(messages.scan([data]))
+    assert whole == list(messages.scan([data[at : at + 17] for at in range(0, len(data), 17)]))
+    found = []
+    for item in whole:
+        if isinstance(item, Finding):
+            continue
+        assert data[item.offset : item.offset + len(item.raw)] == item.raw
+        found.append(item.message)
+        natives_of(item.message)
+    tally(found)
+    by_model(found)
+    answers(found)
+    try:
+        list(read_legacy(data))
+    except ValueError:
+        list(salvaged(data))
+    for row in read_v2([data], len(data)):
+        assert isinstance(row, Finding) or decode(row.raw) is not None
+
+
+def myagents_index(data: bytes) -> None:
+    """An index is written back as it was read, and what is salvaged of a damaged one is sound."""
+    parsed = index_text.parse(data)
+    naming.described(data)
+    written = index_text.render(parsed.rows)
+    again = index_text.parse(written)
+    assert again.sound, "what was written is damaged"
+    assert [row.text for row in again.rows] == [row.text for row in parsed.rows]
+
+
+def bindings(data: bytes) -> None:
+    """A store of bindings is read whole or refused with its place; unchanged entries keep their text."""
+    bindings_naming.described(data)
+    try:
+        document = parse_store(data)
+    except BrokenStore as error:
+        assert error.place.line >= 1 and error.place.column >= 1
+        return
+    document.oddities()
+    again = parse_store(document.with_changes({}))
+    assert {key: dict(entry) for key, entry in again.entries.items()} == {
+        key: dict(entry) for key, entry in document.entries.items()
+    }
+    for key, entry in document.entries.items():
+        bindings_naming.title_of(entry)
+        bindings_naming.agent_of(key)
+        bindings_naming.topic_of(key)
+        try:
+            checked_patch(dict(entry))
+        except SessileError:
+            pass
+
+
+def keys(data: bytes) -> None:
+    """A key that is accepted is written as it was read; the one spelling of a key is its own."""
+    text = data.decode("utf-8", "replace")
+    read_name(text)
+    fold_key(text)
+    try:
+        key = parse_key(text)
+    except SessileError:
+        assert key_shape(text) in ("missing", "malformed_agent")
+    else:
+        assert render_key(key) == text
+        shown_key(key)
+        ancestor: SessionKey | None = key
+        for _ in range(len(text) + 1):
+            ancestor = parent_of(ancestor) if ancestor is not None else None
+        assert ancestor is None, "a key has no end of parents"
+        for other in (in_topic(key, "5"), in_thread(key, 7)):
+            try:
+                render_key(other)
+            except SessileError:
+                pass
+    try:
+        normal = normalize_key(text)
+        assert normalize_key(normal) == normal
+        modern_key(text, "main")
+    except SessileError:
+        pass
+
+
+def routing(data: bytes) -> None:
+    """A message from anywhere gets a key that can be written, or is refused."""
+    members = ("session_key", "sender", "chat_type", "provider")
+    told = data.decode("utf-8", "replace").split("\n")
+    inbound = Inbound(**dict(zip(members, told, strict=False)))
+    try:
+        render_key(derive_key(inbound))
+        render_key(derive_key(Inbound(**dict(zip(members[1:], told, strict=False)))))
+    except SessileError:
+        pass

@@ -1,0 +1,153 @@
+"""Where fuzzing begins: the corpus of damaged files, and a small file of every format with every kind of row in it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterable, Sequence
+from functools import cache
+from pathlib import Path
+
+import zstandard
+
+from builders import AT, Json, entry, said
+from poisoned_rows import claude_rows, codex_rows, header, myagents_rows, told_entries
+from yoyoclaw import GROUP, MAIN, NOW, stored
+
+_TESTS = Path(__file__).parents[1]
+CRASHES = Path(__file__).with_name("crashes")  # inputs that once broke a law, by target
+
+
+def rows(records: Iterable[Json]) -> bytes:
+    """Records as the lines of a file."""
+    return b"".join(json.dumps(record, separators=(",", ":")).encode() + b"\n" for record in records)
+
+
+def crashes(target: str) -> list[bytes]:
+    """What once broke the law of a target."""
+    return [path.read_bytes() for path in sorted((CRASHES / target).glob("*"))]
+
+
+@cache
+def sessions() -> Sequence[bytes]:
+    """Session files of ours: damaged ones, and one with every kind of entry."""
+    corpus = [path.read_bytes() for path in sorted((_TESTS / "corpus").glob("*.jsonl"))]
+    image = {"type": "image", "data": "iVBORw0K", "mimeType": "image/png"}
+    kinds: list[Json] = [
+        header("s"),
+        said("k1", None, "hello"),
+        entry("thinking_level_change", "k2", "k1", thinkingLevel="high"),
+        entry("model_change", "k3", "k2", provider="anthropic", modelId="m", model="anthropic/m", role="default"),
+        entry("mode_change", "k4", "k3", mode="plan", data={"a": 1}),
+        entry("ttsr_injection", "k5", "k4", injectedRules=["r"]),
+        entry("session_init", "k6", "k5", systemPrompt="be good", task="t", tools=["read"], outputSchema=None),
+        entry("session_info", "k7", "k6", name="a name", source="user"),
+        entry("label", "k8", "k7", targetId="k1", label="start"),
+        entry("custom", "k9", "k8", customType="sessile.leaf", data=None),
+        entry("custom_message", "k10", "k9", customType="note", content="note", display=True, details={}),
+        entry("branch_summary", "k11", "k10", fromId="k1", summary="was tried", details={"readFiles": ["a"]}),
+        entry("compaction", "k12", "k11", summary="so far", firstKeptEntryId="k1", tokensBefore=1000, details={}),
+        entry("context_edit", "k13", "k12", targetId="k1", replacement={"content": "edited"}),
+        entry("service_tier_change", "k14", "k13", serviceTier="flex"),
+        entry("mcp_tool_selection", "k15", "k14", selectedToolNames=["x"]),
+        entry("context_change", "k16", "k15", context={"a": "b"}),
+        entry("message", "k17", "k16", message={"role": "bashExecution", "command": "ls", "output": "a", "exitCode": 1}),
+        entry("message", "k18", "k17", message={"role": "pythonExecution", "code": "1", "output": "1", "exitCode": 0}),
+        entry("message", "k19", "k18", message={"role": "fileMention", "files": [{"path": "a", "content": "b"}]}),
+        entry("message", "k20", "k19", message={"role": "user", "content": [image]}),
+        entry("reset_boundary", "k21", "k20"),
+        said("k22", "k21", "again"),
+    ]  # fmt: skip
+    old: list[Json] = [
+        {"type": "session", "id": "old", "timestamp": AT, "cwd": "/"},
+        {"type": "message", "timestamp": AT, "message": {"role": "hookMessage", "content": "x"}},
+        {"type": "compaction", "timestamp": AT, "summary": "x", "firstKeptEntryIndex": 1},
+    ]
+    small = [data for data in corpus if len(data) < 16 * 1024]
+    return [*small, rows(kinds), rows([header("t"), *told_entries("t", "s1")]), rows(old)]
+
+
+@cache
+def claude() -> Sequence[bytes]:
+    """Transcripts of Claude Code."""
+    parent = None
+    found: list[Json] = []
+    for variant in range(3):
+        found += claude_rows("11111111-1111-4111-8111-111111111111", variant, parent)
+        parent = next((row["uuid"] for row in reversed(found) if "uuid" in row), None)
+    cases: list[bytes] = [rows(found)]
+    for corpus in ("branches", "compaction"):
+        path = _TESTS / "fixtures" / "claude" / f"{corpus}.files.json.gz"
+        files = json.loads(gzip.decompress(path.read_bytes()))
+        texts = sorted(
+            {text.encode("utf-8", "surrogatepass") for text in files.values() if isinstance(text, str)}, key=len
+        )
+        cases += [text for text in texts if len(text) < 12 * 1024][:40]
+    return cases
+
+
+@cache
+def codex() -> Sequence[bytes]:
+    """Rollouts of Codex, of today and of its beginnings."""
+    early: list[Json] = [
+        {"id": "c", "timestamp": AT, "instructions": "x", "git": {}},
+        {"record_type": "state"},
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hello"}]},
+        {"type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}]},
+    ]
+    return [rows(codex_rows("c")), rows(early)]
+
+
+@cache
+def myagents() -> Sequence[bytes]:
+    """Messages of MyAgents, and a log of operations of its later versions."""
+    header_v2 = {"type": "header", "schemaVersion": 2, "sessionId": "s", "createdAt": AT}
+    return [rows(myagents_rows()), json.dumps(myagents_rows()).encode(), rows([header_v2])]
+
+
+@cache
+def myagents_index() -> Sequence[bytes]:
+    """The index of MyAgents."""
+    listed = {
+        "id": "s",
+        "agentDir": "/work",
+        "title": "t",
+        "createdAt": AT,
+        "lastActiveAt": AT,
+        "stats": {"messageCount": 2},
+    }
+    return [json.dumps([listed, {**listed, "id": "t", "pinned": True}], indent=2).encode(), b"[]"]
+
+
+@cache
+def bindings() -> Sequence[bytes]:
+    """Stores of YoyoClaw: conversations and the sessions that they are bound to."""
+    entries = {
+        MAIN: {
+            "sessionId": "s",
+            "updatedAt": NOW,
+            "inputTokens": 5,
+            "model": "m",
+            "label": "x",
+            "thinkingLevel": "high",
+        },
+        GROUP: {
+            "sessionId": "t",
+            "sessionFile": "t.jsonl",
+            "updatedAt": NOW,
+            "deliveryContext": {"channel": "telegram"},
+        },
+    }
+    return [stored(entries), b"{}", json.dumps(entries).encode()]
+
+
+def texts(*values: str) -> Sequence[bytes]:
+    """Short texts."""
+    return [value.encode() for value in values]
+
+
+@cache
+def packed() -> Sequence[bytes]:
+    """Compressed session files."""
+    plain = sessions()[-2]
+    return [gzip.compress(plain), zstandard.compress(plain), gzip.compress(plain[:100]) + gzip.compress(plain[100:])]

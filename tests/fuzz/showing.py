@@ -1,0 +1,157 @@
+"""Laws of what shows text to people: nothing runs, nothing drives a terminal, nothing that was hidden comes through."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import msgspec
+
+from fuzz.mutator import text_of
+from sessile import errors
+from sessile.core.images import dimensions, fit, sniff
+from sessile.core.plain import plain
+from sessile.core.provider_answers import AnthropicAnswer, OpenAIAnswer, assistant_message
+from sessile.core.redact import Redactor, find_secrets
+from sessile.core.silence import Silence, is_silent
+from sessile.core.text import clean_name, clean_tag, parse_timestamp, utf16_cut, utf16_length, without_surrogates
+from sessile.core.visible import cut, fitting, visible, visible_json, visible_line, width, without_colours
+from sessile.gateway.sse import frame
+from sessile.render.ansi import coloured_lines
+from sessile.render.markup import code, escape, language_of, markdown
+from sessile.render.prose import fenced, in_tag, inline, prose, quoted_scalar
+from sessile.storage.memory import MemoryFilesystem
+from sessile.storage.packed import open_rows
+from sessile.storage.turn_log import TurnLog
+from sessile.testing.handling import put
+
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_RUNS = re.compile(
+    r"<\s*(script|iframe|object|embed|style|svg|form|base|meta|link)\b|<[^>]*\son[a-z]+\s*=", re.IGNORECASE
+)
+_CANARY = "ghp_N0tARealKeyN0tARealKeyN0tARealKey7N0t"
+
+
+def terminals(data: bytes) -> None:
+    """No character that drives a terminal is left, and what is cut fits."""
+    text = text_of(data)
+    assert not _CONTROLS.search(visible(text)), "a control character comes through"
+    assert not _CONTROLS.search(visible_line(text)) and "\n" not in visible_line(text)
+    without_colours(text)
+    line = visible_line(text)
+    assert width(cut(line, 20)) <= 20
+    assert fitting(line, 0, 20) <= len(line)
+    assert json.loads(visible_json(json.dumps(text))) == text
+    utf16_length(text)
+    assert utf16_length(utf16_cut(text, 7)) <= 7
+    without_surrogates(text).encode()
+    parse_timestamp(text)
+    clean_name(text)
+    clean_tag(text)
+
+
+def pages(data: bytes) -> None:
+    """Markdown, code and coloured output of anybody become HTML in which nothing runs."""
+    text = text_of(data)
+    for html in (
+        markdown(text),
+        code(text, "python"),
+        escape(text),
+        *coloured_lines(text),
+        code(text, language_of(text)),
+    ):
+        assert not _RUNS.search(html), "something in the page would run"
+    assert frame(text).count(b"\n\n") == 1, "one event became two"
+
+
+def documents(data: bytes) -> None:
+    """Text of anybody within Markdown stays within its place."""
+    text = text_of(data)
+    list(prose(text))
+    lines = list(fenced(text, "x"))
+    assert lines[0].startswith("`") and lines[-1].startswith("`")
+    mark = lines[0].rstrip("x")
+    assert not any(line.strip().startswith(mark) for line in lines[1:-1]), "a fence is closed from within"
+    assert "\n" not in inline(text) and "\n" not in in_tag(text)
+    quoted_scalar(text)
+
+
+def secrets(data: bytes) -> None:
+    """Redacting is done once, hides a known secret wherever it stands, and keeps JSON what it is."""
+    text = text_of(data)
+    for found in find_secrets(text):
+        assert 0 <= found.start < found.end <= len(text)
+    redactor = Redactor(known={_CANARY: "known"})
+    redacted = redactor.redact(f"{text} {_CANARY} {text}")
+    assert f" {_CANARY} " not in redacted, "a known secret comes through"
+    assert redactor.redact(redacted) == redacted, "redacting twice gives another text"
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        return
+    Redactor().redact_value(value)
+
+
+def values(data: bytes) -> None:
+    """Any value becomes plain, or is refused as an entry."""
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        return
+    try:
+        once = plain(value).value
+    except errors.InvalidEntry:
+        return
+    assert plain(once).value == once
+
+
+def pictures(data: bytes) -> None:
+    """Any bytes have dimensions that are whole numbers, or none."""
+    found = dimensions(data)
+    assert found is None or all(side >= 0 for side in found)
+    text = data.decode("latin-1")
+    sniff(text)
+    fit({"type": "image", "data": text, "mimeType": "image/png"}, "x")
+
+
+def answers(data: bytes) -> None:
+    """What providers stream is an answer, or a failure that is told."""
+    for answer in (OpenAIAnswer(), AnthropicAnswer()):
+        for line in data.split(b"\n"):
+            try:
+                event = msgspec.json.decode(line)
+            except (msgspec.DecodeError, ValueError, RecursionError):
+                continue
+            if isinstance(event, dict):
+                try:
+                    answer.add(event)
+                except errors.ModelFailed:
+                    break
+        assistant_message(answer, provider="p", model="m")
+    silence = Silence()
+    text = text_of(data)
+    told = "".join(silence.feed(piece) for piece in text) + silence.finish()[0]
+    assert told in text
+    is_silent(text)
+
+
+def packed(data: bytes) -> None:
+    """A compressed file is unpacked as far as it goes."""
+    for ending in (".jsonl.gz", ".jsonl.zst"):
+        fs = MemoryFilesystem()
+        put(fs, f"/s{ending}", data)
+        rows = open_rows(fs, f"/s{ending}")
+        assert fs.fstat(rows.fd).st_size == rows.size
+        fs.close(rows.fd)
+
+
+def turns(data: bytes) -> None:
+    """Turns that were left are read past any damage."""
+    fs = MemoryFilesystem()
+    log = TurnLog(fs, "/root")
+    log.keep("s", {"turn": 1})
+    path = "/root/gateway/turns/" + fs.names("/root/gateway/turns")[0]
+    put(fs, path, data)
+    log.keep("s", {"turn": 2})
+    (left,) = log.left()
+    assert left.turns[0] == {"turn": 1} and left.turns[-1] == {"turn": 2}

@@ -1,0 +1,105 @@
+"""Every parser under damage: a few hundred inputs each by seed, and for as long as one likes under guidance.
+
+The long form takes `SESSILE_FUZZ_SECONDS` (600 unless told) for all targets together, each in a process of its own, led by
+atheris where that is installed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from figures import measured
+from fuzz.mutator import damaged
+from fuzz.seeds import CRASHES, crashes
+from fuzz.targets import TARGETS, Hang, Target, watched
+from sessile.core import lines
+
+_SHARE = 60
+_SLOW = {
+    "session": 8,
+    "catalog": 4,
+    "repairing": 30,
+    "index": 6,
+    "pages": 12,
+    "context": 40,
+    "rows_in_place": 30,
+    "asked": 30,
+}
+_TESTS = Path(__file__).parents[1]
+
+every_target = pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+pytestmark = pytest.mark.promise("P17")
+
+
+def fuzz(target: Target, count: int) -> None:
+    """Hold the law against some inputs, the same ones every time."""
+    random, law, seeds = Random(target.name), target.law(), target.seeds()
+    with watched() as wind:
+        for _ in range(count):
+            data = damaged(seeds, random)
+            wind()
+            try:
+                law(data)
+            except Exception as error:
+                raise AssertionError(f"{target.name} breaks its law over {data[:2000]!r}") from error
+
+
+@every_target
+def test_any_damage_gets_an_answer_or_a_typed_error(target: Target) -> None:
+    """Whatever the bytes: no other exception, no hang, and the law of the parser holds."""
+    count = _SLOW.get(target.name, _SHARE)
+    fuzz(target, count)
+    measured("P17", "fuzzing", targets=1, inputs=count, crashes=0)
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in CRASHES.iterdir()))
+def test_what_once_broke_a_law_breaks_it_no_more(name: str) -> None:
+    """Each input that was found to crash a parser stays in the corpus of its target."""
+    law = TARGETS[name].law()
+    assert crashes(name)
+    for data in crashes(name):
+        law(data)
+
+
+def test_fuzzing_finds_a_scanner_that_counts_characters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rig has teeth: with one small fault in the scanner, bytes are missing in the account."""
+    monkeypatch.setattr(lines, "_bytes", len)
+    with pytest.raises(AssertionError, match="breaks its law"):
+        fuzz(TARGETS["lines"], 2_000)
+
+
+def test_fuzzing_finds_a_reader_that_trusts_its_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the damage of an index unchecked, some input is believed over the journal, or breaks the reader."""
+    monkeypatch.setattr("sessile.storage.index_file.zlib.crc32", lambda data: 0)
+    with pytest.raises(AssertionError, match="breaks its law"):
+        fuzz(TARGETS["index"], 300)
+
+
+def test_an_input_that_takes_for_ever_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work without end is a broken law as well."""
+    monkeypatch.setattr("fuzz.targets._LONGEST", 0.05)
+    with pytest.raises(Hang), watched() as wind:
+        wind()
+        while True:
+            pass
+
+
+@pytest.mark.long
+@every_target
+def test_no_input_that_guided_fuzzing_finds_breaks_a_law(target: Target, tmp_path: Path) -> None:
+    """The long form: led by the branches that are reached, where atheris is there to lead."""
+    seconds = float(os.environ.get("SESSILE_FUZZ_SECONDS", "600")) / len(TARGETS)
+    command = [sys.executable, "-m", "fuzz", target.name, str(seconds), str(tmp_path)]
+    environ = {**os.environ, "PYTHONPATH": str(_TESTS)}
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, errors="replace")
+    found = [(path.name, path.read_bytes()[:2000]) for path in tmp_path.glob("*-*") if path.is_file()]
+    assert done.returncode == 0 and not found, f"{found}\n{done.stderr[-4000:]}"
+    (inputs,) = re.findall(r"^Done (\d+) runs", done.stderr, re.MULTILINE)
+    measured("P17", "fuzzing", targets=1, inputs=int(inputs), crashes=0)
