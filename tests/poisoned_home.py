@@ -8,7 +8,7 @@ variant has the payload i + v: all variants together have every payload in every
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -60,8 +60,9 @@ class Place(NamedTuple):
 class PoisonedHome:
     """Folders of four agents and the conversations of a gateway; `pairs` says what stands where, by number."""
 
-    def __init__(self, root: Path, variants: Iterable[int], together: int = 4) -> None:
+    def __init__(self, root: Path, variants: Iterable[int], together: int = 4, corpus: Sequence[str] = CORPUS) -> None:
         self.root = root
+        self._corpus = corpus
         self.pairs: dict[int, tuple[Place, str]] = {}
         self.sessions: list[str] = []  # that can be opened by their ids
         self.branches: dict[str, list[tuple[str, str]]] = {}  # ends of branches in them that can be compared
@@ -108,7 +109,7 @@ class PoisonedHome:
 
     def _payload(self, place: Place) -> str:
         number = len(self.pairs) + 1
-        plain = CORPUS[(place.number + place.variant) % len(CORPUS)]
+        plain = self._corpus[(place.number + place.variant) % len(self._corpus)]
         self.pairs[number] = (place, plain)
         return plain.replace("pwned=1", f"pwned={number}").replace("x.example", f"x{number}.example")
 

@@ -35,7 +35,14 @@ from sessile.core.compaction import (
     prepare,
     verify,
 )
-from sessile.core.conversation_text import SYSTEM_PROMPT, as_text, history_prompt, merged, turn_prefix_prompt
+from sessile.core.conversation_text import (
+    SYSTEM_PROMPT,
+    as_text,
+    history_prompt,
+    merged,
+    short_prompt,
+    turn_prefix_prompt,
+)
 from sessile.core.overflow import is_overflow
 from sessile.core.pruning import Pruning, plan_pruning
 from sessile.core.summaries import Message, Purpose, Summarizer, Summary, SummaryRequest, extract
@@ -50,10 +57,6 @@ Status = Literal["compacted", "nothing", "not_due", "cancelled", "rejected", "gi
 
 _READABLE = 100_000  # tokens that a summarizer is given at once if nobody knows its window
 _LEAST = 1_000  # tokens: less at once is not worth another try
-_SHORT = (
-    "Say in two or three sentences what was done in the conversation that this summary is of, as one would describe a change "
-    "to a colleague. Answer with these sentences only.\n\n"
-)
 
 
 class Outcome(NamedTuple):
@@ -294,7 +297,7 @@ class Compactor:
     def _in_short(self, summary: str, messages: Sequence[Message]) -> str | None:
         """A few sentences for listings; a compaction does not fail for want of them."""
         try:
-            short = self._ask("short", _SHORT + summary, messages, None, 0.2)
+            short = self._ask("short", short_prompt(summary), messages, None, 0.2)
         except SummarizerFailed:
             return None
         return short.text if short.stop == "stop" and short.text else None

@@ -32,7 +32,7 @@ from sessile.session import Session
 from sessile.storage import atomic, drafts, log
 from sessile.storage.backing import backing_of, blobs_at
 from sessile.storage.base import Filesystem
-from sessile.storage.layout import JOURNAL, artifacts_of, encode_cwd, file_name, stem_of
+from sessile.storage.layout import JOURNAL, artifacts_of, can_be_named, encode_cwd, file_name, stem_of
 from sessile.storage.trash import Deletion, Trash
 
 Durability = Literal["power", "process"]
@@ -151,7 +151,7 @@ class Store:
         return opening.open_for_writing(self, path, cwd, in_place=in_place)
 
     def _resolve(self, ref: str) -> str:
-        if "\0" in ref:
+        if not can_be_named(ref):
             raise InvalidId(f"{ref[:80]!r} can name no file")
         if "/" in ref or ref.endswith(JOURNAL):
             return os.path.abspath(ref)

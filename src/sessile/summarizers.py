@@ -8,7 +8,8 @@
 
 Each is called with a `SummaryRequest` and returns a `Summary`, or raises `SummarizerFailed`, which says whether the request was
 too long for the model (`overflow`). An answer that was cut off is a failure, never a summary. Keys are arguments or the
-vendors' own environment variables; they never appear in a message.
+vendors' own environment variables; they never appear in a message. Only the configured host is connected to: through no proxy of
+the environment, and after no redirect, with which keys and conversations would go.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 from sessile.core.overflow import is_overflow
@@ -28,6 +28,7 @@ from sessile.core.provider_answers import Answer, AnthropicAnswer, OpenAIAnswer
 from sessile.core.summaries import Summary, SummaryRequest
 from sessile.errors import InvalidConfig, SummarizerFailed
 from sessile.storage.commands import NoAnswer, run
+from sessile.storage.straight import straight
 
 TIMEOUT = 180.0  # seconds for a whole summary
 _SILENCE = 60.0  # seconds without a byte
@@ -47,7 +48,7 @@ class OpenAISummarizer:
         self._model = model
         self._timeout = timeout
         options = {"base_url": base_url, "api_key": api_key, "timeout": min(_SILENCE, timeout), "max_retries": _RETRIES}
-        self._connect: Callable[[], Any] = partial(openai.OpenAI, **options)
+        self._connect: Callable[[], Any] = lambda: openai.OpenAI(**options, http_client=_straight(openai))
         with _setting_up(openai.OpenAIError):
             self._connect().close()
 
@@ -78,7 +79,7 @@ class AnthropicSummarizer:
         self._model = model
         self._timeout = timeout
         options = {"base_url": base_url, "api_key": api_key, "timeout": min(_SILENCE, timeout), "max_retries": _RETRIES}
-        self._connect: Callable[[], Any] = partial(anthropic.Anthropic, **options)
+        self._connect: Callable[[], Any] = lambda: anthropic.Anthropic(**options, http_client=_straight(anthropic))
         with _setting_up(anthropic.AnthropicError):
             self._connect().close()
 
@@ -116,13 +117,13 @@ class RemoteSummarizer:
         place = urllib.parse.urlsplit(self._url).netloc.rpartition("@")[2]
         with _asking(place, urllib.error.HTTPError):
             call = urllib.request.Request(self._url, asked, self._headers, method="POST")
-            with urllib.request.urlopen(call, timeout=self._timeout) as answer:
+            with straight(call, self._timeout) as answer:
                 data = answer.read(_LONGEST + 1)
         if len(data) > _LONGEST:
             raise SummarizerFailed(f"the answer of {place} is longer than {_LONGEST} bytes")
         try:
             summary = json.loads(data)["summary"]
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, RecursionError, KeyError, TypeError) as error:
             raise SummarizerFailed(f"the answer of {place} holds no summary", hint='{"summary": "…"}') from error
         return _whole(place, summary if isinstance(summary, str) else "", "stop", None)
 
@@ -162,6 +163,14 @@ def _client(name: str) -> Any:
     except ImportError as error:
         hint = "pip install 'sessile[models]', or use the extract, which needs no model"
         raise SummarizerFailed(f"the package {name} is not installed", hint=hint) from error
+
+
+def _straight(vendor: Any) -> Any:
+    """A connection for a vendor's client, of the library that it stands on, that leads to the configured host alone."""
+    import importlib
+
+    http = importlib.import_module(vendor.DefaultHttpxClient.__base__.__module__.partition(".")[0])
+    return http.Client(trust_env=False, follow_redirects=False)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import pytest
 from sessile.storage.base import Filesystem
 from sessile.storage.filesystem import PosixFilesystem
 from sessile.storage.memory import MemoryFilesystem
+from sessile.storage.rooted import RootedFilesystem
 from sessile.testing.crashes import CrashableFilesystem
 from sessile.testing.faults import FaultyFilesystem
 from sessile.testing.filesystem_contract import FilesystemContract
@@ -24,6 +25,19 @@ class TestPosixFilesystem(FilesystemContract):
     @pytest.fixture
     def root(self, tmp_path: Path) -> str:
         return str(tmp_path)
+
+
+class TestRootedFilesystem(FilesystemContract):
+    """The files of a store: below its root, in a folder that is there already."""
+
+    @pytest.fixture
+    def filesystem(self, tmp_path: Path) -> Filesystem:
+        return RootedFilesystem(str(tmp_path))
+
+    @pytest.fixture
+    def root(self, tmp_path: Path) -> str:
+        (tmp_path / "some" / "folder").mkdir(parents=True)
+        return str(tmp_path / "some" / "folder")
 
 
 class TestMemoryFilesystem(FilesystemContract):

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from figures import measured
 from sessile.formats.claude.lite import SessionInfo
 from sessile.formats.claude.messages import SessionMessage
 from sessile.formats.claude.slug import slug
@@ -84,6 +85,7 @@ def test_no_vector_is_missing() -> None:
         assert EXPECTED[corpus]["ts"]["sessions"].keys() == EXPECTED[corpus]["python-sdk"]["sessions"].keys()
 
 
+@pytest.mark.promise("P44")
 @pytest.mark.parametrize(("corpus", "case"), SESSIONS)
 def test_messages_equal_those_of_the_typescript_sdk(homes: dict[str, ClaudeSessions], corpus: str, case: str) -> None:
     """The default view gives the rows that the TypeScript SDK gives, with and without system rows."""
@@ -95,8 +97,10 @@ def test_messages_equal_those_of_the_typescript_sdk(homes: dict[str, ClaudeSessi
     with_system = sessions.get_session_messages(session_id, include_system=True)
     assert [each.type for each in with_system] == [each.split(":")[0] for each in expected["with_system"]]
     assert sessions.list_subagents(session_id) == expected["subagents"]
+    measured("P44", "messages of Claude's two SDKs", sessions=1, messages=len(messages), differences=0)
 
 
+@pytest.mark.promise("P44")
 @pytest.mark.parametrize(("corpus", "case"), SESSIONS)
 def test_messages_equal_those_of_the_python_sdk(homes: dict[str, ClaudeSessions], corpus: str, case: str) -> None:
     """The python-sdk view gives the rows, contents and pages that the Python SDK gives."""
@@ -109,6 +113,7 @@ def test_messages_equal_those_of_the_python_sdk(homes: dict[str, ClaudeSessions]
         page = sessions.get_session_messages(session_id, limit=2, offset=1, view="python-sdk")
         assert [each.uuid for each in page] == expected["page_1_2"]
     assert sessions.list_subagents(session_id, view="python-sdk") == expected["subagents"]
+    measured("P44", "messages of Claude's two SDKs", sessions=1, messages=len(messages), differences=0)
 
 
 @pytest.mark.parametrize("view", ["ts", "python-sdk"])

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from figures import measured
 from sessile.core.codec import decode
 from sessile.core.context import build_session_context
 from sessile.core.lines import Line, scan
@@ -55,6 +56,7 @@ def test_context_equals_the_answer_of_the_family(vector: dict[str, Any]) -> None
         "models": context.models,
     } == vector["expect"]
     assert len(context.sources) == len(context.messages)
+    measured("P44", "contexts of the family", sessions=1, messages=len(context.messages), differences=0)
 
 
 @pytest.mark.parametrize("name", ["before-compaction", "large-v1"])
@@ -68,3 +70,4 @@ def test_context_of_a_real_session_equals_the_answer_of_pi(name: str) -> None:
     assert context.thinking_level == expected["thinkingLevel"]
     assert context.models["default"] == "{provider}/{modelId}".format(**expected["model"])
     assert context.findings == ()
+    measured("P44", "contexts of the family", sessions=1, messages=len(context.messages), differences=0)

@@ -6,10 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from postgres_rig import postgres_server, postgres_url
-
-__all__ = ["postgres_server", "postgres_url"]
-
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

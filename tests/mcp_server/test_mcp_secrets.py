@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from mcp.shared.exceptions import MCPError
 
+from figures import measured
 from sessile import Store
 from sessile.errors import SessileError
 from sessile.mcp import tools
@@ -47,8 +48,13 @@ def _parts(secret: str) -> Iterator[str]:
 
 @pytest.fixture
 def poisoned(home: Path) -> Store:
+    """A store with a canary in every place that is stored, in a home."""
+    return poisoned_store(home / ".sessile")
+
+
+def poisoned_store(root: Path) -> Store:
     """A store with a canary in every place that is stored."""
-    store = store_at(home / ".sessile")
+    store = store_at(root)
     with begun(store, f"/work/{canary('cwd')}", title=f"key {canary('title')}") as session:
         session.append_model_change(f"p/{canary('model')}")
         at = say(session, f"the needle is {canary('prompt')} and here is an \x1b[31mgh\x1b[0mp_{canary('colours')[4:]}")
@@ -135,6 +141,7 @@ def test_no_secret_leaves_through_any_tool_or_error(way: Over, poisoned: Store, 
     assert "[REDACTED:" in heard
     assert leaks(heard) == []
     assert leaks(log.read_text()) == []
+    measured("P29", "canaries asked for through MCP", places=len(PLACES), characters_heard=len(heard), leaks=0)
 
 
 @pytest.mark.promise("P29")

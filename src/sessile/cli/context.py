@@ -94,6 +94,7 @@ def _seen(app: App, named: Named) -> Iterator[Line]:
     from sessile.core.compaction import context_size
     from sessile.core.shown import show_all
     from sessile.core.styled import Span
+    from sessile.core.visible import visible_line
     from sessile.core.whereabouts import absences
     from sessile.render.text import transcript_lines
     from sessile.render.wording import many
@@ -106,8 +107,9 @@ def _seen(app: App, named: Named) -> Iterator[Line]:
         f"{many(len(context.messages), 'message')} · {'' if size.source == 'provider' else '~'}{size.tokens:,} tokens"
     )
     gone = absences((entry.body for entry in session.iter_branch(named.at)), set(context.sources))
-    yield (Span(name_of(session), "strong"), Span(f"  at {named.at or session.leaf_id or 'the beginning'}", "dim"))
-    yield (Span(f"{told} · thinking {context.thinking_level} · {models}", "dim"),)
+    at = visible_line(named.at or session.leaf_id or "the beginning")
+    yield (Span(name_of(session), "strong"), Span(f"  at {at}", "dim"))
+    yield (Span(visible_line(f"{told} · thinking {context.thinking_level} · {models}"), "dim"),)
     for absence in gone[:_TOLD]:
         yield (Span(_absent(app, session, absence), "summary"),)
     if len(gone) > _TOLD:

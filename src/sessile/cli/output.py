@@ -5,13 +5,8 @@
     --json     one document with a schema and its version, or lines of documents for streams
     --plain    words instead of glyphs and columns
 
-    NO_COLOR, TERM=dumb     no colours; FORCE_COLOR: colours at a pipe, too
-    SESSILE_PAGER, PAGER    the pager, instead of less -FRX; cat is none
-    SESSILE_PLAIN=1         the same as --plain
-    COLUMNS, LINES          the size of the terminal
-
-Meaning is never in a colour alone. Stored text has been made visible before it comes here; what comes as a cell is made so
-again, because a title is stored text too.
+Environment variables choose, too (`core/variables` lists them). Meaning is never in a colour alone. Stored text has been made
+visible before it comes here, because that changes its width; all that leaves is made so again.
 """
 
 from __future__ import annotations
@@ -110,7 +105,7 @@ class Output:
 
     def line(self, text: str = "", style: Style = "plain") -> None:
         """One line of data."""
-        self.lines([(Span(visible(text), style),)])
+        self.lines([(Span(text, style),)])
 
     def lines(self, lines: Iterable[Line]) -> None:
         """Lines of data."""
@@ -159,12 +154,13 @@ class Output:
                 pass  # the pager got it too, and decides
 
     def _styled(self, line: Line) -> str:
+        """A line as it is written. Whoever made it has made it visible; this is the last door, and looks again."""
         if not self.colours:
-            return "".join(span.text for span in line)
+            return visible("".join(span.text for span in line))
         pieces = []
         for span in line:
-            code = _STYLES.get(span.style)
-            pieces.append(f"\x1b[{code}m{span.text}\x1b[0m" if code and span.text else span.text)
+            code, text = _STYLES.get(span.style), visible(span.text)
+            pieces.append(f"\x1b[{code}m{text}\x1b[0m" if code and text else text)
         return "".join(pieces)
 
     # -- tables
@@ -178,7 +174,7 @@ class Output:
             heads = [[Cell(column.name) for column in columns]] if header else []
             for row in chain(heads, rows):
                 values = (cell.text if cell.value is None else cell.value for cell in row)
-                self.lines([(Span("\t".join(visible_line(value) for value in values)),)])
+                sys.stdout.write("\t".join(visible_line(value) for value in values) + "\n")
         else:
             self.lines(aligned(columns, list(rows), self.columns or 80))
 

@@ -122,7 +122,7 @@ def _place(named: Named, everything: bool, name: str) -> int:
 
 def _told(app: App, session: Session, entries: Iterable[Mapping[str, Any]], depth: Depth) -> Iterator[Line]:
     gaps = [Gap(*gap) for gap in session.get_gaps()]
-    yield (Span(name_of(session), "strong"), Span(f"  {session.id}  {session.cwd}", "dim"))
+    yield (Span(name_of(session), "strong"), Span(f"  {visible_line(session.id)}  {visible_line(session.cwd)}", "dim"))
     agents = sum(1 for _ in agent_files(app.store, session.path))
     if agents:
         yield (Span(f"{many(agents, 'sub-agent')}. Show: --agents", "dim"),)
@@ -197,7 +197,7 @@ class _Following:
 @click.option("--only", metavar="WHAT", help=f"Only {', '.join(_ONLY)}; several with commas.")
 @click.option("--ids", is_flag=True, help="The id of every entry shown.")
 def tree_verb(app: App, session: str, full: bool, only: str | None, ids: bool) -> int:
-    """See how a session branches: forks are indented, straight runs are counted, tips and the active leaf are shown."""
+    """See how a session branches: it is indented where it does, straight runs are counted, every head is shown."""
     names = [] if only is None else [name.strip() for name in only.split(",")]
     wanted: list[Only] | None = None if only is None else [name for name in _ONLY if name in names]
     if not set(names) <= set(_ONLY):
@@ -308,7 +308,7 @@ def _head(app: App, session: Session) -> OutlineHead:
         project=session.cwd,
         source=app.library.agent_of(session.path) or "file",
         entries=entries,
-        leaves=counts.branches if counts else len(session.get_heads()),
+        branches=counts.branches if counts else len(session.get_heads()),
         cost=counts.cost if counts else None,
         unpriced=counts.unpriced if counts else 0,
     )

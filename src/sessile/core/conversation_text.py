@@ -1,8 +1,9 @@
 """What a summarizer is asked: the conversation as one text, and the prompts around it.
 
-The conversation is given as text within tags, not as messages, so that the model does not go on with it. Long tool results
-are cut, with a notice that says how much is missing; pictures are only mentioned. Secrets are whoever's business who sends
-the text away.
+The conversation is given as text within tags, not as messages, so that the model does not go on with it. Nothing in it can end
+the tags, or speak as somebody else: a tool's result that holds a label of the user's is indented there. Long tool results are
+cut, with a notice that says how much is missing; pictures are only mentioned. Secrets are whoever's business who sends the text
+away.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ MAX_RESULT = 2000  # UTF-16 units of a tool's result
 NO_HISTORY = "No prior history."
 SPLIT_TURN = "\n\n---\n\n**Turn Context (split turn):**\n\n"
 
-_TAGS = re.compile(r"<(?=\s*/?\s*(?:conversation|previous-summary)\s*>)", re.I)
+_TAGS = re.compile(r"<(?=[\s/]*(?:conversation|previous-summary)\b)", re.I)
+_USER, _ASSISTANT, _THINKING = "User", "Assistant", "Assistant thinking"
+_CALLS, _RESULT, _SYSTEM = "Assistant tool calls", "Tool result", "System"
+_LABELS = re.compile(rf"^(?=\[(?:{'|'.join((_USER, _ASSISTANT, _THINKING, _CALLS, _RESULT, _SYSTEM))})\]:)", re.M)
 
 SYSTEM_PROMPT = """\
 You write summaries of conversations between a user and an AI assistant. You are given such a conversation as text; you are \
@@ -99,6 +103,10 @@ _GOING_ON = """
 The conversation above continues after the summary in <previous-summary>, which is of the same turn. Let your summary cover \
 both."""
 
+SHORT_PROMPT = """\
+Say in two or three sentences what was done in the conversation that <previous-summary> is of, as one would describe a change to \
+a colleague. Answer with these sentences only."""
+
 BRANCH_PROMPT = f"""\
 The conversation above is a branch that the user has left, to go on elsewhere in the same session. Write a summary of it, so \
 that what was done and learned there is not lost. Use exactly these headings:
@@ -117,23 +125,23 @@ def _said(message: Message) -> Iterator[str]:
     if role == "assistant":
         yield from _answer(content)
     elif role == "toolResult":
-        yield from _labelled("Tool result", cut_result(_joined(content)))
+        yield from _labelled(_RESULT, cut_result(_joined(content)))
     elif role in ("system", "developer"):
-        yield from _labelled("System", _joined(content))
+        yield from _labelled(_SYSTEM, _joined(content))
     else:
-        yield from _labelled("User", _joined(content))
+        yield from _labelled(_USER, _joined(content))
 
 
 def _answer(content: object) -> Iterator[str]:
     blocks = [{"type": "text", "text": content}] if isinstance(content, str) else blocks_of(content)
-    yield from _labelled("Assistant thinking", _lines(blocks, "thinking", "thinking"))
-    yield from _labelled("Assistant", _lines(blocks, "text", "text"))
-    yield from _labelled("Assistant tool calls", "; ".join(_call(b) for b in blocks if b.get("type") == "toolCall"))
+    yield from _labelled(_THINKING, _lines(blocks, "thinking", "thinking"))
+    yield from _labelled(_ASSISTANT, _lines(blocks, "text", "text"))
+    yield from _labelled(_CALLS, "; ".join(_call(b) for b in blocks if b.get("type") == "toolCall"))
 
 
 def _labelled(label: str, text: str) -> Iterator[str]:
     if text:
-        yield f"[{label}]: {text}"
+        yield f"[{label}]: {_LABELS.sub(' ', text)}"
 
 
 def _lines(blocks: Iterable[Message], kind: str, member: str) -> str:
@@ -185,6 +193,11 @@ def turn_prefix_prompt(
     """What to ask for the summary of the beginning of a split turn; with a summary of what came first in it, to go on from."""
     task = TURN_PREFIX_PROMPT if previous_summary is None else TURN_PREFIX_PROMPT + _GOING_ON
     return _conversation(messages) + _previous(previous_summary) + _focused(task, focus)
+
+
+def short_prompt(summary: str) -> str:
+    """What to ask for a few sentences that stand for a summary."""
+    return _previous(summary) + SHORT_PROMPT
 
 
 def branch_prompt(messages: Iterable[Message], instructions: str | None = None, *, replace: bool = False) -> str:

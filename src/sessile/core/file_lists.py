@@ -1,7 +1,8 @@
 """Which files a conversation read and changed: collected from its tool calls, and told at the end of a summary.
 
 Lists are cumulative: the one of the summary before is added, unless an extension made it, which keeps whatever it likes there.
-A file that was changed is not listed as read. The details of a summary hold all names, its text at most twenty of each.
+A file that was changed is not listed as read. The details of a summary hold all names, its text at most twenty of each, a line
+for each: a name that holds line breaks or the end of its list cannot say anything behind it.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ _TOOLS = {
 """What tools of the family and of Claude Code do to the file that they are called with."""
 _PATHS = ("path", "file_path", "notebook_path")
 _NAMES, _ARGUMENTS = ("name", "toolName"), ("arguments", "args", "input")
+_ENDS = re.compile(r"<(?=/?(?:read|modified)-files\b)")
+_BREAKS = {ord(char): ascii(char)[1:-1] for char in "\n\r\v\f\x85\u2028\u2029"}
 _BLOCK = re.compile(r"\n{0,2}<(read-files|modified-files)>\n.*?</\1>", re.DOTALL)
 
 
@@ -99,7 +102,7 @@ def without_blocks(summary: str) -> str:
 def _block(tag: str, names: tuple[str, ...]) -> str:
     if not names:
         return ""
-    shown = list(names[:MOST])
+    shown = [_ENDS.sub("&lt;", name).translate(_BREAKS) for name in names[:MOST]]
     if len(names) > MOST:
         shown.append(f"… ({len(names) - MOST} more files omitted)")
     return f"\n\n<{tag}>\n" + "\n".join(shown) + f"\n</{tag}>"

@@ -23,6 +23,7 @@ import msgspec
 from msgspec.structs import replace
 
 from sessile.core.secrets_table import RULES, SECRET, WORD, Rule, random_looking, strong_password
+from sessile.core.visible import uncoloured
 from sessile.errors import TooLarge
 
 MAX_PLACES = 100  # a report names so many places of one secret; `count` counts them all
@@ -46,10 +47,7 @@ _MEDIA_MEMBERS = frozenset(("mimeType", "mime_type", "media_type", "mediaType"))
 # The search for a literal stops at one of its characters: at one where the search for others stops too, or at a rare one.
 _STOPS = "./_-wk"  # the last is the best
 _COMMON = " etaoinsrlcdupmfhg,()=\"':y\nbv01[]2TESx"
-
-
 _INSIDE = r"[g-loqsu-zG-Z_-]"  # before this, no word can start: what remains is left to the patterns
-
 _NAME_ENDS = r"(?=[\w.-]{0,48}+[\\\"'`\] \t:=])"
 
 
@@ -93,6 +91,9 @@ def _hits(text: str, name: str, groups: frozenset[str]) -> list[_Hit]:
     if len(text) < _SHORTEST:
         return []
     hits = list(_search(text, groups))
+    if "\x1b" in text:  # a tool that marks what it found cuts a key into pieces, and people see it whole
+        plain, place = uncoloured(text)
+        hits += ((place(start), rank, place(end - 1) + 1, rule) for start, rank, end, rule in _search(plain, groups))
     if name and len(text) <= _LONGEST_VALUE and _tells(name):
         lead = len(name) + 2
         for start, rank, end, rule in _search(f'{name}="{text}"', groups):
@@ -306,9 +307,8 @@ class Redactor:
 
     def _value(self, value: Any, at: str, name: str) -> Any:
         if isinstance(value, str):
-            return (
-                value if value.startswith("data:") and _DATA_URL.fullmatch(value) else self.redact(value, at, name=name)
-            )
+            is_data = value.startswith("data:") and _DATA_URL.fullmatch(value)
+            return value if is_data else self.redact(value, at, name=name)
         if isinstance(value, dict):
             return self._object(value, at)
         if isinstance(value, list | tuple):

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from bisect import bisect_right
+from collections.abc import Callable
 
 _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
@@ -36,6 +38,21 @@ def visible_line(text: str) -> str:
 def without_colours(text: str) -> str:
     """What a tool printed for a terminal, without its escape sequences."""
     return _ANSI.sub("", text) if "\x1b" in text else text
+
+
+def uncoloured(text: str) -> tuple[str, Callable[[int], int]]:
+    """A text without its escape sequences, and where a character of that stands in the text as it is."""
+    pieces: list[str] = []
+    starts, shifts = [0], [0]  # from which character on how much was left out
+    length = end = 0
+    for match in _ANSI.finditer(text):
+        pieces.append(text[end : match.start()])
+        length += match.start() - end
+        end = match.end()
+        starts.append(length)
+        shifts.append(end - length)
+    pieces.append(text[end:])
+    return "".join(pieces), lambda place: place + shifts[bisect_right(starts, place) - 1]
 
 
 def _named(match: re.Match[str]) -> str:

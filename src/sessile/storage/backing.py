@@ -17,8 +17,8 @@ from sessile.errors import Unsupported
 from sessile.storage.base import Blobs, Filesystem, Journals
 from sessile.storage.blobs import BlobStore
 from sessile.storage.file_journals import FileJournals
-from sessile.storage.filesystem import PosixFilesystem
 from sessile.storage.layout import Layout
+from sessile.storage.rooted import RootedFilesystem
 
 if TYPE_CHECKING:
     from sessile.storage.catalog import Catalog
@@ -62,7 +62,8 @@ def backing_of(
         return database_backing(place, cache, power=power, patience=patience)
     if fs is None:
         # A symbolic link to the root is followed once, here; below the root none is.
-        place, fs = os.path.realpath(os.path.expanduser(place)), PosixFilesystem()
+        place = os.path.realpath(os.path.expanduser(place))
+        fs = RootedFilesystem(place)
     layout = Layout(place, os.path.abspath(cache) if cache is not None else f"{place}/cache")
     journals = FileJournals(fs, layout, power=power, patience=patience)
     return Backing(place, fs, layout, journals, _nothing, partial(_catalog, fs))

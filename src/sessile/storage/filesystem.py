@@ -10,7 +10,8 @@ import fcntl
 import os
 import sys
 
-_ALWAYS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+ALWAYS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+"""What every file is opened with."""
 
 if sys.platform == "darwin":
     # macOS has no fdatasync, and its fsync stops at the drive's cache.
@@ -35,7 +36,7 @@ class PosixFilesystem:
     rmdir = staticmethod(os.rmdir)
 
     def open(self, path: str, flags: int) -> int:
-        return os.open(path, flags | _ALWAYS, 0o600)
+        return os.open(path, flags | ALWAYS, 0o600)
 
     def temporary(self) -> int:
         import tempfile  # for archives only

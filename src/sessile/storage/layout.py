@@ -28,8 +28,10 @@ LEGACY = ".json"  # MyAgents' sessions before JSONL
 LIST = "sessions.json"  # in which MyAgents and gateways list their sessions
 DRAFT = ".draft"  # must not end in .jsonl: the family lists every such name, dot files too
 
-_SEPARATORS = re.compile(r"[/\\:]")
+_SEPARATORS = re.compile(r"[/\\:\ud800-\udc7f\udd00-\udfff]")  # halves of characters that no file system has, too
+_NO_STAMP = re.compile(r"[^0-9A-Za-z+-]")
 _MAX_NAME = 255
+_MAX_STAMP = 40
 _TERMINALS = (
     ("KITTY_WINDOW_ID", "kitty"),
     ("TMUX_PANE", "tmux"),
@@ -37,6 +39,14 @@ _TERMINALS = (
     ("WT_SESSION", "wt"),
 )
 _UNSAFE = re.compile(r"[^A-Za-z0-9._%:-]")
+
+
+def can_be_named(text: str) -> bool:
+    """Whether a file system could have something of that name, or at that path."""
+    try:
+        return b"\0" not in text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return False
 
 
 def encode_cwd(cwd: str) -> str:
@@ -68,8 +78,8 @@ def folder_names(cwd: str, home: str | None, temp: str | None) -> list[str]:
 
 
 def file_name(timestamp: str, session_id: str) -> str:
-    """The name of a session file from the header's timestamp and id."""
-    stamp = timestamp.replace(":", "-").replace(".", "-")
+    """The name of a session file from the header's timestamp and id; what is no part of a timestamp is left no meaning."""
+    stamp = _NO_STAMP.sub("-", timestamp[:_MAX_STAMP])
     return f"{stamp}_{check_session_id(session_id)}{JOURNAL}"
 
 

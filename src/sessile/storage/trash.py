@@ -15,6 +15,7 @@ import msgspec
 from sessile.errors import Conflict, Damaged, NotFound, UnsafePath, storage_failures
 from sessile.storage import atomic
 from sessile.storage.base import Filesystem
+from sessile.storage.layout import can_be_named
 from sessile.storage.moving import move
 from sessile.storage.survey import below
 
@@ -108,7 +109,7 @@ class Trash:
 
     def _checked(self, token: str) -> str:
         """The token itself if no path can be made from it."""
-        if "/" in token or token in ("", ".", ".."):
+        if "/" in token or token in ("", ".", "..") or not can_be_named(token):
             raise NotFound(f"there is no deletion {token!r}")
         return token
 

@@ -44,11 +44,6 @@ class TranscriptReport:
     boundaries: int
     findings: tuple[Finding, ...]
 
-    @property
-    def is_clean(self) -> bool:
-        """Whether nothing is wrong."""
-        return not self.findings
-
 
 class _Origin(msgspec.Struct, gc=False):
     sessionId: str | None = None

@@ -6,7 +6,7 @@ SDK. Anything else is a function of the caller's.
 
 A URL names the session by `{session_id}`. `GET` answers with one row a line, or with a list of rows; 404 is a session that it
 does not know. New rows are sent by `POST`, one a line, and `{agent_id}` in a query or path is the agent that wrote them. Plain
-HTTP is for this machine only: rows hold whatever was said.
+HTTP is for this machine only: rows hold whatever was said. Only the named host is connected to, and no redirect is followed.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from sessile.core.codec import decode
 from sessile.errors import Invalid
 from sessile.storage.base import Filesystem
 from sessile.storage.raw_file import RawFile
+from sessile.storage.straight import straight
 from sessile.stores.claude.reading import ClaudeSessions
 
 Rows = Iterable[Mapping[str, Any] | bytes]
@@ -119,6 +120,6 @@ def _ask(address: Address, session_id: str, agent_id: str | None, body: bytes | 
     if body is not None:
         headers["Content-Type"] = _MEDIA_TYPE
     request = urllib.request.Request(url, data=body, headers=headers)  # the scheme was looked at
-    with urllib.request.urlopen(request, timeout=address.timeout) as answer:
+    with straight(request, address.timeout) as answer:
         data: bytes = answer.read()
         return data

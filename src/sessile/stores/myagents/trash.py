@@ -19,6 +19,7 @@ from sessile.errors import Conflict, Damaged, LeafMoved, NotFound, SessionNotFou
 from sessile.formats.myagents.types import Metadata
 from sessile.storage import atomic
 from sessile.storage.base import Filesystem
+from sessile.storage.layout import can_be_named
 from sessile.storage.survey import digest_of, files_below
 from sessile.stores.myagents.directory_lock import PATIENT
 from sessile.stores.myagents.index import Index
@@ -157,7 +158,7 @@ class Trash:
         return f"{self._places.trash}/{token}/{_NOTE}"
 
     def _read(self, token: str) -> Deletion:
-        if "/" in token or token in ("", ".", ".."):
+        if "/" in token or token in ("", ".", "..") or not can_be_named(token):
             raise NotFound(f"there is no deletion {token!r}")
         with storage_failures(self._note(token), "look into the trash"):
             try:

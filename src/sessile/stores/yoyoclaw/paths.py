@@ -19,14 +19,8 @@ from sessile.storage.base import Filesystem
 
 STORE_FILE = "sessions.json"
 PLACEHOLDER = "{agentId}"
-HOMES = (".yoyoclaw", ".openclaw")
 DATABASE = "agent/openclaw-agent.sqlite"
 COLD = "cold"  # where releases since July 2026 keep old transcripts, compressed, below the sessions folder
-
-
-def state_roots(home: str) -> list[str]:
-    """Where a person's state may lie, whether it does or not."""
-    return [f"{home}/{name}" for name in HOMES]
 
 
 class StateFolder(msgspec.Struct, frozen=True):

@@ -1,0 +1,341 @@
+"""What is planted in a store: links, pipes, sockets and devices in the place of any file or folder, also while somebody writes.
+
+Beside the root lies a folder that nothing may change. A scenario does everything that a store writes; each step may fail with a
+typed error, none may change that folder, and none may wait for ever.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from faults.processes import Child, Tell, fast_folder
+from figures import measured
+from sessile import Conversations, Session, Store
+from sessile.errors import PermissionRefused, SessileError
+from sessile.storage import rooted
+from sessile.storage.turn_log import TurnLog
+from sessions import Json, snapshot, store_at
+
+pytestmark = pytest.mark.promise("P32")
+
+PATIENCE = 60  # seconds after which a step counts as hanging
+SHORT, LONG = 90, 50_000  # races
+CWD = "/work/app"
+PICTURE: Json = {"type": "image", "mimeType": "image/png", "data": "QUJD" * 400}
+
+Step = Callable[[Store], object]
+
+
+# -- everything that a store writes
+
+
+def talk(store: Store) -> None:
+    with store.create(CWD, title="A title", publish=True) as session:
+        session.append_message({"role": "user", "content": [PICTURE, {"type": "text", "text": "hello"}]})
+        session.append_message({"role": "assistant", "content": "yes"})
+
+
+def draft(store: Store) -> None:
+    with store.create(CWD) as session:
+        session.append_message({"role": "user", "content": "hello"})
+
+
+class Gone(Exception):
+    """There is no session at this moment."""
+
+
+def first(store: Store) -> str:
+    """The file of a session of the project, whatever folder has its place now."""
+    folder = store.layout.folder(CWD)
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError:
+        raise Gone from None
+    for name in names:
+        if name.endswith(".jsonl") and not name.startswith("."):
+            return f"{folder}/{name}"
+    raise Gone
+
+
+def on_the_first(act: Callable[[Session], object]) -> Step:
+    def step(store: Store) -> None:
+        with store.open(first(store)) as session:
+            act(session)
+
+    return step
+
+
+def go_on(session: Session) -> None:
+    session.append_message({"role": "user", "content": "more"})
+
+
+def rewrite(session: Session) -> None:
+    session.rewrite_entries(lambda entry: {**entry, "x": 1})
+
+
+def delete_and_undo(store: Store) -> None:
+    store.undo(store.delete(first(store)).token)
+
+
+def bind(store: Store) -> None:
+    with Conversations(store, workspace=lambda agent: CWD, hold=None) as conversations:
+        conversations.resolve("agent:main:hook:a")
+
+
+def note_a_turn(store: Store) -> None:
+    log = TurnLog(store.fs, store.layout.root)
+    log.keep("s1", {"turn": 1})
+    log.forget("s1")
+
+
+STEPS: list[Step] = [
+    talk,
+    draft,
+    on_the_first(go_on),
+    on_the_first(rewrite),
+    on_the_first(lambda session: session.fork().close()),
+    on_the_first(lambda session: session.move_to("/work/other")),
+    delete_and_undo,
+    bind,
+    note_a_turn,
+    lambda store: store.continue_recent(CWD).close(),
+]
+
+
+def opened(root: Path) -> Store:
+    return store_at(root, terminal="pts-3", random=os.urandom)
+
+
+@pytest.fixture(scope="module")
+def filled() -> Iterator[Path]:
+    """A store in which everything was written once; it is copied for each try."""
+    with fast_folder() as folder:
+        root = Path(folder) / "root"
+        store = opened(root)
+        for step in STEPS:
+            step(store)
+        note = TurnLog(store.fs, store.layout.root)
+        note.keep("s1", {"turn": 1})
+        store.delete(first(store))
+        yield root
+
+
+# -- something else in the place of a file or a folder
+
+
+def _socket(path: Path, outside: Path) -> None:
+    here = os.open(path.parent, os.O_RDONLY)  # the path itself may be too long for a socket
+    try:
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.bind(f"/proc/self/fd/{here}/{path.name[:40]}")
+        os.rename(path.parent / path.name[:40], path)
+    finally:
+        os.close(here)
+
+
+PLANTS: dict[str, Callable[[Path, Path], object]] = {
+    "link to a folder": lambda path, outside: path.symlink_to(outside),
+    "link to a file": lambda path, outside: path.symlink_to(outside / "file"),
+    "link to a session": lambda path, outside: path.symlink_to(outside / "session.jsonl"),
+    "link to nothing": lambda path, outside: path.symlink_to(outside / "new"),
+    "hard link to a file": lambda path, outside: path.hardlink_to(outside / "file"),
+    "pipe": lambda path, outside: os.mkfifo(path),
+    "socket": _socket,
+    "device": lambda path, outside: os.mknod(path, 0o666 | stat.S_IFCHR, os.makedev(1, 3)),
+}
+
+
+def make_outside(folder: Path) -> Path:
+    outside = folder / "outside"
+    (outside / "sub").mkdir(parents=True)
+    (outside / "file").write_bytes(b"precious\n")
+    (outside / "sub" / "file").write_bytes(b"precious\n")
+    header = '{"type":"session","version":3,"id":"s1","timestamp":"2026-01-01T00:00:00.000Z","cwd":"/work/app"}\n'
+    (outside / "session.jsonl").write_text(header)
+    return outside
+
+
+def components(root: Path) -> list[str]:
+    """Every file and folder of a store."""
+    return sorted(str(path.relative_to(root)) for path in root.rglob("*"))
+
+
+@contextmanager
+def no_longer_than(seconds: int) -> Iterator[None]:
+    def too_long(*_: object) -> None:
+        raise AssertionError("a step hangs")
+
+    before = signal.signal(signal.SIGALRM, too_long)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def take_every_step(store: Store) -> int:
+    """Do everything; gives how many steps were refused."""
+    refused = 0
+    for step in STEPS:
+        try:
+            step(store)
+        except (SessileError, Gone):
+            refused += 1
+    return refused
+
+
+def check_planted(filled: Path, component: str, kind: str) -> int:
+    """Plant one thing in a copy of a store, and do everything there."""
+    with fast_folder() as place:
+        folder = Path(place)
+        outside = make_outside(folder)
+        root = folder / "root"
+        shutil.copytree(filled, root)
+        path = root / component
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+        try:
+            PLANTS[kind](path, outside)
+        except PermissionError:
+            return 0  # only root makes devices
+        before, what = snapshot(outside), path.lstat().st_mode
+        with no_longer_than(PATIENCE):
+            refused = take_every_step(opened(root))
+        assert snapshot(outside) == before, (component, kind)
+        still = path.lstat().st_mode if os.path.lexists(path) else None
+        assert still is None or stat.S_IFMT(still) in (stat.S_IFMT(what), stat.S_IFREG)
+    return refused
+
+
+def check_all_planted(filled: Path, stride: int) -> None:
+    pairs = [(component, kind) for component in components(filled) for kind in PLANTS][::stride]
+    refused = sum(check_planted(filled, component, kind) for component, kind in pairs)
+    assert refused
+    steps = len(pairs) * len(STEPS)
+    measured("P32", "something else in a file's place", planted=len(pairs), steps=steps, refused=refused, followed=0)
+
+
+def test_what_is_planted_in_a_store_is_not_written_through(filled: Path) -> None:
+    """A share of all pairs of a place and a thing to plant there; nothing outside changes, and nothing hangs."""
+    check_all_planted(filled, stride=7)
+
+
+@pytest.mark.long
+def test_whatever_is_planted_wherever_it_is_not_written_through(filled: Path) -> None:
+    """The long form of the test above: every pair."""
+    check_all_planted(filled, stride=1)
+
+
+# -- swapped while somebody writes
+
+
+def swapping(path: str, link: str, tell: Tell) -> None:
+    """Put a link in the place of a folder or file and take it away again, until it is killed."""
+    tell("there")
+    while True:
+        for source, target in ((path, f"{path}.real"), (link, path), (path, link), (f"{path}.real", path)):
+            try:
+                os.rename(source, target)
+            except OSError:
+                pass  # the other side has put something there; the next round finds it
+
+
+RACING = [STEPS[number] for number in (0, 2, 3, 4, 6, 7, 8)]
+
+
+def race(component: str, races: int, seed: int) -> int:
+    """Do things to a store while one of its folders is swapped for a link to one outside; gives how many were refused."""
+    rng = Random(seed)
+    refused = 0
+    with fast_folder() as place:
+        folder = Path(place)
+        outside, root = make_outside(folder), folder / "root"
+        store = opened(root)
+        take_every_step(store)
+        os.symlink(outside, folder / "link")
+        before = snapshot(outside)
+        swapper = Child(partial(swapping, str(root / component), str(folder / "link")))
+        swapper.wait_for_word()
+        try:
+            with no_longer_than(PATIENCE + races):
+                for _ in range(races):
+                    try:
+                        rng.choice(RACING)(store)
+                    except (SessileError, Gone):
+                        refused += 1
+        finally:
+            swapper.kill()
+            swapper.finish()
+        assert snapshot(outside) == before
+    return refused
+
+
+FOLDERS = ["sessions", "sessions/--work-app--", "blobs", "trash", "agents/main/sessions", "gateway/turns"]
+
+
+def check_races(races: int, seed: int) -> int:
+    refused = sum(race(component, races // len(FOLDERS), seed) for component in FOLDERS)
+    measured("P32", "folders swapped for links meanwhile", races=races, refused=refused, followed=0)
+    return refused
+
+
+def test_a_folder_that_is_swapped_for_a_link_is_not_followed() -> None:
+    """Each call reaches the real folder or fails, at whatever moment the link comes."""
+    assert check_races(SHORT, 1)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(10))
+def test_fifty_thousand_races_are_lost_by_the_link(seed: int) -> None:
+    """The long form of the test above."""
+    assert check_races(LONG // 10, 10 + seed)
+
+
+# -- whose the root is
+
+
+@pytest.mark.promise("P28")
+def test_the_root_of_another_user_is_read_and_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is written there would be somebody else's business; the message says whose folder it is."""
+    store = opened(tmp_path / "root")
+    talk(store)
+    path = first(store)
+    before = snapshot(tmp_path)
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    for step in STEPS[:9]:
+        with pytest.raises(SessileError) as caught:
+            step(opened(tmp_path / "root"))
+        assert isinstance(caught.value, PermissionRefused) and caught.value.hint
+    assert "another user" in str(caught.value)
+    with store.open(path, readonly=True) as session:
+        assert len(session.get_entries()) == 2
+    assert snapshot(tmp_path) == before
+
+
+# -- teeth
+
+
+def test_without_going_from_folder_to_folder_the_link_wins(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system that opens whole paths follows a folder that is a link, planted or swapped."""
+
+    @contextmanager
+    def whole(self: object, path: str) -> Iterator[tuple[None, str]]:
+        yield None, path
+
+    monkeypatch.setattr(rooted.RootedFilesystem, "_place", whole)
+    with pytest.raises(AssertionError):
+        check_planted(filled, "sessions/--work-app--", "link to a folder")
+    with pytest.raises(AssertionError):
+        for seed in range(50):
+            race("sessions/--work-app--", 40, seed)
