@@ -8,9 +8,9 @@ from pathlib import Path
 
 import msgspec
 
-from .measure import table
-from .run import prepare, run, save
+from .run import peers_rows, prepare, run, save
 from .scale import FOLDER, Scale, smoke
+from .tables import table
 from .worker import SUBJECTS
 
 
@@ -29,12 +29,14 @@ def main() -> int:
     if not names:
         parser.error(f"--only knows {', '.join(SUBJECTS)}")
     scale = smoke(str(FOLDER / "smoke")) if options.smoke else Scale(str(FOLDER), large_mb=options.size_mb)
-    scale = msgspec.structs.replace(scale, peers=os.environ.get("PEERS") == "1")
+    scale = msgspec.structs.replace(scale, peers=True)
     prepare(scale)
-    rows = run(scale, names)
-    print(table(rows))
-    save(scale, rows, *([FOLDER / "last.json"] if not options.smoke else []), *([options.json] if options.json else []))
-    return int(options.strict and not all(row.ok for row in rows))
+    missing = peers_rows(scale, install=os.environ.get("PEERS") == "1")
+    paths = [*([] if options.smoke else [FOLDER / "last.json"]), *([options.json] if options.json else [])]
+    rows = run(scale, names, lambda rows: save(scale, [*rows, *missing], *paths))
+    print(table([*rows, *missing]))
+    failed = any(row.failed is not None for row in rows)
+    return int(failed or (options.strict and not all(row.ok for row in rows)))
 
 
 if __name__ == "__main__":

@@ -1,16 +1,13 @@
-"""S4, S5, S6, S8: appending to one session, with and without syncs, from many threads and processes, to a large one."""
+"""S4: appending to one session without syncs; and the appends that other subjects are made of."""
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import shutil
-import threading
-import time
-from collections.abc import Callable, Sequence
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
-from multiprocessing.connection import Connection
-from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +18,16 @@ from sessile.storage.filesystem import PosixFilesystem
 from sessile.storage.journal import FileJournal
 
 from . import limits
-from .corpus import CWD, Corpus, corpus, sample_lines, sample_messages
-from .measure import Row, drop, interleaved, median, ratio, timed
+from .corpus import CWD, corpus, sample_lines, sample_messages
+from .measure import Rival, Row, Work, drop, interleaved, median, ratio, timed
+from .peers import Challenge, against
 from .scale import Scale
 
-_SAMPLES = 400
+SAMPLES = 400
 _HEADER = b'{"type":"session","version":3,"id":"bench","timestamp":"2026-01-01T00:00:00.000Z","cwd":"/work/bench"}\n'
-_LIVE = 200  # entries between compactions where a session is kept going
+LIVE = 200  # entries between compactions where a session is kept going
+_BETWEEN = (10_000, 100_000)  # entries, where growth is measured between few and many
+_MOST_FOR_PEERS = 100_000  # they fill their sessions one entry at a time
 
 
 def new_journal(scale: Scale, name: str, *, power: bool = False) -> FileJournal:
@@ -85,29 +85,47 @@ def session_time(scale: Scale, work: Callable[[Session], None], count: int, *, p
     return taken
 
 
+def _message_time(scale: Scale, messages: Sequence[dict[str, Any]], count: int) -> float:
+    return session_time(scale, lambda session: append_messages(session, messages, count), count)
+
+
 # -- S4
 
 
 def appending(scale: Scale) -> list[Row]:
     """S4: append without a sync."""
     small = corpus(scale, scale.small_mb)
-    lines, messages = sample_lines(small, _SAMPLES), sample_messages(small, _SAMPLES)
+    lines, messages = sample_lines(small, SAMPLES), sample_messages(small, SAMPLES)
     count = scale.appends
+    line_work = partial(journal_time, scale, lines, count)
+    message_work = partial(_message_time, scale, messages, count)
     times = interleaved(
         scale.rounds,
-        ours=lambda: journal_time(scale, lines, count),
+        ours=line_work,
         limit=lambda: bare_time(scale, lines, count),
-        messages=lambda: session_time(scale, lambda session: append_messages(session, messages, count), count),
+        messages=message_work,
+        sqlite=lambda: _sqlite_time(scale, lines, count),
     )
     mean = sum(map(len, lines)) / len(lines) / 1000
     baseline: dict[str, Any] = {"baseline": "bare os.write", "baseline_median": median(times["limit"])}
     return [
         Row(
             "S4",
-            f"append an encoded line (mean {mean:.1f} KB), process",
+            f"append an encoded line of {mean:.1f} KB, process",
             median(times["ours"]),
             **baseline,
             ratio=ratio(times["ours"], times["limit"]),
+            limit=3,
+            rivals=_append_rivals(scale, messages, 0, line_work, pi=2, oh_my_pi=6),
+        ),
+        Row(
+            "S4",
+            "… times faster than SQLite (WAL, no sync)",
+            median(times["ours"]),
+            baseline="SQLite insert",
+            baseline_median=median(times["sqlite"]),
+            ratio=ratio(times["sqlite"], times["ours"]),
+            sense="≥",
             limit=3,
         ),
         Row(
@@ -116,55 +134,121 @@ def appending(scale: Scale) -> list[Row]:
             median(times["messages"]),
             **baseline,
             ratio=ratio(times["messages"], times["limit"]),
+            rivals=_append_rivals(scale, messages, 0, message_work),
         ),
         *_flat(scale),
     ]
 
 
+def _append_rivals(
+    scale: Scale,
+    messages: Sequence[dict[str, Any]],
+    before: int,
+    ours: Work,
+    *,
+    pi: float | None = None,
+    oh_my_pi: float | None = None,
+) -> dict[str, Rival]:
+    """Others who append the same messages behind so many, without a sync."""
+    found: dict[str, Rival] = {}
+    for peer, least in (("pi", pi), ("oh-my-pi", oh_my_pi)):
+        with peer_folder(scale, messages) as (folder, texts):
+            asked = [folder, texts, str(scale.appends), str(before)]
+            found |= against(scale, ours, Challenge(peer, "append", asked, least))
+    return found
+
+
+@contextmanager
+def peer_folder(scale: Scale, messages: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str]]:
+    """An empty folder, and a file with the messages, one a line."""
+    with tempfile.TemporaryDirectory(dir=scale.scratch()) as folder:
+        texts = Path(folder, "messages")
+        texts.write_bytes(b"".join(msgspec.json.encode(message) + b"\n" for message in messages))
+        target = Path(folder, "target")
+        target.mkdir()
+        yield str(target), str(texts)
+
+
+def _sqlite_time(scale: Scale, lines: Sequence[bytes], count: int) -> float:
+    """Seconds an insert and commit takes, without a sync."""
+    path = scale.scratch() / "lines.db"
+    database = sqlite3.connect(path, isolation_level=None)
+    database.execute("PRAGMA journal_mode=WAL")
+    database.execute("PRAGMA synchronous=NORMAL")
+    database.execute("CREATE TABLE lines(id INTEGER PRIMARY KEY, line BLOB)")
+
+    def run() -> None:
+        for number in range(count):
+            database.execute("INSERT INTO lines(line) VALUES (?)", (lines[number % len(lines)],))
+
+    taken = timed(run, count)
+    database.close()
+    for ending in ("", "-wal", "-shm"):
+        drop(f"{path}{ending}")
+    return taken
+
+
 def _flat(scale: Scale) -> list[Row]:
-    """The cost of an append to a journal and a session of a million entries, against those of a thousand."""
-    line, message = _small_line(), {"role": "user", "content": "a short question"}
-    journals = [new_journal(scale, "few"), new_journal(scale, "many")]
-    sessions = [new_session(scale, "few-entries"), new_session(scale, "many-entries")]
-    for journal, session, size in zip(journals, sessions, (scale.few, scale.many), strict=True):
-        append_lines(journal, [line], size)
-        _fill(session, size)
-        session.context()
+    """The cost of an append to journals and sessions of up to a million entries, against those of a thousand."""
+    line, message = _small_line(), {"role": "user", "content": "a short question", "timestamp": 0}
+    sizes = [scale.few, *(size for size in _BETWEEN if scale.few < size < scale.many), scale.many]
+    journals = {size: new_journal(scale, f"journal-{size}") for size in sizes}
+    sessions = {size: new_session(scale, f"session-{size}") for size in sizes}
+    for size in sizes:
+        append_lines(journals[size], [line], size)
+        _fill(sessions[size], size)
+        sessions[size].context()
     count = max(1, scale.appends // 4)
-    times = interleaved(
-        scale.rounds,
-        few=lambda: timed(lambda: append_lines(journals[0], [line], count), count),
-        many=lambda: timed(lambda: append_lines(journals[1], [line], count), count),
-        session_few=lambda: timed(lambda: append_messages(sessions[0], [message], count), count),
-        session_many=lambda: timed(lambda: append_messages(sessions[1], [message], count), count),
-    )
-    for journal in journals:
-        journal.close()
-        drop(journal.path)
-    for session, name in zip(sessions, ("few-entries", "many-entries"), strict=True):
-        session.close()
-        shutil.rmtree(scale.scratch() / name)
-    baseline = f"at {scale.few:,} entries"
+    works: dict[str, Work] = {"bare": lambda: bare_time(scale, [line], count)}
+    for size in sizes:
+        works[f"line {size}"] = partial(_more, append_lines, journals[size], [line], count)
+        works[f"message {size}"] = partial(_more, append_messages, sessions[size], [message], count)
+    times = interleaved(scale.rounds, **works)
+    for size in sizes:
+        journals[size].close()
+        drop(journals[size].path)
+        sessions[size].close()
+        shutil.rmtree(scale.scratch() / f"session-{size}")
     return [
-        Row(
-            "S4",
-            f"… at {scale.many:,} entries, small lines",
-            median(times["many"]),
-            baseline=baseline,
-            baseline_median=median(times["few"]),
-            ratio=ratio(times["many"], times["few"]),
-            limit=1.25,
-        ),
-        Row(
-            "S4",
-            f"… append_message at {scale.many:,} entries",
-            median(times["session_many"]),
-            baseline=baseline,
-            baseline_median=median(times["session_few"]),
-            ratio=ratio(times["session_many"], times["session_few"]),
-            limit=1.25,
-        ),
+        _flat_row(scale, "a short line", times, "line"),
+        _flat_row(scale, "append_message", times, "message"),
+        *(_message_row(scale, size, times, message) for size in sizes),
     ]
+
+
+def _flat_row(scale: Scale, what: str, times: dict[str, list[float]], name: str) -> Row:
+    """An append behind many entries against one behind few."""
+    few, many = times[f"{name} {scale.few}"], times[f"{name} {scale.many}"]
+    return Row(
+        "S4",
+        f"… {what}, {scale.many:,} against {scale.few:,}",
+        median(many),
+        baseline=f"at {scale.few:,} entries",
+        baseline_median=median(few),
+        ratio=ratio(many, few),
+        limit=1.25,
+    )
+
+
+def _more(append: Callable[..., None], target: object, what: Sequence[object], count: int) -> float:
+    return timed(lambda: append(target, what, count), count)
+
+
+def _message_row(scale: Scale, size: int, times: dict[str, list[float]], message: dict[str, Any]) -> Row:
+    """A short message behind so many; ours is as fast behind few, so that nothing is filled again for a peer."""
+    here = times[f"message {size}"]
+    ours = partial(_message_time, scale, [message], scale.appends)
+    return Row(
+        "S4",
+        f"… a short message at {size:,} entries",
+        median(here),
+        baseline="bare os.write of a short line",
+        baseline_median=median(times["bare"]),
+        ratio=ratio(here, times["bare"]),
+        rivals=_append_rivals(scale, [message], size, ours) if size <= _MOST_FOR_PEERS else {},
+        curve="append",
+        at=size,
+    )
 
 
 def _small_line() -> bytes:
@@ -175,7 +259,7 @@ def _small_line() -> bytes:
 def _fill(session: Session, size: int) -> None:
     """Append that many small entries in large batches, with a compaction now and then."""
     batch: list[dict[str, Any]] = [
-        {"type": "message", "message": {"role": "user", "content": "a short question"}} for _ in range(_LIVE * 5 - 1)
+        {"type": "message", "message": {"role": "user", "content": "a short question"}} for _ in range(LIVE * 5 - 1)
     ]
     last = None
     for _ in range(0, size, len(batch) + 1):
@@ -186,7 +270,7 @@ def _fill(session: Session, size: int) -> None:
 def append_a_million(scale: Scale) -> None:
     """The work of S4, for its memory: one process that appends that many entries, some by themselves."""
     small = corpus(scale, scale.small_mb)
-    lines, messages = sample_lines(small, _SAMPLES), sample_messages(small, _SAMPLES)
+    lines, messages = sample_lines(small, SAMPLES), sample_messages(small, SAMPLES)
     journal = new_journal(scale, "memory")
     append_lines(journal, lines, scale.appends)
     append_lines(journal, [_small_line()], scale.many)
@@ -196,272 +280,3 @@ def append_a_million(scale: Scale) -> None:
         append_messages(session, messages, scale.appends)
         _fill(session, scale.many)
     shutil.rmtree(scale.scratch() / "memory-session")
-
-
-# -- S5
-
-
-def syncing(scale: Scale) -> list[Row]:
-    """S5: append with a sync, in bursts, from many threads."""
-    small = corpus(scale, scale.small_mb)
-    lines, messages = sample_lines(small, _SAMPLES), sample_messages(small, _SAMPLES)
-    count = scale.syncs
-    threads = 8
-    times = interleaved(
-        scale.rounds,
-        ours=lambda: journal_time(scale, lines, count, power=True),
-        limit=lambda: bare_time(scale, lines, count, sync=True),
-        single=lambda: session_time(scale, lambda s: append_messages(s, messages, count), count, power=True),
-        burst=lambda: session_time(scale, lambda s: _bursts(s, messages, count), count, power=True),
-        threads=lambda: session_time(scale, lambda s: _threads(s, messages, count, threads), count, power=True),
-    )
-    single: dict[str, Any] = {"baseline": "append_message", "baseline_median": median(times["single"]), "sense": "≥"}
-    return [
-        Row(
-            "S5",
-            "append an encoded line, power",
-            median(times["ours"]),
-            baseline="bare write+fdatasync",
-            baseline_median=median(times["limit"]),
-            ratio=ratio(times["ours"], times["limit"]),
-            limit=1.3,
-        ),
-        Row(
-            "S5",
-            "… append_message",
-            median(times["single"]),
-            baseline="bare write+fdatasync",
-            baseline_median=median(times["limit"]),
-            ratio=ratio(times["single"], times["limit"]),
-        ),
-        Row(
-            "S5",
-            "… append_many of 4, how much faster an entry",
-            median(times["burst"]),
-            **single,
-            ratio=ratio(times["single"], times["burst"]),
-            limit=2,
-        ),
-        Row(
-            "S5",
-            f"… {threads} committing threads, how much faster",
-            median(times["threads"]),
-            **single,
-            ratio=ratio(times["single"], times["threads"]),
-            limit=1.6,
-        ),
-    ]
-
-
-def _bursts(session: Session, messages: Sequence[dict[str, Any]], count: int) -> None:
-    entries = [{"type": "message", "message": messages[number % len(messages)]} for number in range(count)]
-    for start in range(0, count, 4):
-        session.append_many(entries[start : start + 4])
-
-
-def _threads(session: Session, messages: Sequence[dict[str, Any]], count: int, threads: int) -> None:
-    share = count // threads
-    parts = [messages[number * share % len(messages) :] or messages for number in range(threads)]
-    running = [threading.Thread(target=append_messages, args=(session, part, share)) for part in parts]
-    for thread in running:
-        thread.start()
-    for thread in running:
-        thread.join()
-
-
-# -- S6
-
-
-def sharing(scale: Scale) -> list[Row]:
-    """S6: many processes on one session."""
-    small = corpus(scale, scale.small_mb)
-    lines, messages = sample_lines(small, _SAMPLES), sample_messages(small, _SAMPLES)
-    ended = [line + b"\n" for line in lines]
-    count = scale.process_appends
-    lost: list[int] = []
-
-    def sessions() -> float:
-        with new_session(scale, "shared") as session:
-            path = session.path
-        root = scale.scratch() / "shared"
-        ids, taken = _in_processes(scale.processes, partial(_session_writer, str(root), path, messages, count))
-        lost.append(_missing(path, ids, count * scale.processes))
-        shutil.rmtree(root)
-        return taken / (count * scale.processes)
-
-    def journals() -> float:
-        path = new_journal(scale, "shared.jsonl").path
-        _, taken = _in_processes(scale.processes, partial(_journal_writer, path, lines, count))
-        with open(path, "rb") as file:
-            lost.append(count * scale.processes + 1 - file.read().count(b"\n"))
-        drop(path)
-        return taken / (count * scale.processes)
-
-    def bare() -> float:
-        path = str(scale.scratch() / "shared-bare")
-        _, taken = _in_processes(scale.processes, partial(_bare_writer, path, ended, count))
-        drop(path)
-        return taken / (count * scale.processes)
-
-    times = interleaved(scale.rounds, ours=sessions, journal=journals, limit=bare)
-    baseline: dict[str, Any] = {
-        "baseline": "bare flock+write",
-        "baseline_median": median(times["limit"]),
-        "sense": "≥",
-    }
-    return [
-        Row(
-            "S6",
-            f"{scale.processes} processes, encoded lines, share of bare speed",
-            median(times["journal"]),
-            **baseline,
-            ratio=ratio(times["limit"], times["journal"]),
-            limit=0.5,
-            lost=sum(lost),
-        ),
-        Row(
-            "S6",
-            "… append_message",
-            median(times["ours"]),
-            **baseline,
-            ratio=ratio(times["limit"], times["ours"]),
-        ),
-    ]
-
-
-Writer = Callable[[Barrier], tuple[list[str], float, float]]
-
-
-def _in_processes(count: int, writer: Writer) -> tuple[list[str], float]:
-    """Run the writer in that many processes at once: the ids that they wrote, and the seconds from first to last."""
-    context = multiprocessing.get_context("fork")
-    barrier = context.Barrier(count)
-    pipes, children = [], []
-    for _ in range(count):
-        ours, theirs = context.Pipe(duplex=False)
-        child = context.Process(target=_report, args=(writer, barrier, theirs))
-        child.start()
-        theirs.close()
-        pipes.append(ours)
-        children.append(child)
-    reports = [pipe.recv() for pipe in pipes]
-    for child in children:
-        child.join()
-    ids = [entry_id for report in reports for entry_id in report[0]]
-    return ids, max(report[2] for report in reports) - min(report[1] for report in reports)
-
-
-def _report(writer: Writer, barrier: Barrier, pipe: Connection[Any, Any]) -> None:
-    pipe.send(writer(barrier))
-
-
-def _session_writer(
-    root: str, path: str, messages: Sequence[dict[str, Any]], count: int, barrier: Barrier
-) -> tuple[list[str], float, float]:
-    with Store(root, durability="process").open(path) as session:
-        barrier.wait()
-        start = time.perf_counter()
-        ids = [session.append_message(messages[number % len(messages)]).id for number in range(count)]
-        return ids, start, time.perf_counter()
-
-
-def _journal_writer(path: str, lines: Sequence[bytes], count: int, barrier: Barrier) -> tuple[list[str], float, float]:
-    journal = FileJournal(PosixFilesystem(), path, power=False)
-    barrier.wait()
-    start = time.perf_counter()
-    append_lines(journal, lines, count)
-    end = time.perf_counter()
-    journal.close()
-    return [], start, end
-
-
-def _bare_writer(path: str, lines: Sequence[bytes], count: int, barrier: Barrier) -> tuple[list[str], float, float]:
-    barrier.wait()
-    start = time.perf_counter()
-    limits.locked_appends(path, lines, count)
-    return [], start, time.perf_counter()
-
-
-def _missing(path: str, ids: list[str], expected: int) -> int:
-    """How many acknowledged entries are not in the file."""
-    with open(path, "rb") as file:
-        found = {msgspec.json.decode(line).get("id") for line in file}
-    return expected - len(found.intersection(ids))
-
-
-# -- S8
-
-
-def going_on(scale: Scale) -> list[Row]:
-    """S8: append and context in a large session that is open."""
-    large, small = (corpus(scale, size) for size in (scale.large_mb, scale.small_mb))
-    lines, messages = sample_lines(small, _SAMPLES), sample_messages(small, _SAMPLES)
-    count = min(_LIVE, scale.appends)
-    with _Borrowed(scale, large) as on_large, _Borrowed(scale, small) as on_small:
-        times = interleaved(
-            scale.rounds,
-            ours=lambda: _going_on_time(on_large, messages, count),
-            small=lambda: _going_on_time(on_small, messages, count),
-            bare=lambda: bare_time(scale, lines, count),
-        )
-    took = median(times["ours"])
-    return [
-        Row(
-            "S8",
-            f"append_message + context, {scale.large_mb:g} MB open",
-            took,
-            baseline="the target itself",
-            baseline_median=40e-6,
-            ratio=took / 40e-6,
-            limit=1,
-        ),
-        Row(
-            "S8",
-            "… against a small session",
-            took,
-            baseline=f"{scale.small_mb:g} MB open",
-            baseline_median=median(times["small"]),
-            ratio=ratio(times["ours"], times["small"]),
-            limit=1.25,
-        ),
-        Row(
-            "S8",
-            "… in bare writes (40 µs were 8.7 of them)",
-            took,
-            baseline="bare os.write",
-            baseline_median=median(times["bare"]),
-            ratio=ratio(times["ours"], times["bare"]),
-        ),
-    ]
-
-
-def _going_on_time(session: Session, messages: Sequence[dict[str, Any]], count: int) -> float:
-    session.append_compaction("what was said", session.leaf_id, 1000)
-    session.context()
-
-    def run() -> None:
-        for number in range(count):
-            session.append_message(messages[number % len(messages)])
-            session.context()
-
-    return timed(run, count)
-
-
-class _Borrowed:
-    """A corpus session, open for appending; afterwards file and index are as they were."""
-
-    def __init__(self, scale: Scale, made: Corpus) -> None:
-        self._made = made
-        self._cache = Path(scale.scratch(), f"cache-{os.path.basename(made.root)}")
-
-    def __enter__(self) -> Session:
-        shutil.rmtree(self._cache, ignore_errors=True)
-        if os.path.isdir(self._made.cache):
-            shutil.copytree(self._made.cache, self._cache)
-        self._session = Store(self._made.root, cache=self._cache, durability="process").open(self._made.path)
-        return self._session
-
-    def __exit__(self, *exception: object) -> None:
-        self._session.close()
-        os.truncate(self._made.path, self._made.size)
-        shutil.rmtree(self._cache, ignore_errors=True)

@@ -1,7 +1,6 @@
 """A1, A2, S11: Claude Code's sessions listed, resumed and converted, against the functions of its own SDK.
 
-The SDK runs in an environment of its own below `.cache/peers`. Where that is missing, or with PEERS=1 cannot be made, the
-rows have figures of ours only, and say why.
+Where the SDK is missing, the rows have figures of ours only, and say so.
 """
 
 from __future__ import annotations
@@ -26,16 +25,16 @@ from sessile.converting import converted, import_session
 from sessile.storage.filesystem import PosixFilesystem
 from sessile.stores.claude.reading import ClaudeSessions
 
+from . import limits
 from .claude_corpus import Transcript, sessions, transcript
+from .listing import walk_and_read, walk_and_stat
 from .measure import Row, Work, interleaved, median, ratio, timed
-from .scale import ROOT, Scale
+from .peers import Challenge, against, ask
+from .scale import Scale
 
-SDK = "claude-agent-sdk"
-SDK_VERSION = "0.2.182"
-_ENVIRONMENT = ROOT / ".cache" / "peers" / f"{SDK}-{SDK_VERSION}"
-_INSTALL_SECONDS = 600
-_ANSWER_SECONDS = 300
-_ROUNDS = 3  # the SDK takes seconds for each
+SDK = "claude-sdk"
+_LEAST_RESUME = 100
+_ROUNDS = 3
 _COMMAND = str(Path(sys.executable).with_name("sessile"))
 _PIECE = 1 << 20
 _SHARE = 0.2  # of the large size, for conversions
@@ -44,77 +43,33 @@ _SHARE = 0.2  # of the large size, for conversions
 # -- the SDK
 
 
-class Answer(msgspec.Struct):
-    """What one call of the SDK took and gave."""
+class _Ours(msgspec.Struct):
+    """Some work of ours, what it is held against, and how many times faster than the SDK it should be."""
 
-    seconds: float
-    memory_mb: float
-    count: int
-    hash: str
-
-
-class Sdk:
-    """The SDK in processes of its own, or the reason why there is none."""
-
-    def __init__(self, scale: Scale) -> None:
-        self.missing = _why_missing(scale)
-
-    def ask(self, call: str, home: str, *arguments: str) -> Answer:
-        """One call in a fresh process; starting it does not count."""
-        return msgspec.json.decode(self.run(call, home, *arguments), type=Answer)
-
-    def run(self, call: str, home: str, *arguments: str) -> bytes:
-        """The same as a whole process."""
-        script = str(Path(__file__).with_name("claude_peer.py"))
-        command = [str(_ENVIRONMENT / "bin" / "python"), script, call, home, *arguments]
-        return subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=_ANSWER_SECONDS).stdout
+    name: str
+    run: Work
+    least: float | None = None
+    baseline: str = ""
+    limit: Work | None = None
+    at: float | None = None
 
 
-def _why_missing(scale: Scale) -> str | None:
-    """`None` if the SDK is there by now."""
-    if (_ENVIRONMENT / "ready").exists():
-        return None
-    if not scale.peers:
-        return f"{SDK} {SDK_VERSION} is not installed; PEERS=1 does that"
-    commands = (
-        [sys.executable, "-m", "venv", "--clear", str(_ENVIRONMENT)],
-        [str(_ENVIRONMENT / "bin" / "python"), "-m", "pip", "install", "--quiet", f"{SDK}=={SDK_VERSION}"],
-    )
-    for command in commands:
-        try:
-            subprocess.run(command, check=True, capture_output=True, text=True, timeout=_INSTALL_SECONDS)
-        except subprocess.CalledProcessError as error:
-            return f"{SDK} {SDK_VERSION} cannot be installed: {error.stderr.strip()[-60:]}"
-        except subprocess.TimeoutExpired:
-            return f"installing {SDK} {SDK_VERSION} took more than {_INSTALL_SECONDS} s"
-    (_ENVIRONMENT / "ready").touch()
-    return None
-
-
-def _against(
-    subject: str, call: str, sdk: Sdk, scale: Scale, home: str, theirs: Work, ours: Sequence[_Ours]
-) -> list[Row]:
-    """How much faster ours are than theirs, one row each; without the SDK, how long ours take."""
-    rounds = scale.heavy_rounds
-    works: dict[str, Work] = {work.name: partial(_in_memory, home, work.run) for work in ours}
-    theirs = partial(_in_memory, home, theirs)
-    if sdk.missing is not None:
-        times = interleaved(rounds, **works)
-        return [Row(subject, work.name, median(times[work.name]), skipped=sdk.missing) for work in ours]
-    times = interleaved(min(rounds, _ROUNDS), **works, **{call: theirs})
-    return [
-        Row(
-            subject,
-            work.name,
-            median(times[work.name]),
-            baseline=f"sdk {call}",
-            baseline_median=median(times[call]),
-            ratio=ratio(times[call], times[work.name]),
-            sense="≥",
-            limit=work.limit,
-        )
-        for work in ours
-    ]
+def _rows(subject: str, scale: Scale, home: str, works: Sequence[_Ours], challenge: Challenge) -> list[Row]:
+    """Ours, and how much faster they are than the SDK; without it, how long ours take, and what is missing."""
+    rows = []
+    for ours in works:
+        run = partial(_in_memory, home, ours.run)
+        limit = None if ours.limit is None else partial(_in_memory, home, ours.limit)
+        times = interleaved(scale.heavy_rounds, ours=run, **({} if limit is None else {"limit": limit}))
+        row = Row(subject, ours.name, median(times["ours"]), curve=None if ours.at is None else "resume", at=ours.at)
+        if limit is not None:
+            row.baseline, row.baseline_median = ours.baseline, median(times["limit"])
+            row.ratio = ratio(times["ours"], times["limit"])
+        row.rivals = against(scale, run, challenge._replace(least=ours.least))
+        if not row.rivals:
+            row.skipped = f"{SDK} is not compared"
+        rows.append(row)
+    return rows
 
 
 def _in_memory(home: str, work: Work) -> float:
@@ -124,14 +79,6 @@ def _in_memory(home: str, work: Work) -> float:
             while file.read(_PIECE):
                 pass
     return work()
-
-
-class _Ours(msgspec.Struct):
-    """Some work of ours, and how many times faster than the SDK it should be."""
-
-    name: str
-    run: Work
-    limit: float | None = None
 
 
 # -- A1: listing
@@ -151,22 +98,25 @@ def listing(scale: Scale) -> list[Row]:
     home, count = sessions(scale)
     root, cold, warm = (str(scale.scratch() / name) for name in ("a1-root", "a1-cold", "a1-warm"))
     assert list_all(home, root, warm) == count
-    sdk = Sdk(scale)
 
     def anew() -> float:
         shutil.rmtree(cold, ignore_errors=True)
         return timed(lambda: list_all(home, root, cold))
 
-    def theirs() -> float:
-        answer = sdk.ask("list_sessions", home)
-        assert answer.count == count
-        return answer.seconds
-
+    projects = f"{home}/projects"
+    walk = partial(timed, partial(walk_and_stat, projects))
+    read = partial(timed, partial(walk_and_read, projects))
     ours = [
-        _Ours(f"list {count} Claude sessions, warm", lambda: timed(lambda: list_all(home, root, warm)), 20),
-        _Ours(f"list {count} Claude sessions, nothing cached", anew, 5),
+        _Ours(
+            f"list {count:,} Claude sessions, warm",
+            lambda: timed(lambda: list_all(home, root, warm)),
+            20,
+            "walk+lstat",
+            walk,
+        ),
+        _Ours(f"list {count:,} Claude sessions, nothing cached", anew, 5, "walk+lstat+head+tail", read),
     ]
-    return _against("A1", "list_sessions", sdk, scale, home, theirs, ours)
+    return _rows("A1", scale, home, ours, Challenge(SDK, "list_sessions", [home], found=count))
 
 
 def list_once(scale: Scale) -> None:
@@ -182,7 +132,6 @@ def listing_as_a_process(scale: Scale) -> list[Row]:
     place = scale.scratch() / "a1b"
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir()
-    sdk = Sdk(scale)
     _ls(place, home, "warm", "--sort", "cost", "-n", "1")  # counts everything
     assert len(_ls(place, home, "warm")["items"]) == count
 
@@ -194,15 +143,14 @@ def listing_as_a_process(scale: Scale) -> list[Row]:
         _Ours(f"sessile ls --json of {count}, warm", lambda: timed(lambda: _ls(place, home, "warm")), 20),
         _Ours(f"sessile ls --json of {count}, nothing cached", anew, 5),
     ]
-    theirs = partial(timed, partial(sdk.run, "list_sessions", home))
-    return _against("A1b", "list_sessions as a process", sdk, scale, home, theirs, ours)
+    return _rows("A1b", scale, home, ours, Challenge(SDK, "list_sessions", [home], found=count, as_process=True))
 
 
 def _ls(place: Path, home: str, cache: str, *options: str) -> dict[str, Any]:
     """The document of the command in a home where only Claude's sessions are."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     places = {"HOME": str(place), "SESSILE_CACHE": str(place / cache), "CLAUDE_CONFIG_DIR": home}
-    done = subprocess.run([_COMMAND, "ls", "--json", *options], env=kept | places, stdout=subprocess.PIPE, check=True)
+    done = subprocess.run([_COMMAND, "ls", "--json", *options], env=kept | places, capture_output=True, check=True)
     document: dict[str, Any] = msgspec.json.decode(done.stdout)
     return document
 
@@ -225,43 +173,49 @@ def resume_anew(made: Transcript, cache: Path) -> SessionContext:
 
 
 def resuming(scale: Scale) -> list[Row]:
-    """A2: a large transcript with our index, against reading it as the SDK does."""
-    made = transcript(scale, scale.large_mb)
+    """A2: large transcripts with our index, against reading them as the SDK does."""
+    return [row for size in scale.sizes for row in _resuming(scale, size)]
+
+
+def _resuming(scale: Scale, size: float) -> list[Row]:
+    made = transcript(scale, size)
     resume(made, made.cache)
-    name = f"resume {made.size / 1e6:.0f} MB of Claude with an index"
-    return _messages_against("A2", made, scale, _Ours(name, lambda: timed(lambda: resume(made, made.cache)), 100))
+    least = _LEAST_RESUME if size == scale.large_mb else None
+    ours = _Ours(
+        f"resume {size:g} MB of Claude with an index", lambda: timed(lambda: resume(made, made.cache)), least, at=size
+    )
+    return _messages_rows("A2", scale, made, ours)
 
 
 def resuming_anew(scale: Scale) -> list[Row]:
-    """A2b: the same with nothing cached."""
+    """A2b: the largest with nothing cached."""
     made = transcript(scale, scale.large_mb)
-    name = f"resume {made.size / 1e6:.0f} MB of Claude, nothing cached"
     cache = scale.scratch() / "a2-index"
-    return _messages_against("A2b", made, scale, _Ours(name, lambda: timed(lambda: resume_anew(made, cache)), 8))
+    name, scan = limits.read_scan(scale)
+    ours = _Ours(
+        f"resume {scale.large_mb:g} MB of Claude, nothing cached",
+        lambda: timed(lambda: resume_anew(made, cache)),
+        8,
+        name,
+        lambda: timed(lambda: scan(made.path)),
+    )
+    return _messages_rows("A2b", scale, made, ours)
 
 
 def reading(scale: Scale) -> list[Row]:
     """A2c: the same call as the SDK's, with the same answer and without any cache."""
     made = transcript(scale, scale.large_mb)
-    name = f"get_session_messages of {made.size / 1e6:.0f} MB"
-    return _messages_against(
-        "A2c", made, scale, _Ours(name, lambda: timed(lambda: read_messages(made)), 8), _hash(made)
-    )
+    name = f"get_session_messages of {scale.large_mb:g} MB"
+    rows = _messages_rows("A2c", scale, made, _Ours(name, lambda: timed(lambda: read_messages(made)), 8))
+    if rows[0].rivals:
+        answer = ask(scale, SDK, "get_session_messages", made.home, made.session_id)
+        assert answer.hash == _hash(made), "the SDK answers with something else"
+    return rows
 
 
-def _messages_against(subject: str, made: Transcript, scale: Scale, ours: _Ours, expected: str = "") -> list[Row]:
-    sdk = Sdk(scale)
-    memory: list[float] = []
-
-    def theirs() -> float:
-        answer = sdk.ask("get_session_messages", made.home, made.session_id)
-        assert answer.count and expected in ("", answer.hash)
-        memory.append(answer.memory_mb)
-        return answer.seconds
-
-    rows = _against(subject, "get_session_messages", sdk, scale, made.home, theirs, [ours])
-    told = [Row(subject, "… memory of the SDK for that", median(memory), unit="MB")] if memory else []
-    return rows + told
+def _messages_rows(subject: str, scale: Scale, made: Transcript, ours: _Ours) -> list[Row]:
+    asked = Challenge(SDK, "get_session_messages", [made.home, made.session_id])
+    return _rows(subject, scale, made.home, [ours], asked)
 
 
 def read_messages(made: Transcript) -> list[dict[str, Any]]:

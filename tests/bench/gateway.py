@@ -39,6 +39,8 @@ _LEAST_WHEN_FULL = 0.9  # of those with few keys
 _PER_SECOND = 200  # turns of the steady load
 _MOST_MS = 25
 _STEADY_ROUNDS = 3
+_ON_TIME = 0.005  # seconds that the slowest of a hundred clients may be late by itself
+_PATIENCE = 3  # times that a steady load is tried until they are
 _AGENT = "main"
 
 TOKEN = "bench-0123456789abcdefghijklmnopqrstuvwxyz-ABCDEF"
@@ -55,11 +57,12 @@ class Order(msgspec.Struct, frozen=True):
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """How many turns were answered in how many seconds, and how long each took."""
+    """How many turns were answered in how many seconds, how long each took, and how late the client itself was."""
 
     turns: int
     seconds: float
     latencies: list[float]
+    late: list[float] = []
 
 
 # -- the servers and the clients
@@ -165,7 +168,7 @@ def taking_turns(scale: Scale) -> list[Row]:
     """As many turns as go, a store that is full of keys, and a steady load."""
     scratch = scale.scratch()
     steady_rounds = min(_STEADY_ROUNDS, scale.heavy_rounds)
-    needed = scale.clients * (1 + scale.heavy_rounds + steady_rounds)
+    needed = scale.clients * (1 + scale.heavy_rounds + steady_rounds * _PATIENCE)
     few = make_store(scratch / "gateway-few", needed)
     many = make_store(scratch / "gateway-many", max(scale.keys, needed))
     with (
@@ -194,7 +197,7 @@ def _as_fast_as_they_go(scale: Scale, ours: _Server, full: _Server, bare: _Serve
             "S12",
             f"durable turns of {scale.clients} clients",
             speeds["ours"],
-            "turns/s",
+            "/s",
             "bare Starlette",
             speeds["bare"],
             ratio(times["bare"], times["ours"]),
@@ -205,7 +208,7 @@ def _as_fast_as_they_go(scale: Scale, ours: _Server, full: _Server, bare: _Serve
             "S12",
             f"… with {len(full.keys):,} keys",
             speeds["full"],
-            "turns/s",
+            "/s",
             f"with {len(ours.keys)}",
             speeds["ours"],
             ratio(times["ours"], times["full"]),
@@ -218,21 +221,36 @@ def _as_fast_as_they_go(scale: Scale, ours: _Server, full: _Server, bare: _Serve
 def _steadily(scale: Scale, rounds: int, ours: _Server, bare: _Server) -> Row:
     """How long the slowest of a hundred turns takes when they come at a steady rate."""
 
-    def slow(server: _Server) -> float:
-        latencies = sorted(server.round(scale, _PER_SECOND).latencies)
-        return latencies[int(len(latencies) * 0.99)]
+    work = f"p99 of {_PER_SECOND} turns/s, ms"
+    on_time: list[bool] = []
 
-    times = interleaved(rounds, ours=lambda: slow(ours), bare=lambda: slow(bare))
+    def slow(server: _Server) -> float:
+        seen = server.round(scale, _PER_SECOND)
+        on_time.append(p99(seen.late) < _ON_TIME)
+        return p99(seen.latencies)
+
+    for _ in range(_PATIENCE):
+        on_time.clear()
+        times = interleaved(rounds, ours=lambda: slow(ours), bare=lambda: slow(bare))
+        if all(on_time):
+            break
+    else:
+        return Row("S12", work, skipped="the machine is too busy: the clients themselves were late")
     took = median(times["ours"])
     return Row(
         "S12",
-        f"p99 of {_PER_SECOND} turns/s, ms",
+        work,
         took,
         baseline="bare Starlette",
         baseline_median=median(times["bare"]),
         ratio=took * 1000,
         limit=_MOST_MS,
     )
+
+
+def p99(times: Sequence[float]) -> float:
+    """The slowest of a hundred."""
+    return sorted(times)[int(len(times) * 0.99)]
 
 
 def touch_every_key_once(scale: Scale) -> None:

@@ -4,8 +4,9 @@
 
 Rules: every client has one connection and keeps it, and one key. Without a rate each asks again as soon as it was answered.
 With a rate, turns are due at fixed times whatever the server does, and a turn that is late because all connections are busy has
-waited since it was due. What comes before the clock is not counted: each client says something first. An answer that is no
-answer ends everything.
+waited since it was due. How late the clients are through no fault of the server is told apart: if they were not on time
+themselves, what they saw says nothing. What comes before the clock is not counted: each client says something first. An answer
+that is no answer ends everything.
 
 The client is written by hand: of HTTP it knows just as much as it needs, and costs a tenth of what a library does.
 """
@@ -120,7 +121,7 @@ async def _closed(clients: Sequence[_Client], requests: Sequence[bytes], seconds
 
 async def _open(clients: Sequence[_Client], requests: Sequence[bytes], order: Order) -> Seen:
     assert order.rate is not None
-    latencies: list[float] = []
+    latencies, late = list[float](), list[float]()
     idle: asyncio.Queue[int] = asyncio.Queue()
     for number in range(len(clients)):
         idle.put_nowait(number)
@@ -130,13 +131,15 @@ async def _open(clients: Sequence[_Client], requests: Sequence[bytes], order: Or
         latencies.append(time.perf_counter() - due)
         idle.put_nowait(number)
 
-    start = time.perf_counter()
+    start = free = time.perf_counter()
     async with asyncio.TaskGroup() as group:
         for turn in range(int(order.rate * order.seconds)):
             due = start + turn / order.rate
             await asyncio.sleep(due - time.perf_counter())
+            late.append(time.perf_counter() - max(due, free))
             group.create_task(ask(await idle.get(), due))
-    return Seen(len(latencies), time.perf_counter() - start, latencies)
+            free = time.perf_counter()  # until then the server had all connections
+    return Seen(len(latencies), time.perf_counter() - start, latencies, late)
 
 
 async def _each_once(clients: Sequence[_Client], requests: Sequence[bytes]) -> Seen:

@@ -1,12 +1,9 @@
-"""S7 and S9: listing thousands of sessions cold and warm, filling the index, first hits, scanning."""
+"""S7: listing thousands of sessions, cold and warm."""
 
 from __future__ import annotations
 
 import os
-import re
 import shutil
-import subprocess
-import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -15,19 +12,18 @@ from typing import Any
 
 import msgspec
 
-from sessile.core.passages import INDEXED, passages
 from sessile.storage.catalog import Catalog
 from sessile.storage.catalog_rows import Filter
 from sessile.storage.filesystem import PosixFilesystem
-from sessile.storage.scan import Needle, scan_file
 
-from .corpus import Corpus, corpus
 from .measure import Row, Work, interleaved, median, ratio, timed
+from .peers import Challenge, against
 from .scale import SEED, Scale
 
 _VERSION = 2  # of the generator
 _PROJECTS = 40
 _FULL = 5000  # sessions; a smoke run makes a few
+_FEWER = (500, 50, 5)
 _ENGLISH = (
     "the a to of and in is it that for on with as be this are by from at or an not we can if has will which use file test "
     "function return value error path index line session entry parent child leaf branch commit write read lock assert "
@@ -115,7 +111,7 @@ def _said(random: Random, words: int) -> str:
     return " ".join(random.choices(vocabulary, k=words))
 
 
-def _walk_and_stat(sessions: str) -> int:
+def walk_and_stat(sessions: str) -> int:
     """The system calls that a verified listing needs."""
     found = 0
     for folder in os.listdir(sessions):
@@ -125,7 +121,7 @@ def _walk_and_stat(sessions: str) -> int:
     return found
 
 
-def _walk_and_read(sessions: str) -> int:
+def walk_and_read(sessions: str) -> int:
     """The system calls that a first listing needs: head and tail of every file."""
     found = 0
     for folder in os.listdir(sessions):
@@ -141,11 +137,11 @@ def _walk_and_read(sessions: str) -> int:
     return found
 
 
-def list_newest(cache: str, sessions: str) -> None:
-    """What `sessile ls` does: catch up, and show the newest fifty."""
+def list_newest(cache: str, sessions: str, shown: int = 50) -> None:
+    """What `sessile ls` does: catch up, and show the newest."""
     with Catalog(PosixFilesystem(), cache) as catalog:
         catalog.catch_up([sessions])
-        rows = catalog.list(Filter(limit=50)).rows
+        rows = catalog.list(Filter(limit=shown)).rows
         assert rows and rows[0].id is not None and not catalog.notices
 
 
@@ -156,38 +152,60 @@ def _cold(cache: str, sessions: str) -> float:
 
 def listing(scale: Scale) -> list[Row]:
     """S7: thousands of sessions, with nothing in the cache and with a catalog that is verified."""
-    sessions = store(scale)
-    cold, warm = str(scale.scratch() / "cold"), str(scale.scratch() / "warm")
+    everything = _sessions(scale)
+    counts = [everything, *(count for count in _FEWER if count < everything)]
+    rows = {count: _listing_rows(scale, count, everything) for count in counts}
+    first = rows.pop(everything)
+    finding = _finding(str(scale.scratch() / f"warm-{everything}"), store(scale), scale)
+    return [*first, finding, *(row for fewer in rows.values() for row in fewer)]
+
+
+def _listing_rows(scale: Scale, count: int, everything: int) -> list[Row]:
+    """So many sessions; what the targets say is said of all."""
+    sessions = store(scale) if count == everything else _fewer(scale, count)
+    cold, warm = str(scale.scratch() / "cold"), str(scale.scratch() / f"warm-{count}")
     list_newest(warm, sessions)
-    times = interleaved(
-        scale.heavy_rounds,
-        stat=lambda: timed(lambda: _walk_and_stat(sessions)),
-        read=lambda: timed(lambda: _walk_and_read(sessions)),
-        cold=lambda: _cold(cold, sessions),
-        warm=lambda: timed(lambda: list_newest(warm, sessions)),
-    )
-    count = _sessions(scale)
+    works: dict[str, Work] = {
+        "stat": lambda: timed(lambda: walk_and_stat(sessions)),
+        "read": lambda: timed(lambda: walk_and_read(sessions)),
+        "cold": lambda: _cold(cold, sessions),
+        "warm": lambda: timed(lambda: list_newest(warm, sessions)),
+    }
+    times = interleaved(scale.heavy_rounds, **works)
+    told = count == everything
     return [
         Row(
             "S7",
-            f"list {count} sessions, warm and verified",
-            median(times["warm"]),
-            baseline="walk+lstat",
-            baseline_median=median(times["stat"]),
-            ratio=ratio(times["warm"], times["stat"]),
-            limit=3,
-        ),
-        Row(
-            "S7",
-            f"list {count} sessions, nothing cached",
-            median(times["cold"]),
-            baseline="walk+lstat+head+tail",
-            baseline_median=median(times["read"]),
-            ratio=ratio(times["cold"], times["read"]),
-            limit=2.5,
-        ),
-        _finding(warm, sessions, scale),
+            f"list {count:,} sessions, {how}",
+            median(times[name]),
+            baseline=baseline,
+            baseline_median=median(times[limit]),
+            ratio=ratio(times[name], times[limit]),
+            limit=most if told else None,
+            rivals=against(
+                scale,
+                works[name],
+                Challenge("pi", "list", [sessions], None, count),
+                Challenge("oh-my-pi", "list", [sessions], least if told else None, count),
+            ),
+            curve="list",
+            at=count,
+        )
+        for name, how, limit, baseline, most, least in (
+            ("warm", "warm and verified", "stat", "walk+lstat", 3, 15),
+            ("cold", "nothing cached", "read", "walk+lstat+head+tail", 2.5, 5),
+        )
     ]
+
+
+def _fewer(scale: Scale, count: int) -> str:
+    """A folder with folders of so many of the sessions."""
+    folder = scale.scratch() / f"fewer-{count}"
+    if not folder.exists():
+        for path in sorted(Path(store(scale)).rglob("*.jsonl"), key=lambda path: path.name)[:count]:
+            (folder / path.parent.name).mkdir(parents=True, exist_ok=True)
+            os.link(path, folder / path.parent.name / path.name)
+    return str(folder)
 
 
 def _finding(cache: str, sessions: str, scale: Scale) -> Row:
@@ -206,116 +224,3 @@ def list_once(scale: Scale) -> None:
     """The memory of a first listing."""
     shutil.rmtree(scale.scratch() / "once", ignore_errors=True)
     list_newest(str(scale.scratch() / "once"), store(scale))
-
-
-def _indexed_bytes(sessions: str) -> int:
-    size = 0
-    for path in Path(sessions).rglob("*.jsonl"):
-        for line in path.read_bytes().splitlines():
-            said = passages(msgspec.json.decode(line))
-            size += sum(len(said[field].encode()) for field in INDEXED if field in said)
-    return size
-
-
-def index_all(scale: Scale, cache: str) -> None:
-    """Fill the index with every session."""
-    shutil.rmtree(cache, ignore_errors=True)
-    with Catalog(PosixFilesystem(), cache) as catalog:
-        assert not catalog.catch_up([store(scale)], depth="index").unindexed
-
-
-def searching(scale: Scale) -> list[Row]:
-    """S9: filling the index, first hits in it, catching up one session, scanning a large one."""
-    sessions = store(scale)
-    cache = str(scale.scratch() / "search")
-    megabytes = _indexed_bytes(sessions) / 1e6
-    start = time.perf_counter()
-    index_all(scale, cache)
-    speed = megabytes / (time.perf_counter() - start)
-    rows = [Row("S9", f"index {megabytes:.0f} MB of text", speed, unit="MB/s", ratio=speed, sense="≥", limit=12)]
-    with Catalog(PosixFilesystem(), cache) as catalog:
-        catalog.catch_up([sessions], depth="index")
-        for name, query in (("a rare word", "rare7"), ("two common words", "session retry"), ("Chinese", "会话")):
-            assert catalog.search(query).hits
-            first = [timed(partial(catalog.search, query, count=False)) for _ in range(scale.rounds)]
-            rows.append(Row("S9", f"first hits for {name}, ms", median(first), ratio=median(first) * 1000, limit=20))
-            rows.append(
-                Row("S9", "… with counts by field", median([timed(partial(catalog.search, query)) for _ in first]))
-            )
-        rows.append(_one_changed(catalog, sessions, scale))
-    return rows + _scanning(corpus(scale, scale.middle_mb), scale)
-
-
-def _one_changed(catalog: Catalog, sessions: str, scale: Scale) -> Row:
-    path = next(Path(sessions).rglob("*.jsonl"))
-    before = path.read_bytes()
-    news = {"type": "message", "id": "news", "parentId": None, "message": {"role": "user", "content": "news"}}
-
-    def catch_up() -> float:
-        with open(path, "ab") as file:
-            file.write(msgspec.json.encode(news) + b"\n")
-        return timed(lambda: catalog.catch_up([sessions], depth="index"))
-
-    times = interleaved(scale.heavy_rounds, stat=lambda: timed(lambda: _walk_and_stat(sessions)), one=catch_up)
-    path.write_bytes(before)
-    extra = median([one - stat for one, stat in zip(times["one"], times["stat"], strict=True)])
-    return Row("S9", "catch up one changed session, beyond walk+lstat", extra, ratio=extra * 1000, limit=30)
-
-
-def _scanning(made: Corpus, scale: Scale) -> list[Row]:
-    """Reading a large session for something that is not in it, against ripgrep and against the least that Python can do."""
-    fs = PosixFilesystem()
-    needles = {
-        "a substring": (Needle("nowhere to be found", case=True), ["-F", "nowhere to be found"]),
-        "a substring in any case": (Needle("nowhere to be found"), ["-F", "-i", "nowhere to be found"]),
-        "a regular expression": (Needle(r"nowhere \d+", regex=True), [r"nowhere \d+"]),
-    }
-    ripgrep = shutil.which("rg")
-    rows = [] if ripgrep else [Row("S9", "scan, against ripgrep", skipped="ripgrep is not installed")]
-    for name, (needle, asked) in needles.items():
-        works: dict[str, Work] = {
-            "scan": partial(timed, partial(_scan, fs, made.path, needle)),
-            "pread+re.search": partial(timed, partial(_read_and_search, made.path)),
-        }
-        if ripgrep:
-            command = [ripgrep, "-j1", "--no-config", "-c", *asked, made.path]
-            works["ripgrep -j1"] = partial(timed, partial(subprocess.run, command, capture_output=True))
-        times = interleaved(scale.heavy_rounds, **works)
-        for baseline in list(works)[1:]:
-            rows.append(
-                Row(
-                    "S9",
-                    f"scan {made.size / 1e6:.0f} MB for {name}",
-                    median(times["scan"]),
-                    baseline=baseline,
-                    baseline_median=median(times[baseline]),
-                    ratio=ratio(times["scan"], times[baseline]),
-                    limit=3 if name == "a substring" and baseline == list(works)[-1] else None,
-                )
-            )
-    return rows
-
-
-def _scan(fs: PosixFilesystem, path: str, needle: Needle) -> None:
-    assert not any(scan_file(fs, path, needle))
-
-
-def _read_and_search(path: str) -> None:
-    finder = re.compile(b"nowhere to be found")
-    fd = os.open(path, os.O_RDONLY)
-    at = 0
-    while chunk := os.pread(fd, 1 << 20, at):
-        finder.search(chunk)
-        at += len(chunk)
-    os.close(fd)
-
-
-def search_once(scale: Scale) -> None:
-    """The memory of filling the index, a search and a scan."""
-    cache = str(scale.scratch() / "once")
-    index_all(scale, cache)
-    made = corpus(scale, scale.middle_mb)
-    with Catalog(PosixFilesystem(), cache) as catalog:
-        catalog.catch_up([os.path.dirname(made.path), store(scale)], depth="index")
-        assert catalog.search("session retry").hits
-    assert any(scan_file(PosixFilesystem(), made.path, Needle("session")))

@@ -1,4 +1,4 @@
-"""Rounds, medians, ratios, memory, and the table that they end in."""
+"""Rounds, medians, ratios, memory, and the rows that they end in."""
 
 from __future__ import annotations
 
@@ -18,8 +18,29 @@ Work = Callable[[], float]
 """Does some work and says how many seconds a unit of it took; what comes before and after the work does not count."""
 
 
+Curve = Literal["resume", "append", "list"]
+
+
+class Rival(msgspec.Struct, omit_defaults=True):
+    """What a peer took for the work of a row; `ratio` is how many times as long as ours, `limit` how many it should be."""
+
+    median: float | None = None
+    ratio: float | None = None
+    limit: float | None = None
+    memory_mb: float | None = None
+    failed: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether ours is as much faster as it should be; a peer that fails is no measure."""
+        return self.limit is None or self.ratio is None or self.ratio >= self.limit
+
+
 class Row(msgspec.Struct, omit_defaults=True):
-    """One line of the table. `ratio` is what the target bounds; without a target the row only informs."""
+    """One line of the table. `ratio` is what the target bounds; without a target the row only informs.
+
+    Rows of one curve are the same work at several sizes, `at`.
+    """
 
     id: str
     work: str
@@ -34,24 +55,51 @@ class Row(msgspec.Struct, omit_defaults=True):
     memory_limit_mb: float | None = None
     lost: int | None = None
     skipped: str | None = None
+    failed: str | None = None
+    rivals: dict[str, Rival] = {}
+    curve: Curve | None = None
+    at: float | None = None
+
+    @property
+    def within(self) -> bool:
+        """Whether the ratio keeps its target, if it has one."""
+        if self.limit is None or self.ratio is None:
+            return True
+        return self.ratio <= self.limit if self.sense == "≤" else self.ratio >= self.limit
+
+    @property
+    def fits(self) -> bool:
+        """Whether the memory keeps its target, if it has one."""
+        return self.memory_limit_mb is None or self.memory_mb is None or self.memory_mb <= self.memory_limit_mb
 
     @property
     def ok(self) -> bool:
         """Whether every target of the row is met; a row without one is."""
-        met = True
-        if self.limit is not None and self.ratio is not None:
-            met = self.ratio <= self.limit if self.sense == "≤" else self.ratio >= self.limit
-        if self.memory_limit_mb is not None and self.memory_mb is not None:
-            met = met and self.memory_mb <= self.memory_limit_mb
-        return met and not self.lost
+        kept = self.within and self.fits and not self.lost and self.failed is None
+        return kept and all(rival.ok for rival in self.rivals.values())
 
     @property
     def verdict(self) -> str:
+        if self.failed is not None:
+            return "FAILED"
         if self.skipped is not None:
             return "skipped"
-        if self.limit is None and self.memory_limit_mb is None and self.lost is None:
+        targets = [self.limit, self.memory_limit_mb, self.lost, *(rival.limit for rival in self.rivals.values())]
+        if all(target is None for target in targets):
             return ""
         return "ok" if self.ok else "MISSED"
+
+
+class Measured(msgspec.Struct):
+    """A result of the bench; nothing in it names the machine or its folders."""
+
+    day: str
+    python: str
+    system: str
+    cores: int
+    sizes_mb: list[float]
+    peers: dict[str, str]
+    rows: list[Row]
 
 
 def timed(work: Callable[[], Any], units: int = 1) -> float:
@@ -101,45 +149,3 @@ def drop(path: str | os.PathLike[str]) -> None:
         os.unlink(path)
     except FileNotFoundError:
         pass
-
-
-def table(rows: Sequence[Row]) -> str:
-    """The rows as text, one line each."""
-    head = ("id", "work", "median", "baseline", "ratio", "target", "memory", "")
-    cells = [head, *map(_cells, rows)]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
-    lines.insert(1, "─" * max(map(len, lines)))
-    return "\n".join(lines)
-
-
-def _cells(row: Row) -> tuple[str, ...]:
-    if row.skipped is not None:
-        return (row.id, row.work, "", row.skipped, "", "", "", row.verdict)
-    baseline = row.baseline
-    if row.baseline_median is not None:
-        baseline += f" {_amount(row.baseline_median, row.unit)}"
-    memory = "" if row.memory_mb is None else f"{row.memory_mb:.0f} MB"
-    if row.memory_limit_mb is not None:
-        memory += f" (≤ {row.memory_limit_mb:g})"
-    if row.lost is not None:
-        memory += f"{row.lost} lost"
-    return (
-        row.id,
-        row.work,
-        "" if row.median is None else _amount(row.median, row.unit),
-        baseline,
-        "" if row.ratio is None else f"{row.ratio:.2f}",
-        "" if row.limit is None else f"{row.sense} {row.limit:g}",
-        memory,
-        row.verdict,
-    )
-
-
-def _amount(value: float, unit: str) -> str:
-    if unit != "s":
-        return f"{value:,.0f} {unit}" if value < 1e6 else f"{value / 1e6:,.1f} M {unit}"
-    for factor, name in ((1, "s"), (1e3, "ms")):
-        if value * factor >= 1:
-            return f"{value * factor:.2f} {name}"
-    return f"{value * 1e6:.1f} µs"

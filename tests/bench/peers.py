@@ -1,139 +1,221 @@
-"""Other projects at the same work, with PEERS=1: those that are installed below `.cache/peers`; nothing is fetched here."""
+"""Other projects at the same work on the same files: which there are, how they are installed, and how they are asked.
+
+Each lies below `.cache/peers` in a version that is named here, installed by `PEERS=1`; one that is missing is skipped by name. A
+peer is asked in a process of its own, whose start does not count, and in an empty home. It tells how long the work took, how much
+memory the process had at most, and how many things it found, so that an answer that is none is not taken for a fast one.
+
+What takes a peer long is asked once in a run, and its time is used wherever it is needed; everything else up to three times,
+ours before it each time.
+"""
 
 from __future__ import annotations
 
-import json
+import hashlib
+import os
 import shutil
-import sqlite3
 import subprocess
+import sys
 import tempfile
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
-from .appending import append_messages, journal_time, session_time
-from .corpus import corpus, sample_lines, sample_messages
-from .measure import Row, drop, interleaved, median, ratio, timed
-from .reading import resume, warm
+from .measure import Rival, Work, median
 from .scale import ROOT, Scale
 
-_PI = (
-    ROOT / ".cache" / "peers" / "earendil-works-pi-coding-agent-0.87.1" / "node_modules/@earendil-works/pi-coding-agent"
-)
-_OTHERS = ("oh-my-pi", "claude-agent-sdk")
+CACHE = ROOT / ".cache" / "peers"
+_HERE = Path(__file__).parent
+_INSTALL_SECONDS = 900
+_ANSWER_SECONDS = 300
 _ROUNDS = 3
-_SECONDS = 120
+_LONG = 2.0  # seconds: an answer that took longer is kept
+_ENOUGH = 8.0  # seconds for one peer at one work: there is no other round then
+_HEAP = "--max-old-space-size=8192"
 
 
-def racing(scale: Scale) -> list[Row]:
-    """S1 and S4 against peers."""
-    if not scale.peers:
-        return [Row("peers", "S1, S4 against other projects", skipped="only with PEERS=1")]
-    rows = [Row("peers", f"S1, S4 against {name}", skipped="not installed") for name in _OTHERS]
-    rows.insert(0, _against_sqlite(scale))
-    if shutil.which("node") is None or not _PI.exists():
-        return [Row("peers", "S1, S4 against pi 0.87.1", skipped="node or the package is not installed"), *rows]
-    return [*_resumes(scale), _appends(scale), *rows]
+class Answer(msgspec.Struct):
+    """What a peer says of some work."""
+
+    seconds: float
+    memory_mb: float
+    count: int
+    hash: str = ""
+    stored: int = 0  # bytes
 
 
-def _resumes(scale: Scale) -> list[Row]:
-    rows = []
-    for size in (scale.middle_mb, scale.large_mb):
-        made = warm(corpus(scale, size))
-        works: dict[str, Callable[[], float]] = {
-            "ours": lambda made=made: timed(lambda: resume(made).close()),  # type: ignore[misc]
-            "pi": lambda made=made: _pi("resume", made.path),  # type: ignore[misc]
-        }
+class Failure(Exception):
+    """The peer has no answer; says why."""
+
+
+class Package(NamedTuple):
+    """One project in one version."""
+
+    name: str
+    npm: Sequence[str] = ()
+    pip: Sequence[str] = ()
+    folder: str = ""
+    module: str = ""  # of an npm package: where its sessions are managed
+    runtime: Sequence[str] = ()  # that runs it, below its folder; `node` if there is none
+
+    @property
+    def version(self) -> str:
+        return (*self.npm, *self.pip)[0].rpartition("@" if self.npm else "==")[2]
+
+    @property
+    def place(self) -> Path:
+        return CACHE / self.folder
+
+    @property
+    def installed(self) -> bool:
+        """Whether it is there in full: npm's folders get their name at the end, environments have a mark."""
+        return self.place.exists() if self.npm else (self.place / "ready").exists()
+
+    def command(self) -> list[str]:
+        """What runs a work of it."""
+        if self.pip:
+            return [str(self.place / "bin" / "python"), "-P", str(_HERE / "peer.py")]
+        runtime = [str(self.place.joinpath(*self.runtime))] if self.runtime else ["node", _HEAP]
+        return [*runtime, str(_HERE / "peer.mjs"), str(self.place / "node_modules" / self.module)]
+
+    def install(self) -> str | None:
+        """Fetch it by name and version; gives the reason if that is not possible."""
         try:
-            times = interleaved(_ROUNDS, **works)
-        except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
-            reason = getattr(error, "stderr", None) or str(error)
-            rows.append(Row("peers", f"S1: pi 0.87.1, {size:g} MB", skipped=f"it failed: {str(reason).strip()[-60:]}"))
-            continue
-        rows.append(
-            Row(
-                "peers",
-                f"S1: resume {size:g} MB, how much faster than pi 0.87.1",
-                median(times["ours"]),
-                baseline="pi 0.87.1",
-                baseline_median=median(times["pi"]),
-                ratio=ratio(times["pi"], times["ours"]),
-                sense="≥",
-                limit=1000 if size == scale.large_mb else None,
+            if self.pip:
+                self._make_environment()
+            elif shutil.which("npm") is None or shutil.which("node") is None:
+                return "it needs node and npm"
+            else:
+                self._fetch()
+        except subprocess.CalledProcessError as error:
+            return f"it cannot be installed: {error.stderr.strip()[-60:]}"
+        except subprocess.TimeoutExpired:
+            return f"installing it took more than {_INSTALL_SECONDS} s"
+        return None
+
+    def _make_environment(self) -> None:
+        _run([sys.executable, "-m", "venv", "--clear", str(self.place)], ROOT)
+        _run([str(self.place / "bin" / "python"), "-m", "pip", "install", "--quiet", *self.pip], ROOT)
+        (self.place / "ready").touch()
+
+    def _fetch(self) -> None:
+        fresh = CACHE / f".{self.folder}"
+        shutil.rmtree(fresh, ignore_errors=True)
+        fresh.mkdir(parents=True)
+        options = ["--no-audit", "--no-fund", "--ignore-scripts", "--prefix", str(fresh)]
+        _run(["npm", "install", *options, *self.npm], fresh)
+        fresh.rename(self.place)
+
+
+def _run(command: list[str], folder: Path) -> None:
+    subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True, timeout=_INSTALL_SECONDS)
+
+
+PEERS = {
+    package.name: package
+    for package in (
+        Package(
+            "pi",
+            # the newest one whose packages are all published
+            npm=["@earendil-works/pi-coding-agent@0.87.1"],
+            folder="earendil-works-pi-coding-agent-0.87.1",
+            module="@earendil-works/pi-coding-agent/dist/core/session-manager.js",
+        ),
+        Package(
+            "oh-my-pi",
+            npm=["@oh-my-pi/pi-coding-agent@18.2.3", "bun@1.4.4"],
+            folder="oh-my-pi-pi-coding-agent-18.2.3",
+            module="@oh-my-pi/pi-coding-agent/src/session/session-manager.ts",
+            runtime=["node_modules", "@oven", "bun-linux-x64", "bin", "bun"],
+        ),
+        Package("claude-sdk", pip=["claude-agent-sdk==0.2.182"], folder="claude-agent-sdk-0.2.182"),
+        Package("openai", pip=["openai-agents==0.24.0"], folder="openai-agents-0.24.0"),
+        Package(
+            "langgraph",
+            pip=["langgraph==1.2.20", "langgraph-checkpoint-sqlite==3.1.2"],
+            folder="langgraph-checkpoint-sqlite-3.1.2",
+        ),
+    )
+}
+
+
+def install_missing(names: Sequence[str] = tuple(PEERS)) -> dict[str, str]:
+    """Install what is not there; gives the reasons for what cannot be had."""
+    reasons = {}
+    for name in names:
+        reason = None if PEERS[name].installed else PEERS[name].install()
+        if reason is not None:
+            reasons[name] = reason
+    return reasons
+
+
+def ask(scale: Scale, name: str, work: str, *arguments: str, anew: bool = False) -> Answer:
+    """What a peer says of a work; an answer that took it long is kept for the rest of the run."""
+    kept = scale.scratch() / f"answer-{hashlib.sha256(repr((name, work, arguments)).encode()).hexdigest()[:16]}"
+    if kept.exists() and not anew:
+        return msgspec.json.decode(kept.read_bytes(), type=Answer)
+    command = [*PEERS[name].command(), work, *arguments]
+    with tempfile.TemporaryDirectory(dir=scale.scratch()) as home:
+        environment = {"PATH": os.environ["PATH"], "HOME": home, "PI_CODING_AGENT_DIR": f"{home}/agent"}
+        try:
+            done = subprocess.run(
+                command, cwd=home, env=environment, check=True, capture_output=True, timeout=_ANSWER_SECONDS
             )
-        )
-    return rows
+        except subprocess.CalledProcessError as error:
+            raise Failure(_last_words(error.stderr.decode("utf-8", "replace"))) from error
+        except subprocess.TimeoutExpired as error:
+            raise Failure(f"no answer within {_ANSWER_SECONDS} s") from error
+    answer = msgspec.json.decode(done.stdout, type=Answer)
+    if answer.seconds > _LONG:
+        kept.write_bytes(done.stdout)
+    return answer
 
 
-def _against_sqlite(scale: Scale) -> Row:
-    lines = sample_lines(corpus(scale, scale.small_mb), 400)
-    times = interleaved(
-        _ROUNDS * 3,
-        ours=lambda: journal_time(scale, lines, scale.appends),
-        sqlite=lambda: _sqlite_time(scale, lines, scale.appends),
-    )
-    return Row(
-        "peers",
-        "S4: append an encoded line, how much faster than SQLite",
-        median(times["ours"]),
-        baseline="SQLite WAL insert",
-        baseline_median=median(times["sqlite"]),
-        ratio=ratio(times["sqlite"], times["ours"]),
-        sense="≥",
-        limit=3,
-    )
+def _last_words(text: str) -> str:
+    """The line of a complaint that names the error, or its last one; without the folders of this machine."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or ["it said nothing"]
+    named = [line for line in lines if "Error" in line]
+    return (named or lines)[-1].replace(str(ROOT), "…")[:100]
 
 
-def _appends(scale: Scale) -> Row:
-    messages = sample_messages(corpus(scale, scale.small_mb), 100)
-    count = scale.appends
-    with tempfile.TemporaryDirectory(dir=scale.scratch()) as folder:
-        texts = Path(folder, "messages")
-        texts.write_bytes(b"".join(msgspec.json.encode(message) + b"\n" for message in messages))
+class Challenge(NamedTuple):
+    """A work of a peer, how many times as long as ours it should take at least, and how many things it should find."""
 
-        def pi() -> float:
-            with tempfile.TemporaryDirectory(dir=folder) as target:
-                return _pi("append", target, str(texts), str(count))
-
-        times = interleaved(
-            _ROUNDS,
-            ours=lambda: session_time(scale, lambda session: append_messages(session, messages, count), count),
-            pi=pi,
-        )
-    return Row(
-        "peers",
-        "S4: append_message, how much faster than pi 0.87.1",
-        median(times["ours"]),
-        baseline="pi 0.87.1",
-        baseline_median=median(times["pi"]),
-        ratio=ratio(times["pi"], times["ours"]),
-        sense="≥",
-        limit=2,
-    )
+    peer: str
+    work: str
+    arguments: Sequence[str]
+    least: float | None = None
+    found: int | None = None
+    as_process: bool = False  # with the start of the process, as a command has it
 
 
-def _sqlite_time(scale: Scale, lines: Sequence[bytes], count: int) -> float:
-    """Seconds an insert and commit takes, without a sync."""
-    path = scale.scratch() / "lines.db"
-    database = sqlite3.connect(path, isolation_level=None)
-    database.execute("PRAGMA journal_mode=WAL")
-    database.execute("PRAGMA synchronous=NORMAL")
-    database.execute("CREATE TABLE lines(id INTEGER PRIMARY KEY, line BLOB)")
-
-    def run() -> None:
-        for number in range(count):
-            database.execute("INSERT INTO lines(line) VALUES (?)", (lines[number % len(lines)],))
-
-    taken = timed(run, count)
-    database.close()
-    for ending in ("", "-wal", "-shm"):
-        drop(f"{path}{ending}")
-    return taken
+def against(scale: Scale, ours: Work, *challenges: Challenge) -> dict[str, Rival]:
+    """The peers that are there at the same work, by name; ours is done again before each."""
+    found: dict[str, Rival] = {}
+    for challenge in challenges:
+        if scale.peers and PEERS[challenge.peer].installed:
+            found[challenge.peer] = _against(scale, ours, challenge)
+    return found
 
 
-def _pi(*arguments: str) -> float:
-    script = str(Path(__file__).with_name("peers.mjs"))
-    command = ["node", "--max-old-space-size=8192", script, str(_PI), *arguments]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=_SECONDS)
-    return float(json.loads(done.stdout))
+def _against(scale: Scale, ours: Work, challenge: Challenge) -> Rival:
+    times: list[float] = []
+    ratios: list[float] = []
+    memory = 0.0
+    try:
+        end = time.monotonic() + _ENOUGH
+        while len(times) < min(_ROUNDS, scale.heavy_rounds) and (not times or time.monotonic() < end):
+            own = ours()
+            start = time.perf_counter()
+            answer = ask(scale, challenge.peer, challenge.work, *challenge.arguments, anew=challenge.as_process)
+            taken = time.perf_counter() - start if challenge.as_process else answer.seconds
+            if challenge.found is not None and answer.count != challenge.found:
+                raise Failure(f"it found {answer.count}, not {challenge.found}")
+            times.append(taken)
+            ratios.append(taken / own)
+            memory = max(memory, answer.memory_mb)
+    except Failure as failure:
+        return Rival(failed=str(failure), limit=challenge.least)
+    return Rival(median(times), median(ratios), challenge.least, memory)

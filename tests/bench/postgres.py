@@ -93,7 +93,7 @@ def _appends(scale: Scale, bench: _Bench) -> list[Row]:
     return [
         Row(
             "S13",
-            f"{what}, power: how much of the speed",
+            f"{what}, share of bare",
             median(times[ours]),
             baseline="bare INSERT",
             baseline_median=median(times[bare]),
@@ -102,7 +102,7 @@ def _appends(scale: Scale, bench: _Bench) -> list[Row]:
             limit=_LEAST,
         )
         for what, ours, bare in (
-            (f"PostgreSQL: append a line (mean {mean:.1f} KB)", "ours", "bare"),
+            (f"PostgreSQL: lines of {mean:.1f} KB", "ours", "bare"),
             ("… a short one", "small", "bare_small"),
         )
     ]
@@ -172,7 +172,7 @@ def _imports(scale: Scale, bench: _Bench) -> Row:
     )
     return Row(
         "S13",
-        f"… import {len(data) / 1e6:.0f} MB: how much of the speed",
+        f"… import {len(data) / 1e6:.0f} MB, share of bare",
         median(times["ours"]),
         baseline="bare COPY",
         baseline_median=median(times["bare"]),
@@ -219,7 +219,7 @@ def _resumes(scale: Scale, bench: _Bench) -> Row:
     took = median([timed(resume) for _ in range(scale.rounds)])
     return Row(
         "S13",
-        f"… open a session of {entries:,} entries and have its context, ms",
+        f"… resume {entries:,} entries, ms",
         took,
         ratio=took * 1000,
         limit=_MOST_MS,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
+from functools import partial
 from itertools import cycle
 from pathlib import Path
 
@@ -10,7 +12,8 @@ from sessile import Session, SessionContext, Store
 
 from . import limits
 from .corpus import Corpus, corpus
-from .measure import Row, interleaved, median, ratio, timed
+from .measure import Row, Work, interleaved, median, ratio, timed
+from .peers import Challenge, against
 from .scale import Scale
 
 _REPEATS = 3  # resumes in one round
@@ -58,46 +61,62 @@ def _live_time(made: Corpus) -> float:
 
 def resuming(scale: Scale) -> list[Row]:
     """S1: open, context and full state with a warm index."""
-    large, middle, small = (warm(corpus(scale, size)) for size in (scale.large_mb, scale.middle_mb, scale.small_mb))
+    made = {size: warm(corpus(scale, size)) for size in scale.sizes}
+    works: dict[str, Work] = {f"resume {size:g} MB": partial(_resume_time, each) for size, each in made.items()}
+    large = made[scale.large_mb]
     times = interleaved(
         scale.rounds,
-        large=lambda: _resume_time(large),
+        **works,
         live=lambda: _live_time(large),
-        small=lambda: _resume_time(small),
-        middle=lambda: _resume_time(middle),
         bare=lambda: _resume_time(large, labels=False),
     )
-    live = f"read+decode {large.live_bytes / 1e6:.2f} MB live"
-    work = f"resume {scale.large_mb:g} MB"
-    took = median(times["large"])
+    baseline = f"read+decode {large.live_bytes / 1e6:.2f} MB live"
+    live = median(times["live"])
+    rows = [
+        Row(
+            "S1",
+            f"resume {size:g} MB, context + full state",
+            median(times[f"resume {size:g} MB"]),
+            baseline=baseline,
+            baseline_median=live,
+            ratio=ratio(times[f"resume {size:g} MB"], times["live"]),
+            limit=2,
+            rivals=against(scale, works[f"resume {size:g} MB"], *_rivals(scale, size, pi=1000, oh_my_pi=700)),
+            curve="resume",
+            at=size,
+        )
+        for size in scale.sizes
+    ]
+    small = times[f"resume {scale.small_mb:g} MB"]
     return [
+        *rows,
         Row(
             "S1",
-            f"{work}, context + full state",
-            took,
-            baseline=live,
-            baseline_median=median(times["live"]),
-            ratio=ratio(times["large"], times["live"]),
-            limit=2,
-        ),
-        Row(
-            "S1",
-            "… against a small session",
-            took,
+            f"… {scale.large_mb:g} MB against {scale.small_mb:g} MB",
+            rows[0].median,
             baseline=f"resume {scale.small_mb:g} MB",
-            baseline_median=median(times["small"]),
-            ratio=ratio(times["large"], times["small"]),
-            limit=2,
+            baseline_median=median(small),
+            ratio=ratio(times[f"resume {scale.large_mb:g} MB"], small),
+            limit=1.5,
         ),
         Row(
             "S1",
-            "… without labels",
+            f"… {scale.large_mb:g} MB without labels",
             median(times["bare"]),
-            baseline=live,
-            baseline_median=median(times["live"]),
+            baseline=baseline,
+            baseline_median=live,
             ratio=ratio(times["bare"], times["live"]),
         ),
-        Row("S1", f"resume {scale.middle_mb:g} MB", median(times["middle"])),
+    ]
+
+
+def _rivals(scale: Scale, size: float, *, pi: float, oh_my_pi: float) -> list[Challenge]:
+    """Those who read the same file; how much faster we should be is said for the largest."""
+    path = corpus(scale, size).path
+    largest = size == scale.large_mb
+    return [
+        Challenge("pi", "resume", [path], pi if largest else None),
+        Challenge("oh-my-pi", "resume", [path], oh_my_pi if largest else None),
     ]
 
 
@@ -115,25 +134,31 @@ def index_anew(made: Corpus, cache: Path) -> SessionContext:
 
 def indexing(scale: Scale) -> list[Row]:
     """S2: resume with nothing cached."""
-    made = corpus(scale, scale.large_mb)
     name, scan = limits.read_scan(scale)
+    return [_indexing_row(scale, size, name, scan) for size in scale.sizes]
+
+
+def _indexing_row(scale: Scale, size: float, name: str, scan: Callable[[str], object]) -> Row:
+    made = corpus(scale, size)
     cache = scale.scratch() / "index"
-    times = interleaved(
-        scale.heavy_rounds,
-        ours=lambda: timed(lambda: index_anew(made, cache)),
-        limit=lambda: timed(lambda: scan(made.path)),
+    largest = size == scale.large_mb
+
+    def anew() -> float:
+        return timed(lambda: index_anew(made, cache))
+
+    times = interleaved(scale.heavy_rounds, ours=anew, limit=lambda: timed(lambda: scan(made.path)))
+    return Row(
+        "S2",
+        f"resume {size:g} MB, nothing cached",
+        median(times["ours"]),
+        baseline=name,
+        baseline_median=median(times["limit"]),
+        ratio=ratio(times["ours"], times["limit"]),
+        limit=6 if largest else None,
+        rivals=against(scale, anew, *_rivals(scale, size, pi=8, oh_my_pi=5)) if largest else {},
+        curve="resume",
+        at=size,
     )
-    return [
-        Row(
-            "S2",
-            f"index {scale.large_mb:g} MB, nothing cached",
-            median(times["ours"]),
-            baseline=name,
-            baseline_median=median(times["limit"]),
-            ratio=ratio(times["ours"], times["limit"]),
-            limit=6,
-        )
-    ]
 
 
 def index_once(scale: Scale) -> None:
@@ -164,7 +189,7 @@ def any_leaf(scale: Scale) -> list[Row]:
             baseline="S1",
             baseline_median=median(times["limit"]),
             ratio=ratio(times["ours"], times["limit"]),
-            limit=3,
+            limit=1.5,
         )
     ]
 

@@ -18,6 +18,7 @@ class Scale(msgspec.Struct, frozen=True):
     large_mb: float = 1000
     middle_mb: float = 100
     small_mb: float = 10
+    tiny_mb: float = 1
     rounds: int = 15
     heavy_rounds: int = 5
     appends: int = 1000  # in one round
@@ -30,7 +31,12 @@ class Scale(msgspec.Struct, frozen=True):
     keys: int = 10_000  # that its store is full with
     load_seconds: float = 2.0  # of one round of turns, as fast as they go
     steady_seconds: float = 10.0  # of one round of turns at a steady rate
-    peers: bool = False
+    peers: bool = False  # whether those that are installed take part
+
+    @property
+    def sizes(self) -> tuple[float, ...]:
+        """Of all sessions, the largest first."""
+        return tuple(dict.fromkeys((self.large_mb, self.middle_mb, self.small_mb, self.tiny_mb)))
 
     def scratch(self) -> Path:
         """The folder for files that do not outlive a subject."""
@@ -46,6 +52,7 @@ def smoke(folder: str) -> Scale:
         large_mb=4,
         middle_mb=3,
         small_mb=2,
+        tiny_mb=1,
         rounds=1,
         heavy_rounds=1,
         appends=20,

@@ -12,6 +12,7 @@ from pathlib import Path
 from .corpus import corpus
 from .listing import store
 from .measure import Row, interleaved, median, ratio, timed
+from .peers import Challenge, against
 from .reading import warm
 from .scale import Scale
 
@@ -77,6 +78,12 @@ def resuming_as_a_process(scale: Scale) -> list[Row]:
             baseline_median=median(times["bare"]),
             ratio=ratio(times["context"], times["bare"]),
             limit=8,
+            rivals=against(
+                scale,
+                lambda: timed(lambda: _run(*command, cache=made.cache, home=home)),
+                Challenge("pi", "resume", [made.path], 40),
+                Challenge("oh-my-pi", "resume", [made.path], 40),
+            ),
         )
     ]
 

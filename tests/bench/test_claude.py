@@ -10,8 +10,8 @@ import pytest
 
 from bench import claude
 from bench.claude_corpus import Transcript, sessions, transcript
-from bench.measure import table
 from bench.scale import Scale, smoke
+from bench.tables import table
 from sessile import Store
 from sessile.converting import converted
 
@@ -60,14 +60,11 @@ def test_the_listing_has_sessions_of_all_sizes_in_several_projects(scale: Scale)
     assert sizes[0] < 20_000 and sizes[-1] > 20 * sizes[0]
 
 
-def test_without_the_sdk_every_row_has_our_time_and_says_what_is_missing(
-    scale: Scale, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_sdk_every_row_has_our_time_and_says_what_is_missing(scale: Scale) -> None:
     """A figure that was not compared must not look like one that was."""
-    monkeypatch.setattr(claude, "_ENVIRONMENT", tmp_path / "nowhere")
     rows = claude.listing(scale)
-    assert all(row.median and row.verdict == "skipped" and row.ratio is None for row in rows)
-    assert "claude-agent-sdk 0.2.182 is not installed" in table(rows)
+    assert all(row.median and row.verdict == "skipped" and not row.rivals for row in rows)
+    assert "skipped: A1 list 50 Claude sessions, warm: claude-sdk is not compared" in table(rows)
 
 
 def test_what_is_converted_back_are_the_same_bytes(made: Transcript, tmp_path: Path) -> None:

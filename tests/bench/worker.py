@@ -11,7 +11,21 @@ from typing import NamedTuple
 
 import msgspec
 
-from . import appending, claude, compacting, gateway, instructions, listing, peers, postgres, reading, starting
+from . import (
+    appending,
+    claude,
+    compacting,
+    gateway,
+    going_on,
+    graphs,
+    instructions,
+    listing,
+    postgres,
+    reading,
+    searching,
+    sharing,
+    starting,
+)
 from .measure import Row, peak_memory_mb
 from .scale import Scale
 
@@ -25,16 +39,16 @@ class Subject(NamedTuple):
 
 
 SUBJECTS: dict[str, Subject] = {
-    "S1": Subject(reading.resuming, reading.resume_once, 48),
+    "S1": Subject(reading.resuming, reading.resume_once, 40),
     "S1b": Subject(starting.resuming_as_a_process, starting.context_once, 64),
-    "S2": Subject(reading.indexing, reading.index_once, 96),
-    "S3": Subject(reading.any_leaf, reading.any_leaf_once, 64),
+    "S2": Subject(reading.indexing, reading.index_once, 80),
+    "S3": Subject(reading.any_leaf, reading.any_leaf_once, 48),
     "S4": Subject(appending.appending, appending.append_a_million, 48),
-    "S5": Subject(appending.syncing),
-    "S6": Subject(appending.sharing),
+    "S5": Subject(sharing.syncing),
+    "S6": Subject(sharing.sharing),
     "S7": Subject(listing.listing, listing.list_once, 64),
-    "S8": Subject(appending.going_on),
-    "S9": Subject(listing.searching, listing.search_once, 96),
+    "S8": Subject(going_on.going_on),
+    "S9": Subject(searching.searching, searching.search_once, 96),
     "S10": Subject(starting.starting),
     "S11": Subject(claude.converting, claude.convert_once, 128),
     "S12": Subject(gateway.taking_turns, gateway.touch_every_key_once, 200),
@@ -46,7 +60,7 @@ SUBJECTS: dict[str, Subject] = {
     "A2b": Subject(claude.resuming_anew, claude.resume_anew_once, 128),
     "A2c": Subject(claude.reading, claude.read_once, 128),
     "C1": Subject(compacting.preparing),
-    "peers": Subject(peers.racing),
+    "L1": Subject(graphs.keeping_graphs),
 }
 
 
