@@ -1,27 +1,80 @@
-"""Writes docs/reference/api.md from the public names and cli.md from the verbs: `python tests/reference.py`."""
+"""Writes docs/reference from the code, and the table of README.md from what was measured: `python tests/reference.py`.
+
+    api.md      the public names                       errors.md    the tree of errors
+    cli.md      the verbs                              config.md    the keys of a configuration, the variables of the environment
+    http.md     the operations of the gateway          stores.md    what writes other agents' files as their owners do
+    modules.md  the map of the code
+
+A test compares.
+"""
 
 from __future__ import annotations
 
 import inspect
 import re
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import click
 
 import sessile
 import sessile.aio
-from sessile.cli import app, output, places
+import sessile.formats
+from reference_config import config_page, errors_page
+from reference_http import http_page
+from reference_measured import README, readme
+from reference_modules import modules_page
+from sessile.cli import app, output
 from sessile.cli.main import ALIASES, VERBS
 from sessile.core import address
 
+TESTING = (
+    "blob_contract",
+    "crashes",
+    "faults",
+    "filesystem_contract",
+    "format_contract",
+    "journal_contract",
+    "store_contract",
+)
+STORES = {
+    "sessile.stores.claude.transcript": ("Transcript", "Diagnostic"),
+    "sessile.stores.claude.paths": ("Current",),
+    "sessile.formats.claude.recording": ("Stamp",),
+    "sessile.stores.claude.reading": ("ClaudeSessions",),
+    "sessile.stores.claude.mutations": ("Mutations", "Forked"),
+    "sessile.stores.claude.checking": ("check_transcript", "TranscriptReport"),
+    "sessile.stores.claude.hydrate": ("hydrate_session", "Hydration"),
+    "sessile.stores.claude.remote": (
+        "fetch_from_folder",
+        "fetch_from_store",
+        "fetch_from_url",
+        "mirror_to_url",
+        "Address",
+    ),
+    "sessile.stores.myagents.store": ("MyAgentsStore", "Saved"),
+    "sessile.stores.myagents.switching": ("Switcher", "Steps", "Active"),
+    "sessile.stores.myagents.archive": ("Archive", "Plan"),
+    "sessile.stores.myagents.correlation": ("joined", "report", "Report"),
+    "sessile.stores.yoyoclaw.session_store": ("SessionStore",),
+    "sessile.storage.filesystem": ("PosixFilesystem",),
+}
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
 
 
 def pages() -> dict[Path, str]:
     """The pages as they should be."""
-    made = {"api.md": _api(), "cli.md": _cli()}
-    return {REFERENCE / name: "\n".join(lines) + "\n" for name, lines in made.items()}
+    made = {
+        "api.md": _api(),
+        "cli.md": _cli(),
+        "http.md": http_page(),
+        "config.md": config_page(),
+        "errors.md": errors_page(),
+        "stores.md": _stores(),
+        "modules.md": modules_page(),
+    }
+    return {README: readme()} | {REFERENCE / name: "\n".join(lines) + "\n" for name, lines in made.items()}
 
 
 def _cli() -> Iterator[str]:
@@ -31,8 +84,7 @@ def _cli() -> Iterator[str]:
     yield "Exit codes:\n\n```text\n" + inspect.cleandoc(about) + "\n```\n"
     told = (inspect.getdoc(output) or "").split("\n\n")
     yield "Output:\n\n```text\n" + inspect.cleandoc(told[1]) + "\n```\n"
-    folders = inspect.cleandoc((inspect.getdoc(places) or "").split("\n\n")[1])
-    yield f"Environment:\n\n```text\n{folders}\n{inspect.cleandoc(told[2])}\n```\n"
+    yield "Environment variables are in [config.md](config.md#environment), errors in [errors.md](errors.md).\n"
     yield (
         "How sessions are named:\n\n```text\n"
         + inspect.cleandoc((inspect.getdoc(address) or "").split("\n\n")[1])
@@ -62,7 +114,36 @@ def _api() -> Iterator[str]:
             yield f"## {name}\n\n`{name}{_signature(value)}`\n\n{inspect.getdoc(value)}\n"
     yield "## sessile.aio\n"
     yield f"{inspect.getdoc(sessile.aio)}\n\n`AsyncStore` and `AsyncSession` have the methods of `Store` and `Session`.\n"
-    yield f"## sessile.errors\n\n```text\n{inspect.getdoc(sessile.errors)}\n```"
+    yield "## sessile.formats\n"
+    yield f"{inspect.getdoc(sessile.formats)}\n"
+    for name in sessile.formats.__all__:
+        value = getattr(sessile.formats, name)
+        if inspect.isclass(value):
+            yield f"### {name}\n\n{inspect.getdoc(value)}\n"
+            yield from _members(value)
+        elif inspect.isfunction(value):
+            yield f"### {name}\n\n`{name}{_signature(value)}`\n\n{inspect.getdoc(value)}\n"
+    yield "## sessile.testing\n"
+    for module in TESTING:
+        text = inspect.getdoc(import_module(f"sessile.testing.{module}")) or ""
+        yield f"- `sessile.testing.{module}` — {text.splitlines()[0]}"
+    yield "\n## sessile.errors\n\nEvery error is in [errors.md](errors.md)."
+
+
+def _stores() -> Iterator[str]:
+    yield "# The stores of other agents\n"
+    yield (
+        "What `Store`, `import_session` and the command use to read and write the files of Claude Code, MyAgents and OpenClaw, "
+        "for programs that stand in for one of them. [How it is used](../howto/write-other-agents-files.md). "
+        "Made from the code by `tests/reference.py`; a test compares.\n"
+    )
+    for module, names in STORES.items():
+        yield f"## {module}\n\n{(inspect.getdoc(import_module(module)) or '').splitlines()[0]}\n"
+        for name in names:
+            value = getattr(import_module(module), name)
+            yield f"### {name}\n\n`{name}{_signature(value)}`\n\n{inspect.getdoc(value)}\n"
+            if inspect.isclass(value):
+                yield from _members(value)
 
 
 def _members(cls: type) -> Iterator[str]:
@@ -84,7 +165,7 @@ def _ours(member: object) -> bool:
 def _signature(function: object) -> str:
     text = str(inspect.signature(function))  # type: ignore[arg-type]
     text = text.replace("(self, ", "(").replace("(self)", "()")
-    return re.sub(r"<function \w+|<built-in function (\w+)>", r"\1", text.replace("'", ""))
+    return re.sub(r"<(?:built-in )?function (?:\w+\.)*(\w+|<lambda>)(?: at 0x\w+)?>", r"\1", text.replace("'", ""))
 
 
 if __name__ == "__main__":

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
-
-import pytest
 
 import sessile
 
@@ -38,90 +36,100 @@ def layer_of(name: str) -> str:
     return "surface" if first in SURFACE or not first else "package"
 
 
-def imports(path: Path) -> Iterator[str]:
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@cache
+def imports(path: Path) -> tuple[str, ...]:
     """The modules that a file imports when it runs; imports for type checking do not count."""
-    tree = ast.parse(path.read_text())
+    nodes = list(ast.walk(parsed(path)))
     for_types = {
         id(node)
-        for block in ast.walk(tree)
+        for block in nodes
         if isinstance(block, ast.If) and isinstance(block.test, ast.Name) and block.test.id == "TYPE_CHECKING"
         for node in ast.walk(block)
     }
-    for node in ast.walk(tree):
+    found: list[str] = []
+    for node in nodes:
         if id(node) in for_types:
             continue
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            found += [f"{node.module}.{alias.name}" for alias in node.names]
+    return tuple(found)
 
 
 def name_of(path: Path) -> str:
     return "sessile." + ".".join(path.relative_to(SOURCE).with_suffix("").parts)
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_a_module_imports_only_its_own_layer_and_those_below(path: Path) -> None:
+def where(path: Path) -> str:
+    return path.relative_to(SOURCE).as_posix()
+
+
+def test_a_module_imports_only_its_own_layer_and_those_below() -> None:
     """errors ← core ← render, formats ← storage ← stores ← the package ← aio, testing, the command and the public names."""
-    here = LAYERS.index(layer_of(name_of(path)))
-    above = [name for name in imports(path) if name.startswith("sessile.") and LAYERS.index(layer_of(name)) > here]
-    # `Session.in_memory` makes a store of its own; it imports it when called.
-    assert not above, f"{path.relative_to(SOURCE)} may not import {above}"
-
-
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_only_storage_touches_the_machine(path: Path) -> None:
-    """core/ is pure; the package reaches files through the storage layer."""
-    layer = layer_of(name_of(path))
-    forbidden = {
-        "core": IMPURE,
-        "errors": IMPURE,
-        "render": IMPURE,
-        "formats": IMPURE,
-        "stores": MACHINE,
-        "package": MACHINE - ALLOWED.get(path.name, set()),
-    }.get(layer, set())
-    used = {name.split(".")[0] for name in imports(path)} & forbidden
-    assert not used, f"{path.relative_to(SOURCE)} may not import {sorted(used)}"
-
-
-@pytest.mark.parametrize(
-    "path",
-    sorted(path for surface in ("adapters", "cli", "gateway", "mcp") for path in SOURCE.glob(f"{surface}/*.py")),
-    ids=lambda path: str(path.relative_to(SOURCE)),
-)
-def test_surfaces_reach_sessions_through_the_public_names_only(path: Path) -> None:
-    """What they can do, a program can; pure helpers, renderers and the configuration are not a door to anything."""
-    allowed = (
-        f"sessile.{path.parent.name}.",
-        *BESIDE.get(path.relative_to(SOURCE).as_posix(), BESIDE.get(path.parent.name, ())),
-        *("sessile.core.", "sessile.render.", "sessile.errors", "sessile.config."),
-    )
-    inner = [
-        name
+    above = [
+        f"{where(path)} may not import {name}"
+        for path in MODULES
         for name in imports(path)
-        if name.startswith("sessile.") and not name.startswith(allowed) and name.count(".") > 1
+        if name.startswith("sessile.") and LAYERS.index(layer_of(name)) > LAYERS.index(layer_of(name_of(path)))
     ]
-    public = [
-        name.removeprefix("sessile.") for name in imports(path) if name.count(".") == 1 and name.startswith("sessile.")
-    ]
-    assert not inner, f"{path.relative_to(SOURCE)} may not import {inner}"
-    assert set(public) <= {*sessile.__all__, "__version__"}, path.name
+    # `Session.in_memory` makes a store of its own; it imports it when called.
+    assert above == []
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_a_module_says_what_it_is_for_and_holds_one_idea(path: Path) -> None:
+def test_only_storage_touches_the_machine() -> None:
+    """core/ is pure; the package reaches files through the storage layer."""
+    used = []
+    for path in MODULES:
+        forbidden = {
+            "core": IMPURE,
+            "errors": IMPURE,
+            "render": IMPURE,
+            "formats": IMPURE,
+            "stores": MACHINE,
+            "package": MACHINE - ALLOWED.get(path.name, set()),
+        }.get(layer_of(name_of(path)), set())
+        taken = {name.split(".")[0] for name in imports(path)} & forbidden
+        used += [f"{where(path)} may not import {name}" for name in sorted(taken)]
+    assert used == []
+
+
+def test_surfaces_reach_sessions_through_the_public_names_only() -> None:
+    """What they can do, a program can; pure helpers, renderers and the configuration are not a door to anything."""
+    public = {*sessile.__all__, "__version__"}
+    inner = []
+    for path in [path for surface in ("adapters", "cli", "gateway", "mcp") for path in SOURCE.glob(f"{surface}/*.py")]:
+        allowed = (
+            f"sessile.{path.parent.name}.",
+            *BESIDE.get(where(path), BESIDE.get(path.parent.name, ())),
+            *("sessile.core.", "sessile.render.", "sessile.errors", "sessile.config."),
+        )
+        for name in imports(path):
+            is_ours = name.startswith("sessile.")
+            is_inner = is_ours and not name.startswith(allowed) and name.count(".") > 1
+            is_hidden = is_ours and name.count(".") == 1 and name.removeprefix("sessile.") not in public
+            if is_inner or is_hidden:
+                inner.append(f"{where(path)} may not import {name}")
+    assert inner == []
+
+
+def test_a_module_says_what_it_is_for_and_holds_one_idea() -> None:
     """Each module opens with a docstring and stays under 400 lines."""
-    text = path.read_text()
-    if text.strip():
-        assert ast.get_docstring(ast.parse(text)), path
-    assert text.count("\n") <= 400, path
+    texts = {where(path): path.read_text() for path in MODULES}
+    silent = [where(path) for path in MODULES if texts[where(path)].strip() and not ast.get_docstring(parsed(path))]
+    assert silent == []
+    assert [name for name, text in texts.items() if text.count("\n") > 400] == []
 
 
 def test_nothing_is_caught_without_a_name() -> None:
     """There is no bare `except`, and what catches everything raises it again; only a turn ends alone, for the others' sake."""
     for path in MODULES:
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.ExceptHandler):
                 assert node.type is not None, f"{path}:{node.lineno}"
                 if isinstance(node.type, ast.Name) and node.type.id in ("Exception", "BaseException"):

@@ -69,7 +69,7 @@ class Limits(Part, frozen=True):
 class Gateway(Part, frozen=True):
     """Where the gateway listens, and whom it answers."""
 
-    host: Name = "127.0.0.1"  # nobody else's machine can reach it
+    host: Name = "127.0.0.1"  # where to listen; nobody else's machine can reach 127.0.0.1
     port: _Port = 8787  # 0 lets the system choose
     token_file: Name | None = None  # `gateway.token` in the root, made on first use
     allowed_hosts: tuple[Name, ...] = ()  # names besides loopback and `host` by which it may be called
@@ -117,10 +117,10 @@ def _as_host(name: str) -> str:
 class Maintenance(Part, frozen=True):
     """How large a store of conversations may grow. Whatever goes is archived first."""
 
-    mode: Literal["warn", "enforce"] = "warn"  # nothing goes unless somebody has asked for it
-    prune_after: Duration | Few = "30d"  # a bare number is days
-    max_entries: Few = 500
-    max_disk_bytes: Count | None = None  # no limit
+    mode: Literal["warn", "enforce"] = "warn"  # `warn` only tells; `enforce` archives
+    prune_after: Duration | Few = "30d"  # how long nobody has used what is to go; a bare number is days
+    max_entries: Few = 500  # conversations of one agent
+    max_disk_bytes: Count | None = None  # of one agent's sessions; no limit
 
     @property
     def prune_after_ms(self) -> int:
@@ -131,18 +131,18 @@ class Maintenance(Part, frozen=True):
 class SessionRules(Part, frozen=True):
     """Which session a message belongs to, and when a new one begins."""
 
-    scope: Scope = "per-sender"
-    dm_scope: DmScope = "main"  # all direct chats with an agent are one conversation
-    main_key: Name = DEFAULT_MAIN_KEY
-    identity_links: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
-    links_keep_channel: bool = False  # a person who is linked is one person everywhere
-    reset: dict[str, Any] | None = None  # daily at 04:00
-    reset_by_type: dict[str, Any] | None = None
-    reset_by_channel: dict[str, Any] | None = None
-    idle_minutes: float | None = None
-    reset_triggers: tuple[Name, ...] = RESET_TRIGGERS
-    send_policy: dict[str, Any] | None = None  # everything is delivered
-    parent_fork_max_tokens: Count = 100_000  # a larger parent begins an empty thread; 0 means no limit
+    scope: Scope = "per-sender"  # who has a conversation of one's own; `global` is one for all
+    dm_scope: DmScope = "main"  # what tells direct chats apart; `main`: all with an agent are one conversation
+    main_key: Name = DEFAULT_MAIN_KEY  # what the main conversation of an agent is called
+    identity_links: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)  # names of one person
+    links_keep_channel: bool = False  # whether a linked person still has a conversation for each channel
+    reset: dict[str, Any] | None = None  # mode (daily, idle, none), atHour, idleMinutes, timeZone; daily at 04:00
+    reset_by_type: dict[str, Any] | None = None  # the same for direct, group or thread
+    reset_by_channel: dict[str, Any] | None = None  # the same for a channel; it counts alone
+    idle_minutes: float | None = None  # the older way to say mode idle
+    reset_triggers: tuple[Name, ...] = RESET_TRIGGERS  # messages that begin a new session
+    send_policy: dict[str, Any] | None = None  # which replies are delivered: rules and default; all
+    parent_fork_max_tokens: Count = 100_000  # a thread of a larger parent begins empty; 0 means no limit
     maintenance: Maintenance = Maintenance()
 
     @property
@@ -168,25 +168,25 @@ class SessionRules(Part, frozen=True):
 class BoundPeer(Part, frozen=True):
     """The chat that a binding is for."""
 
-    kind: Literal["direct", "dm", "group", "channel"]
-    id: Name
+    kind: Literal["direct", "dm", "group", "channel"]  # what kind of chat
+    id: Name  # its id on the channel
 
 
 class BindingMatch(Part, frozen=True):
     """Which messages a binding is for."""
 
-    channel: Name
-    account_id: str | None = None  # the default account; "*" is any
-    peer: BoundPeer | None = None
-    guild_id: str | None = None
-    team_id: str | None = None
+    channel: Name  # such as telegram
+    account_id: str | None = None  # the default account; `*` is any
+    peer: BoundPeer | None = None  # one chat; any
+    guild_id: str | None = None  # a server of Discord; any
+    team_id: str | None = None  # a workspace of Slack; any
 
 
 class BindingRule(Part, frozen=True):
     """Messages that go to an agent."""
 
-    agent_id: Name
-    match: BindingMatch
+    agent_id: Name  # who answers
+    match: BindingMatch  # which messages
 
     @property
     def binding(self) -> Binding:
@@ -208,28 +208,28 @@ class BindingRule(Part, frozen=True):
 class Cost(Part, frozen=True):
     """Dollars for a million tokens; `None` is unknown."""
 
-    input: float | None = None
-    output: float | None = None
-    cache_read: float | None = None
-    cache_write: float | None = None
+    input: float | None = None  # dollars for a million tokens read
+    output: float | None = None  # dollars for a million tokens written
+    cache_read: float | None = None  # dollars for a million tokens read from the cache
+    cache_write: float | None = None  # dollars for a million tokens put into the cache
 
 
 class Model(Part, frozen=True):
     """What a person says of a model."""
 
-    id: Name
-    context_window: Tokens | None = None
-    max_tokens: Tokens | None = None
+    id: Name  # its name at the provider
+    context_window: Tokens | None = None  # tokens that it can read
+    max_tokens: Tokens | None = None  # tokens of one answer
     cost: Cost = Cost()
 
 
 class Provider(Part, frozen=True):
     """An endpoint, how it is spoken to, and its models."""
 
-    base_url: _Url | None = None  # that of the vendor
+    base_url: _Url | None = None  # its address; that of the vendor
     api: Literal["openai", "openai-completions", "anthropic", "anthropic-messages"] | None = None  # by its name
-    api_key: Secret | None = None
-    api_key_env: Name | None = None  # the vendor's own variable
+    api_key: Secret | None = None  # the key itself; better is apiKeyEnv
+    api_key_env: Name | None = None  # the variable that holds the key; the vendor's own
     models: tuple[Model, ...] = ()
 
 
@@ -256,7 +256,7 @@ class Providers(Part, frozen=True):
 class User(Part, frozen=True):
     """The person whom the gateway is for."""
 
-    time_zone: Name | None = None  # that of the machine
+    time_zone: Name | None = None  # of days in statistics and notes, and of resets that name none; that of the machine
 
 
 # -- all of it

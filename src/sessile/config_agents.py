@@ -49,34 +49,34 @@ def milliseconds(duration: str | int, unit: str) -> int:
 class SoftTrim(Part, frozen=True):
     """How much is shown of a long tool result."""
 
-    max_chars: Count = 4_000
-    head_chars: Count = 1_500
-    tail_chars: Count = 1_500
+    max_chars: Count = 4_000  # a result that is longer is cut
+    head_chars: Count = 1_500  # of its beginning that stay
+    tail_chars: Count = 1_500  # of its end that stay
 
 
 class HardClear(Part, frozen=True):
     """What stands for a tool result that is not shown at all."""
 
-    enabled: bool = True
-    placeholder: str = "[Old tool result content cleared]"
+    enabled: bool = True  # whether old results are taken out as a whole
+    placeholder: str = "[Old tool result content cleared]"  # what stands in their place
 
 
 class ToolPatterns(Part, frozen=True):
     """Which tools' results may be trimmed; deny wins, no pattern allows all."""
 
-    allow: tuple[str, ...] = ()
-    deny: tuple[str, ...] = ()
+    allow: tuple[str, ...] = ()  # names, with * for anything
+    deny: tuple[str, ...] = ()  # the same; it wins
 
 
 class ContextPruning(Part, frozen=True):
     """The trimming of old tool results; it acts only where the provider caches prompts."""
 
-    mode: Literal["off", "cache-ttl"] = "cache-ttl"
+    mode: Literal["off", "cache-ttl"] = "cache-ttl"  # `off` leaves everything in
     ttl: Duration | Count = "5m"  # how long a provider keeps a prompt; a bare number is minutes
-    keep_last_assistants: Count = 3
-    soft_trim_ratio: Ratio = 0.3
-    hard_clear_ratio: Ratio = 0.5
-    min_prunable_tool_chars: Count = 50_000
+    keep_last_assistants: Count = 3  # answers whose results stay untouched
+    soft_trim_ratio: Ratio = 0.3  # how full the context is before results are cut
+    hard_clear_ratio: Ratio = 0.5  # how full it is before results are taken out
+    min_prunable_tool_chars: Count = 50_000  # fewer characters of results than that are not worth it
     soft_trim: SoftTrim = SoftTrim()
     hard_clear: HardClear = HardClear()
     tools: ToolPatterns = ToolPatterns()
@@ -105,29 +105,29 @@ class ContextPruning(Part, frozen=True):
 class ModelChoice(Part, frozen=True):
     """A model, in the longer of its two forms."""
 
-    primary: Name
+    primary: Name  # provider/model
 
 
 class Sandbox(Part, frozen=True):
     """The documented place of an agent's access to its workspace."""
 
-    workspace_access: Access | None = None
+    workspace_access: Access | None = None  # the same as workspaceAccess, which wins
 
 
 class AgentDefaults(Part, frozen=True):
     """How an agent answers."""
 
     workspace: Name | None = None  # the folder of its notes and of a command; without one there are no notes
-    workspace_access: Access | None = None
+    workspace_access: Access | None = None  # what the agent may do in its workspace; rw
     sandbox: Sandbox = Sandbox()
-    model: Name | ModelChoice | None = None  # "provider/model"
+    model: Name | ModelChoice | None = None  # provider/model; without one the echo answers
     runner: RunnerName | None = None  # that of the model's provider; without a model the echo
     command: tuple[str, ...] = ()  # of the runner "command": a program and its arguments, never a shell
-    system_prompt: str | None = None
+    system_prompt: str | None = None  # what the model is told first
     max_tokens: Tokens | None = None  # of one answer; the endpoint decides
     timeout_seconds: Seconds = TIMEOUT  # of one answer
     context_tokens: Tokens | None = None  # the window of a model that no catalogue knows
-    image_max_dimension_px: Few = 1_200
+    image_max_dimension_px: Few = 1_200  # larger pictures are made smaller
     compaction: Compaction = Compaction()
     context_pruning: ContextPruning = ContextPruning()
 
@@ -145,9 +145,9 @@ class AgentDefaults(Part, frozen=True):
 class Agent(AgentDefaults, frozen=True, kw_only=True):
     """One agent, with everything that the defaults say and it does not."""
 
-    id: Name
-    name: str | None = None
-    default: bool = False
+    id: Name  # how bindings and keys call it
+    name: str | None = None  # how people call it
+    default: bool = False  # whether it answers what no binding gives to another; else the first does
 
 
 class Agents(Part, frozen=True):

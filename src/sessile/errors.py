@@ -11,8 +11,9 @@
     ├ ExtensionFailed   ModelFailed (SummarizerFailed · RunnerFailed) · HookFailed
     └ Refused           Unauthorized · ForbiddenHost · ForbiddenOrigin · TooMany
 
-The default message of an error is the first line of its docstring. `path` names the file that it is about, `hint` says
-what a person can do. `status` is the HTTP status and `exit_code` the code of the command line for that class.
+The default message of an error is the first line of its docstring; the rest says what can be done about it. `path` names the
+file that it is about, `hint` says what a person can do here and now. `status` is the HTTP status and `exit_code` the code of
+the command line for that class.
 """
 
 from __future__ import annotations
@@ -48,19 +49,31 @@ class NotFound(SessileError):
 
 
 class SessionNotFound(NotFound):
-    """There is no such session."""
+    """There is no such session.
+
+    `sessile ls -A` lists all there are. An id may be shortened as long as it is the only one that begins so.
+    """
 
 
 class EntryNotFound(NotFound):
-    """There is no such entry in the session."""
+    """There is no such entry in the session.
+
+    `sessile tree` shows the entries of a session with their ids.
+    """
 
 
 class BlobNotFound(NotFound):
-    """The blob is missing or does not match its hash."""
+    """The blob is missing or does not match its hash.
+
+    Bring the store's `blobs` folder back from a backup; until then the entry shows a placeholder.
+    """
 
 
 class Ambiguous(SessileError):
-    """The name means more than one thing."""
+    """The name means more than one thing.
+
+    Say more of it: the candidates are in the error.
+    """
 
     status = 409
     exit_code = 4
@@ -78,7 +91,10 @@ class Ambiguous(SessileError):
 
 
 class Unsupported(SessileError):
-    """This format cannot do that."""
+    """This format cannot do that.
+
+    The hint says what can be done instead, mostly a fork.
+    """
 
     status = 422
     exit_code = 2
@@ -92,23 +108,38 @@ class Invalid(SessileError):
 
 
 class InvalidId(Invalid):
-    """The id is not valid."""
+    """The id is not valid.
+
+    Ids are letters and digits, inside also `.`, `_` and `-`; nothing that could be a path.
+    """
 
 
 class InvalidEntry(Invalid):
-    """The entry cannot be stored."""
+    """The entry cannot be stored.
+
+    Entries are JSON: no NaN, no infinity, no other objects.
+    """
 
 
 class InvalidConfig(Invalid):
-    """The configuration is not valid."""
+    """The configuration is not valid.
+
+    Correct the key that is named, or take it out to have the default.
+    """
 
 
 class InvalidQuery(Invalid):
-    """The query is not valid."""
+    """The query is not valid.
+
+    Look at the part that is named; `sessile help search` has examples.
+    """
 
 
 class TooLarge(Invalid):
-    """The input is larger than the limit."""
+    """The input is larger than the limit.
+
+    Send less at once; the limit is in the message.
+    """
 
     status = 413
 
@@ -121,19 +152,31 @@ class Conflict(SessileError):
 
 
 class SessionExists(Conflict):
-    """There is already a session of that name."""
+    """There is already a session of that name.
+
+    Open it instead, or choose another id.
+    """
 
 
 class LeafMoved(Conflict):
-    """Another writer has appended below the expected leaf."""
+    """Another writer has appended below the expected leaf.
+
+    Read what has come, then append again; without `on_leaf_moved="fail"` it would have become a branch.
+    """
 
 
 class SessionBusy(Conflict):
-    """Another process holds the session's lock."""
+    """Another process holds the session's lock.
+
+    Try again in a moment. A lock ends with the process that holds it.
+    """
 
 
 class TurnInProgress(Conflict):
-    """The session is in the middle of a turn."""
+    """The session is in the middle of a turn.
+
+    Wait for the answer, or stop it with `/abort`.
+    """
 
 
 class Unreadable(SessileError):
@@ -144,19 +187,31 @@ class Unreadable(SessileError):
 
 
 class NotASession(Unreadable):
-    """The file does not begin with a session header."""
+    """The file does not begin with a session header.
+
+    Nothing was changed. `sessile check` says what the file holds.
+    """
 
 
 class UnsupportedVersion(Unreadable):
-    """The file has a version that this release does not know."""
+    """The file has a version that this release does not know.
+
+    A newer release wrote it: install that.
+    """
 
 
 class Damaged(Unreadable):
-    """The session is damaged."""
+    """The session is damaged.
+
+    `sessile check` says where, `sessile repair` shows what could be done. The rest can be read.
+    """
 
 
 class StorageFailure(SessileError, OSError):
-    """The storage failed."""
+    """The storage failed.
+
+    Check the disk, then reopen the session.
+    """
 
     status = 507
     exit_code = 8
@@ -175,23 +230,38 @@ class StorageFailure(SessileError, OSError):
 
 
 class StorageFull(StorageFailure):
-    """There is no room left on the storage."""
+    """There is no room left on the storage.
+
+    Nothing was lost. Free some room, then reopen the session.
+    """
 
 
 class SyncFailed(StorageFailure):
-    """The storage did not confirm that data is durable."""
+    """The storage did not confirm that data is durable.
+
+    The entry was not acknowledged. Check the disk, reopen the session, and look before you append again.
+    """
 
 
 class PermissionRefused(StorageFailure):
-    """The operating system refused access."""
+    """The operating system refused access.
+
+    Check the owner and the permissions of the folder.
+    """
 
 
 class UnsafePath(StorageFailure):
-    """The path is not a plain file of ours."""
+    """The path is not a plain file of ours.
+
+    It is a symbolic link, a pipe or a device, and is not written through. Name the file itself.
+    """
 
 
 class ReadOnly(StorageFailure):
-    """The session is open for reading only."""
+    """The session is open for reading only.
+
+    Open the session without `readonly`.
+    """
 
 
 class ExtensionFailed(SessileError):
@@ -217,15 +287,24 @@ class ModelFailed(ExtensionFailed):
 
 
 class SummarizerFailed(ModelFailed):
-    """The summarizer failed."""
+    """The summarizer failed.
+
+    The session is as it was. Try again, or with another model.
+    """
 
 
 class RunnerFailed(ModelFailed):
-    """The runner failed."""
+    """The runner failed.
+
+    What was said is in the session; the message says what the model or the program answered.
+    """
 
 
 class HookFailed(ExtensionFailed):
-    """A hook failed."""
+    """A hook failed.
+
+    The message names the hook and says what went wrong in it.
+    """
 
 
 class Refused(SessileError):
@@ -236,21 +315,33 @@ class Refused(SessileError):
 
 
 class Unauthorized(Refused):
-    """The token is missing or wrong."""
+    """The token is missing or wrong.
+
+    Send `Authorization: Bearer` with the token; `sessile serve` says where it lies.
+    """
 
     status = 401
 
 
 class ForbiddenHost(Refused):
-    """The request names a host that is not ours."""
+    """The request names a host that is not ours.
+
+    Call the gateway by its own name, or add the name to `gateway.allowedHosts`.
+    """
 
 
 class ForbiddenOrigin(Refused):
-    """The request comes from a page that is not ours."""
+    """The request comes from a page that is not ours.
+
+    Only the gateway's own page may ask from a browser.
+    """
 
 
 class TooMany(Refused):
-    """There are too many requests."""
+    """There are too many requests.
+
+    Wait as long as `Retry-After` says.
+    """
 
     status = 429
 

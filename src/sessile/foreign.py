@@ -5,16 +5,16 @@ It is apart from `store` because programs that only use sessions of ours need no
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime
 
+from sessile.core.lines import Finding
 from sessile.core.text import parse_timestamp
 from sessile.core.troubles import TROUBLES, Problem, problem
 from sessile.discovery import SessionInfo
 from sessile.errors import NotASession, Unsupported, storage_failures
 from sessile.formats.capabilities import capabilities_of, possible
-from sessile.formats.registry import FORMATS
 from sessile.storage.base import Filesystem
 from sessile.storage.foreign import ForeignReader, format_of
 from sessile.storage.foreign_rows import glance_foreign
@@ -24,7 +24,7 @@ from sessile.storage.packed import open_rows
 def open_foreign(fs: Filesystem, path: str, index_path: str | None = None) -> ForeignReader:
     """The file of another agent, recognised by what it holds."""
     with storage_failures(path, "look at the file"):
-        known = format_of(fs, path, FORMATS)
+        known = format_of(fs, path)
         if known is None:
             raise NotASession(path=path, hint="it was not changed; no format that is known begins so")
         return ForeignReader(fs, path, known, index_path=index_path)
@@ -72,9 +72,9 @@ def describe_foreign(fs: Filesystem, path: str) -> SessionInfo | None:
     )
 
 
-def problems_of(reader: ForeignReader) -> Iterator[Problem]:
+def problems_of(findings: Iterable[Finding]) -> Iterator[Problem]:
     """What is not as it should be in another agent's file; none of it is for us to repair."""
-    for code, offset, length, detail in reader.findings():
+    for code, offset, length, detail in findings:
         kind = code if code in TROUBLES else "not_an_entry"
         found = problem(kind, detail)._replace(repairable=False)
         yield found._replace(offset=offset, length=length) if offset >= 0 else found

@@ -6,12 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from postgres_rig import postgres_server, postgres_url, postgres_urls
 from sessile.storage.postgres.database import Database
 from sessile.storage.postgres.leases import Leases
 from sessile.storage.postgres.schema import migrate
-
-__all__ = ["postgres_server", "postgres_url", "postgres_urls"]
 
 
 @pytest.fixture

@@ -195,7 +195,7 @@ def test_a_catalog_that_followed_says_the_same(database: Database, leases: Lease
     """After sessions were made, appended to, replaced, damaged, renamed and deleted, however deep it looked in between."""
     numbers = count()
 
-    @settings(max_examples=25)
+    @settings(max_examples=12)
     @given(st.lists(st.tuples(steps, st.sampled_from(["look", "count", "index"])), max_size=4))
     def story(told: list[tuple[list[Step], Any]]) -> None:
         twins = Twins(database, leases, f"story{next(numbers)}")

@@ -130,7 +130,7 @@ _CHANGES = st.one_of(
 )
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(changes=st.lists(_CHANGES, max_size=8), reads=st.lists(st.tuples(_PLACES, _PLACES), max_size=4))
 def test_bytes_are_what_they_are_in_memory(
     files: PostgresFilesystem, changes: list[tuple[str, object]], reads: list[tuple[int, int]]

@@ -29,7 +29,7 @@ from sessile.view import SessionView
 pytestmark = pytest.mark.mission("B8")
 
 CORPUS = sorted((Path(__file__).parents[1] / "corpus").glob("*.jsonl"))
-few = settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+few = settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from sessile.cli.files import write_file
 from sessile.cli.naming import SESSION, addresses, damage, located, opened
 from sessile.cli.table import Cell, Column
 from sessile.errors import Invalid, NotFound, SessileError
+from sessile.render.wording import many
 
 _DAMAGED = 5
 
@@ -51,7 +52,7 @@ def import_verb(app: App, sessions: tuple[str, ...], deleted: bool) -> int:
         for problem in failed:
             app.out.fail(problem)
         new = sum(item.added for item in done)
-        app.out.note(f"{len(done)} sessions, {new} new rows; {len(failed)} could not be imported")
+        app.out.note(f"{many(len(done), 'session')}, {many(new, 'new row')}; {len(failed)} could not be imported")
     unreadable = any(item.unreadable for item in done)
     return failed[0].exit_code if failed else _DAMAGED if unreadable else 0
 

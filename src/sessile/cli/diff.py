@@ -47,7 +47,7 @@ def diff_verb(app: App, left: str, right: str | None) -> int:
 
 
 def _name(letter: str, named: Named) -> str:
-    """Which branch a side is: by its tip, and its label if it has one."""
+    """Which branch a side is: by its head, and its label if it has one."""
     tip = named.at or named.session.leaf_id
     label = None if tip is None else named.session.get_label(tip)
     return f"{letter} {label or (tip or '')[:8]}".rstrip()

@@ -40,11 +40,17 @@ class Event(NamedTuple):
 
 
 class Unreachable(errors.NotFound):
-    """Nobody answers at that address."""
+    """Nobody answers at that address.
+
+    Start the gateway with `sessile serve`, or look at `--url`.
+    """
 
 
 class BrokenOff(errors.ExtensionFailed):
-    """The connection to the gateway broke off."""
+    """The connection to the gateway broke off.
+
+    Ask again: a message with the same idempotency key is said once.
+    """
 
 
 class GatewayClient:

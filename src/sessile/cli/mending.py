@@ -91,6 +91,8 @@ def _print(app: App, report: Report, *, quiet: bool) -> None:
     app.out.line(visible_line(report.path), "strong")
     told = f"{report.bytes_accounted:,} of {report.size:,} bytes accounted for"
     app.out.note(f"{many(report.entries, 'entry')}, {told}")
+    if report.rows is not None:
+        app.out.note("rows: " + ", ".join(f"{count:,} {what.replace('_', ' ')}" for what, count in report.rows.items()))
     _print_problems(app, report.problems)
     if report.repairable:
         app.out.note(f"mend it, keeping the file as it was: {again(app, report)}")
@@ -123,6 +125,7 @@ def described(report: Report) -> dict[str, Any]:
         "size": report.size,
         "bytes_accounted": report.bytes_accounted,
         "entries": report.entries,
+        "rows": report.rows,
         "problems": [problem._asdict() for problem in report.problems],
     }
 

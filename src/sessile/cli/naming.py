@@ -56,7 +56,7 @@ SESSION = SessionName()
 
 
 class Named(NamedTuple):
-    """What an address led to: an open session, and the entry or the tip of the branch that was named."""
+    """What an address led to: an open session, and the entry or the head of the branch that was named."""
 
     session: Session
     entry: str | None

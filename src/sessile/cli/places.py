@@ -1,11 +1,7 @@
 """Where the sessions of a person are: one's own store, other agents' folders, the cache.
 
-    SESSILE_ROOT     one's own store, instead of ~/.sessile; the address of a database is one, too (postgresql://…), and then what
-                     belongs to this machine, such as the configuration and the token of the gateway, stays in ~/.sessile
-    SESSILE_BLOBS    an object store for large content (s3://bucket/prefix), which else lies in one's own store
-    SESSILE_CACHE    the cache, instead of the system's folder for caches; may be deleted at any time
-    HOME, XDG_DATA_HOME, PI_CODING_AGENT_DIR, PI_CONFIG_DIR, CLAUDE_CONFIG_DIR, CODEX_HOME, OPENCLAW_STATE_DIR
-                     where other agents keep their sessions
+Environment variables say where they are (`core/variables` lists them). With a database as one's own store, what belongs to this
+machine, such as the configuration and the token of the gateway, stays in ~/.sessile.
 
 Nothing is created here.
 """

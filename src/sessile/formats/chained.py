@@ -17,19 +17,19 @@ class Saved(msgspec.Struct):
 
 
 class Chain:
-    """Where the chain of one file ends so far; it goes on from what was saved."""
+    """Where the chain of one file ends so far (`kept.last`); it goes on from what was saved."""
 
     def __init__(self, saved: Any = None) -> None:
-        self._saved = Saved() if saved is None else msgspec.convert(saved, Saved)
+        self.kept = Saved() if saved is None else msgspec.convert(saved, Saved)
 
     @property
     def leaf(self) -> str | None:
         """The last entry."""
-        return self._saved.last
+        return self.kept.last
 
     def saved(self) -> Any:
         """What is needed to go on later."""
-        return msgspec.to_builtins(self._saved)
+        return msgspec.to_builtins(self.kept)
 
 
 def placed(offset: int, part: int = 0) -> str:

@@ -89,19 +89,19 @@ class Rows(Chain):
     def _known(self, line: Line) -> Known:
         row = row_of(line.raw)
         kind, item = _item(row)
-        place, parent = placed(line.offset), self._saved.last
+        place, parent = placed(line.offset), self.kept.last
         model = item.get("model")
-        if kind == "turn_context" and isinstance(model, str) and model != self._saved.model:
-            self._saved.model, self._saved.last = model, place
+        if kind == "turn_context" and isinstance(model, str) and model != self.kept.model:
+            self.kept.model, self.kept.last = model, place
             return Known(Head("model_change", place, parent))
         if kind != "compacted" and kind not in _ITEMS:
             return Known(Head("custom", place, parent, LEAF_MARKER), MARKER)
-        self._saved.last = place
+        self.kept.last = place
         if kind == "compacted":
             return Known(Head("compaction", place, parent))
         role = item.get("role")
         if kind in _CALLS or kind == "reasoning" or role == "assistant":
-            return Known(Head("message", place, parent, None, MessageHead("assistant", _PROVIDER, self._saved.model)))
+            return Known(Head("message", place, parent, None, MessageHead("assistant", _PROVIDER, self.kept.model)))
         return Known(Head("message", place, parent, None, MessageHead("toolResult" if kind in _OUTPUTS else "user")))
 
 

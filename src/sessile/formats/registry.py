@@ -1,4 +1,4 @@
-"""The formats that are known, in the order in which they are tried."""
+"""The formats that Sessile itself brings, in the order in which they are tried; `known_formats` adds what is installed."""
 
 from __future__ import annotations
 
@@ -10,8 +10,3 @@ from sessile.formats.codex import Codex
 from sessile.formats.myagents.translate import MyAgents
 
 FORMATS: Sequence[Format] = (Claude(), Codex(), MyAgents())
-
-
-def format_named(name: str) -> Format | None:
-    """The format with that name."""
-    return next((known for known in FORMATS if known.name == name), None)

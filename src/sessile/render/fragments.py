@@ -30,7 +30,7 @@ _DIVIDERS = {"compaction": "Compacted", "branch summary": "Branch left", "reset"
 
 
 class Place(NamedTuple):
-    """Which of the branches at a fork this is, and the anchors of those beside it."""
+    """Which of the branches that part here this is, and the anchors of those beside it."""
 
     number: int
     of: int

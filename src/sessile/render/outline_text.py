@@ -1,6 +1,6 @@
 """The outline of a session as lines: a drawing for the eye, or words for the ear.
 
-Whatever a glyph says, a word beside it says too. Ids stand at the right for rows that one would go to: tips and labels.
+Whatever a glyph says, a word beside it says too. Ids stand at the right for rows that one would go to: heads and labels.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class OutlineHead(NamedTuple):
     project: str
     source: str  # the agent that wrote it
     entries: int
-    leaves: int
+    branches: int
     cost: float | None
     unpriced: int = 0
 
@@ -71,7 +71,7 @@ def _head(head: OutlineHead, full: bool) -> Line:
         Span(visible_line(head.project)),
         Span(visible_line(head.source)),
         Span(many(head.entries, "entry")),
-        Span(many(head.leaves, "leaf", "leaves")),
+        Span(many(head.branches, "branch", "branches")),
         Span(price(head.cost, head.unpriced) if known else ""),
     )
     told = [fact for fact in facts if fact.text]

@@ -1,7 +1,7 @@
 """What a page knows of all entries of a session before it shows one: the tree, one line each, and what answers what.
 
 Rules: entries are gone through once, and only what a row of the tree needs is kept of each. The order is that of the tree,
-depth first, children in file order; the level of an entry grows only at forks. Everything is iterative.
+depth first, children in file order; the level of an entry grows only where it branches. Everything is iterative.
 
 It does not know markup, except for the anchors that rows and entries share.
 """
@@ -132,7 +132,7 @@ def number_at(tree: Tree, anchor: str) -> int | None:
 
 
 def place_at(tree: Tree, number: int, turn: int | None = None) -> Place | None:
-    """Which of the branches at a fork an entry begins; `None` if it begins none. `turn` is that, if it is known."""
+    """Which of the branches that part here an entry begins; `None` if it begins none. `turn` is that, if it is known."""
     beside = tree.children(tree.parents[number])
     if len(beside) < 2:
         return None
@@ -180,7 +180,7 @@ class PageTree:
             self.levels[number] = level
 
     def _leaf(self, leaf: str | None) -> int | None:
-        """The tip that is shown first: the leaf that was asked for, else the last entry."""
+        """The entry whose branch is shown first: the leaf that was asked for, else the last entry."""
         number = self.tree.number(leaf) if leaf is not None else None
         if number is not None and number not in self.rows:
             number = self.tree.parents[number]  # a marker means what it hangs from
@@ -193,7 +193,7 @@ class PageTree:
         return number in self._turns
 
     def place(self, number: int) -> Place | None:
-        """Which of the branches at a fork an entry begins; `None` if it begins none."""
+        """Which of the branches that part here an entry begins; `None` if it begins none."""
         turn = self._turns.get(number)
         return None if turn is None else place_at(self.tree, number, turn)
 

@@ -1,4 +1,4 @@
-"""The tree of a session as HTML: indented only at forks, with straight runs of entries told in one row.
+"""The tree of a session as HTML: indented only where it branches, with straight runs of entries told in one row.
 
     ○ user      Add retry with backoff to the webhook sender
     ~ 3 entries · 2 tools
@@ -6,8 +6,8 @@
       ~ 3 entries · 2 tools · 1 failed
 
 Rules: rows are a flat list with WAI-ARIA levels, so that depth costs nothing. A row stands for a prompt, a summary, a label, a
-fork, the begin or the tip of a branch; what lies between is a run. The same rows are made by `web/export.js` for the other
-filters that it offers.
+place where it branches, the begin or the head of a branch; what lies between is a run. The same rows are made by
+`web/export.js` for the other filters that it offers.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _stands_out(outline: PageTree, number: int) -> bool:
     return (
         outline.rows[number].depth == "prompts"
         or number in outline.labels
-        or len(outline.tree.children(number)) != 1  # a fork or a tip
+        or len(outline.tree.children(number)) != 1  # it branches here, or is a head
         or outline.begins_branch(number)
     )
 

@@ -19,19 +19,20 @@ from sessile.storage.beside import told_of
 from sessile.storage.foreign_rows import beginning, ends
 from sessile.storage.index import NOWHERE, RowIndex
 from sessile.storage.index_file import IndexDamaged, Place, key_of
+from sessile.storage.known_formats import recognised
 from sessile.storage.layout import stem_of
 from sessile.storage.packed import is_packed, open_rows
 from sessile.storage.reader import JournalReader
 
 
-def format_of(fs: Filesystem, path: str, formats: Sequence[Format]) -> Format | None:
+def format_of(fs: Filesystem, path: str) -> Format | None:
     """The format of a file, by its first bytes."""
     fd, _, _ = open_rows(fs, path)
     try:
         first = beginning(fs, fd)
     finally:
         fs.close(fd)
-    return next((known for known in formats if known.recognises(first)), None)
+    return recognised(first)
 
 
 class ForeignReader(JournalReader):

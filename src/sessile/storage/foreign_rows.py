@@ -12,10 +12,11 @@ from typing import Any
 from sessile.core.digest import FIRST_TEXT, shown
 from sessile.core.kinds import MARKER, TITLE
 from sessile.core.lines import MAX_LINE, Item, Line, Scanner
+from sessile.errors import StorageFailure
 from sessile.formats.base import Translator
-from sessile.formats.registry import FORMATS, format_named
 from sessile.storage.base import Filesystem
 from sessile.storage.glance import Glance
+from sessile.storage.known_formats import format_named, recognised
 from sessile.storage.layout import stem_of
 
 _WINDOW = 64 * 1024
@@ -40,7 +41,7 @@ def ends(fs: Filesystem, fd: int, size: int) -> tuple[bytes, bytes]:
 def glance_foreign(fs: Filesystem, fd: int, size: int, path: str) -> tuple[str, Glance] | None:
     """The format of an open file and what its ends tell; `None` if no format knows it."""
     first, last = ends(fs, fd, size)
-    known = next((known for known in FORMATS if known.recognises(first)), None)
+    known = recognised(first)
     if known is None:
         return None
     stem = stem_of(path)
@@ -75,7 +76,8 @@ class RowReader:
 
     def __init__(self, name: str, saved: Any, start: int) -> None:
         known = format_named(name)
-        assert known is not None, name
+        if known is None:  # it was there when the file was looked at
+            raise StorageFailure(f"the format {name} is not installed", hint="install the package that brings it")
         self._format = known
         self._start = start
         self._again: Translator = known.translator()

@@ -78,7 +78,7 @@ def is_nested(name: str) -> bool:
     """Whether texts in that format are JSON within JSON."""
     if name == NATIVE:
         return False
-    from sessile.formats.registry import format_named
+    from sessile.storage.known_formats import format_named
 
     known = format_named(name)
     return known is not None and known.nested

@@ -245,7 +245,8 @@ class FilesystemContract:
         """Both names show the same inode, content and a count of two; removing one leaves the other."""
         put(filesystem, f"{root}/a", b"one")
         filesystem.link(f"{root}/a", f"{root}/b")
-        put(filesystem, f"{root}/b", b"+two")
+        with opened(filesystem, f"{root}/b", os.O_RDWR | os.O_APPEND) as fd:
+            filesystem.write(fd, b"+two")
         first, second = filesystem.lstat(f"{root}/a"), filesystem.lstat(f"{root}/b")
         assert first.st_ino == second.st_ino
         assert first.st_nlink == second.st_nlink == 2

@@ -79,12 +79,12 @@ class Rows(Chain):
 
     def _known(self, entry: Mapping[str, Any]) -> Known:
         message, custom = entry.get("message"), entry.get("customType")
-        parent = entry.get("parentId", self._saved.last)
+        parent = entry.get("parentId", self.kept.last)
         told = MessageHead(*map(message.get, ("role", "provider", "model"))) if isinstance(message, Mapping) else None
         head = Head(str(entry["type"]), str(entry["id"]), parent, custom, told)
         # A marker of ours says where the conversation goes on.
         is_marker = custom == LEAF_MARKER and flags_of(head) & MARKER
-        self._saved.last = parent if is_marker else head.id
+        self.kept.last = parent if is_marker else head.id
         return Known(head)
 
 

@@ -1,0 +1,180 @@
+"""The pages of the reference about settings and errors, made of the code.
+
+What a key means stands behind it in the code, as a comment; what a group of keys is for, in the docstring of its class.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import types
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
+
+import msgspec
+
+from sessile import errors
+from sessile.cli import gateway_client
+from sessile.config import Config
+from sessile.core.secret import Secret
+from sessile.core.variables import VARIABLES
+from sessile.gateway import app, problems
+
+_COMMENT = re.compile(r"^    (\w+): .*?  # (.*)$", re.M)
+_WORDS = {bool: "true or false", int: "a number", float: "a number", str: "text", Secret: "text", Any: "anything"}
+
+
+class Key(NamedTuple):
+    """One key of a configuration file."""
+
+    name: str
+    value: str
+    default: str
+    meaning: str
+
+
+class Table(NamedTuple):
+    """The keys below one place in the file."""
+
+    place: str
+    about: str
+    keys: list[Key]
+
+
+def config_page() -> Iterator[str]:
+    """Every key and every variable."""
+    yield "# Configuration\n"
+    yield "Made from the code by `tests/reference.py`; a test compares.\n"
+    yield (
+        "The command line and the gateway read `config.toml` (or `config.json`) in the store, or the file that `--config` names. "
+        "The library reads no file and no variable. A key that nobody knows has no effect and is told; a value that cannot be "
+        "meant is refused with its key. Where the default is empty, the meaning says what holds.\n"
+    )
+    for table in tables():
+        yield f"## {table.place}\n\n{table.about}\n"
+        yield "| key | value | default | meaning |\n|---|---|---|---|"
+        for key in table.keys:
+            yield f"| `{key.name}` | {key.value} | {key.default} | {key.meaning} |"
+        yield ""
+    yield "## Environment\n"
+    for group, variables in VARIABLES.items():
+        yield f"### {group}\n\n| variable | default | meaning |\n|---|---|---|"
+        for variable in variables:
+            names = ", ".join(f"`{name}`" for name in variable.name.split(", "))
+            yield f"| {names} | {variable.default} | {variable.meaning} |"
+        yield ""
+
+
+def tables() -> Iterator[Table]:
+    """All places of a configuration file that hold keys, the outer before the inner."""
+    waiting: list[tuple[str, type[msgspec.Struct]]] = [("", Config)]
+    while waiting:
+        place, part = waiting.pop(0)
+        meanings = _meanings(part)
+        keys: list[Key] = []
+        for field in msgspec.structs.fields(part):
+            inner, shape = _part_of(field.type)
+            if inner is None or field.name in meanings:
+                value = _value(field.type)
+                keys.append(
+                    Key(field.encode_name, value, _default(field), meanings.get(field.name, "").replace("|", "\\|"))
+                )
+            if inner is not None:
+                name = f"{place}.{field.encode_name}" if place else field.encode_name
+                waiting.append((f"{name}{shape}", inner))
+        if keys:
+            yield Table(place, " ".join((inspect.getdoc(part) or "").split()), keys)
+
+
+def _meanings(part: type) -> dict[str, str]:
+    """What stands behind the fields of a class and of those that it is made of."""
+    found: dict[str, str] = {}
+    for kind in reversed(part.__mro__):
+        if kind.__module__.startswith("sessile."):
+            found |= dict(_COMMENT.findall(inspect.getsource(kind)))
+    return found
+
+
+def _part_of(kind: Any) -> tuple[type[msgspec.Struct] | None, str]:
+    """The group of keys that a value is, or that its members are, and how that is written behind its name."""
+    for option in _options(kind):
+        if isinstance(option, type) and issubclass(option, msgspec.Struct):
+            return option, ""
+        if get_origin(option) in (tuple, dict):
+            inner, _ = _part_of(get_args(option)[0 if get_origin(option) is tuple else 1])
+            if inner is not None:
+                return inner, "[]" if get_origin(option) is tuple else ".<name>"
+    return None, ""
+
+
+def _options(kind: Any) -> tuple[Any, ...]:
+    found = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
+    return tuple(option for option in found if option is not type(None))
+
+
+def _value(kind: Any) -> str:
+    return " or ".join(dict.fromkeys(_one(option) for option in _options(kind)))
+
+
+def _one(option: Any) -> str:
+    if get_origin(option) is Annotated:
+        bare, meta = get_args(option)[0], get_args(option)[1]
+        if meta.description and "duration" in meta.description:
+            return "a duration (`5m`, `30d`)"
+        least = meta.ge if meta.ge is not None else meta.gt
+        bounds = f"{least:,} to {meta.le:,}" if meta.le is not None and least is not None else ""
+        bounds = bounds or (f"at least {least:,}" if least is not None else "")
+        return bounds or _one(bare)
+    if get_origin(option) is Literal:
+        return ", ".join(f"`{word}`" for word in get_args(option))
+    if get_origin(option) is tuple:
+        return f"a list: {_one(get_args(option)[0])}"
+    if get_origin(option) is dict:
+        return "a table"
+    if isinstance(option, type) and issubclass(option, msgspec.Struct):
+        return "a table"
+    return _WORDS[option]
+
+
+def _default(field: Any) -> str:
+    if field.required:
+        return "must be said"
+    default = field.default
+    if default is None or default is msgspec.NODEFAULT or isinstance(default, msgspec.Struct) or default in ((), ""):
+        return ""
+    if isinstance(default, bool):
+        return f"`{str(default).lower()}`"
+    if isinstance(default, tuple):
+        return ", ".join(f"`{word}`" for word in default)
+    return f"`{default:,}`" if isinstance(default, int | float) and default >= 10_000 else f"`{default}`"
+
+
+def errors_page() -> Iterator[str]:
+    """Every error, what it means, what can be done, and how the command and HTTP tell it."""
+    yield "# Errors\n"
+    yield "Made from the code by `tests/reference.py`; a test compares.\n"
+    tree = (inspect.getdoc(errors) or "").split("\n\n")[1]
+    yield f"```text\n{inspect.cleandoc(tree)}\n```\n"
+    yield (
+        "Catch the class that you can do something about; those on the left stand for all behind them. Each has `message`, "
+        "`path` (the file that it is about) and `hint` (what a person can do here and now). The command prints message and hint "
+        'on stderr and ends with the exit code; with `--json` it prints `{"error": …}`. HTTP answers with a problem document '
+        "(RFC 9457), which holds no path.\n"
+    )
+    yield "| error | what it means | what to do | exit code | HTTP |\n|---|---|---|---|---|"
+    ours = [kind for kind in _tree(errors.SessileError) if kind.__module__ == errors.__name__]
+    yield from map(_row, ours)
+    yield "\n## Of the gateway and its client\n\n| error | what it means | what to do | exit code | HTTP |\n|---|---|---|---|---|"
+    surfaces = (app.__name__, problems.__name__, gateway_client.__name__)
+    yield from map(_row, sorted((kind for kind in _tree(errors.SessileError) if kind.__module__ in surfaces), key=str))
+
+
+def _tree(kind: type[errors.SessileError]) -> Iterator[type[errors.SessileError]]:
+    yield kind
+    for inner in kind.__subclasses__():
+        yield from _tree(inner)
+
+
+def _row(kind: type[errors.SessileError]) -> str:
+    meaning, _, remedy = (inspect.getdoc(kind) or "").partition("\n\n")
+    return f"| `{kind.__name__}` | {meaning} | {' '.join(remedy.split())} | {kind.exit_code} | {kind.status} |"
