@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import posixpath
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,7 +17,7 @@ from sessile.core import entries as make
 from sessile.core.codec import encode
 from sessile.core.diagnosis import Diagnosis, numbered
 from sessile.core.ids import check_session_id, new_session_id
-from sessile.core.lines import Scanner
+from sessile.core.lines import Finding, Scanner
 from sessile.core.mending import Copy, Mending, Piece
 from sessile.core.text import iso_timestamp, parse_timestamp
 from sessile.core.troubles import UNREADABLE, Problem, problem, remedy
@@ -35,6 +35,7 @@ from sessile.errors import (
 from sessile.storage import atomic, drafts
 from sessile.storage.blobs import digest_of
 from sessile.storage.layout import JOURNAL, artifacts_of
+from sessile.storage.packed import is_packed
 from sessile.storage.raw_file import CHUNK, RawFile, is_held
 from sessile.storage.survey import journals
 
@@ -51,7 +52,8 @@ __all__ = ["Problem", "Repaired", "RepairPlan", "Report", "Step", "check", "chec
 class Report(NamedTuple):
     """What a check found in the `size` bytes that it read.
 
-    Lines, findings and line ends together are `bytes_accounted`, which is `size`, always.
+    Lines, findings and line ends together are `bytes_accounted`, which is `size`, always. `rows` are counts of what became of
+    the rows of a transcript of Claude Code: how many were read, loaded, are in the conversation, are progress or boundaries.
     """
 
     path: str
@@ -60,6 +62,7 @@ class Report(NamedTuple):
     entries: int
     problems: tuple[Problem, ...]
     bytes_accounted: int
+    rows: Mapping[str, int] | None = None
 
     @property
     def ok(self) -> bool:
@@ -147,7 +150,25 @@ def _check_foreign(store: Store, path: str) -> Report | None:
         return None  # what it is instead is found out below
     with closing(reader):
         size = sum(map(len, reader.pieces()))
-        return Report(path, reader.session_id, size, reader.count(), tuple(problems_of(reader)), size)
+        findings, rows = reader.findings(), None
+        if reader.format.name == "claude" and not is_packed(path):
+            findings, rows = _explain(store.fs, path)
+        return Report(path, reader.session_id, size, reader.count(), tuple(problems_of(findings)), size, rows)
+
+
+def _explain(fs: Filesystem, path: str) -> tuple[Sequence[Finding], Mapping[str, int]]:
+    """What is wrong with a transcript of Claude Code, and what became of its rows."""
+    from sessile.stores.claude.checking import check_transcript
+
+    told = check_transcript(fs, path)
+    rows = {
+        "read": told.rows_read,
+        "loaded": told.rows_loaded,
+        "in_conversation": told.rows_in_chain,
+        "progress": told.rows_of_progress,
+        "boundaries": told.boundaries,
+    }
+    return told.findings, rows
 
 
 def _refuse_foreign(store: Store, path: str) -> None:

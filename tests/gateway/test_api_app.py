@@ -11,6 +11,7 @@ import anyio
 import httpx
 import pytest
 
+from figures import measured
 from gateways import gateway_in
 from http_rig import BASE, BEARER, TOKEN, Json, check_problem, http
 from sessile.core.secret import Secret
@@ -62,6 +63,7 @@ async def test_no_route_answers_without_the_token(tmp_path: Path, operation: Ope
                     )
                     assert response.status_code == 401, (method, headers, query)
                     assert response.headers["www-authenticate"] == "Bearer" and TOKEN not in response.text
+                    measured("P33", "routes without the token", requests=1, let_in=0, leaks=0)
         assert (await gate.get("/v1/sessions"))["count"] == 0
 
 

@@ -17,6 +17,7 @@ from anyio import to_thread
 
 from event_streams import EventSource
 from faults.processes import Child, Tell
+from figures import measured
 from sessile import Session, Store
 from sessile.errors import Invalid, InvalidQuery, SessionNotFound, TooMany
 from sessile.gateway.events import Event, EventId, Hub, Subscription
@@ -203,6 +204,7 @@ async def test_reconnecting_anywhere_gives_every_entry_once_in_order(tmp_path: P
             await listen(events, 1 + len(expected) - len(got))
     assert len(expected) > 100
     assert got == expected
+    measured("P43", "listeners who come again", connections=connections, entries_heard=len(got), gaps=0, repeats=0)
     writer.close()
     session.close()
 

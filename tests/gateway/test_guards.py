@@ -15,6 +15,7 @@ from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.routing import Route, Router
 
 from asgi_driver import Header, Nothing, Piece, Response, ask, deliver, scope_of
+from figures import measured
 from sessile.config import LOOPBACK, Limits
 from sessile.core.secret import Secret
 from sessile.errors import (
@@ -284,6 +285,7 @@ def test_who_calls_us_by_another_name_gets_nothing(host: str | bytes | None) -> 
     said: list[Header] = [] if host is None else [("Host", host)]
     requests = [("GET", route + query, [*said, *headers]) for _, headers, query in EVERY_TOKEN for route in ROUTES]
     assert try_all(requests) == {(403, "urn:sessile:problem:forbidden-host")}
+    measured("P34", "names that are not ours", forms=1, requests=len(requests), let_in=0)
 
 
 @pytest.mark.promise("P34")
@@ -333,6 +335,7 @@ def test_every_other_page_gets_nothing(origin: str | bytes) -> None:
     page: list[Header] = [HOST, ("Origin", origin)]
     requests = [("GET", route + query, [*page, *headers]) for _, headers, query in EVERY_TOKEN for route in ROUTES]
     assert try_all(requests) == {(403, "urn:sessile:problem:forbidden-origin")}
+    measured("P34", "pages that are not ours", forms=1, requests=len(requests), let_in=0)
 
 
 @pytest.mark.promise("P34")
@@ -395,6 +398,7 @@ def test_without_the_token_there_is_nothing(headers: list[Header], query: str) -
     targets = ["/sessions", "/sessions/1/events", "/v1/chat/completions", "/nowhere"]
     requests = [(method, target + query, [HOST, *headers]) for method in methods for target in targets]
     assert try_all(requests) == {(401, "urn:sessile:problem:unauthorized")}
+    measured("P33", "forms of a token", forms=1, requests=len(requests), let_in=0)
     assert try_it([HOST, *headers], target=f"/sessions{query}").header("www-authenticate") == "Bearer"
 
 

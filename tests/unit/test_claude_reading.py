@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import sessile
 from claude_trees import SESSION, boundary, lines, row
 from sessile.errors import SessileError
 from sessile.formats.claude.slug import slug
@@ -203,7 +204,7 @@ def codes(report: TranscriptReport) -> list[str]:
 def test_a_sound_transcript_has_no_findings(home: Home) -> None:
     """Rows read, loaded and shown are counted; nothing is wrong."""
     report = check(home, [*TALK, {"type": "mode", "mode": "x"}])
-    assert (report.rows_read, report.rows_loaded, report.rows_in_chain, report.is_clean) == (3, 2, 2, True)
+    assert (report.rows_read, report.rows_loaded, report.rows_in_chain, report.findings) == (3, 2, 2, ())
 
 
 @pytest.mark.mission("C15")
@@ -236,3 +237,17 @@ def test_damaged_bytes_are_told_with_their_place(home: Home) -> None:
     assert ("glued", len(first) - 1) in [(finding.code, finding.offset) for finding in glued.findings]
     report = json.dumps(codes(check(home, first + b"\0\0\0" + second)))
     assert "nul_run" in report
+
+
+@pytest.mark.mission("C15")
+def test_a_check_of_the_store_explains_a_transcript(home: Home, tmp_path: Path) -> None:
+    """The problems have their severity, none is for us to repair, and what became of the rows is counted."""
+    rows = [*TALK, row("progress", "p", "b"), row("user", "c", "p"), row("user", "d", "ghost", isSidechain=True)]
+    path = home.put("-w", f"{SESSION}.jsonl", rows)
+    report = sessile.check(sessile.Store(str(tmp_path / "own")), str(path))
+    assert [(found.kind, found.severity, found.repairable) for found in report.problems] == [
+        ("progress_in_chain", "note", False),
+        ("dangling_parent", "warning", False),
+    ]
+    assert report.rows == {"read": 5, "loaded": 4, "in_conversation": 3, "progress": 1, "boundaries": 0}
+    assert report.ok and report.bytes_accounted == report.size == path.stat().st_size

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from claude_rows import CONFIG, FOLDER, OTHER, PATH, SESSION, rows_in, transcript, user
+from figures import measured
 from sessile.errors import Invalid
 from sessile.storage import atomic
 from sessile.storage.memory import MemoryFilesystem
@@ -30,6 +31,7 @@ class Remote:
     def __init__(self, status: int, body: bytes) -> None:
         self.status = status
         self.body = body
+        self.elsewhere: str | None = None
         self.asked: list[tuple[str, str, str | None, bytes]] = []
         self.url = ""
 
@@ -46,6 +48,8 @@ def remote(status: int = 200, body: bytes = LINES) -> Iterator[Remote]:
             side.asked.append(said)
             self.send_response(side.status)
             self.send_header("Content-Length", str(len(side.body)))
+            if side.elsewhere is not None:
+                self.send_header("Location", side.elsewhere)
             self.end_headers()
             self.wfile.write(side.body)
 
@@ -117,6 +121,23 @@ def test_what_goes_wrong_is_told_by_a_code(status: int, body: bytes, code: str, 
         assert content(writer) == before
         assert [each.code for each in writer.diagnostics] == [code]
         assert "secret" not in repr(writer.diagnostics)
+
+
+@pytest.mark.promise("P42")
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_redirect_is_not_followed(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither is a proxy of the environment used: what authorises us, and what was said, would go along."""
+    with remote(status) as side, remote() as other:
+        side.elsewhere = other.url.partition("{")[0] + "x"
+        for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
+            monkeypatch.setenv(name, other.url.partition("/sessions")[0])
+        monkeypatch.setenv("no_proxy", "")
+        address = Address(side.url, {"Authorization": "Bearer secret"})
+        writer = transcript()
+        hydration = hydrate_session(writer, SESSION, fetch_from_url(address))
+        assert (hydration.code, hydration.kind) == ("remote_failed", "HTTPError")
+        assert len(side.asked) == 1 and other.asked == []
+    measured("P42", "redirects to another host", tried=1, followed=0)
 
 
 def test_nobody_there_is_told_by_a_code_and_stops_no_writer() -> None:

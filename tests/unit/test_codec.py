@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sessile.core.codec import decode, encode
+from sessile.core.codec import decode, decode_exactly, encode, encode_plain
 from sessile.core.plain import MAX_DEPTH
 from sessile.errors import InvalidEntry, TooLarge
 
@@ -133,3 +133,29 @@ def test_what_is_not_json_raises_value_error(line: bytes) -> None:
     """Extensions of Python's reader, broken text and bottomless nesting all raise ValueError and nothing else."""
     with pytest.raises(ValueError):
         decode(line)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000], ids=["arrays", "objects"])
+def test_bottomless_nesting_is_no_json_for_the_exact_way_either(text: str) -> None:
+    """The standard library would raise an error of its own."""
+    with pytest.raises(ValueError, match="nested too deeply"):
+        decode_exactly(text)
+
+
+@pytest.mark.promise("P10")
+@pytest.mark.parametrize("number", [math.nan, math.inf])
+def test_the_exact_way_writes_no_nan_either(number: float) -> None:
+    """It is taken for a value with a lone surrogate, whoever has made that plain."""
+    with pytest.raises(InvalidEntry):
+        encode_plain({"a": "\ud800", "b": number})
+
+
+def test_a_value_without_bottom_is_refused_by_our_own_error() -> None:
+    """Also where nobody has counted its levels before."""
+    value: list[Any] = []
+    for _ in range(100_000):
+        value = [value]
+    with pytest.raises(InvalidEntry):
+        encode_plain(value)
+    while value:  # or taking it apart would be as deep
+        value = value.pop()

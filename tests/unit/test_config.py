@@ -454,6 +454,21 @@ def test_a_file_that_is_nested_beyond_all_sense_is_refused(data: bytes, name: st
     assert refusal(data, name).path == name
 
 
+@pytest.mark.promise("P17")
+@pytest.mark.parametrize(
+    ("data", "name", "problem"),
+    [
+        (b'{"gateway":{"port":' + b"9" * 5000 + b"}}", "a.json", "thousands of digits"),
+        (b"[gateway]\nport = " + b"9" * 5000, "a.toml", "thousands of digits"),
+        (b'{"gateway":{"host":"\\ud800"}}', "a.json", "half a character"),
+        (b'{"\\udc00":1}', "a.json", "half a character"),
+    ],
+)
+def test_what_no_setting_can_hold_is_refused(data: bytes, name: str, problem: str) -> None:
+    """A number beyond all limits, a text that cannot be written."""
+    assert problem in refusal(data, name).message
+
+
 # -- secrets
 
 

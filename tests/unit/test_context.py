@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from builders import AT, AT_MS, Json, answered, assistant, entry, said, texts, user
-from sessile.core.context import LAST_ENTRY, SessionContext, build_session_context, live_part, walk
+from sessile.core.context import LAST_ENTRY, SessionContext, build_session_context, first_kept, live_part, walk
+from sessile.core.lines import Finding
 
 pytestmark = pytest.mark.mission("X12")
 
@@ -46,6 +47,11 @@ def test_a_null_leaf_is_before_the_first_entry() -> None:
     assert SessionContext().mode == "none"
 
 
+def test_the_last_entry_is_shown_by_its_name() -> None:
+    """In signatures and messages."""
+    assert repr(LAST_ENTRY) == "LAST_ENTRY"
+
+
 @pytest.mark.parametrize("leaf", ["unknown", "", LAST_ENTRY])
 def test_an_unknown_or_empty_leaf_means_the_last_entry(leaf: Any) -> None:
     """As in the family, no error is raised."""
@@ -81,8 +87,8 @@ def test_a_missing_parent_ends_the_walk_with_a_finding() -> None:
     """The family's answer, but not in silence."""
     context = build_session_context([said("a", None), said("b", "gone"), said("c", "b")])
     assert texts(context.messages) == ["b", "c"]
-    assert [finding.code for finding in context.findings] == ["missing_parent"]
-    assert "gone" in context.findings[0].detail
+    detail = "entry b hangs from gone, which is not in the session"
+    assert context.findings == (Finding("missing_parent", -1, 0, detail),)
 
 
 @pytest.mark.promise("P19")
@@ -98,7 +104,8 @@ def test_a_circle_is_walked_once_with_a_finding(entries: list[Json], expected: l
     """The walk stops at the first entry that it has seen."""
     context = build_session_context(entries)
     assert texts(context.messages) == expected
-    assert [finding.code for finding in context.findings] == ["cycle"]
+    detail = f"the ancestors of entry {entries[-1]['id']} form a circle"
+    assert context.findings == (Finding("cycle", -1, 0, detail),)
 
 
 @pytest.mark.promise("P20")
@@ -186,6 +193,13 @@ def test_nothing_is_kept_from_an_id_that_is_not_before_the_compaction(first: str
     """Absent, unknown, the compaction itself, after it, empty, or off the path: only the summary and what follows."""
     entries = [*ABC, said("side", "a"), compacted("d", "c", first), said("e", "d")]
     assert heard(entries) == ["summary d", "e"]
+
+
+def test_a_compaction_that_names_itself_keeps_nothing() -> None:
+    """Also where another entry has its id, as in a damaged file."""
+    assert first_kept({"id": "d", "firstKeptEntryId": "d"}) is None
+    assert first_kept({"id": "d", "firstKeptEntryId": "c"}) == "c"
+    assert first_kept({"id": "d", "firstKeptEntryId": 5}) is None
 
 
 def test_only_the_last_compaction_speaks() -> None:
@@ -364,7 +378,7 @@ def test_a_path_of_a_hundred_thousand_entries_is_walked_without_recursion() -> N
     """Also with a compaction at its end."""
     entries = [{"type": "custom", "id": str(n), "parentId": str(n - 1) if n else None} for n in range(100_000)]
     entries.append({**compacted("last", "99999", "99990"), "timestamp": AT})
-    started = time.perf_counter()
+    started = time.process_time()
     context = build_session_context(entries)
     assert texts(context.messages) == ["summary last"]
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 30  # no square of it

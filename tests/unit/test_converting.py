@@ -72,6 +72,18 @@ def test_an_import_takes_a_last_row_without_newline_and_says_what_is_damaged(sou
         assert b"".join(converted(session, "claude", {})) == source.read_bytes()
 
 
+@pytest.mark.promise("P2")
+def test_importing_again_brings_back_what_a_power_cut_took_from_the_middle(source: Path, store: Store) -> None:
+    """Entries that are missing before others come again, the path to the leaf is whole, and then nothing is new."""
+    path = Path(import_session(store, str(source)).path)
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([lines[0], b"\0" * (len(lines[1]) - 1) + b"\n", *lines[2:]]))  # the first entry
+    import_session(store, str(source))
+    with store.open(path, readonly=True) as session, store.open(source, readonly=True) as there:
+        assert [entry.id for entry in session.get_branch("a1")] == [entry.id for entry in there.get_branch("a1")]
+    assert import_session(store, str(source)).added == 0
+
+
 def test_a_name_that_another_one_outranks_stays_outranked(source: Path, store: Store) -> None:
     """What a person called the session counts more than what a model called it later."""
     with source.open("a") as file:

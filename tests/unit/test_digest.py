@@ -108,6 +108,14 @@ def test_the_time_is_that_of_the_entry_else_that_of_the_message(of_entry: Any, o
     assert list(spending_of(answer(at=of_entry, timestamp=of_message)).answers["anthropic/opus"]) == [quarter]
 
 
+@pytest.mark.promise("P17")
+@pytest.mark.parametrize("kind", [[], {}, None, 5, ["sessile.leaf"]])
+def test_a_custom_entry_of_no_type_is_counted(kind: Any) -> None:
+    """A file may name its type by anything; only a marker of ours is not counted."""
+    assert digest_of(entry("custom", "a", None, customType=kind)).entries == 1
+    assert digest_of(entry("custom", "a", None, customType=LEAF_MARKER)).entries == 0
+
+
 def test_tools_are_counted_by_name() -> None:
     """Calls when they are asked for, failures when the result comes; what has no name is counted too."""
     nameless = answer()

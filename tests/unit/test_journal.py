@@ -37,7 +37,7 @@ from sessile.storage.journal import FileJournal
 from sessile.storage.memory import MemoryFilesystem
 from sessile.storage.reader import JournalReader
 from sessile.testing.crashes import CrashableFilesystem
-from sessile.testing.faults import DropUnsynced, Fail, FaultyFilesystem, Meddle, ShortWrite
+from sessile.testing.faults import Call, DropUnsynced, Fail, FaultyFilesystem, Meddle, ShortWrite
 from sessile.testing.handling import get, opened
 from sessile.testing.journal_reading import HEADER, chain, contents, found, ids, line, news_of, put, unexpected
 
@@ -521,14 +521,12 @@ class TestProcesses:
         began = time.monotonic()
         with pytest.raises(SessionBusy) as caught:
             put(journal, line("a"))
-        assert 0.1 <= time.monotonic() - began < 2
+        assert time.monotonic() - began >= 0.1
         assert f"process {pid} " in caught.value.message
         assert caught.value.hint
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
-        began = time.monotonic()
-        put(journal, line("a"))
-        assert time.monotonic() - began < 0.05
+        put(FileJournal(PosixFilesystem(), path, patience=0.0), line("a"))  # not even a moment of waiting
         os.close(ready)
         os.close(tell)
 
@@ -837,3 +835,117 @@ class TestNewsAcrossARewrite:
         assert kept is not None
         assert atomic.read_all(fs, kept) == before != atomic.read_all(fs, session.path)
         session.close()
+
+
+class TestTelling:
+    """Every error names the file, and most say what to do."""
+
+    def test_a_closed_session_is_named(self) -> None:
+        """With what to do about it."""
+        journal = journal_on(settled(MemoryFilesystem()))
+        journal.close()
+        with pytest.raises(StorageFailure) as caught:
+            put(journal, line("a"))
+        assert (caught.value.path, caught.value.hint) == (PATH, "open it again")
+
+    @pytest.mark.parametrize("content", [START.replace(b'"id":"', b'"id":"other'), b""], ids=["another", "emptied"])
+    def test_a_session_that_lost_its_place_or_its_content_is_named(self, content: bytes) -> None:
+        """Whether another one has its name, or it was emptied."""
+        fs = settled(MemoryFilesystem())
+        journal = journal_on(fs)
+        if content:
+            atomic.replace(fs, PATH, [content])
+        else:
+            with opened(fs, PATH, os.O_RDWR) as fd:
+                fs.truncate(fd, 0)
+        with pytest.raises(SessionNotFound) as caught:
+            put(journal, line("a"))
+        assert caught.value.path == PATH
+
+    def test_a_name_that_is_taken_is_named(self) -> None:
+        """It is that of the other file."""
+        fs = settled(settled(MemoryFilesystem()), b"other", "/s/other.jsonl")
+        with pytest.raises(SessionExists) as caught:
+            journal_on(fs).rename("/s/other.jsonl")
+        assert caught.value.path == "/s/other.jsonl" and caught.value.hint
+
+    def test_a_failed_sync_says_why(self) -> None:
+        """The number of the system's error, the file, and what is safe."""
+        fs = FaultyFilesystem(settled(MemoryFilesystem()), plan=[Fail(errno.EIO, on={"sync"})])
+        journal = journal_on(fs)
+        appended = journal.append([line("a")], unexpected)
+        with pytest.raises(SyncFailed) as caught:
+            journal.commit(appended.mark)
+        assert (caught.value.path, caught.value.errno) == (PATH, errno.EIO)
+        assert caught.value.hint
+
+    def test_a_rewrite_that_somebody_disturbed_may_be_tried_again(self) -> None:
+        """And says so."""
+        fs = settled(MemoryFilesystem(), START + line("a") + b"\n")
+        journal = journal_on(fs)
+
+        def edit(raw: bytes) -> bytes | None:
+            add(fs, line("late") + b"\n")
+            return None
+
+        with pytest.raises(LeafMoved) as caught:
+            journal.replace(edit)
+        assert (caught.value.path, caught.value.hint) == (PATH, "try again")
+
+    def test_a_fragment_that_stays_is_logged(self, caplog: pytest.LogCaptureFixture) -> None:
+        """Whoever looks for the reason of damage finds it."""
+        plan = [ShortWrite(written=9), Fail(errno.EIO, on={"truncate"})]
+        journal = journal_on(FaultyFilesystem(settled(MemoryFilesystem()), plan=plan))
+        with pytest.raises(SessileError):
+            put(journal, line("a"))
+        assert f"a fragment stays at the end of {PATH}" in caplog.text
+
+    def test_a_program_that_takes_our_lines_away_each_time_is_given_up(self) -> None:
+        """After a hundred tries, with the name of the file."""
+        inner = settled(MemoryFilesystem())
+
+        def cut(call: Call) -> None:
+            with opened(inner, PATH, os.O_RDWR) as fd:
+                inner.truncate(fd, len(START))
+
+        journal = journal_on(FaultyFilesystem(inner, plan=[Always(cut, on={"fstat"})]))
+        with pytest.raises(StorageFailure, match="without pause") as caught:
+            put(journal, line("a"))
+        assert caught.value.path == PATH and journal.failed
+
+
+class TestNamesAreDurable:
+    """A file that survives a power cut under no name is lost."""
+
+    def test_the_first_commit_syncs_the_folder_and_later_ones_do_not(self) -> None:
+        """Whoever made the file may have died before its name was durable."""
+        fs = FaultyFilesystem(settled(MemoryFilesystem()))
+        journal = journal_on(fs)
+        for number in range(3):
+            journal.commit(journal.append([line(str(number))], unexpected).mark)
+        assert [call.subject for call in fs.calls if call.method == "sync_directory"] == ["/s"]
+        assert count(fs, "sync") == 3
+
+    @pytest.mark.parametrize(("path", "folders"), [("/c/new.jsonl", ["/c", "/s"]), ("/s/new.jsonl", ["/s"])])
+    def test_renaming_syncs_every_folder_that_it_changes(self, path: str, folders: list[str]) -> None:
+        """The one that has the name now, and the one that had it."""
+        fs = FaultyFilesystem(settled(MemoryFilesystem()))
+        journal_on(fs).rename(path)
+        assert [call.subject for call in fs.calls if call.method == "sync_directory"] == folders
+
+    def test_after_a_failed_sync_reopening_writes_the_file_anew_once(self) -> None:
+        """What the kernel shows may not be on the disk; a second reopening has nothing to make sure of."""
+        inner = settled(MemoryFilesystem())
+        fs = FaultyFilesystem(inner, plan=[Fail(errno.EIO, on={"sync"})])
+        journal = journal_on(fs)
+        journal.reopen()
+        first = inner.lstat(PATH).st_ino
+        with pytest.raises(SyncFailed):
+            journal.commit(journal.append([line("a")], unexpected).mark)
+        assert inner.lstat(PATH).st_ino == first
+        journal.reopen()
+        second = inner.lstat(PATH).st_ino
+        assert second != first
+        journal.reopen()
+        assert inner.lstat(PATH).st_ino == second
+        assert ids(journal.rows()) == ["a"]

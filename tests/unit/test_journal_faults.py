@@ -9,6 +9,7 @@ from random import Random
 
 import pytest
 
+from figures import measured
 from journal_rig import PATH, Always, add, always, content_of, journal_on, lines_of, settled
 from sessile.errors import SessileError, SessionNotFound
 from sessile.storage import atomic
@@ -235,6 +236,7 @@ class TestForeignWriters:
                 assert not fs.struck or (fs.calls[-1].method == "unlock" and len(fs.calls) == at)
             if not fs.struck:
                 assert at > 5
+                measured("P14", "files deleted between two calls", places=at - 1, files_without_header=0)
                 break
 
     @pytest.mark.promise("P14")
@@ -255,6 +257,7 @@ class TestForeignWriters:
                 assert after == (content if late else content + guard + ours + b"\n")
             else:
                 assert at > 5
+                measured("P14", "files replaced between two calls", places=at - 1, files_without_header=0)
                 break
 
     @pytest.mark.promise("P22")

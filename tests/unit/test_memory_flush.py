@@ -29,7 +29,6 @@ from sessile.core.memory_flush import (
     memory_file,
     memory_file_before,
     outcome_patch,
-    projected_tokens,
 )
 
 pytestmark = pytest.mark.mission("Y10")
@@ -84,12 +83,6 @@ def test_what_nobody_knows_is_not_guessed() -> None:
     """An unknown window is not a small one, and unknown tokens are not many."""
     assert verdict(10**9, None) == "window_unknown"
     assert verdict(None) == "tokens_unknown"
-
-
-def test_tokens_are_those_that_the_turn_will_need() -> None:
-    """With the message that is about to be sent: one large message must not jump over the threshold."""
-    assert projected_tokens(170_000, 6_000) == 176_000
-    assert projected_tokens(None, 6_000) is None
 
 
 @given(st.integers(0, 400_000), st.integers(1, 400_000))

@@ -24,7 +24,7 @@ from sessile.render.outline_text import OutlineHead, outline_lines
 from terminal import harmless, probes
 
 EXAMPLE = """\
-Webhook retries  6513270e  payments-api  pi  32 entries  3 leaves  $0.19
+Webhook retries  6513270e  payments-api  pi  32 entries  3 branches  $0.19
 ○ user      Add retry with backoff to the webhook sender … [image]
 ~ 3 entries · 2 tools
 ├─○ user    Let's try approach A, no new dependency.
@@ -38,7 +38,7 @@ Webhook retries  6513270e  payments-api  pi  32 entries  3 leaves  $0.19
   └─@ user  Make it a table row instead.          ← active leaf     0b1d22ef"""
 
 WORDS = """\
-session: Webhook retries  6513270e  payments-api  pi  32 entries  3 leaves  $0.19
+session: Webhook retries  6513270e  payments-api  pi  32 entries  3 branches  $0.19
 user: Add retry with backoff to the webhook sender … [image]
 not shown: 3 entries, 2 tools
 branch 1 of 2, level 1:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sessile.core.overflow import EXCLUDED, PHRASES, is_failed_compaction, is_overflow
+from sessile.core.overflow import EXCLUDED, PHRASES, is_overflow
 
 pytestmark = pytest.mark.mission("Y9")
 
@@ -118,11 +118,3 @@ def test_numbers_tell_where_no_error_does(usage: Any, window: int | None, stop: 
 def test_a_text_that_is_no_error_is_not_read() -> None:
     """A model may talk of context windows; only its end counts then."""
     assert not is_overflow("prompt is too long", {"input": 1}, 1000, "stop")
-
-
-def test_a_failed_compaction_is_told_apart() -> None:
-    """Compacting once more would fail again."""
-    assert is_failed_compaction("Auto-compaction failed: prompt is too long: 9 > 8")
-    assert is_failed_compaction("failed to summarize: context_length_exceeded")
-    assert not is_failed_compaction("prompt is too long: 9 > 8")
-    assert not is_failed_compaction("compaction failed: no key")

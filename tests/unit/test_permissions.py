@@ -142,7 +142,7 @@ def test_a_cwd_that_no_system_has_is_refused(tmp_path: Path, cwd: str) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("ref", ["..", ".", "a..", "\0", "a\0.jsonl", "x" * 300])
+@pytest.mark.parametrize("ref", ["..", ".", "a..", "\0", "a\0.jsonl", "x" * 300, "\ud800", "/\ud800.jsonl"])
 def test_no_reference_leads_to_a_strange_file(tmp_path: Path, ref: str) -> None:
     """An id is an id; a path with a NUL is none."""
     with pytest.raises(errors.SessileError):

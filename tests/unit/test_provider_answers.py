@@ -133,6 +133,16 @@ def test_an_anthropic_answer_is_the_same_however_its_stream_was_cut(
     assert message["content"] == [block for block in expected if block.get("text") != ""]
 
 
+@pytest.mark.parametrize("kind", [{}, [], None, 7])
+def test_a_delta_of_no_type_says_nothing(kind: Any) -> None:
+    """What follows it is heard."""
+    events = [
+        {"type": "content_block_delta", "index": 0, "delta": {"type": each, "text": "x"}}
+        for each in (kind, "text_delta")
+    ]
+    assert told(AnthropicAnswer(), events)["content"] == [{"type": "text", "text": "x"}]
+
+
 @pytest.mark.parametrize("make", [OpenAIAnswer, AnthropicAnswer])
 @given(events=st.lists(st.dictionaries(NAMES, ANYTHING, max_size=6), max_size=5))
 def test_no_event_of_whatever_shape_breaks_an_answer(make: type[Answer], events: list[dict[str, Any]]) -> None:

@@ -65,6 +65,12 @@ def test_results_that_the_model_must_keep_are_protected(tool: str) -> None:
     assert targets(plan(result(30_000), result(40_000, tool))) == ["e0"]
 
 
+@pytest.mark.parametrize("tool", [["read"], {}, None])
+def test_a_tool_without_a_name_is_protected_by_none(tool: Any) -> None:
+    """A file may name its tools by anything."""
+    assert targets(plan(result(30_000, tool), result(40_000))) == ["e0"]
+
+
 def test_what_was_pruned_is_not_pruned_again() -> None:
     """Neither an edit of ours nor what the family did in the file."""
     old = result(0) | {"content": [{"type": "text", "text": notice(30_000)}]}

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from figures import measured
 from sessile.core.redact import MAX_PLACES, Redactor, find_secrets
 from sessile.core.secrets_table import PERSONAL, RULES, SECRET, Rule, fill
 from sessile.errors import TooLarge
@@ -41,11 +42,13 @@ def drawn(sample: str, seed: int) -> str:
 # The table tests itself.
 
 
+@pytest.mark.promise("P29")
 @pytest.mark.parametrize(("rule", "sample"), SAMPLES)
 def test_every_sample_of_a_row_is_found_under_its_name(rule: Rule, sample: str) -> None:
     """Alone, and between other words."""
     assert names(fill(sample), groups=(rule.group,)) == [rule.name]
     assert names(f"see {fill(sample)} there", groups=(rule.group,)) == [rule.name]
+    measured("P29", "samples of the table", samples=1, found=1)
 
 
 @pytest.mark.parametrize(("rule", "text"), NEAR_MISSES)
@@ -61,6 +64,7 @@ def test_a_sample_of_crosses_is_a_stand_in(rule: Rule, sample: str) -> None:
         assert names(fill(sample, lambda _, length: "x" * length)) == []
 
 
+@pytest.mark.promise("P29")
 @pytest.mark.parametrize(("rule", "sample"), SAMPLES)
 def test_at_least_ninety_nine_of_a_hundred_keys_are_found(rule: Rule, sample: str) -> None:
     """Whatever characters the provider drew."""
@@ -68,6 +72,7 @@ def test_at_least_ninety_nine_of_a_hundred_keys_are_found(rule: Rule, sample: st
         tries = 200
         found = sum(bool(find_secrets(drawn(sample, seed))) for seed in range(tries))
         assert found >= tries * (0.99 if rule.name not in GUESSED else 0.95), found / tries
+        measured("P29", "keys drawn as providers draw them", keys=tries, found=found)
 
 
 GUESSED = {"assigned-secret", "authorization", "sk-key"}  # no shape of their own: some draws look like words
@@ -138,6 +143,20 @@ def test_a_secret_is_found_in_any_surroundings(around: str) -> None:
     """Escaped newlines, percent escapes, colours, tags and other scripts end a word."""
     text = around.format(GITHUB)
     assert [text[start:end] for _, start, end in find_secrets(text)] == [GITHUB]
+
+
+@pytest.mark.promise("P29")
+@pytest.mark.parametrize("colour", ["\x1b[31m", "\x1b[0m", "\x1b[01;31m\x1b[K", "\x1b]8;;http://x\x07"])
+def test_a_secret_that_colours_cut_into_pieces_is_found_whole(colour: str) -> None:
+    """As `grep --color` prints what was looked for: at every place, also twice, and all of it is hidden."""
+    for place in range(len(GITHUB) + 1):
+        text = f"before {GITHUB[:place]}{colour}{GITHUB[place:]} behind"
+        assert names(text) == ["github-token"]
+        redacted = Redactor().redact(text)
+        assert "[REDACTED:github-token#1]" in redacted and GITHUB[4:12] not in redacted.replace(colour, "")
+        assert redacted.startswith("before ") and redacted.endswith(" behind")
+    split = colour.join(GITHUB)
+    assert GITHUB[-1] not in Redactor().redact(split).replace("[REDACTED:github-token#1]", "").replace(colour, "")
 
 
 @pytest.mark.parametrize("kind", ["", "RSA ", "EC ", "DSA ", "OPENSSH ", "ENCRYPTED "])
@@ -384,6 +403,7 @@ def library_sources() -> Iterator[tuple[str, str]]:
 LIBRARY_SECRETS: frozenset[str] = frozenset()
 
 
+@pytest.mark.promise("P29")
 def test_ordinary_code_has_at_most_one_hit_in_ten_megabytes() -> None:
     """The sources of Python, tests included."""
     size, hits = 0, []
@@ -392,6 +412,7 @@ def test_ordinary_code_has_at_most_one_hit_in_ten_megabytes() -> None:
         if name not in LIBRARY_SECRETS:
             hits += [(name, secret.rule) for secret in find_secrets(text)]
     assert len(hits) <= max(1, size / 10_000_000), hits
+    measured("P29", "ordinary code", characters=size, false_hits=len(hits))
 
 
 def minified(size: int) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from figures import measured
 from model_server import ModelServer, serving
 from sessile.core.summaries import EXTRACTED, Summarizer, SummaryRequest, extract
 from sessile.errors import InvalidConfig, SummarizerFailed
@@ -82,6 +83,39 @@ def test_a_request_that_is_too_long_is_recognised(make: Make, server: ModelServe
     assert failure.value.overflow
 
 
+@pytest.mark.promise("P42")
+@endpoints
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_redirect_is_not_followed(make: Make, server: ModelServer, status: int) -> None:
+    """Key and conversation would go with it."""
+    with serving() as other:
+        server.say("elsewhere", status=status, headers=(("Location", f"{other.url}/v1/messages"),))
+        other.say("gotcha")
+        with pytest.raises(SummarizerFailed, match="refused"):
+            make(server)(REQUEST)
+        assert not other.asked
+    measured("P42", "redirects to another host", tried=1, followed=0)
+
+
+@pytest.mark.promise("P42")
+@endpoints
+def test_no_proxy_of_the_environment_stands_between(
+    make: Make, server: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the configured host hears of the conversation."""
+    with serving() as other:
+        for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+            monkeypatch.setenv(name, other.url)
+            monkeypatch.setenv(name.lower(), other.url)
+        for name in ("NO_PROXY", "no_proxy"):
+            monkeypatch.delenv(name, raising=False)
+        answer = {"raw": b'{"summary": "direct"}'} if make is remote else {}
+        server.say("direct", **answer)
+        assert make(server)(REQUEST).text == "direct"
+        assert server.asked and not other.asked
+    measured("P42", "proxies that the environment names", tried=1, used=0)
+
+
 @models
 def test_an_overloaded_model_is_asked_again(make: Make, server: ModelServer) -> None:
     """By the vendor's client, a few times."""
@@ -127,7 +161,7 @@ def test_a_remote_endpoint_gets_both_prompts_and_answers_a_summary(server: Model
     assert asked.headers["Authorization"] == "Bearer t"
 
 
-@pytest.mark.parametrize("raw", [b"nonsense", b"[]", b'{"text": "x"}', b"\xff"])
+@pytest.mark.parametrize("raw", [b"nonsense", b"[]", b'{"text": "x"}', b"\xff", b"[" * 100_000])
 def test_an_answer_without_a_summary_is_a_failure(server: ModelServer, raw: bytes) -> None:
     """Whatever it is instead."""
     server.say(raw=raw)

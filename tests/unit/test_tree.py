@@ -81,6 +81,18 @@ def test_a_missing_parent_makes_a_root_and_is_reported() -> None:
 
 
 @pytest.mark.promise("P19")
+def test_findings_of_the_tree_cover_no_bytes() -> None:
+    """They are about links; the account of bytes is the scanner's."""
+    made = Tree([Node("a", "gone", CHAIN), Node("b", "b", CHAIN), Node("c", "d", CHAIN), Node("d", "c", CHAIN)])
+    assert [finding[:3] for finding in made.findings] == [
+        ("missing_parent", -1, 0),
+        ("cycle", -1, 0),
+        ("forward_parent", -1, 0),
+        ("cycle", -1, 0),
+    ]
+
+
+@pytest.mark.promise("P19")
 def test_an_entry_that_is_its_own_parent_is_a_root() -> None:
     """Also if a later entry has the same id."""
     assert codes(tree("a<a", "b<a")) == ["cycle"]
@@ -167,7 +179,7 @@ HOSTILE = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hundred_thousand_entries_take_linear_time_and_no_recursion(name: str) -> None:
     """Deep chains, circles and markers in any order: paths end, children and heads are complete."""
-    started = time.perf_counter()
+    started = time.process_time()
     made = Tree(HOSTILE[name])
     assert len(made.path(0)) <= DEEP
     assert len(made.path(DEEP - 1)) <= DEEP
@@ -180,4 +192,4 @@ def test_a_hundred_thousand_entries_take_linear_time_and_no_recursion(name: str)
         seen += 1
         waiting += made.children(waiting.pop())
     assert seen == visible
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 30  # the square of a hundred thousand would take hours

@@ -27,6 +27,10 @@ def file_of(root: Path, session_id: str = ONE) -> Path:
     return root / "gateway" / "turns" / f"{session_id}.jsonl"
 
 
+def begun_in(root: Path) -> Path:
+    return root / "gateway" / "turns" / "begun.log"
+
+
 def test_nothing_is_left_where_nobody_ever_spoke(tmp_path: Path) -> None:
     """There is not even a folder; looking makes none."""
     assert log_in(tmp_path).left() == []
@@ -63,7 +67,7 @@ def test_only_what_waits_is_synced(tmp_path: Path) -> None:
 def test_the_file_goes_when_nothing_is_left_to_do(tmp_path: Path) -> None:
     """Unless somebody has come; and it does not matter if it is gone already."""
     log = log_in(tmp_path)
-    log.note(ONE, {"name": "a"})
+    log.keep(ONE, {"name": "a", "text": ""})
     log.forget(ONE, unless=lambda: True)
     assert file_of(tmp_path).exists()
     log.forget(ONE)
@@ -71,6 +75,59 @@ def test_the_file_goes_when_nothing_is_left_to_do(tmp_path: Path) -> None:
     log.forget(ONE)
     log.keep(ONE, {"name": "b", "text": ""})
     assert [turn["name"] for _, turns in log.left() for turn in turns] == ["b"]
+
+
+def test_a_turn_that_begins_costs_one_write_and_so_does_its_end(tmp_path: Path) -> None:
+    """Nothing is opened, made or taken away for it, as long as others are under way too."""
+    fs = FaultyFilesystem(PosixFilesystem())
+    log = TurnLog(fs, str(tmp_path))
+    log.note(OTHER, {"name": "x"})
+    fs.calls.clear()
+    log.note(ONE, {"name": "a"})
+    log.forget(ONE)
+    assert [call.method for call in fs.calls] == ["write", "write"]
+    assert log_in(tmp_path).left() == [(OTHER, [{"name": "x"}])]
+    log.forget(OTHER)
+    assert log_in(tmp_path).left() == [] and begun_in(tmp_path).read_bytes() == b""
+
+
+def test_the_file_of_turns_that_begin_does_not_grow_for_ever(tmp_path: Path) -> None:
+    """It is begun anew with what is under way, however long somebody always speaks."""
+    log = log_in(tmp_path)
+    log.note(OTHER, {"name": "long"})
+    for number in range(3_000):
+        log.note(ONE, {"name": f"turn {number}"})
+        log.forget(ONE)
+    assert begun_in(tmp_path).stat().st_size < 200_000
+    log.note(ONE, {"name": "last"})
+    assert log_in(tmp_path).left() == [(ONE, [{"name": "last"}]), (OTHER, [{"name": "long"}])]
+
+
+def test_a_log_that_is_closed_leaves_a_file_only_if_something_is_under_way(tmp_path: Path) -> None:
+    """Whoever goes on has it open again."""
+    log = log_in(tmp_path)
+    log.close()
+    log.note(ONE, {"name": "a"})
+    log.close()
+    again = log_in(tmp_path)
+    assert again.left() == [(ONE, [{"name": "a"}])]
+    again.forget(ONE)
+    assert log_in(tmp_path).left() == []
+    again.close()
+    assert os.listdir(tmp_path / "gateway" / "turns") == []
+
+
+@pytest.mark.parametrize(
+    "torn", [b'\n{"session": "', b"\0\0\0", b'\n{"session": 7, "turn": {}}', b'\n{"turn": {"name": 1}}']
+)
+def test_a_torn_note_is_passed_over(tmp_path: Path, torn: bytes) -> None:
+    """The turns before and behind it are found."""
+    log = log_in(tmp_path)
+    log.note(ONE, {"name": "a"})
+    with begun_in(tmp_path).open("ab") as file:
+        file.write(torn)
+    log.note(OTHER, {"name": "x"})
+    assert [session_id for session_id, _ in log_in(tmp_path).left()] == [ONE, OTHER]
 
 
 def test_whoever_comes_while_the_file_goes_has_a_new_one(tmp_path: Path) -> None:
@@ -90,7 +147,8 @@ def test_whoever_comes_while_the_file_goes_has_a_new_one(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "torn", [b'\n{"name": "b", "te', b"\n\0\0\0\0", b"\0\0\0\0", b"}", b"\n[1]", b"\n7", b"\n\xff\xfe", b"\n{}x"]
+    "torn",
+    [b'\n{"name": "b", "te', b"\n\0\0\0\0", b"\0\0\0\0", b"}", b"\n[1]", b"\n7", b"\n\xff\xfe", b"\n{}x", b"[" * 9999],
 )
 def test_a_torn_line_is_passed_over_and_the_next_stands_on_its_own(tmp_path: Path, torn: bytes) -> None:
     """It was promised to nobody; those before and behind it were."""

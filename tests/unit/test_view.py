@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from builders import entry, said, user
 from sessile import Session, Store, TreeNode, build_session_context, errors, load_entries_from_file
+from sessile.core.kinds import TAG
 from sessions import answer, begun, header, say, store_at, told, write_file
 
 pytestmark = pytest.mark.mission("X10")
@@ -217,3 +219,12 @@ def test_an_entry_is_a_read_only_mapping_over_its_line(session: Session) -> None
     assert first.raw in Path(session.path).read_bytes()
     assert dict(first) == first.body == first
     assert session.get_entry("nobody") is None
+
+
+@pytest.mark.promise("P17")
+@pytest.mark.parametrize("data", ["text", 5, [], None, {}, {"tag": 7}])
+def test_a_tag_that_says_nothing_is_none(tmp_path: Path, data: Any) -> None:
+    """A file may hold anything in its place."""
+    path = write_file(tmp_path / "s.jsonl", header(), entry("custom", "a", None, customType=TAG, data=data))
+    with store_at(tmp_path / "root").open(path, readonly=True) as session:
+        assert session.tag is None

@@ -244,6 +244,7 @@ def test_empty_names_have_defaults() -> None:
         ("agent:main:matrix:direct:@A:b", "agent:main:matrix:direct:@a:b"),
         ("agent:main:telegram:DM:5", "agent:main:telegram:dm:5"),
         ("agent:main", "agent:main"),
+        (" : main \n: ", "main"),
     ],
 )
 def test_case_is_kept_only_where_ids_are_opaque(text: str, normal: str) -> None:

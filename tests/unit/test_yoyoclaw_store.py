@@ -15,7 +15,7 @@ from sessile.formats.yoyoclaw.document import BrokenStore
 from sessile.formats.yoyoclaw.entries import SessionEntry
 from sessile.formats.yoyoclaw.names import Transcript, archive_name, read_name, transcript_name
 from sessile.storage.filesystem import PosixFilesystem
-from sessile.stores.yoyoclaw.paths import StateFolder, state_roots
+from sessile.stores.yoyoclaw.paths import StateFolder
 from sessile.stores.yoyoclaw.session_store import SessionStore
 from sessile.stores.yoyoclaw.transcripts import contents_of, find_transcript
 from sessile.testing.faults import FaultyFilesystem, Meddle
@@ -362,7 +362,6 @@ def test_the_lock_is_there_for_others_to_see_while_a_change_is_made(tmp_path: Pa
 
 def test_the_state_folder_says_where_things_lie(tmp_path: Path) -> None:
     """With the template of the configuration, if there is one."""
-    assert state_roots("/h") == ["/h/.yoyoclaw", "/h/.openclaw"]
     state = StateFolder("/r")
     assert state.store("Ops!") == "/r/agents/ops/sessions/sessions.json"
     assert state.folders("main") == ["/r/agents/main/sessions", "/r/sessions"]

@@ -27,7 +27,7 @@ _RESERVE, _KEEP, _FLOOR = 16_384, 20_000, 20_000
 class CompactionSettings(msgspec.Struct, frozen=True, rename="camel"):
     """When to compact, and how much to keep. A negative or infinite number means the default."""
 
-    enabled: bool = True
+    enabled: bool = True  # whether it happens by itself
     reserve_tokens: float = _RESERVE  # left free for the answer
     keep_recent_tokens: float = _KEEP  # kept word for word
     reserve_tokens_floor: float = _FLOOR  # the reserve is never smaller; 0 means no floor

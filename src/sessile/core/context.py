@@ -67,10 +67,9 @@ class SessionContext(msgspec.Struct):
 class Live:
     """The live part of a path: the compaction that begins it, if any, and the entries that still speak."""
 
-    __slots__ = ("_compaction", "_edited", "_kept", "_messages", "_sources")
+    __slots__ = ("_edited", "_kept", "_messages", "_sources")
 
     def __init__(self, compaction: Json | None, kept: Iterable[Json], after: Iterable[Json]) -> None:
-        self._compaction = compaction
         self._kept: list[Json] = []
         self._messages: list[Message] = []
         self._sources: list[str | None] = []

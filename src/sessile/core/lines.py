@@ -377,7 +377,7 @@ def _closed_by_the_end(text: str, start: int) -> int:
     return closed
 
 
-def _head_of(value: object, untyped: bool = False) -> Head:
+def _head_of(value: object, untyped: bool) -> Head:
     """The head of a decoded value, forgiving members of the wrong type."""
     if not isinstance(value, dict):
         raise _NotAnEntry("a value that is not an object")

@@ -59,10 +59,10 @@ Outcome = Literal["written", "silent", "failed"]
 class FlushSettings(msgspec.Struct, frozen=True, rename="camel"):
     """The `memoryFlush` of a configuration. A negative or infinite number means the default, and so does an empty text."""
 
-    enabled: bool = True
-    soft_threshold_tokens: float = SOFT_THRESHOLD
-    prompt: str = ""
-    system_prompt: str = ""
+    enabled: bool = True  # whether the model is asked for notes before a compaction
+    soft_threshold_tokens: float = SOFT_THRESHOLD  # how long before the compaction
+    prompt: str = ""  # what it is asked
+    system_prompt: str = ""  # what it is told first
 
 
 class Flushed(NamedTuple):
@@ -75,7 +75,7 @@ class Flushed(NamedTuple):
 
 
 class Situation(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything about a coming turn that the decision needs. `tokens` are those of `projected_tokens`."""
+    """Everything about a coming turn that the decision needs. `tokens` are those of its context, and of what it adds."""
 
     tokens: int | None
     window: int | None
@@ -99,11 +99,6 @@ def flush_threshold(window: int, settings: FlushSettings, compaction: Compaction
     soft = settings.soft_threshold_tokens
     usable = int(soft) if math.isfinite(soft) and soft >= 0 else SOFT_THRESHOLD
     return window - compaction.reserve(window) - usable
-
-
-def projected_tokens(context: int | None, coming: int) -> int | None:
-    """How large the context of the coming turn is: that of the last one, and the messages that it adds."""
-    return None if context is None else context + coming
 
 
 def decide_flush(situation: Situation, settings: FlushSettings, compaction: CompactionSettings) -> Decision:

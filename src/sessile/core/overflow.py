@@ -75,9 +75,6 @@ EXCLUDED = (
 
 _PHRASES = re.compile("|".join(phrase.pattern for phrase in PHRASES), re.I | re.S)
 _EXCLUDED = re.compile("|".join(phrase.pattern for phrase in EXCLUDED), re.I | re.S)
-_COMPACTION = re.compile(
-    r"(?:auto-?)?(?:compaction|summari[sz]ation)\s+failed|failed to (?:compact|summari[sz]e)", re.I
-)
 
 
 def is_overflow(
@@ -96,8 +93,3 @@ def is_overflow(
     if stop_reason == "stop":
         return used > window
     return stop_reason == "length" and reported.output == 0 and used >= FULL * window
-
-
-def is_failed_compaction(error_text: str) -> bool:
-    """Whether an overflow happened while compacting: then compacting again would not help."""
-    return is_overflow(error_text) and _COMPACTION.search(error_text) is not None

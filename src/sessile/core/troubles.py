@@ -72,6 +72,15 @@ TROUBLES: dict[str, Trouble] = {
     "uncalled_result": Trouble("note"),
     "missing_blob": Trouble("damage"),
     "damaged_blob": Trouble("damage"),
+    # a transcript of Claude Code
+    "dangling_parent": Trouble("warning"),
+    "parent_before_boundary": Trouble("warning"),
+    "boundary_with_parent": Trouble("warning"),
+    "double_boundary": Trouble("note"),
+    "progress_in_chain": Trouble("note"),
+    "repeated_uuid": Trouble("note"),
+    "foreign_session": Trouble("warning"),
+    "path_mismatch": Trouble("warning"),
     # the file
     "unreadable": Trouble("damage"),
     "draft": Trouble("note"),

@@ -13,8 +13,6 @@ import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import anyio.from_thread
-
 from sessile.core.chat_commands import ChatCommand, parse_command
 from sessile.core.rollover import reset_notice
 from sessile.core.status_text import new_session_notice
@@ -99,7 +97,7 @@ class Admission:
         try:
             return self.admit(bound, message, turn)
         except BaseException as error:
-            anyio.from_thread.run_sync(self.give_up, turn, name, error)
+            self._gateway.tell_loop(self.give_up, turn, name, error)
             raise
 
     def admit(self, bound: Bound, message: Message, turn: Turn) -> Admitted | Elsewhere:
@@ -113,11 +111,11 @@ class Admission:
             if may_begin:
                 self.begin(job)
         except Overtaken:
-            anyio.from_thread.run_sync(self._refused, job)
+            self._gateway.tell_loop(self._refused, job)
             return Elsewhere(job.turn)
         except BaseException:
             self._line.give_up(job)
-            anyio.from_thread.run_sync(self._refused, job)
+            self._gateway.tell_loop(self._refused, job)
             raise
         return Admitted(job, may_begin or self._line.takes_up_again)
 

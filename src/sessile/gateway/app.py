@@ -43,11 +43,17 @@ _SHARED = ("style.css",)  # that exports have, too
 
 
 class NoSuchPath(NotFound):
-    """There is nothing at this path."""
+    """There is nothing at this path.
+
+    `GET /v1/openapi.json` says what there is.
+    """
 
 
 class WrongMethod(Refused):
-    """The path does not have this method."""
+    """The path does not have this method.
+
+    The header `Allow` says which ones it has.
+    """
 
     status = 405
 
@@ -131,6 +137,16 @@ async def health(gateway: Gateway) -> Health:
 
 def all_operations() -> Sequence[Operation]:
     """Everything that can be asked: the table, the document made of it, the check of health, and the page."""
+    return [*_documented(), *_page()]
+
+
+def openapi_document() -> dict[str, Any]:
+    """What the gateway says of itself."""
+    return document(_documented(), __version__)
+
+
+def _documented() -> list[Operation]:
+    """All operations but the files of the page."""
     check = Operation("GET", HEALTH, "Whether the gateway answers.", health, answers={200: Health}, is_open=True)
 
     async def openapi(gateway: Gateway) -> Whole:
@@ -140,7 +156,7 @@ def all_operations() -> Sequence[Operation]:
     itself = Operation("GET", "/v1/openapi.json", "This document.", openapi, answers={200: dict[str, Any]})
     api = [check, *API, itself]
     told = as_json(document(api, __version__))
-    return [*api, *_page()]
+    return api
 
 
 def _page() -> list[Operation]:

@@ -149,6 +149,7 @@ class LocalLine:
 
     def close(self) -> None:
         """What is in the memory goes with it."""
+        self._log.close()
 
     def enter(self, job: Job, *, first: bool = False) -> bool:
         """Put a turn into its lane; one that waits is durable in the log, one that begins will be in its session."""

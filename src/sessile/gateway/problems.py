@@ -32,25 +32,37 @@ _PATH = re.compile(r"""(?<![\w.:/-])(?:~(?:/[^\s/:'"`,;()]*)+|(?:/[^\s/:'"`,;()]
 
 
 class HeadersTooLarge(TooLarge):
-    """The headers are larger than the limit."""
+    """The headers are larger than the limit.
+
+    Send fewer, or raise `limits.headerBytes`.
+    """
 
     status = 431
 
 
 class NotJson(Invalid):
-    """The body is not sent as JSON."""
+    """The body is not sent as JSON.
+
+    Send `Content-Type: application/json`.
+    """
 
     status = 415
 
 
 class TooSlow(Refused):
-    """The request did not come to its end in time."""
+    """The request did not come to its end in time.
+
+    Send it faster, or in smaller pieces; `limits.bodySeconds` is how long it may take.
+    """
 
     status = 408
 
 
 class TooSoon(TooMany):
-    """There are more requests than are answered; try again later."""
+    """There are more requests than are answered; try again later.
+
+    Wait as long as `Retry-After` says.
+    """
 
     def __init__(self, message: str, *, seconds: int, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)

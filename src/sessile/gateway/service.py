@@ -10,12 +10,15 @@ Surfaces (HTTP, the command line) ask this object and nothing behind it. The eng
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import anyio
+import anyio.lowlevel
 from anyio import to_thread
 from anyio.abc import TaskStatus
 
@@ -84,9 +87,12 @@ class Gateway:
         self.tags = Tags()
         self._handles = Handles(partial(open_for_appending, store))
         self._threads = anyio.CapacityLimiter(_THREADS)
+        self._turn_threads = ThreadPoolExecutor(_THREADS, "turns")
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Be there until cancelled. What an earlier gateway left undone is settled before anybody can ask."""
+        self._loop = asyncio.get_running_loop()
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self.hub.run)
@@ -97,6 +103,7 @@ class Gateway:
         finally:
             with anyio.CancelScope(shield=True):
                 await self.call(self._close)
+            self._turn_threads.shutdown(wait=False)
 
     def _close(self) -> None:
         """Let go of everything, each thing whatever became of the others; what failed is raised then."""
@@ -114,6 +121,19 @@ class Gateway:
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run something that blocks."""
         return await to_thread.run_sync(partial(function, *args, **kwargs), limiter=self._threads)
+
+    async def call_for_turn(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """The same for what every turn does, at less than half the price: it may tell the loop something, but not ask it."""
+        await anyio.lowlevel.checkpoint_if_cancelled()
+        work = partial(function, *args, **kwargs)
+        with anyio.CancelScope(shield=True):
+            result = await asyncio.get_running_loop().run_in_executor(self._turn_threads, work)
+        return result
+
+    def tell_loop(self, function: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Let the loop do something, from a thread: before whoever waits for what the thread does goes on."""
+        assert self._loop is not None, "the gateway does not run"
+        self._loop.call_soon_threadsafe(partial(function, *args, **kwargs))
 
     def tell_reset(self, bound: Bound) -> None:
         """Tell those who listen to a session that its conversation has another one now. To be called on the loop."""

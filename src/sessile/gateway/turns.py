@@ -28,6 +28,7 @@ import msgspec
 from anyio.abc import TaskGroup
 
 from sessile.core.overflow import is_overflow
+from sessile.core.status_text import compaction_notice
 from sessile.errors import RunnerFailed, SessileError, TurnInProgress
 from sessile.gateway.admission import Admission, Admitted, Commanded, Elsewhere, Repeated
 from sessile.gateway.answer import Answer, Json, failed
@@ -92,7 +93,7 @@ class Turns:
 
     async def send(self, message: Message) -> Turn:
         """Say something in a conversation; returns when that is durable."""
-        accepted = await self._gateway.call(self._admission.accept, message)
+        accepted = await self._gateway.call_for_turn(self._admission.accept, message)
         if isinstance(accepted, Commanded):
             accepted = await self._executed(accepted, message)
         elif isinstance(accepted, Admitted):
@@ -125,7 +126,7 @@ class Turns:
             notices = await self._gateway.call(self._admission.reset_told, done.bound)
             if done.message is not None:
                 rest = msgspec.structs.replace(message, text=done.message)
-                admitted = await self._gateway.call(self._admission.admit, done.bound, rest, turn)
+                admitted = await self._gateway.call_for_turn(self._admission.admit, done.bound, rest, turn)
                 if isinstance(admitted, Admitted):
                     admitted.job.notices.append(done.text)
                 return admitted
@@ -325,12 +326,12 @@ class Turns:
             return outcome, []
         found = await self._gateway.call(self._gateway.conversations.get, job.bound.text)
         count = None if found is None else found.entry.known("compactionCount")
-        return outcome, [f"🧹 Auto-compaction complete (count {count})."]
+        return outcome, [compaction_notice(count)]
 
     async def _end(self, job: Job, message: Json) -> None:
         """Make the reply durable, tell everybody, and do what is due behind it."""
         try:
-            entry_id, due = await self._gateway.call(self._ended, job, message)
+            entry_id, due = await self._gateway.call_for_turn(self._ended, job, message)
         except Overtaken:
             raise
         except SessileError as error:

@@ -27,7 +27,7 @@ _MOST_ARTICLES = 300  # of one side
 
 
 class DiffQuery(Taken, frozen=True):
-    """Which session, and the tips of two of its branches."""
+    """Which session, and the heads of two of its branches."""
 
     id: NameText
     a: NumberText

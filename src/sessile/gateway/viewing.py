@@ -80,7 +80,7 @@ class View:
 
     @cached_property
     def heads(self) -> list[int]:
-        """The tips of all branches."""
+        """The heads of all branches."""
         return self.tree.heads()
 
     @cached_property

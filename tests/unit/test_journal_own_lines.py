@@ -1,0 +1,75 @@
+"""Whoever asks before each append is not sent back to the file for his own lines, and is told the same as one who reads it."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from journal_rig import add, ask, content_of, count, expect, journal_on, settled
+from sessile.storage.memory import MemoryFilesystem
+from sessile.testing.faults import FaultyFilesystem
+from sessile.testing.journal_reading import found, ids, line, put
+
+IDS = "abcdefghijkl"
+
+
+def test_lines_of_our_own_are_not_read_again() -> None:
+    """To find out that a key is new costs no reading, as often as somebody asks and appends."""
+    fs = FaultyFilesystem(settled(MemoryFilesystem()))
+    journal = journal_on(fs)
+    parent = None
+    for entry_id in "ab":
+        assert journal.find(entry_id) is None
+        put(journal, line(entry_id, parent))
+        parent = entry_id
+    fs.calls.clear()
+    for entry_id in "cdef":
+        assert journal.find(entry_id) is None
+        put(journal, line(entry_id, parent))
+        parent = entry_id
+    assert count(fs, "read") == 0
+    assert ids(journal.rows()) == [*"abcdef"] and found(journal, "f").parent_id == "e"
+
+
+def test_whoever_does_not_ask_does_not_pay_for_it() -> None:
+    """An append alone leaves the index where it was."""
+    journal = journal_on(settled(MemoryFilesystem()))
+    assert journal.find("a") is None and journal.find("a") is None
+    put(journal, line("a"))
+    put(journal, line("b", "a"))
+    assert journal._indexed < journal._seen
+    assert ids(journal.rows()) == ["a", "b"]
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["ask", "append", "two", "meddle", "tear", "odd", "large"]), st.sampled_from([*IDS, "", "\xe9"])
+    ),
+    max_size=25,
+)
+
+
+@given(STEPS)
+def test_what_a_journal_says_is_what_the_file_holds(steps: list[tuple[str, str]]) -> None:
+    """Whatever is appended by us and by others without lock, torn lines and repeated ids among it."""
+    fs = settled(MemoryFilesystem())
+    journal = journal_on(fs)
+    for number, (step, entry_id) in enumerate(steps):
+        text = line(entry_id or f"n{number}", IDS[number % len(IDS)])
+        if step == "ask":
+            journal.find(entry_id)
+        elif step == "append":
+            put(journal, text)
+        elif step == "two":
+            put(journal, text, line(f"t{number}", entry_id))
+        elif step == "meddle":
+            add(fs, text + b"\n")
+        elif step == "tear":
+            add(fs, text[:-5])
+        elif step == "odd":
+            put(journal, b"[1]", b'{"type":"custom"}', text + b"\r")
+        else:
+            put(journal, line(f"l{number}", entry_id, data="x" * 70_000))
+        if step != "append":  # else the next step comes right behind it
+            assert ask(journal, IDS) == expect(content_of(fs), IDS)
+    assert ask(journal, IDS) == expect(content_of(fs), IDS)
