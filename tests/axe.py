@@ -18,9 +18,9 @@ FOLDER = Path(__file__).parent.parent / ".cache" / "axe"
 GRAVE = ("serious", "critical")
 OF_COLOUR = ("color-contrast", "link-in-text-block")  # the rules whose answer depends on the choice of colours
 
-RUN = """async (rules) => {
+RUN = """async ([rules, part]) => {
   const chosen = rules && { runOnly: { type: "rule", values: rules } };
-  const { violations } = await axe.run(document, { resultTypes: ["violations"], ...chosen });
+  const { violations } = await axe.run(part ?? document, { resultTypes: ["violations"], ...chosen });
   return violations.map(({ id, impact, nodes }) => ({ id, impact, nodes: nodes.map((node) =>
     `${node.target.join(" ")} · ${[...node.any, ...node.all, ...node.none].map((check) => check.message).join("; ")}`) }));
 }"""
@@ -52,11 +52,14 @@ def _fetch(path: Path) -> None:
         os.replace(written, path)  # somebody else may fetch it at the same time
 
 
-def grave_findings(page: Page, script: str, rules: tuple[str, ...] | None = None) -> list[str]:
-    """What axe finds on a page that is serious or critical, with the places; by its usual rules unless some are named."""
+def grave_findings(page: Page, script: str, rules: tuple[str, ...] | None = None, part: str | None = None) -> list[str]:
+    """What axe finds on a page, or in a part of it, that is serious or critical, with the places.
+
+    By its usual rules unless some are named.
+    """
     if not page.evaluate("'axe' in window"):
         page.evaluate(script)
-    found: list[dict[str, Any]] = page.evaluate(RUN, rules)
+    found: list[dict[str, Any]] = page.evaluate(RUN, [rules, part])
     return [
         f"{one['id']} ({one['impact']}): {node}" for one in found if one["impact"] in GRAVE for node in one["nodes"]
     ]

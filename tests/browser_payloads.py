@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from typing import Any
 
 from builders import Json, entry
@@ -111,12 +112,12 @@ def poisoned_head(payload: str) -> Transcript:
     )
 
 
-def poisoned_entries() -> Transcript:
+def poisoned_entries(payloads: Sequence[str] = PAYLOADS) -> Transcript:
     """A session with every payload in every field of entries of every kind, all on one branch, with others beside it."""
     entries: list[Json] = []
-    for number, payload in enumerate(PAYLOADS):
+    for number, payload in enumerate(payloads):
         entries += entries_with(payload, f"p{number}", entries[-1]["id"] if entries else None)
-    labels = {made["id"]: PAYLOADS[number % len(PAYLOADS)] for number, made in enumerate(entries)}
+    labels = {made["id"]: payloads[number % len(payloads)] for number, made in enumerate(entries)}
     return transcript(entries, labels=labels, depth="all")
 
 

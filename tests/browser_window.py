@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from playwright.sync_api import Dialog, Page, Request
+from playwright.sync_api import Browser, BrowserContext, Dialog, Page, Request
 
 from sessile.core.transcript import Transcript
 from sessile.render.page import WHOLE, html_page
@@ -17,6 +18,10 @@ WATCH = """
   document.addEventListener("securitypolicyviolation", (event) =>
     window.violations.push(`${event.violatedDirective} ${event.blockedURI} ${event.sample}`));
 """
+
+FORGET = "() => { try { localStorage.clear(); sessionStorage.clear(); } catch { /* about:blank has none */ } }"
+SIZE = {"width": 1280, "height": 900}
+PLAIN = {"color_scheme": "light", "reduced_motion": "no-preference", "forced_colors": "none"}
 
 
 class Watched:
@@ -43,17 +48,27 @@ class Watched:
         if not self.may_ask(request.url):
             self.problems.append(f"request: {request.url}")
 
+    def leave(self) -> None:
+        """Leave the page, and nothing of it in the browser."""
+        self.page.evaluate(FORGET)
+        self.page.goto("about:blank")
+        self.problems.clear()
+
     def found(self) -> list[str]:
         """Everything that the page did and should not have done, until now."""
         return [*self.problems, *(f"policy: {one}" for one in self.page.evaluate("window.violations ?? []"))]
 
 
+W = TypeVar("W", bound=Watched)
+
+
 class Opened(Watched):
     """An exported session in the browser."""
 
-    def __init__(self, page: Page, path: Path) -> None:
-        super().__init__(page)
-        self.path = path
+    path: Path
+
+    def __init__(self, context: BrowserContext) -> None:
+        super().__init__(context.new_page())
 
     def may_ask(self, url: str) -> bool:
         """Only itself."""
@@ -67,9 +82,39 @@ class Opened(Watched):
         """Export a session and open the file."""
         with self.path.open("w", encoding="utf-8") as file:
             file.writelines(html_page(transcript, whole=whole))
-        self.page.goto("about:blank")  # so that an address that differs only in its anchor is loaded anew
+        if self.page.url != "about:blank":  # an address that differs only in its anchor would not be loaded anew
+            self.page.goto("about:blank")
         self.page.goto(f"{self.url}{anchor}", **options)
         return self.page
+
+
+class Windows:
+    """Windows of a browser that are used again, since a new one takes longer than most tests.
+
+    There is one for each kind and choice of options. A test that changes more of a window than its page, its size, its
+    colours and what it stores (scripts that run first, routes) makes one of its own.
+    """
+
+    def __init__(self, browser: Browser) -> None:
+        self._browser = browser
+        self._free: dict[str, Any] = {}
+
+    @contextmanager
+    def window(self, kind: Callable[..., W], *arguments: Any, **options: Any) -> Iterator[W]:
+        """A window as if it were new; the options are those of a browser context."""
+        usual: dict[str, Any] = {"viewport": SIZE} | options
+        name = f"{kind} {arguments} {sorted(usual.items())}"
+        window: W = self._free.pop(name, None) or kind(self._browser.new_context(**usual), *arguments)
+        window.page.set_viewport_size(usual["viewport"])
+        window.page.emulate_media(**{name: usual.get(name, plain) for name, plain in PLAIN.items()})
+        yield window
+        window.leave()
+        self._free[name] = window
+
+    def close(self) -> None:
+        """Close those that are not in use."""
+        for window in self._free.values():
+            window.page.context.close()
 
 
 Open = Callable[..., Opened]

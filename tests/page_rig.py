@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import httpx
 from playwright.sync_api import Browser, BrowserContext, Page, Request, expect
 
-from browser_window import Watched
+from browser_window import SIZE, Watched
 from http_rig import BEARER, TOKEN, served
 from sessile import Store, bind_demo, make_demo
 
@@ -19,10 +19,11 @@ WEBHOOKS = "6513270e-2b1d-4c55-9a0e-7d1f3c5b9e42"  # a session of the demo: thre
 
 
 class Sight(NamedTuple):
-    """Something that can be seen: a page, and the keys that are pressed in it when it is there."""
+    """Something that can be seen: a page, the keys that are pressed in it when it is there, and what they bring if not all."""
 
     path: str
     keys: tuple[str, ...] = ()
+    part: str | None = None
 
 
 SESSION = f"/s/{WEBHOOKS}"
@@ -32,10 +33,10 @@ SIGHTS = {
     "session": Sight(SESSION),
     "session with all of it": Sight(SESSION, ("4", "o")),
     "session as the model saw it": Sight(SESSION, ("G", "s")),
-    "session with details": Sight(SESSION, ("i",)),
-    "session with a label dialog": Sight(SESSION, ("m",)),
-    "help": Sight(SESSION, ("?",)),
-    "palette": Sight("/", ("Control+k",)),
+    "session with details": Sight(SESSION, ("i",), ".drawer"),
+    "session with a label dialog": Sight(SESSION, ("m",), "dialog"),
+    "help": Sight(SESSION, ("?",), "dialog"),
+    "palette": Sight("/", ("Control+k",), "dialog"),
     "diff": Sight(f"{SESSION}?branch=deadbee1&vs=9f31c2a0"),
     "search": Sight("/search?q=retry"),
     "stats": Sight("/stats?since=90d"),
@@ -63,7 +64,8 @@ class Visitor(Watched):
 
     def open(self, path: str) -> Page:
         """Show a page, and wait until everything is there that it shows first."""
-        self.page.goto("about:blank")  # an address that differs in its anchor only would not be loaded
+        if self.page.url != "about:blank":  # an address that differs in its anchor only would not be loaded
+            self.page.goto("about:blank")
         path, _, anchor = path.partition("#")
         self.page.goto(f"{self.address}{path}#token={self.token}")
         if anchor:
@@ -81,8 +83,14 @@ class Visitor(Watched):
         for key in sight.keys:
             self.page.keyboard.press(key)
             self.page.wait_for_timeout(100)
-        self.page.wait_for_timeout(250)  # drawers and sliders ask a little later
+        if sight.keys:
+            self.page.wait_for_timeout(250)  # drawers and sliders ask a little later
         return self.settled()
+
+    def leave(self) -> None:
+        """Leave the page, and nothing of it in the browser."""
+        super().leave()
+        self.asked.clear()
 
     def settled(self) -> Page:
         """The page, once it shows what its address means."""
@@ -98,8 +106,7 @@ class Visitor(Watched):
 @contextmanager
 def visiting(browser: Browser, address: str, token: str = TOKEN, **options: Any) -> Iterator[Visitor]:
     """A window of its own; the options are those of a browser context."""
-    usual: dict[str, Any] = {"viewport": {"width": 1280, "height": 900}}
-    context = browser.new_context(**usual | options)
+    context = browser.new_context(**{"viewport": SIZE} | options)
     yield Visitor(context, address, token)
     context.close()
 

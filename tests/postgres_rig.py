@@ -1,7 +1,5 @@
 """A real PostgreSQL for tests: one server for each test process, and a schema of its own for each test.
 
-    from postgres_rig import postgres_server, postgres_url  # in the conftest.py of a folder
-
     def test_something(postgres_url): Store(postgres_url)
 
 Rules: a server lives in a temporary folder, listens on a socket there and nowhere else, and is gone with its folder at
@@ -21,9 +19,12 @@ from contextlib import contextmanager
 from functools import lru_cache
 from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import psycopg
 import pytest
+
+if TYPE_CHECKING:
+    import psycopg
 
 PASSWORD = "correct horse"
 _SETTINGS = {
@@ -33,11 +34,14 @@ _SETTINGS = {
     "max_connections": "200",
     "shared_buffers": "64MB",
     "log_min_messages": "fatal",
+    "autovacuum": "off",  # a schema lives for seconds, and there are hundreds
+    "checkpoint_timeout": "1h",
+    "max_wal_size": "4GB",
 }
 _ACCESS = "local all guarded scram-sha-256\nlocal all all trust\nlocal replication all trust\n"
 # The watchers of servers still need the programs when this process ends.
 _REMOVE = 'exec 3<&0; (read -r _ <&3; sleep 10; rm -rf "$1") >/dev/null 2>&1 &'
-_WATCH = 'read -r _; "$1" -D "$2" -m immediate stop; rm -rf "$3"'
+_WATCH = 'read -r _; "$1" -D "$2" -m immediate stop; rm -rf "$3" &'
 
 
 class Server:
@@ -64,6 +68,8 @@ class Server:
 
     def connect(self) -> psycopg.Connection:
         """A connection past all of Sessile, for looking and for breaking things; autocommit."""
+        import psycopg  # most runs need no database
+
         return psycopg.connect(f"postgresql://postgres@/postgres?host={self.folder}", autocommit=True)
 
     def make(self) -> None:

@@ -1,4 +1,7 @@
-"""Pictures of every page with the made-up sessions, in light and dark: `make screens` writes them into .cache/screens."""
+"""Pictures of every page with the made-up sessions, in light and dark: `make screens` writes them into .cache/screens.
+
+`python tests/screens.py docs/pictures readme` takes those of README.md anew.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +31,14 @@ def take_all(browser: Browser, address: str, folder: Path) -> None:
                     print(path)
 
 
+def take_for_the_readme(browser: Browser, address: str, folder: Path) -> None:
+    """The page of a session, as a reader of README.md sees it."""
+    for theme in THEMES:
+        options: dict[str, Any] = {"viewport": {"width": 1280, "height": 800}, "color_scheme": theme}
+        with visiting(browser, address, **options) as visitor:
+            visitor.see("session").screenshot(path=folder / f"page-{theme}.png")
+
+
 def main() -> int:
     """Write the pictures into the folder that is named."""
     folder = Path(sys.argv[1])
@@ -38,7 +49,8 @@ def main() -> int:
         return 1
     with sync_playwright() as playwright, tempfile.TemporaryDirectory() as root, served_demo(Path(root)) as address:
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
-        take_all(browser, address, folder)
+        take = take_for_the_readme if sys.argv[2:] == ["readme"] else take_all
+        take(browser, address, folder)
         browser.close()
     return 0
 

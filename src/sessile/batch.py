@@ -6,7 +6,7 @@ then does as the caller wished: branch, follow, or fail.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 import msgspec
@@ -123,6 +123,12 @@ def checked(payload: Payload, path: str) -> Payload:
     if payload.get("customType") in MARKERS:
         raise InvalidEntry(f"{payload['customType']} is reserved", path=path, hint="use branch(…, durable=True)")
     return payload
+
+
+def is_answer(payload: Payload) -> bool:
+    """Whether an entry is what an assistant said."""
+    message = payload.get("message")
+    return isinstance(message, Mapping) and message.get("role") == "assistant"
 
 
 def leaf_moved(parent: str | None, path: str | None = None) -> LeafMoved:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
-from itertools import islice
+from itertools import chain, islice
 from typing import NamedTuple
 
 import msgspec
@@ -25,8 +25,8 @@ from sessile.core import entries as make
 from sessile.core.codec import decode, encode, encode_plain
 from sessile.core.entries import Entry, Payload
 from sessile.core.ids import derived_entry_id
-from sessile.core.kinds import IMPORT_MARKER, LEAF_MARKER, MARKER, MARKERS
-from sessile.core.text import iso_timestamp
+from sessile.core.kinds import IMPORT_MARKER, LEAF_MARKER, MARKER, MARKERS, TITLE
+from sessile.core.text import iso_timestamp, parse_timestamp
 from sessile.discovery import describe
 from sessile.errors import Conflict, Unsupported, storage_failures
 from sessile.foreign import open_foreign
@@ -78,22 +78,41 @@ def _import(store: Store, path: str) -> Imported:
         with store.open(known) if known is not None else _begin(store, reader, path) as session:
             if session.header.get(SOURCE, {}).get("path") != path:
                 raise Conflict("a session of that id came from elsewhere", path=session.path, hint="fork it instead")
-            before = sum(_origin_of(entry).is_told for entry in session.iter_lines())
-            lines = (_line(row, entry) for row, entry in islice(reader.entries(), before, None))
+            before, new = _compared(session, reader.entries())
+            names: list[str] = []
+            lines = (_line(row, entry, names) for row, entry in new)
             added = session.adopt(iter(lambda: list(islice(lines, _BATCH)), []))
             source = SessionView(reader, store.blobs)
             if added:
                 _keep(store, session, source, reader)
-                if source.title and source.title != session.title:  # it stood where no listing looks
+                # To ask a session that was just written for its title takes as long as to write it.
+                title = session.title if known is not None else names[-1] if names else session.header.get("title")
+                if source.title and source.title != title:  # it stood where no listing looks
                     session.set_session_name(source.title)
             unreadable = tuple(finding.detail for finding in source.findings)
             return Imported(session.id, session.path, reader.format.name, before + added, added, unreadable)
 
 
+def _compared(session: Session, entries: Iterator[tuple[Row, Payload]]) -> tuple[int, Iterator[tuple[Row, Payload]]]:
+    """How many entries of the source the session has already, and those that it lacks.
+
+    They are compared one by one, because a power cut can have taken a line from the middle of an import: then all from
+    there on come once more, and of two entries with an id the later one counts.
+    """
+    count, awaited = 0, next(entries, None)
+    for line in session.iter_lines():
+        if awaited is None:
+            break
+        if line.id == awaited[1]["id"] and _origin_of(line).is_told:
+            count, awaited = count + 1, next(entries, None)
+    return count, entries if awaited is None else chain((awaited,), entries)
+
+
 def _begin(store: Store, reader: ForeignReader, path: str) -> Session:
     """A session of ours without entries; its title is what a listing shows of the source, until an entry gives it one."""
     source: Payload = decode(reader.header())
-    at = source.get("timestamp") or iso_timestamp(store.now())
+    told = source.get("timestamp")
+    at = told if isinstance(told, str) and parse_timestamp(told) is not None else iso_timestamp(store.now())
     cwd = source.get("cwd") or "/"
     seen = reader.glimpse()
     title = source.get("title") or (seen.title if seen is not None else None) or None
@@ -109,7 +128,10 @@ def _keep(store: Store, session: Session, source: SessionView, reader: ForeignRe
     session.adopt_last(make.with_base(note, note_id, source.leaf_id, iso_timestamp(store.now())), source.leaf_id)
 
 
-def _line(row: Row, entry: Payload) -> bytes:
+def _line(row: Row, entry: Payload, names: list[str]) -> bytes:
+    """An entry as a line of ours; if it gives the session a name, that is noted in `names`."""
+    if row.flags & TITLE and not row.flags & MARKER:
+        names.append(str(entry.get("name") if entry["type"] == "session_info" else entry.get("title")))
     if row.flags & MARKER and entry["type"] == "session_info":
         # It stands beside the conversation: as an entry it would begin a branch.
         base = {name: entry.get(name) for name in ("id", "parentId", "timestamp")}

@@ -8,10 +8,11 @@ reopening it would show.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
 from sessile import transfer
-from sessile.batch import KEY, ON_LEAF_MOVED, Batch, OnLeafMoved, Receipt, checked, last_below, leaf_moved
+from sessile.batch import KEY, ON_LEAF_MOVED, Batch, OnLeafMoved, Receipt, checked, is_answer, last_below, leaf_moved
 from sessile.core import entries as make
 from sessile.core import large
 from sessile.core.codec import encode
@@ -20,7 +21,7 @@ from sessile.core.ids import derived_entry_id, new_entry_id
 from sessile.core.kinds import BOUNDARY, fold, kind_of
 from sessile.core.lines import Finding
 from sessile.core.text import clean_name, iso_timestamp
-from sessile.errors import EntryNotFound, Invalid, InvalidEntry, ReadOnly, Unsupported
+from sessile.errors import EntryNotFound, Invalid, InvalidEntry, ReadOnly, SessileError, Unsupported
 from sessile.rewriting import ToolCallRewrite, rewritten
 from sessile.storage import drafts
 from sessile.storage.base import Journal, OwnJournal, ReadableJournal
@@ -47,7 +48,7 @@ class Session(AppendVerbs):
         self.notices: list[str] = []
         self._store = store
         self._writer = writer  # the journal itself, if it may be written
-        self._draft = draft
+        self._draft = draft  # begun as one; its name tells whether it still is
         self._ours = ours
         self._closed = False
 
@@ -69,7 +70,7 @@ class Session(AppendVerbs):
     @property
     def is_draft(self) -> bool:
         """Whether no assistant has answered yet, so that no listing shows the session."""
-        return self._draft
+        return self._draft and drafts.is_draft(self._journal.path)
 
     @property
     def readonly(self) -> bool:
@@ -109,12 +110,17 @@ class Session(AppendVerbs):
             except Invalid as error:
                 error.path = self.path
                 raise
-            appended = writer.append(batch.lines, batch.revise)
-            if not appended.positions:  # another process was faster with the same key
-                return self.append_many(payloads, key=key)
-            self._follow(batch)
+            try:
+                appended = writer.append(batch.lines, batch.revise)
+                if not appended.positions:  # another process was faster with the same key
+                    return self.append_many(payloads, key=key)
+                self._follow(batch)
+            except BaseException as error:
+                if not isinstance(error, SessileError):  # an interruption; of its own failures a journal leaves nothing
+                    self._stand_where_it_was_cut(batch)
+                raise
         writer.commit(appended.mark)
-        if self._draft and any(_is_answer(payload) for payload in payloads):
+        if self.is_draft and any(is_answer(payload) for payload in payloads):
             self.publish()
         durability = self._store.durability
         parents = [batch.parent, *new_ids]
@@ -189,6 +195,14 @@ class Session(AppendVerbs):
         self.flush()
         durability = self._store.durability
         return [Receipt(r.id, r.parent_id, self.path, r.position, durability, repeated=True) for r in rows]
+
+    def _stand_where_it_was_cut(self, batch: Batch) -> None:
+        """Go on behind what an interrupted append has written: only the file knows whether that is anything."""
+        self._live = None
+        with suppress(SessileError):  # the interruption goes first; who appends next hears of the storage
+            written = [entry_id for entry_id in batch.ids if self._journal.find(entry_id) is not None]
+            if written:
+                self._leaf = self._resting = written[-1]
 
     def _follow(self, batch: Batch) -> None:
         """Bring what is known in memory up to what was just written."""
@@ -318,7 +332,7 @@ class Session(AppendVerbs):
                 before = self.path
                 transfer.relocate(self._store, writer, cwd)
                 members: Payload = {"cwd": cwd}
-                if self.path != before and not self._draft:
+                if self.path != before and not self.is_draft:
                     members["previousSessionFiles"] = [*self._header.get("previousSessionFiles", ()), before]
                 self._rewrite_header(**members)
                 self._store.leave_breadcrumb(self)
@@ -355,9 +369,8 @@ class Session(AppendVerbs):
     def publish(self) -> None:
         """Show a draft in listings before an assistant has answered."""
         with self._lock:
-            if self._draft:
+            if self.is_draft:
                 drafts.publish(self._named())
-                self._draft = False
 
     def flush(self) -> None:
         """Make everything durable that was appended."""
@@ -370,9 +383,6 @@ class Session(AppendVerbs):
             writer = self._writing()
             writer.reopen()
             self._closed = False
-            if self._draft and not drafts.is_draft(writer.path):  # publishing failed behind the renaming
-                self._named().release()
-                self._draft = False
             self._look_at(writer)
 
     def close(self) -> None:
@@ -384,12 +394,7 @@ class Session(AppendVerbs):
             try:
                 if self._writer is not None and not self._writer.failed:
                     self._mark_leaf()
-                    if self._draft and self._journal.last() is None:
+                    if self.is_draft and self._journal.last() is None:
                         drafts.discard(self._store.fs, self._named())
             finally:
                 self._journal.close()
-
-
-def _is_answer(payload: Payload) -> bool:
-    message = payload.get("message")
-    return isinstance(message, Mapping) and message.get("role") == "assistant"

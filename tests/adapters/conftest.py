@@ -7,11 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from postgres_rig import postgres_server, postgres_url, postgres_urls
 from sessile import Store
 from sessile.cli.app import run
-
-__all__ = ["postgres_server", "postgres_url", "postgres_urls"]
 
 Look = Callable[..., str]
 

@@ -13,6 +13,7 @@ from playwright.sync_api import Browser
 from builders import user
 from cli.gateways import serving
 from evil_site import ATTACK, HOST, PAGE, EvilSite, evil_site
+from figures import measured
 from gateways import Scripted
 from http_rig import TOKEN, served
 from page_rig import Visitor, visiting, wait_until_indexed
@@ -161,6 +162,7 @@ def test_a_page_of_another_site_reads_and_changes_nothing(
     assert found["reads"] == []
     assert house.statuses.count(403) > 50  # by the gateway: the browser let the requests go
     assert house.state() == before and house.runner.asked == []
+    measured("P34", "a page of another site in a browser", requests=found["tried"], read=0, changed=0)
 
 
 @pytest.mark.promise("P34")
@@ -181,6 +183,7 @@ def test_a_name_that_suddenly_means_this_machine_opens_nothing(worldly: Browser,
     assert page.evaluate("sessionStorage.length") == 0
     context.close()
     assert house.state() == before and house.runner.asked == []
+    measured("P34", "a name that leads here suddenly", requests=found["tried"], read=0, changed=0)
 
 
 @pytest.mark.promise("P34")
@@ -220,6 +223,7 @@ def test_a_tour_of_all_pages_asks_nobody_else_and_leaves_no_trace_of_the_token(
             check_traces(visitor, token)
             assert [one for one in visitor.found() if "status of 404" not in one] == []
             check_requests(visitor, token)
+            measured("P35", "a tour of all pages", requests=len(visitor.asked), to_others=0, traces_of_the_token=0)
             visitor.page.goto("about:blank")
         code, out, err = gateway.end()
     assert code == 0
@@ -273,3 +277,4 @@ def test_no_address_changes_whom_the_page_asks(worldly: Browser, house: House, s
         visitor.settled()
         assert visitor.found() == []
     assert site.told == []
+    measured("P35", "addresses that name another gateway", addresses=len(list(addresses(site))), followed=0)

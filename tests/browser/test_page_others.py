@@ -12,9 +12,10 @@ import pytest
 from playwright.sync_api import Browser, Download, expect
 
 from browser_payloads import PAYLOADS
+from browser_window import Windows
 from builders import assistant, user
 from http_rig import BEARER, TOKEN, served
-from page_rig import WEBHOOKS, Visitor, visiting
+from page_rig import WEBHOOKS, Visitor
 from sessile import Store
 
 SECRET = "ghp_N0tARealKeyN0tARealKeyN0tARealKeyN0t"  # in the session "Deploy script prints too much"
@@ -30,10 +31,18 @@ PAGES = (
 )
 STORABLE = [payload for payload in PAYLOADS if not any("\ud800" <= letter <= "\udfff" for letter in payload)]
 
+# Links, buttons and fields without a name, or too small to be hit unless they stand in a line of text.
+WRONG = """[...document.querySelectorAll("main :is(a, button, select, summary, textarea):not(.entry *)")].filter((one) => {
+  const { width, height } = one.getBoundingClientRect();
+  const isInLine = getComputedStyle(one).display === "inline";
+  const name = one.getAttribute("aria-label") || one.textContent.trim() || one.labels?.length;
+  return one.checkVisibility() && (!name || (!isInLine && (width < 24 || height < 23.5)));
+}).map((one) => one.outerHTML.slice(0, 200))"""
+
 
 @pytest.fixture
-def window(browser: Browser, demo: str) -> Iterator[Visitor]:
-    with visiting(browser, demo, permissions=["clipboard-read", "clipboard-write"]) as visitor:
+def window(windows: Windows, demo: str) -> Iterator[Visitor]:
+    with windows.window(Visitor, demo, permissions=["clipboard-read", "clipboard-write"]) as visitor:
         yield visitor
 
 
@@ -42,32 +51,19 @@ def saved(download: Download) -> str:
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_a_page_is_quiet_asks_nobody_else_and_fits_on_a_narrow_screen(window: Visitor, path: str) -> None:
-    """No word in the console, no violation of the policy; one heading; nothing to scroll sideways at 320 pixels."""
+def test_a_page_is_quiet_asks_nobody_else_names_its_controls_and_fits_on_a_narrow_screen(
+    window: Visitor, path: str
+) -> None:
+    """No word in the console, no violation of the policy; nothing to scroll sideways at 320 pixels."""
     page = window.open(path)
     expect(page.locator("main .loading")).to_have_count(0)
     page.wait_for_load_state("networkidle" if path != "/gateway" else "load")
     assert TOKEN not in page.url
+    assert page.evaluate(WRONG) == []
     for width in (1280, 320):
         page.set_viewport_size({"width": width, "height": 800})
         assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth"), width
     assert window.found() == []
-
-
-@pytest.mark.parametrize("path", PAGES)
-def test_everything_that_can_be_chosen_has_a_name_and_a_size(window: Visitor, path: str) -> None:
-    """Links, buttons and fields are named, and large enough to be hit, or stand in a line of text."""
-    page = window.open(path)
-    expect(page.locator("main .loading")).to_have_count(0)
-    wrong = page.evaluate(
-        """[...document.querySelectorAll("main :is(a, button, select, summary, textarea):not(.entry *)")].filter((one) => {
-          const { width, height } = one.getBoundingClientRect();
-          const isInLine = getComputedStyle(one).display === "inline";
-          const name = one.getAttribute("aria-label") || one.textContent.trim() || one.labels?.length;
-          return one.checkVisibility() && (!name || (!isInLine && (width < 24 || height < 23.5)));
-        }).map((one) => one.outerHTML.slice(0, 200))"""
-    )
-    assert wrong == []
 
 
 # -- overview

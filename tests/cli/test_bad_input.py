@@ -262,14 +262,14 @@ def test_circles_orphans_and_doubles_are_shown_as_far_as_they_go(
         json.loads(done.out)
 
 
-def test_a_hundred_thousand_findings_are_counted_not_told(sessile: Command, home: Path) -> None:
+def test_thousands_of_findings_are_counted_not_told(sessile: Command, home: Path) -> None:
     """Three are told, the rest is a number; the whole list is what `check` is for."""
-    path = write_file(home / "x.jsonl", header("damaged1"), said("e1", None, "still here"), *["{broken"] * 100_000)
+    path = write_file(home / "x.jsonl", header("damaged1"), said("e1", None, "still here"), *["{broken"] * 20_000)
     done = sessile("show", path)
     assert done.code == 5 and "still here" in done.out
     assert len(done.err.splitlines()) <= 5 and "more findings" in done.err
     checked = sessile("check", path)
-    assert checked.code == 5 and "99,000 more of this kind" in checked.out
+    assert checked.code == 5 and "19,000 more of this kind" in checked.out
 
 
 def test_a_title_of_a_megabyte_is_cut_at_a_terminal_and_whole_in_documents(

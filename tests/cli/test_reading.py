@@ -92,7 +92,7 @@ def test_tree_shows_forks_labels_compaction_and_the_leaf(sessile: Command, demo:
     done = sessile("tree", "webhook retries")
     assert done.code == 0
     lines = done.out.splitlines()
-    assert lines[0].startswith("Webhook retries  6513270e") and "33 entries" in lines[0] and "3 leaves" in lines[0]
+    assert lines[0].startswith("Webhook retries  6513270e") and "33 entries" in lines[0] and "3 branches" in lines[0]
     for told in ("├─", "└─", "◇ branch summary", "[tests-green]", "◆ compaction", "← active leaf", "~ "):
         assert any(told in line for line in lines), told
     assert len(sessile("tree", WEBHOOK, "--full").out.splitlines()) > len(lines)

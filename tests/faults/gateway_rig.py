@@ -26,7 +26,7 @@ from event_streams import EventSource, Received
 from faults.processes import Child, Tell
 from gateways import gateway_in
 from http_rig import BEARER, NEVER, TOKEN
-from sessile import Conversations, Entry, Store
+from sessile import Conversations, Entry, Store, TurnLog
 from sessile.core.ids import derived_entry_id
 from sessile.core.secret import Secret
 from sessile.errors import RunnerFailed
@@ -35,6 +35,7 @@ from sessile.gateway.job import reply_id
 from sessile.gateway.records import INTERRUPTED
 from sessile.gateway.runners import Done, RunRequest, Text
 from sessile.gateway.server import listen, serve
+from sessile.storage.filesystem import PosixFilesystem
 
 Json = dict[str, Any]
 Weakness = Callable[[], None]
@@ -248,7 +249,7 @@ class Talk(NamedTuple):
     sessions: dict[str, str]
     acknowledged: list[Acknowledged]
     heard: list[Heard]
-    left: list[str]  # files of turns that were under way though nobody said anything any more
+    left: list[str]  # sessions in which turns were under way though nobody said anything any more
 
     def entries(self, key: str) -> list[Entry]:
         """The entries of a key's session, in their order."""
@@ -285,7 +286,7 @@ def talk(folder: str, seed: int, kills: int, *, listeners: bool = False, weaknes
         Path(folder, STOP).touch()
         server = Child(start)
         told = clients[0].finish()
-        left = os.listdir(f"{folder}/root/gateway/turns")
+        left = [each.session_id for each in TurnLog(PosixFilesystem(), f"{folder}/root").left()]
         if listeners:
             _say_what_is_last(folder, sessions)
             told += clients[1].finish()

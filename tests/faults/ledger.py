@@ -13,8 +13,11 @@ from random import Random
 from typing import Any
 
 from sessile import Deletion, Entry, Session, Store
+from sessile.converting import import_session
+from sessile.core import entries as make
 from sessile.storage import atomic
 from sessile.storage.base import Filesystem
+from sessile.syncing import sync
 
 CWD = "/home/ada/project"
 OTHER = "/home/ada/elsewhere"
@@ -59,6 +62,16 @@ class Ledger:
     """The content of the artifact that a session must have."""
     copied: list[set[str]] = field(default_factory=list)
     """The texts that a copy holds, if there is one at all: for each attempt to make one."""
+    damaged: set[str] = field(default_factory=set)
+    """Sessions in whose files something is unreadable."""
+    blobs: dict[str, str] = field(default_factory=dict)
+    """Large content by its hash."""
+    obtained: set[str] = field(default_factory=set)
+    """Names of files that may be there without a byte, because whoever asks for them fills them."""
+    syncing: set[str] = field(default_factory=set)
+    """Sessions that were being brought to a second store, and are there if that is done once more."""
+    imports: dict[str, set[str]] = field(default_factory=dict)
+    """Other agents' files, relative to the root, and the texts that importing them anew must give."""
 
     def note(self, *event: str) -> None:
         """Write down one promise."""
@@ -95,6 +108,18 @@ class Ledger:
                 self.spilled[session_id] = content
             case "copying", texts:
                 self.copied.append(set(texts))
+            case "damaged", []:
+                self.damaged.add(session_id)
+            case "mended", []:
+                self.damaged.discard(session_id)
+            case "blob", [digest, content]:
+                self.blobs[digest] = content
+            case "obtaining", [name]:
+                self.obtained.add(name)
+            case "syncing", []:
+                self.syncing.add(session_id)
+            case "importing", [path, *texts]:
+                self.imports[path] = set(texts)
             case _:
                 raise ValueError(event)
 
@@ -146,6 +171,17 @@ class Run:
             self.note("listed", session.id)
         return receipt.id
 
+    def appended(self, session: Session, entry_id: str | None) -> str:
+        """Note an entry of any kind that was just acknowledged."""
+        assert entry_id is not None
+        self.note("said", session.id, entry_id, text_of(session.get_full_entry(entry_id)))
+        return entry_id
+
+
+def session_id(run: Run) -> str:
+    """The one session that was prepared."""
+    return next(iter(run.ledger.texts))
+
 
 def message(text: str, role: str = "user") -> dict[str, Any]:
     if role == "user":
@@ -192,13 +228,24 @@ def verify(store: Store, ledger: Ledger, *, whole: bool = True, go_on: bool = Tr
             found = {text_of(session.get_full_entry(entry.id)) for entry in session.get_entries()}
             expect(any(texts <= found for texts in ledger.copied), f"a copy holds only {found}")
         session.close()
+    for digest, content in ledger.blobs.items():
+        expect(store.blobs.get(digest) == content.encode(), f"the blob {digest} is gone")
+    for name in ledger.obtained:
+        store.obtain(
+            f"{store.layout.folder(CWD)}/{name}", make.header("obtained", "2026-01-01T00:00:00.000Z", CWD)
+        ).close()
+    for session_id in ledger.syncing:
+        _check_syncing(store, session_id)
+    for source, imported in ledger.imports.items():
+        _check_importing(store, f"{store.layout.root}/{source}", imported)
 
 
 def _check_listing(store: Store, ledger: Ledger) -> set[str]:
     infos = store.list_all(full=True)
     shown = {info.path for info in infos}
     for path in session_paths(store):
-        expect(path in shown, f"{path} is there but no listing shows it")
+        blank = path.rpartition("/")[2] in ledger.obtained and store.fs.lstat(path).st_size == 0
+        expect(blank or path in shown, f"{path} is there but no listing shows it")
     ids = {info.id for info in infos}
     for session_id in ledger.listed - ledger.trash.keys():
         expect(session_id in ids, f"session {session_id} is not listed")
@@ -242,6 +289,7 @@ def _check_session(store: Store, path: str, session_id: str, ledger: Ledger, *, 
     session = store.open(path, readonly=True)
     try:
         expect(session.id == session_id, f"{path} holds session {session.id}, not {session_id}")
+        whole = whole and session_id not in ledger.damaged
         expect(not whole or not session.findings, f"{path}: {session.findings}")
         entries = session.get_entries()
         ids = [entry.id for entry in entries]
@@ -275,6 +323,33 @@ def _check_paths(session: Session, acknowledged: dict[str, str]) -> None:
     for entry_id in acknowledged:
         parent = parents[entry_id]
         expect(parent is None or parent in parents, f"{session.path}: the parent {parent} of {entry_id} is missing")
+
+
+def beside(store: Store) -> Store:
+    """A second store in the folder of the first."""
+    return Store(f"{store.layout.root}/second", fs=store.fs, clock=lambda: store.now() / 1000, random=store.random)
+
+
+def _check_syncing(store: Store, session_id: str) -> None:
+    """Bringing a session to another store goes on where an earlier attempt was interrupted."""
+    for done in sync(store, beside(store)):
+        expect(done.error is None, f"{done.path}: {done.error}")
+    with store.open(session_id, readonly=True) as here, beside(store).open(session_id, readonly=True) as there:
+        expect([e.raw for e in here.get_entries()] == [e.raw for e in there.get_entries()], "not all entries came")
+        expect(not there.findings, f"{there.path}: {there.findings}")
+        if atomic.exists(store.fs, here.artifacts):
+            content = [atomic.read_all(store.fs, f"{each.artifacts}/1.txt") for each in (here, there)]
+            expect(content[0] == content[1], "not all artifacts came")
+
+
+def _check_importing(store: Store, source: str, texts: set[str]) -> None:
+    """Importing goes on where an earlier attempt was interrupted: nothing is missing, and nothing is new the next time."""
+    done = import_session(store, source)
+    with store.open(done.path, readonly=True) as session:
+        branch = [text_of(session.get_full_entry(entry.id)) for entry in session.get_branch()]
+    expect(texts <= set(branch), f"the import holds only {branch}")
+    expect(len(set(branch)) == len(branch), f"the import holds something twice: {branch}")
+    expect(import_session(store, source).added == 0, f"{source} has always something new")
 
 
 def _check_going_on(store: Store, path: str) -> None:

@@ -11,12 +11,13 @@ import shutil
 import sys
 
 from faults.ledger import CWD, message
-from faults.test_full_disk import check_room_again, texts
-from sessile import Session, Store
+from faults.test_full_disk import TOO_MUCH, check_room_again, texts
+from sessile import Filter, Library, Session, Store, check
 from sessile.errors import StorageFull
 
 PAGE = 4096
 MOST = 24_000  # bytes of a session, before it is begun anew
+LOOKS = 10  # places between two looks by the catalog, which takes longer than everything else
 
 
 class Disk:
@@ -43,50 +44,79 @@ def begin(store: Store) -> Session:
     return session
 
 
-def check(store: Store, session: Session, disk: Disk, residue: int) -> None:
-    """Bring the end of the journal to some place in a page, then leave no page free."""
-    room = (residue - os.path.getsize(session.path)) % PAGE
-    if room > 200:
-        session.append_message(message("x" * (room - 150)))
+def length_of(session: Session, text: str) -> int:
+    """Append a text; gives the length of its line."""
+    before = os.path.getsize(session.path)
+    session.append_message(message(text))
+    return os.path.getsize(session.path) - before
+
+
+def leave(session: Session, disk: Disk, room: int) -> None:
+    """Bring the end of the journal to so many bytes before the end of a page, then leave no page free."""
+    frame = length_of(session, "x") - 1
+    missing = (-room - os.path.getsize(session.path)) % PAGE
+    length_of(session, "x" * ((missing - frame) % PAGE))
     disk.fill()
-    for _ in range(PAGE // 100):
-        try:
-            session.append_message(message("one more"))
-        except StorageFull:
-            break
+    assert (os.path.getsize(session.path) + room) % PAGE == 0
+
+
+def check_full(store: Store, session: Session, *, fits: bool) -> None:
+    """One line too much: an error, no entry, no fragment; and everything that only reads works."""
+    if fits:
+        session.append_message(message(TOO_MUCH))
+    with open(session.path, "rb") as file:
+        before = file.read()
+    try:
+        session.append_message(message(TOO_MUCH))
+    except StorageFull:
+        pass
     else:
         raise AssertionError("the disk never was full")
-    shown = texts(session)
-    reader = store.open(session.path, readonly=True)
-    assert texts(reader) == shown
-    reader.close()
-    assert [info.id for info in store.list_all()] == [session.id]
     with open(session.path, "rb") as file:
-        data = file.read()
-    assert data.endswith(b"\n"), "a fragment was left"
-    assert data.count(b"\n") == len(shown) + 1, "a fragment was left"
+        assert file.read() == before, "a fragment was left"
+    shown = texts(session)
+    with store.open(session.path, readonly=True) as reader:
+        assert texts(reader) == shown
+        assert len(reader.context().messages) == len(shown)
+    assert [info.id for info in store.list_all(full=True)] == [session.id]
+    assert check(store, session.id).ok
     try:
         store.create("/another/project")
     except StorageFull:
         pass
     else:
         raise AssertionError("a session was created on a full disk")
-    disk.free()
-    check_room_again(store, session)
+
+
+def check_catalog(store: Store, session: Session, cache: str) -> None:
+    """Listing and searching work with a catalog that cannot be written, and with one that cannot be made."""
+    for folder in (cache, f"{cache}-new"):
+        with Library(store, cache=folder) as library:
+            library.catch_up("index")
+            assert [row.id for row in library.list(Filter()).rows] == [session.id]
+            assert len(library.search("first").hits) == 1
 
 
 def main(folder: str, step: int) -> int:
-    disk, store = Disk(folder), Store(f"{folder}/store")
+    disk, store, cache = Disk(folder), Store(f"{folder}/store"), f"{folder}/cache"
     session = begin(store)
-    residues = range(0, PAGE, step)
-    for residue in residues:
-        check(store, session, disk, residue)
+    with Library(store, cache=cache) as library:
+        library.catch_up("index")
+    line = length_of(session, TOO_MUCH)
+    places = range(0, line + 1, step)
+    for place in places:
+        leave(session, disk, place)
+        check_full(store, session, fits=place == line)
+        if place % (LOOKS * step) == 0:
+            check_catalog(store, session, cache)
+        disk.free()
+        check_room_again(store, session)
         session = store.open(session.path)
         if os.path.getsize(session.path) > MOST:
             session.close()
             shutil.rmtree(f"{folder}/store")
             session = begin(store)
-    return len(residues)
+    return len(places)
 
 
 if __name__ == "__main__":

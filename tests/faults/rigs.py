@@ -14,7 +14,7 @@ from faults.scenarios import ROOT, Scenario, prepared
 from sessile import Session, Store
 from sessile.errors import SessileError, SessionNotFound, StorageFailure
 from sessile.testing.crashes import CrashableFilesystem, CrashModel
-from sessile.testing.faults import Call, Fail, FaultyFilesystem, Kill, Killed
+from sessile.testing.faults import METHODS, Call, Fail, FaultyFilesystem, Kill, Killed
 
 
 class Point(NamedTuple):
@@ -96,19 +96,31 @@ def check_successors(scenario: Scenario, successor: Scenario, *, seed: int = 0, 
     return states
 
 
-def check_errors(scenario: Scenario, code: int, *, forever: bool, step: int = 1) -> int:
-    """Let the first call fail, the second, and so on until nothing fails; says how many runs that took."""
-    for number in count(1, step):
+def check_errors(
+    scenario: Scenario,
+    code: int,
+    *,
+    forever: bool,
+    step: int = 1,
+    on: Collection[str] = METHODS,
+    told: bool = False,
+) -> int:
+    """Let the first call fail, the second, and so on until nothing fails; says how many runs failed.
+
+    `told` says that an error must come of every failure.
+    """
+    for runs, number in enumerate(count(1, step)):
         inner, ledger = prepared(scenario)
-        faulty = FaultyFilesystem(inner, plan=[Fail(code, at=number, forever=forever)])
+        faulty = FaultyFilesystem(inner, plan=[Fail(code, at=number, forever=forever, on=on)])
         run = Run(store_on(faulty, ROOT, 2), ledger)
         try:
-            _play(scenario, run)
+            error_told = _play(scenario, run)
             if not faulty.struck:
-                return number
+                return runs
+            expect(error_told or not told, "nobody heard of the failure")
             faulty.heal()
             for session in run.sessions:
-                _check_reopening(session, store_on(inner, ROOT, 5), run)
+                check_reopening(session, store_on(inner, ROOT, 5), run)
             verify(store_on(inner.kill(), ROOT, 3), ledger)
         except Exception as error:
             how = "from then on" if forever else "once"
@@ -118,15 +130,17 @@ def check_errors(scenario: Scenario, code: int, *, forever: bool, step: int = 1)
     raise AssertionError("not reached")
 
 
-def _play(scenario: Scenario, run: Run) -> None:
-    """The scenario; only errors of ours may come out of it, and those of the storage say which file they are about."""
+def _play(scenario: Scenario, run: Run) -> bool:
+    """The scenario; only errors of ours may come out of it, and say which file they are about. Says whether one came."""
     try:
         scenario.act(run)
     except SessileError as error:
         expect(error.path is not None, f"{error!r} does not say which file it is about")
+        return True
+    return False
 
 
-def _check_reopening(session: Session, store: Store, run: Run) -> None:
+def check_reopening(session: Session, store: Store, run: Run) -> None:
     """Memory is not ahead of the file, and the session works again after `reopen`."""
     path = session.path if session.path in session_paths(store) else session.path.removesuffix(".jsonl") + ".draft"
     try:

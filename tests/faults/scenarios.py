@@ -13,7 +13,9 @@ from collections.abc import Callable
 from functools import cache
 from typing import NamedTuple
 
-from faults.ledger import CWD, OTHER, Ledger, Run, store_on, text_of
+from faults import caring
+from faults.ledger import CWD, OTHER, Ledger, Run, session_id, store_on, text_of
+from sessile.maintenance import undo_last
 from sessile.storage import atomic
 from sessile.testing.crashes import CrashableFilesystem
 
@@ -85,11 +87,6 @@ def a_deleted_session(run: Run) -> None:
     """A session in the trash."""
     one_session(run)
     delete(run)
-
-
-def session_id(run: Run) -> str:
-    """The one session that was prepared."""
-    return next(iter(run.ledger.texts))
 
 
 def create(run: Run) -> None:
@@ -168,7 +165,8 @@ def move(run: Run) -> None:
 
 def rewrite(run: Run) -> None:
     session = run.open(session_id(run))
-    new = {entry_id: text.upper() for entry_id, text in run.ledger.texts[session.id].items()}
+    said = [entry.id for entry in session.get_entries() if entry["type"] == "message"]
+    new = {entry_id: run.ledger.texts[session.id][entry_id].upper() for entry_id in said}
     for entry_id, text in new.items():
         run.note("rewriting", session.id, entry_id, text)
     session.rewrite_entries(
@@ -189,7 +187,7 @@ def delete(run: Run) -> None:
 def undo(run: Run) -> None:
     target = session_id(run)
     run.note("trash", target, "may")
-    run.store.undo(run.store.deletions()[0].token)
+    undo_last(run.store)
     run.note("back", target)
 
 
@@ -247,7 +245,22 @@ SCENARIOS = [
     Scenario("resume_draft", a_draft, resume),
     Scenario("resume", one_session, resume),
     Scenario("save_index", a_long_session, save_index),
+    Scenario("kinds", one_session, caring.every_kind),
+    Scenario("summary", one_session, caring.branch_with_a_summary),
+    Scenario("publish_early", nothing, caring.publish_early),
+    Scenario("switch", one_session, caring.switch),
+    Scenario("obtain", nothing, caring.obtain),
+    Scenario("terminal", nothing, caring.create_in_a_terminal),
+    Scenario("tool_call", caring.a_tool_call, caring.rewrite_tool_call),
+    Scenario("compact", caring.a_talk, caring.compact),
+    Scenario("import", caring.a_session_of_another_agent, caring.import_it),
+    Scenario("repair", caring.a_damaged_session, caring.mend),
+    Scenario("blob", nothing, caring.put_a_blob),
+    Scenario("sync", one_session, caring.bring_to_another_store),
 ]
+
+# Scenarios with syncs of which nobody waits for the end: of another process's draft, of an index, of a breadcrumb.
+WITH_UNPROMISED_SYNCS = {"resume_draft", "save_index", "terminal"}
 
 
 @cache

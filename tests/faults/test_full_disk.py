@@ -16,10 +16,15 @@ import pytest
 from faults.ledger import CWD, message
 from faults.processes import Child, Tell, fast_folder
 from faults.scenarios import is_root
+from figures import measured
 from sessile import Session, Store
 from sessile.errors import StorageFull
 from sessile.storage.filesystem import PosixFilesystem
+from sessile.storage.secret_file import keep_secret
 from sessile.testing.faults import FaultyFilesystem, ShortWrite
+
+TOO_MUCH = "too much " * 100  # a line of about a thousand bytes
+BATCH = 30  # places that are tried on one session, which grows by a line each time
 
 
 def texts(session: Session) -> list[str]:
@@ -31,7 +36,7 @@ def check_full(store: Store, session: Session) -> None:
     before = Path(session.path).read_bytes()
     shown = texts(session)
     with pytest.raises(StorageFull) as raised:
-        session.append_message(message("too much"))
+        session.append_message(message(TOO_MUCH))
     assert raised.value.path == session.path
     assert Path(session.path).read_bytes() == before
     assert texts(session) == shown
@@ -76,56 +81,94 @@ def line_length(folder: str) -> int:
     with Store(folder, durability="process").create(CWD, publish=True) as session:
         session.append_message(message("first"))
         size = os.path.getsize(session.path)
-        session.append_message(message("too much"))
+        session.append_message(message(TOO_MUCH))
         return os.path.getsize(session.path) - size
 
 
 def check_limits(step: int) -> int:
     """Give a session every room from nothing to one byte too few; says how many there were."""
     with fast_folder() as folder:
-        rooms = range(0, line_length(folder), step)
-        for room in rooms:
-            assert Child(partial(with_a_limit, folder, room)).finish() == ["done"], f"room for {room} bytes"
-        return len(rooms)
+        rooms = range(0, line_length(f"{folder}/first"), step)
+    for first in range(0, len(rooms), BATCH):
+        with fast_folder() as folder:
+            line_length(folder)
+            for room in rooms[first : first + BATCH]:
+                assert Child(partial(with_a_limit, folder, room)).finish() == ["done"], f"room for {room} bytes"
+    measured("P3", "files that may not grow", places=len(rooms), silent=0, fragments=0)
+    return len(rooms)
 
 
 @pytest.mark.promise("P3")
 def test_a_file_that_may_not_grow_raises_storage_full_at_some_bytes() -> None:
     """With too little room, by RLIMIT_FSIZE, there is no receipt, no fragment, and after `reopen` it works again."""
-    assert check_limits(step=3) > 40
+    assert check_limits(step=97) > 9
 
 
 @pytest.mark.promise("P3")
 @pytest.mark.long
 def test_a_file_that_may_not_grow_raises_storage_full_at_every_byte() -> None:
     """The same for every number of bytes from nothing to one too few."""
-    assert check_limits(step=1) > 100
+    assert check_limits(step=1) > 900
 
 
-@pytest.mark.promise("P3")
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG], ids=errno.errorcode.__getitem__)
-def test_a_write_that_is_cut_anywhere_is_taken_back(tmp_path: Path, code: int) -> None:
-    """However much of the line was stored before the disk was full, the file is as before and works again."""
-    length = line_length(str(tmp_path))
-    for written in range(length):
+def check_cut_writes(folder: Path, code: int, step: int) -> int:
+    """Let a disk take every number of bytes of a line; says how many there were."""
+    places = range(0, line_length(str(folder)), step)
+    for written in places:
         faulty = FaultyFilesystem(PosixFilesystem(), plan=[ShortWrite(code, written=written)])
-        store = Store(tmp_path, fs=faulty, durability="process")
+        store = Store(folder, fs=faulty, durability="process")
         session = store.open(store.list_all()[0].path)
         before = Path(session.path).read_bytes()
         with pytest.raises(StorageFull):
-            session.append_message(message("too much"))
+            session.append_message(message(TOO_MUCH))
         assert Path(session.path).read_bytes() == before
         faulty.heal()
         with pytest.raises(StorageFull):
-            session.append_message(message("too much"))
+            session.append_message(message(TOO_MUCH))
         session.reopen()
         session.close()
+    measured("P3", "writes that are cut, simulated", places=len(places), silent=0, fragments=0)
+    return len(places)
+
+
+every_code = pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG], ids=errno.errorcode.__getitem__)
+
+
+@pytest.mark.promise("P3")
+@every_code
+def test_a_write_that_is_cut_somewhere_is_taken_back(tmp_path: Path, code: int) -> None:
+    """However much of the line was stored before the disk was full, the file is as before and works again."""
+    assert check_cut_writes(tmp_path, code, step=47) > 15
+
+
+@pytest.mark.promise("P3")
+@pytest.mark.long
+@every_code
+def test_a_write_that_is_cut_anywhere_is_taken_back(tmp_path: Path, code: int) -> None:
+    """The same for every byte of the line."""
+    assert check_cut_writes(tmp_path, code, step=1) > 900
+
+
+@pytest.mark.promise("P3")
+@pytest.mark.promise("P11")
+def test_a_first_line_that_does_not_fit_is_not_there_by_half(tmp_path: Path) -> None:
+    """A secret whose file filled the disk is made anew when there is room: nothing that is cut off stands in its way."""
+    path = tmp_path / "secret"
+    for written in range(44):
+        faulty = FaultyFilesystem(PosixFilesystem(), plan=[ShortWrite(written=written)])
+        with pytest.raises(StorageFull):
+            keep_secret(str(path), fs=faulty)
+        assert path.read_bytes() == b""
+        faulty.heal()
+        assert keep_secret(str(path), fs=faulty) == keep_secret(str(path))
+        assert os.listdir(tmp_path) == ["secret"]
+        path.unlink()
 
 
 def check_tmpfs(folder: Path, step: int) -> int:
-    """Run `on_a_full_disk` on a disk of 64 KiB that nobody else sees; says how many places were tried."""
+    """Run `on_a_full_disk` on a disk of 1 MiB that nobody else sees; says how many places were tried."""
     here = Path(__file__).parent.parent
-    mount = f'mount -t tmpfs -o size=64k sessile-test "{folder}" && exec "$@"'
+    mount = f'mount -t tmpfs -o size=1m sessile-test "{folder}" && exec "$@"'
     script = [sys.executable, "-m", "faults.on_a_full_disk", str(folder), str(step)]
     done = subprocess.run(
         ["unshare", "-m", "sh", "-c", mount, "sh", *script],
@@ -135,7 +178,9 @@ def check_tmpfs(folder: Path, step: int) -> int:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    return int(done.stdout)
+    places = int(done.stdout)
+    measured("P3", "full disks", places=places, silent=0, fragments=0)
+    return places
 
 
 @pytest.fixture
@@ -153,12 +198,12 @@ def own_mounts(tmp_path: Path) -> Path:
 
 @pytest.mark.promise("P3")
 def test_a_full_tmpfs_raises_storage_full_and_recovers(own_mounts: Path) -> None:
-    """On a small disk filled to the brim appends and creations raise, reading and listing work, room heals."""
-    assert check_tmpfs(own_mounts, step=512) == 8
+    """On a small disk filled to the brim appends and creations raise, reading, listing and checking work, room heals."""
+    assert check_tmpfs(own_mounts, step=97) > 9
 
 
 @pytest.mark.promise("P3")
 @pytest.mark.long
-def test_a_full_tmpfs_at_many_places_raises_storage_full_and_recovers(own_mounts: Path) -> None:
-    """The same with the end of the journal at every eighth byte of a page."""
-    assert check_tmpfs(own_mounts, step=8) == 512
+def test_a_full_tmpfs_at_every_byte_raises_storage_full_and_recovers(own_mounts: Path) -> None:
+    """The same with room for every number of bytes, from nothing to the whole line."""
+    assert check_tmpfs(own_mounts, step=1) > 900

@@ -13,7 +13,8 @@ import pytest
 from faults.ledger import CWD, message
 from faults.processes import Child, Tell, fast_folder
 from faults.rigs import check_errors
-from faults.scenarios import SCENARIOS, Scenario, is_root
+from faults.scenarios import SCENARIOS, WITH_UNPROMISED_SYNCS, Scenario, is_root
+from figures import measured
 from sessile import Session, Store
 from sessile.errors import PermissionRefused, SessionNotFound, StorageFailure, SyncFailed
 from sessile.storage.filesystem import PosixFilesystem
@@ -22,6 +23,13 @@ from sessile.testing.faults import DropUnsynced, Fail, FaultyFilesystem
 
 NOBODY = 65534
 CODES = [errno.EIO, errno.ENOSPC, errno.EACCES, errno.EROFS]
+STEPS = {
+    "save_index": 12,
+    "large": 4,
+    "import": 12,
+    "kinds": 12,
+    "compact": 6,
+}  # the default share: what has much to verify
 every_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 
 
@@ -30,8 +38,8 @@ every_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scena
 def test_any_call_may_fail_and_nothing_is_lost_or_untyped(scenario: Scenario) -> None:
     """A failing call gives a typed error with a path, no false receipt, a consistent store, and `reopen` works."""
     number = SCENARIOS.index(scenario)
-    step = 7 if scenario.name == "save_index" else 2 if scenario.name == "large" else 1
-    check_errors(scenario, CODES[number % 4], forever=number % 2 == 0, step=step)
+    runs = check_errors(scenario, CODES[number % 4], forever=number % 2 == 0, step=STEPS.get(scenario.name, 3))
+    measured("P8", "calls that fail, simulated", runs=runs, inconsistent=0, untyped=0)
 
 
 @pytest.mark.promise("P8")
@@ -41,7 +49,18 @@ def test_any_call_may_fail_and_nothing_is_lost_or_untyped(scenario: Scenario) ->
 @every_scenario
 def test_any_call_may_fail_with_any_error(scenario: Scenario, code: int, forever: bool) -> None:
     """The same for all errors, once and from then on, at every call."""
-    check_errors(scenario, code, forever=forever)
+    runs = check_errors(scenario, code, forever=forever)
+    measured("P8", "calls that fail, simulated", runs=runs, inconsistent=0, untyped=0)
+
+
+@pytest.mark.promise("P7")
+@pytest.mark.parametrize("forever", [False, True], ids=["once", "forever"])
+@every_scenario
+def test_every_sync_may_fail_and_is_never_passed_over(scenario: Scenario, forever: bool) -> None:
+    """Whichever sync of a scenario fails, an error says so, nothing false was acknowledged, and `reopen` works."""
+    told = scenario.name not in WITH_UNPROMISED_SYNCS
+    runs = check_errors(scenario, errno.EIO, forever=forever, on={"sync", "sync_directory"}, told=told)
+    measured("P7", "syncs that fail, simulated", syncs=runs, false_receipts=0)
 
 
 def published(filesystem: FaultyFilesystem) -> Session:

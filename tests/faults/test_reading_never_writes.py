@@ -13,6 +13,7 @@ import pytest
 
 from faults.ledger import CWD, Ledger, Run, message
 from faults.scenarios import SCENARIOS, an_old_session
+from figures import measured
 from sessile import Session, Store, find_most_recent_session, get_recent_sessions, load_entries_from_file
 from sessile.errors import SessileError
 
@@ -116,6 +117,7 @@ def test_reading_the_corpus_changes_nothing(corpus_store: Path) -> None:
             opened += 1
         look_around(store)
     assert opened > len(CORPUS) // 2
+    measured("P13", "reading the corpus", files=len(CORPUS), changed=0)
 
 
 @pytest.mark.promise("P13")
@@ -154,6 +156,7 @@ def test_reading_what_any_scenario_made_changes_nothing(tmp_path: Path, number: 
             read_everything(session)
             session.flush()
             session.close()
+    measured("P13", "reading what was made", scenarios=1, changed=0)
 
 
 @pytest.mark.promise("P13")

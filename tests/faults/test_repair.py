@@ -13,6 +13,7 @@ import pytest
 from faults.ledger import CWD, message, store_on
 from faults.scenarios import ROOT
 from faults.striding import calls
+from figures import measured
 from sessile import Store
 from sessile.blob_sweep import apply_blob_sweep, plan_blob_sweep
 from sessile.checking import check, repair
@@ -149,6 +150,7 @@ def test_a_repair_that_was_interrupted_leaves_the_old_file_or_the_new_one(
 ) -> None:
     """Whole, with the original kept before the new one shows; and a second repair finishes the work."""
     seen = set()
+    tried = 0
     for filesystem in states(REPAIR):
         now = get(filesystem, FILE)
         seen.add(now)
@@ -159,7 +161,9 @@ def test_a_repair_that_was_interrupted_leaves_the_old_file_or_the_new_one(
         repair(store, FILE)
         assert get(filesystem, FILE) == MENDED
         assert check(store, FILE).problems == ()
+        tried += 1
     assert seen == {DAMAGED, MENDED}
+    measured("P16", "interrupted repairs", repairs=tried, originals_lost=0)
 
 
 @pytest.mark.promise("P13")
@@ -177,11 +181,13 @@ def test_what_was_being_moved_to_the_trash_comes_back_byte_for_byte(
 ) -> None:
     """Whenever it was interrupted, each file is in its place or comes back by undo."""
     before = content(prepared(verb), "sessions", "blobs")
-    moved = 0
+    moved = tried = 0
     for filesystem in states(verb):
         moved += content(filesystem, "sessions", "blobs") != before
         assert undo_all(filesystem) == before
+        tried += 1
     assert moved
+    measured("P15", "interrupted removals undone", removals=tried, differences=0)
 
 
 @pytest.mark.promise("P15")

@@ -14,7 +14,7 @@ from faults.ledger import CWD, message
 from faults.processes import Child, Tell, fast_folder
 from faults.rigs import check_kills, check_power_cuts, check_successors
 from faults.scenarios import SCENARIOS
-from faults.test_full_disk import line_length
+from faults.test_full_disk import TOO_MUCH, line_length
 from faults.test_kills import append_for_ever, check_appends
 from faults.test_many_processes import append_slowly, check_hostile
 from sessile import Store
@@ -205,7 +205,7 @@ def test_without_taking_back_a_full_disk_leaves_a_fragment(tmp_path: Path, monke
         session = store.open(store.list_all()[0].path)
         before = Path(session.path).read_bytes()
         with pytest.raises(OSError, match="No space"):
-            session.append_message(message("too much"))
+            session.append_message(message(TOO_MUCH))
         return Path(session.path).read_bytes() != before
 
     assert not changed()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import threading
 from collections import Counter
 from collections.abc import Collection, Mapping
 from itertools import count
@@ -258,11 +259,11 @@ async def test_a_message_that_is_slow_to_be_kept_does_not_begin_before(tmp_path:
     line = rig.gateway.turns._line
     assert isinstance(line, LocalLine)
     log = line._log
-    keep, arrived, goes_on = log.keep, anyio.Event(), anyio.Event()
+    keep, arrived, goes_on = log.keep, anyio.Event(), threading.Event()
 
     def slow(session_id: str, turn: Mapping[str, Any]) -> None:
-        anyio.from_thread.run_sync(arrived.set)
-        anyio.from_thread.run(goes_on.wait)
+        rig.gateway.tell_loop(arrived.set)
+        goes_on.wait()
         if fails:
             raise StorageFull("the disk is full")
         keep(session_id, turn)

@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sessile.storage.history import HistoryStorage
@@ -30,7 +30,6 @@ def fresh() -> Iterator[str]:
         yield os.path.join(folder, "history.db")
 
 
-@settings(max_examples=60, deadline=None)
 @given(prompt=PROMPTS, data=st.data())
 def test_a_prompt_is_found_by_every_prefix_of_each_of_its_words(prompt: str, data: st.DataObject) -> None:
     """Whatever was typed is found by what any of its words begins with, and by all its words together."""
@@ -47,7 +46,6 @@ def test_a_prompt_is_found_by_every_prefix_of_each_of_its_words(prompt: str, dat
             assert storage.search(prompt) == entries
 
 
-@settings(max_examples=100, deadline=None)
 @given(query=PROMPTS, limit=st.integers() | st.floats())
 def test_no_query_and_no_limit_can_raise(query: str, limit: float) -> None:
     """Every string is a query, every number is a limit, and a result is always a part of the history."""
@@ -60,7 +58,6 @@ def test_no_query_and_no_limit_can_raise(query: str, limit: float) -> None:
         assert storage.get_recent(limit) == everything[: len(storage.get_recent(limit))]
 
 
-@settings(max_examples=60, deadline=None)
 @given(changes=CHANGES)
 def test_the_index_follows_every_change_by_anybody(changes: list[tuple[str, int, str]]) -> None:
     """After any mix of our own prompts and changes by other programs the index equals one that is built anew."""
@@ -85,7 +82,6 @@ def test_the_index_follows_every_change_by_anybody(changes: list[tuple[str, int,
         other.execute("INSERT INTO history_fts(history_fts, rank) VALUES ('integrity-check', 1)")
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     prompts=st.lists(st.sampled_from(["A", "B", " A", "", "B\n"]), max_size=12), restarts=st.sets(st.integers(0, 11))
 )
@@ -105,7 +101,6 @@ def test_the_history_is_what_was_typed_without_blanks_and_repetitions(prompts: l
         assert [entry.prompt for entry in storage.get_recent()] == expected[::-1]
 
 
-@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_no_damage_stops_the_history_or_loses_its_bytes(data: st.DataObject) -> None:
     """However a file is cut or overwritten, prompts can be added and found, and the old bytes are kept if it is renewed."""

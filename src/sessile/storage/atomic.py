@@ -158,15 +158,15 @@ def replace(fs: Filesystem, path: str, chunks: Iterable[bytes], *, durable: bool
 
 
 def fill_blank(fs: Filesystem, path: str, data: bytes) -> None:
-    """Give a file that is missing or empty its first bytes, unless another process is faster."""
+    """Give a file that is missing or empty its first bytes, all at once, unless another process is faster."""
     try:
         fd = fs.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         try:
             acquire(fs, fd, path, _PATIENCE)
-            if fs.fstat(fd).st_size == 0:
-                write_all(fs, fd, data)
-                fs.sync(fd)
-                fs.sync_directory(posixpath.dirname(path))
+            blank = fs.fstat(fd)
+            # Whoever was faster has put another file in its place, and nobody fills the one that we have waited for.
+            if blank.st_size == 0 and fs.lstat(path).st_ino == blank.st_ino:
+                replace(fs, path, (data,))
         finally:
             fs.close(fd)
     except OSError as error:

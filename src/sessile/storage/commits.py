@@ -10,8 +10,7 @@ It does not know what is synced.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from sessile.errors import SessileError
 
@@ -21,8 +20,8 @@ class GroupCommit:
 
     def __init__(self, sync: Callable[[], None]) -> None:
         self._sync = sync
-        self._turn = threading.Condition(threading.Lock())
-        self._busy = False
+        # A plain lock: what is written in Python around one can be interrupted between taking and freeing it.
+        self._turn = threading.Lock()
         self._written = 0
         self._synced = 0
         self._failure: SessileError | None = None
@@ -44,30 +43,18 @@ class GroupCommit:
 
     def _wait(self, mark: int | None) -> None:
         with self._turn:
-            while True:
-                lost = any(mark in marks for marks in self._lost)
-                if mark is not None and mark <= self._synced and not lost:
-                    return
-                if self._failure is not None and (self._failing or lost):
-                    raise self._failure
-                if not self._busy:
-                    break
-                self._turn.wait()
-            self._busy = True
+            lost = any(mark in marks for marks in self._lost)
+            if mark is not None and mark <= self._synced and not lost:
+                return
+            if self._failure is not None and (self._failing or lost):
+                raise self._failure
             target = self._written
-        durable = False
-        try:
-            self._sync()
-            durable = True
-        except SessileError as error:
-            self._failure, self._failing = error, True
-            raise
-        finally:
-            with self._turn:
-                self._busy = False
-                if durable:
-                    self._synced = max(self._synced, target)
-                self._turn.notify_all()
+            try:
+                self._sync()
+            except SessileError as error:
+                self._failure, self._failing = error, True
+                raise
+            self._synced = max(self._synced, target)
 
     def begin_anew(self) -> None:
         """Sync again after a failure. What was written before stays unconfirmed for ever."""
@@ -76,19 +63,9 @@ class GroupCommit:
                 self._failing = False
                 self._lost.append(range(self._synced + 1, self._written + 1))
 
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """While the descriptor changes no sync may use it, nor find none."""
-        with self._turn:
-            while self._busy:
-                self._turn.wait()
-            self._busy = True
-        try:
-            yield
-        finally:
-            with self._turn:
-                self._busy = False
-                self._turn.notify_all()
+    def paused(self) -> threading.Lock:
+        """To be held while the descriptor changes: no sync may use it then, nor find none."""
+        return self._turn
 
     def all_durable(self) -> None:
         """Everything written so far has become durable in another way."""

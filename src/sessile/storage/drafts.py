@@ -34,8 +34,20 @@ def is_draft(path: str) -> bool:
 def publish(journal: OwnJournal) -> None:
     """Show a draft in listings: give it its final name, and its lock back."""
     journal.flush()
-    journal.rename(published_path(journal.path))
-    journal.release()
+    try:
+        journal.rename(published_path(journal.path))
+    finally:
+        try:
+            _release(journal)
+        except BaseException:
+            _release(journal)  # once more, if an interruption came first
+            raise
+
+
+def _release(journal: OwnJournal) -> None:
+    """Free a session that has its final name, even if that is all that was done."""
+    if not is_draft(journal.path):
+        journal.release()
 
 
 def discard(fs: Filesystem, journal: OwnJournal) -> None:

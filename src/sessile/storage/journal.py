@@ -24,6 +24,7 @@ from sessile.errors import (
     StorageFailure,
     SyncFailed,
     storage_failure,
+    storage_failures,
 )
 from sessile.storage import atomic, log
 from sessile.storage.base import Appended, Filesystem, Revise, Row
@@ -115,11 +116,14 @@ class FileJournal(JournalReader):
         with self._mutex:
             self._check_usable()
             while True:
-                size = self._lock_file()
                 try:
-                    appended = self._append_locked(lines, revise, size)
+                    appended = self._append_locked(lines, revise, self._lock_file())
                 finally:
-                    self._unlock()
+                    try:
+                        self._unlock()
+                    except BaseException:
+                        self._unlock()  # once more, if an interruption came first: a lock must not outlive its reason
+                        raise
                 if appended is not None:
                     return appended
 
@@ -184,6 +188,7 @@ class FileJournal(JournalReader):
             self._ended = end
             # What a writer without lock has put before our lines is still news.
             self._seen = end if end - size <= len(body) + 1 else size
+            self._show_index(body, end)
         positions = []
         at = self._ended - len(body) if lines else 0
         for line in lines:
@@ -286,26 +291,39 @@ class FileJournal(JournalReader):
         """
         with self._mutex:
             self._check_usable()
-            self._lock_file()
+            opened: list[int] = []
             try:
-                fd = self._rewrite(edit, keep)
+                self._lock_file()
+                self._rewrite(edit, keep, opened)
                 seen = self._seen + self._shift
                 with self._commits.paused():
-                    try:
-                        self._close_descriptor()
-                    finally:
-                        self._begin(fd)
-                        self._seen = seen  # what others have appended is still news
-                        self._commits.all_durable()  # the new file is, as a whole
+                    self._fd, opened[0] = opened[0], self._fd  # from here on the old one is in excess
+                    self._begin(self._fd)
+                    self._seen = seen  # what others have appended is still news
+                    self._commits.all_durable()  # the new file is, as a whole
             finally:
-                self._unlock()
+                try:
+                    self._let_go(opened)
+                except BaseException:
+                    self._let_go(opened)  # once more, if an interruption came first
+                    raise
 
-    def _rewrite(self, edit: Callable[[bytes], bytes | None], keep: str | None) -> int:
-        """Put the new file in place; gives its descriptor, which holds its lock."""
+    def _let_go(self, opened: list[int]) -> None:
+        """Free the lock, and a descriptor in excess: of the old file, or of the new one if something went wrong."""
+        with storage_failures(self.path, "close the session"):
+            try:
+                for fd in opened:
+                    self._fs.unlock(fd)
+                self._unlock()
+            finally:  # what cannot be unlocked is unlocked by closing it
+                while opened:
+                    self._fs.close(opened.pop())
+
+    def _rewrite(self, edit: Callable[[bytes], bytes | None], keep: str | None, opened: list[int]) -> None:
+        """Put the new file in place; its descriptor, which holds its lock, goes into `opened`."""
         fs = self._fs
         size = self._stat().st_size
         temp = atomic.temp_beside(self.path)
-        opened: list[int] = []
         temporary = [temp]
         try:
             atomic.write_new(fs, temp, self._edited(edit, size))
@@ -321,17 +339,14 @@ class FileJournal(JournalReader):
                 atomic.keep(fs, self.path, keep)
                 temporary.append(keep)
             fs.rename(temp, self.path)
-            temporary.clear()
             fs.sync_directory(posixpath.dirname(self.path))
         except BaseException as error:
-            for name in temporary:
-                atomic.remove(fs, name)
-            for fd in opened:
-                fs.close(fd)
+            if self._is_at(self.path):  # the renaming was not done
+                for name in temporary:
+                    atomic.remove(fs, name)
             if isinstance(error, OSError) and not isinstance(error, SessileError):
                 raise self._latch(storage_failure(error, self.path, "rewrite the session")) from error
             raise
-        return opened[0]
 
     def _edited(self, edit: Callable[[bytes], bytes | None], size: int) -> Iterator[bytes]:
         copied = 0
@@ -371,5 +386,15 @@ class FileJournal(JournalReader):
                 self._fs.sync_directory(posixpath.dirname(path))
                 if posixpath.dirname(path) != posixpath.dirname(old):
                     self._fs.sync_directory(posixpath.dirname(old))
-            except OSError as error:
-                raise self._latch(storage_failure(error, self.path, "rename the session")) from error
+            except BaseException as error:
+                if self._is_at(path):  # an interruption came behind the renaming
+                    self.path = path
+                if isinstance(error, OSError):
+                    raise self._latch(storage_failure(error, self.path, "rename the session")) from error
+                raise
+
+    def _is_at(self, path: str) -> bool:
+        try:
+            return self._fs.lstat(path).st_ino == self._identity
+        except OSError:
+            return False

@@ -42,8 +42,7 @@ class _Damaged(Exception):
 
 def is_packed(path: str) -> bool:
     """Whether the rows of a file are not its bytes."""
-    name = posixpath.basename(path)
-    return name.endswith(LEGACY) or (JOURNAL in name and name.endswith((GZIP, ZSTD)))
+    return path.endswith(LEGACY) or (path.endswith((GZIP, ZSTD)) and JOURNAL in posixpath.basename(path))
 
 
 def open_rows(fs: Filesystem, path: str) -> Rows:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import threading
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
@@ -29,7 +30,7 @@ from sessile.storage.session_file import FileNews, SessionFile, WholeFile
 _HEADER_CHUNK = 8 * 1024
 _BATCH = 1024  # rows looked up at once for an iterator
 _STEPS = 32  # most walks end at the last compaction
-
+_SHOWN = 64 * 1024  # bytes of one append; who writes more at once copies a session, and asks for nothing in it
 
 Answer = TypeVar("Answer")
 
@@ -123,9 +124,11 @@ class JournalReader(SessionFile):
         self._loose = False  # the last rows come from a line that has no newline yet
         self._tail_findings: list[Finding] = []
         self._indexed = 0 if distrust else -1  # the size of the file when the index was last caught up
+        self._asked = False  # since the last append: whoever asks before each one asks before the next, too
 
     def _rows(self) -> RowIndex:
         """The index, caught up with the file."""
+        self._asked = True
         size = self._stat().st_size
         if self._is_replaced():
             self._open_again()
@@ -135,11 +138,7 @@ class JournalReader(SessionFile):
             if self._indexed < 0 or self._loose or size < self._indexed:
                 self._forget_index()
                 self._index = self._load_index() or self._index
-            try:
-                self._catch_up(self._index, size)
-            except BaseException:
-                self._forget_index()  # some rows were added, and would be added again
-                raise
+            self._catch_up(self._index, self._chunks(self._index.covered, size), size)
         return self._index
 
     def _is_replaced(self) -> bool:
@@ -158,15 +157,26 @@ class JournalReader(SessionFile):
         self._close_descriptor()
         self._open()
 
-    def _catch_up(self, index: RowIndex, size: int) -> None:
+    def _catch_up(self, index: RowIndex, chunks: Iterable[bytes], size: int) -> None:
         scanner = self._scanner(index.covered)
-        for chunk in self._chunks(index.covered, size):
-            for item in scanner.feed(chunk):
-                if isinstance(item, Finding):
-                    index.report(item)
-                else:
-                    self._take(index, item, index.report)
-        self._caught_up(index, scanner, size)
+        try:
+            for chunk in chunks:
+                for item in scanner.feed(chunk):
+                    if isinstance(item, Finding):
+                        index.report(item)
+                    else:
+                        self._take(index, item, index.report)
+            self._caught_up(index, scanner, size)
+        except BaseException:
+            self._forget_index()  # some rows were added, and would be added again
+            raise
+
+    def _show_index(self, written: bytes, end: int) -> None:
+        """Let the index know what was just written, if it covers all before it: to read it again would cost more."""
+        asked, self._asked = self._asked, False
+        if asked and len(written) <= _SHOWN and self._index.covered == self._indexed == end - len(written):
+            with suppress(IndexDamaged):  # what is written is written: whoever asks next has the index made anew
+                self._catch_up(self._index, (written,), end)
 
     def _caught_up(self, index: RowIndex, scanner: Scanner, size: int) -> None:
         """Note that all bytes up to `size` were fed, and keep the index."""
@@ -194,9 +204,8 @@ class JournalReader(SessionFile):
             report(Finding("no_id", line.offset, len(line.raw), f"a {head.type} entry without an id"))
 
     def _load_index(self) -> RowIndex | None:
-        if self._index_path is None:
-            return None
-        return RowIndex.load(self._fs, self._index_path, self._stat(), self._tail_before)
+        path = self._index_path
+        return None if path is None else RowIndex.load(self._fs, path, self._stat(), self._tail_before)
 
     def _save_index(self) -> None:
         """Keep the index for the next one who opens; a cache that cannot be written is no failure."""
@@ -209,8 +218,7 @@ class JournalReader(SessionFile):
             log.info("the index of %s was not saved: %s", self.path, error)
 
     def _tail_before(self, end: int) -> bytes:
-        start = max(0, end - TAIL)
-        return self._read(start, end - start)
+        return self._read(max(0, end - TAIL), min(end, TAIL))
 
     def _rewritten(self, detail: str) -> LeafMoved:
         return LeafMoved(

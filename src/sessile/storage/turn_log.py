@@ -1,11 +1,13 @@
-"""The turns that are under way or wait, so that a restart finds them: a small file for each session that has any.
+"""The turns that are under way or wait, so that a restart finds them.
 
-    <root>/gateway/turns/<session id>.jsonl        a line for each turn, in their order
+    <root>/gateway/turns/begun.log                 a line for each turn that begins, and for each session that is done; of all
+    <root>/gateway/turns/<session id>.jsonl        a line for each turn that waits, in their order
 
 Rules: a turn that begins is noted without a sync: its message is durable in the transcript, and a power cut that takes the note
-away is noticed when somebody speaks there again. A message that waits is in no transcript yet, so its line is durable when
-`keep` returns. The file goes when nothing is left to do in its session; one who comes at that moment begins a new one, because
-both happen under one lock. A torn last line was promised to nobody.
+away is noticed when somebody speaks there again. So a note is one write, and now and then the file is begun anew with what is
+still under way. A message that waits is in no transcript yet, so its line is durable when `keep` returns; its file goes when
+nothing is left to do in its session. One who comes at that moment begins a new one, because both happen under one lock. A torn
+last line was promised to nobody.
 
 It does not know what a turn is, nor what is said in it.
 """
@@ -25,8 +27,10 @@ from sessile.storage.base import Filesystem
 
 Json = dict[str, Any]
 
+_BEGUN = "begun.log"
 _ENDING = ".jsonl"
 _LOCKS = 64  # of sessions that share one, one waits for the other's sync
+_MANY = 1024  # lines that say nothing any more
 _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 
 
@@ -45,14 +49,28 @@ class TurnLog:
         self._folder = f"{root}/gateway/turns"
         self._folders: set[str] = set()
         self._locks = [threading.Lock() for _ in range(_LOCKS)]
+        self._begun = _Begun(fs, f"{self._folder}/{_BEGUN}")
+        self._kept: set[str] = set()  # sessions that have a file
 
     def note(self, session_id: str, turn: Mapping[str, Any]) -> None:
         """Note a turn that begins."""
-        self._append(session_id, turn, durable=False)
+        check_session_id(session_id)
+        with self._lock_of(session_id), storage_failures(self._begun.path, "note a turn"):
+            if not self._begun.is_open:
+                self._make_folder()
+            self._begun.add(session_id, turn)
 
     def keep(self, session_id: str, turn: Mapping[str, Any]) -> None:
         """Note a turn that waits; it is durable afterwards."""
-        self._append(session_id, turn, durable=True)
+        path = self._path(session_id)
+        with self._lock_of(session_id), storage_failures(path, "note a turn"):
+            self._make_folder()
+            fd = self._fs.open(path, _APPEND)
+            self._kept.add(session_id)
+            try:
+                self._write_durably(fd, path, _line(turn))
+            finally:
+                self._fs.close(fd)
 
     def forget(self, session_id: str, unless: Callable[[], bool] | None = None) -> None:
         """Nothing is left to do in a session, unless somebody has come meanwhile."""
@@ -60,48 +78,36 @@ class TurnLog:
         with self._lock_of(session_id), storage_failures(path, "forget turns that are done"):
             if unless is not None and unless():
                 return
-            try:
-                self._fs.unlink(path)
-            except FileNotFoundError:
-                pass  # somebody has tidied up
+            self._begun.done(session_id)
+            if session_id in self._kept:
+                try:
+                    self._fs.unlink(path)
+                except FileNotFoundError:
+                    pass  # somebody has tidied up
+                self._kept.discard(session_id)
 
     def left(self) -> list[Left]:
         """The sessions in which something was left undone."""
         with storage_failures(self._folder, "look for turns that were left"):
             try:
-                names = sorted(self._fs.names(self._folder))
+                names = self._fs.names(self._folder)
             except FileNotFoundError:
                 return []
-            found = [Left(name.removesuffix(_ENDING), self._read(name)) for name in names if name.endswith(_ENDING)]
-        return [left for left in found if _is_id(left.session_id)]
+            found = {session_id: [turn] for session_id, turn in self._begun.read().items()}
+            for name in names:
+                session_id = name.removesuffix(_ENDING)
+                if session_id != name and _is_id(session_id):
+                    found.setdefault(session_id, []).extend(_turns_in(self._fs, f"{self._folder}/{name}"))
+                    self._kept.add(session_id)
+        return [Left(*each) for each in sorted(found.items())]
 
-    def _read(self, name: str) -> list[Json]:
-        lines = atomic.read_all(self._fs, f"{self._folder}/{name}").split(b"\n")
-        turns = []
-        for line in lines:
-            try:
-                turn = json.loads(line)
-            except ValueError:
-                continue  # torn
-            if isinstance(turn, dict):
-                turns.append(turn)
-        return turns
+    def close(self) -> None:
+        """Note nothing more; where nothing is left to do, no file is left either."""
+        with storage_failures(self._begun.path, "forget turns that are done"):
+            self._begun.close()
 
-    def _append(self, session_id: str, turn: Mapping[str, Any], *, durable: bool) -> None:
-        path = self._path(session_id)
-        # A line is between newlines: behind a torn one it stands on its own, and what a power cut leaves behind it does not
-        # become a part of it.
-        line = f"\n{json.dumps(turn)}\n".encode()
-        with self._lock_of(session_id), storage_failures(path, "note a turn"):
-            atomic.make_folders(self._fs, self._folder, self._folders)
-            fd = self._fs.open(path, _APPEND)
-            try:
-                if durable:
-                    self._write_durably(fd, path, line)
-                else:
-                    atomic.write_all(self._fs, fd, line)
-            finally:
-                self._fs.close(fd)
+    def _make_folder(self) -> None:
+        atomic.make_folders(self._fs, self._folder, self._folders)
 
     def _write_durably(self, fd: int, path: str, line: bytes) -> None:
         """Write a line that is there for good, or not at all: whoever is refused must not be answered after a restart."""
@@ -122,6 +128,109 @@ class TurnLog:
 
     def _path(self, session_id: str) -> str:
         return f"{self._folder}/{check_session_id(session_id)}{_ENDING}"
+
+
+class _Begun:
+    """The turns that have begun, one of each session at most: in memory, and in a file that is open while it is used."""
+
+    def __init__(self, fs: Filesystem, path: str) -> None:
+        self.path = path
+        self.turns: dict[str, Json] = {}  # that are under way, by session
+        self._fs = fs
+        self._fd = -1
+        self._lines = 0
+        self._lock = threading.Lock()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a note is one write, and the folder is there."""
+        return self._fd >= 0
+
+    def add(self, session_id: str, turn: Mapping[str, Any]) -> None:
+        """A turn begins."""
+        with self._lock:
+            self._write(_told(session_id, turn))
+            self.turns[session_id] = dict(turn)
+
+    def done(self, session_id: str) -> None:
+        """The turn of a session is done. What is not noted any more is no news."""
+        with self._lock:
+            if session_id not in self.turns:
+                return
+            if len(self.turns) > 1:
+                self._write(_told(session_id, None))
+            else:
+                self._fs.truncate(self._opened(), 0)
+                self._lines = 0
+            del self.turns[session_id]
+
+    def read(self) -> Mapping[str, Json]:
+        """What a gateway that ended has left here; it is under way until it is done."""
+        try:
+            told = _turns_in(self._fs, self.path)
+        except FileNotFoundError:
+            return {}
+        with self._lock:
+            for each in told:
+                session_id, turn = each.get("session"), each.get("turn")
+                if not isinstance(session_id, str) or not _is_id(session_id):
+                    continue  # somebody has edited the file
+                if isinstance(turn, dict):
+                    self.turns[session_id] = turn
+                else:
+                    self.turns.pop(session_id, None)
+            return dict(self.turns)
+
+    def close(self) -> None:
+        """Close the file, and take it away if it says nothing."""
+        with self._lock:
+            fd, self._fd, self._lines = self._fd, -1, 0
+            if fd >= 0:
+                self._fs.close(fd)
+            if not self.turns:
+                try:
+                    self._fs.unlink(self.path)
+                except FileNotFoundError:
+                    pass  # nobody has spoken
+
+    def _write(self, line: bytes) -> None:
+        if self._lines - len(self.turns) >= _MANY:
+            self._begin_anew()
+        atomic.write_all(self._fs, self._opened(), line)
+        self._lines += 1
+
+    def _opened(self) -> int:
+        if self._fd < 0:
+            self._fd = self._fs.open(self.path, _APPEND)
+        return self._fd
+
+    def _begin_anew(self) -> None:
+        atomic.replace(self._fs, self.path, [_told(*each) for each in self.turns.items()], durable=False)
+        old, self._fd, self._lines = self._fd, -1, len(self.turns)
+        self._fs.close(old)
+
+
+def _told(session_id: str, turn: Mapping[str, Any] | None) -> bytes:
+    return _line({"session": session_id, "turn": turn})
+
+
+def _line(value: Mapping[str, Any]) -> bytes:
+    """A line is between newlines: behind a torn one it stands on its own, and what a power cut leaves behind it does not
+    become a part of it."""
+    return f"\n{json.dumps(value)}\n".encode()
+
+
+def _turns_in(fs: Filesystem, path: str) -> list[Json]:
+    """The objects in a file of lines; a torn line is none."""
+    found = []
+    for line in atomic.read_all(fs, path).split(b"\n"):
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(value, dict):
+            found.append(value)
+    return found
 
 
 def _is_id(text: str) -> bool:

@@ -1,0 +1,104 @@
+"""The scenarios themselves: every verb that writes has one, so that every rig strikes at it."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterator
+from types import CodeType, FrameType, FunctionType
+from typing import Any
+
+import pytest
+
+import sessile
+from faults.ledger import Run, store_on
+from faults.scenarios import ROOT, SCENARIOS, prepared
+from sessile import Session, Store
+from sessile.testing.faults import FaultyFilesystem
+from sessile.view import SessionView
+
+# Verbs that only look, and those of sessions that have no file.
+LOOKING = {
+    *("Store.in_memory", "Store.close", "Store.now", "Store.find", "Store.list", "Store.list_all", "Store.deletions"),
+    *("Session.in_memory",),
+    *("check", "plan_repair", "disk_usage", "trash_contents", "plan_empty_trash", "plan_prune", "plan_blob_sweep"),
+    *("added_sources", "agent_files", "conversation_keys", "find_in_session", "shared_turns", "sub_agents"),
+}
+MADE_UP = {"make_demo", "bind_demo"}  # nobody was promised anything
+CHANGING = {"write", "truncate", "mkdir", "rename", "link", "unlink", "rmdir", "set_modified"}
+# Verbs that are struck by other rigs, because what they promise is not in a ledger, and where.
+ELSEWHERE = {
+    "apply_prune": "test_repair",
+    "apply_blob_sweep": "test_repair",
+    "empty_trash": "test_repair",
+    "import_state": "test_yoyoclaw_faults",
+    "sync_bindings": "test_conversations_faults",
+}
+
+
+def verbs_of(kind: type, *readers: type) -> Iterator[tuple[str, CodeType]]:
+    """The public methods of a class that its reading bases do not have."""
+    for name, member in inspect.getmembers(kind, lambda member: inspect.isfunction(member) or inspect.ismethod(member)):
+        if not name.startswith("_") and not any(hasattr(reader, name) for reader in readers):
+            yield f"{kind.__name__}.{name}", member.__code__
+
+
+def functions() -> Iterator[tuple[str, CodeType]]:
+    """The public functions that are given a store or a session."""
+    for name in sessile.__all__:
+        member = getattr(sessile, name)
+        if isinstance(member, FunctionType):
+            first = next(iter(inspect.signature(member).parameters.values()), None)
+            if first is not None and first.annotation in ("Store", "Session"):
+                yield name, member.__code__
+
+
+def played() -> set[CodeType]:
+    """The code that ran while all scenarios were played."""
+    seen: set[CodeType] = set()
+
+    def watch(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call":
+            seen.add(frame.f_code)
+
+    for scenario in SCENARIOS:
+        inner, ledger = prepared(scenario)
+        run = Run(store_on(inner, ROOT, 2), ledger)
+        before = sys.getprofile()
+        sys.setprofile(watch)
+        try:
+            scenario.act(run)
+        finally:
+            sys.setprofile(before)
+    return seen
+
+
+@pytest.mark.promise("P1")
+@pytest.mark.promise("P8")
+def test_every_verb_that_writes_has_a_scenario() -> None:
+    """A public verb of stores and sessions is played in a scenario, has a rig of its own, or is known to look only."""
+    verbs = dict([*verbs_of(Store), *verbs_of(Session, SessionView), *functions()])
+    seen = played()
+    known = LOOKING | MADE_UP | ELSEWHERE.keys()
+    missing = {name for name, code in verbs.items() if code not in seen} - known
+    assert not missing, f"write a scenario for {sorted(missing)}"
+    assert known <= verbs.keys(), f"there are no verbs {sorted(known - verbs.keys())}"
+
+
+@pytest.mark.promise("P13")
+def test_the_verbs_of_a_store_that_only_look_change_nothing() -> None:
+    """What has no scenario because it only looks makes no call that changes a file."""
+    inner, ledger = prepared(next(scenario for scenario in SCENARIOS if scenario.name == "undo"))
+    faulty = FaultyFilesystem(inner)
+    store = store_on(faulty, ROOT, 2)
+    session_id = next(iter(ledger.texts))
+    looks = [lambda: store.find(session_id), lambda: store.list("/"), store.list_all, store.deletions, store.now]
+    for look in looks:
+        look()
+    store.close()
+    assert not {call.method for call in faulty.calls} & CHANGING
+
+
+def test_scenarios_have_names_of_their_own() -> None:
+    """A name means one scenario, because rigs are told them by name."""
+    assert len({scenario.name for scenario in SCENARIOS}) == len(SCENARIOS)
