@@ -213,4 +213,4 @@ def test_a_warning_loads_nothing_that_copies(sessile: Command, old: Path) -> Non
     assert WARNING in sessile("ls").err
     assert loaded_by(["ls"], copying) == []
     shutil.rmtree(old.parents[2])
-    assert loaded_by(["ls"], ["sessile.keeping"]) == []
+    assert loaded_by(["ls"], ["sessile.upkeep.keeping"]) == []

@@ -9,14 +9,14 @@ from collections.abc import Callable
 
 from faults.ledger import CWD, Run, beside, message, session_id, text_of
 from sessile import Receipt, Store
-from sessile.checking import repair
-from sessile.compactor import Compactor
+from sessile.care.compactor import Compactor
 from sessile.converting import import_session
 from sessile.core import entries as make
 from sessile.core.compaction import CompactionSettings
 from sessile.storage import atomic
 from sessile.storage.layout import file_name
 from sessile.syncing import sync
+from sessile.upkeep.checking import repair
 
 FOREIGN = "11111111-1111-4111-8111-111111111111"
 SOURCE = f"claude/projects/-home-ada-project/{FOREIGN}.jsonl"

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from faults import caring
 from faults.ledger import CWD, OTHER, Ledger, Run, session_id, store_on, text_of
-from sessile.maintenance import undo_last
 from sessile.storage import atomic
 from sessile.testing.crashes import CrashableFilesystem
+from sessile.upkeep.trash import undo_last
 
 ROOT = "/store"
 LARGE = "All work and no play. " * 25_000  # over 500,000 characters: the full text becomes a blob

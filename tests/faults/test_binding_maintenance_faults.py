@@ -12,10 +12,10 @@ import pytest
 
 from faults.striding import calls
 from sessile import Store
-from sessile.archived_bindings import Archives
-from sessile.binding_maintenance import apply_maintenance, plan_maintenance, undo_maintenance
 from sessile.config import Maintenance
-from sessile.conversations import Conversations
+from sessile.conversations.archived_bindings import Archives
+from sessile.conversations.conversations import Conversations
+from sessile.conversations.maintenance import apply_maintenance, plan_maintenance, undo_maintenance
 from sessile.core.resets import ResetConfig, ResetRule
 from sessile.errors import Conflict, SessileError
 from sessile.storage.base import Filesystem

@@ -18,11 +18,11 @@ from faults import scenarios
 from faults.ledger import Ledger, Run, message, session_id, store_on, verify
 from faults.scenarios import ROOT, Act
 from figures import measured
-from sessile.checking import repair
 from sessile.errors import NotFound, SessionNotFound
 from sessile.testing.crashes import CrashableFilesystem, CrashModel
 from sessile.testing.faults import FaultyFilesystem, Kill, Killed
 from sessile.testing.handling import put
+from sessile.upkeep.checking import repair
 
 AT_THE_END = 10_000  # no verb takes that many calls
 

@@ -19,9 +19,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from faults.ledger import CWD, OTHER, message, store_on, text_of
 from figures import measured
 from sessile import Receipt, Session
-from sessile.checking import check, repair
 from sessile.errors import SessileError, SessionNotFound
 from sessile.testing.crashes import CrashableFilesystem, CrashModel
+from sessile.upkeep.checking import check, repair
 
 ROOT = "/store"
 KINDS = ["model", "thinking", "custom", "mode", "compaction", "reset", "shown", "init", "rules", "edit"]

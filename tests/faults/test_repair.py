@@ -15,16 +15,16 @@ from faults.scenarios import ROOT
 from faults.striding import calls
 from figures import measured
 from sessile import Store
-from sessile.blob_sweep import apply_blob_sweep, plan_blob_sweep
-from sessile.checking import check, repair
 from sessile.errors import LeafMoved, SessileError, StorageFull
-from sessile.maintenance import empty_trash, plan_empty_trash, trash_contents
-from sessile.prune import PruneRule, apply_prune, plan_prune
 from sessile.storage import atomic, survey
 from sessile.storage.base import Filesystem
 from sessile.testing.crashes import CrashableFilesystem, CrashModel
 from sessile.testing.faults import Fail, FaultyFilesystem, Kill, Killed, Meddle
 from sessile.testing.handling import get, put
+from sessile.upkeep.blob_sweep import apply_blob_sweep, plan_blob_sweep
+from sessile.upkeep.checking import check, repair
+from sessile.upkeep.pruning import PruneRule, apply_prune, plan_prune
+from sessile.upkeep.trash import empty_trash, plan_empty_trash, trash_contents
 
 FILE = f"{ROOT}/sessions/--home-ada-project--/2026-02-16T10-20-30-000Z_s.jsonl"
 HEADER = b'{"type":"session","version":3,"id":"s","timestamp":"2026-02-16T10:20:30.000Z","cwd":"/home/ada/project"}\n'

@@ -14,7 +14,6 @@ import msgspec
 from builders import Blobs
 from journal_rig import INDEX, PATH, Answers, ask, content_of, expect, settled
 from sessile import Store, errors
-from sessile.checking import check, plan_repair, repair
 from sessile.core.branch_summary import navigation, prepare_branch
 from sessile.core.codec import decode, encode
 from sessile.core.compaction import prepare
@@ -49,6 +48,7 @@ from sessile.storage.memory import MemoryFilesystem
 from sessile.storage.reader import JournalReader
 from sessile.testing.handling import get, put
 from sessile.testing.journal_reading import HEADER, chain
+from sessile.upkeep.checking import check, plan_repair, repair
 
 Json = dict[str, Any]
 

@@ -14,7 +14,7 @@ import pytest
 from compacting import words
 from gateways import Clock, ask, gateway_in, running
 from sessile import Bound, __version__
-from sessile.compactor import Outcome
+from sessile.care.compactor import Outcome
 from sessile.config import load_config
 from sessile.core.chat_commands import COMMANDS, AllowedModels, ChatCommand, help_text, parse_command
 from sessile.core.compaction import Objection

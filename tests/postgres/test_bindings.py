@@ -10,10 +10,10 @@ import psycopg
 import pytest
 
 from sessile import Conversations, Store
+from sessile.conversations.inbound import Inbound
 from sessile.errors import Conflict
 from sessile.formats.yoyoclaw.document import BrokenStore, parse_store
 from sessile.formats.yoyoclaw.entries import SessionEntry
-from sessile.inbound import Inbound
 from sessile.storage.postgres.bindings import BindingTable
 from sessile.storage.postgres.database import Database
 from sessile.storage.postgres.failures import OutcomeUnknown, lost

@@ -10,15 +10,15 @@ import pytest
 
 from builders import Json
 from sessile import Store
-from sessile.archived_bindings import Archives
-from sessile.binding_maintenance import Maintained, MaintenancePlan, apply_maintenance, plan_maintenance
-from sessile.binding_maintenance import undo_maintenance as undo
 from sessile.config import Maintenance
-from sessile.conversations import Conversations
+from sessile.conversations.archived_bindings import Archives
+from sessile.conversations.conversations import Conversations
+from sessile.conversations.inbound import Routing
+from sessile.conversations.maintenance import Maintained, MaintenancePlan, apply_maintenance, plan_maintenance
+from sessile.conversations.maintenance import undo_maintenance as undo
 from sessile.core.resets import ResetConfig, ResetRule
 from sessile.core.usage import Usage
 from sessile.errors import Damaged, NotFound
-from sessile.inbound import Routing
 from sessile.storage.atomic import exists, read_all, replace
 from sessile.storage.handles import open_files
 from sessile.storage.memory import MemoryFilesystem

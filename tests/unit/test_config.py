@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sessile.care.models import Models
 from sessile.config import Config, Gateway, Limits, Loaded, load_config
 from sessile.core.compaction import CompactionSettings
 from sessile.core.memory_flush import FlushSettings
@@ -22,7 +23,6 @@ from sessile.core.send_policy import decide_sending
 from sessile.core.trimming import TrimSettings
 from sessile.errors import InvalidConfig
 from sessile.formats.yoyoclaw.routing import Binding, Peer
-from sessile.models import Models
 
 HUGE = 10**12
 

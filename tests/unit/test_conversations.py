@@ -15,8 +15,9 @@ import pytest
 
 from builders import Json
 from sessile import Bound, Store
-from sessile.conversation_list import ConversationFilter
-from sessile.conversations import Conversations
+from sessile.conversations.conversations import Conversations
+from sessile.conversations.inbound import Inbound, Keys, Routing, key_of
+from sessile.conversations.listing import ConversationFilter
 from sessile.core.resets import ResetConfig, ResetRule, read_reset_config
 from sessile.core.rollover import previous_sessions
 from sessile.core.usage import Usage
@@ -25,7 +26,6 @@ from sessile.formats.yoyoclaw.document import BrokenStore, parse_store
 from sessile.formats.yoyoclaw.entries import SessionEntry
 from sessile.formats.yoyoclaw.keys import PATTERNS, SessionKey
 from sessile.formats.yoyoclaw.routing import Binding, Peer
-from sessile.inbound import Inbound, Keys, Routing, key_of
 from sessions import Clock, answer, begun, numbered, say, snapshot, told
 from yoyoclaw import GROUP, MAIN, NOW, stored
 

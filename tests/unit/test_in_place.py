@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sessile import Deletion, Session, Store
-from sessile.compactor import Compactor
+from sessile.care.compactor import Compactor
 from sessile.core.summaries import Summary
 from sessile.errors import LeafMoved, NotASession, SessionNotFound, StorageFailure, Unsupported
 from sessile.foreign import refusal

@@ -12,16 +12,16 @@ import pytest
 
 from faults.processes import Child, Tell
 from sessile import Session, Store, errors
-from sessile.blob_sweep import apply_blob_sweep, plan_blob_sweep
-from sessile.maintenance import (
+from sessile.storage.drafts import draft_path
+from sessile.upkeep.blob_sweep import apply_blob_sweep, plan_blob_sweep
+from sessile.upkeep.pruning import PrunePlan, PruneRule, apply_prune, plan_prune
+from sessile.upkeep.trash import (
     disk_usage,
     empty_trash,
     plan_empty_trash,
     trash_contents,
     undo_last,
 )
-from sessile.prune import PrunePlan, PruneRule, apply_prune, plan_prune
-from sessile.storage.drafts import draft_path
 from sessions import CWD, Clock, answer, append_raw, begun, say, snapshot, store_at
 
 pytestmark = pytest.mark.mission("B6")
@@ -227,7 +227,7 @@ class TestOpenSessions:
         self, store: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The plan says that it could not see more."""
-        monkeypatch.setattr("sessile.prune.open_files", lambda: None)
+        monkeypatch.setattr("sessile.upkeep.pruning.open_files", lambda: None)
         made = session(store, 40)
         plan = plan_prune(store, OLD)
         assert (gone(plan), plan.sees_open_files) == ([made.id], False)

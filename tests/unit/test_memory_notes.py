@@ -13,9 +13,9 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from faults.processes import Child, Tell
+from sessile.conversations.memory_notes import append_notes
 from sessile.core.memory_flush import flush_key, holds_block
 from sessile.errors import PermissionRefused, SessionBusy, StorageFull, UnsafePath
-from sessile.memory_notes import append_notes
 from sessile.storage import appended_text
 from sessile.storage.filesystem import PosixFilesystem
 from sessile.testing.faults import Fail, FaultyFilesystem, Meddle

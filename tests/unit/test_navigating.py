@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from sessile import Session
+from sessile.care.hooks import Hooks
+from sessile.care.navigating import Navigator
 from sessile.core.branch_summary import NO_CONTENT, PREFIX
 from sessile.core.summaries import Summary, SummaryRequest
 from sessile.errors import EntryNotFound, SummarizerFailed
-from sessile.hooks import Hooks
-from sessile.navigating import Navigator
 
 pytestmark = pytest.mark.mission("X8")
 

@@ -8,8 +8,8 @@ import sys
 import pytest
 from PIL import Image
 
+from sessile.care.resizing import can_resize, resize
 from sessile.core.images import dimensions
-from sessile.resizing import can_resize, resize
 
 pytestmark = pytest.mark.mission("Y6")
 

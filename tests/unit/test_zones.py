@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from sessile import zones
+from sessile.config import zones
+from sessile.config.zones import local_zone
 from sessile.errors import InvalidConfig
 from sessile.storage import local_zone as looking
 from sessile.storage.local_zone import machine_zone
-from sessile.zones import local_zone
 
 pytestmark = pytest.mark.mission("Y4")
 

@@ -15,7 +15,7 @@ from sessile.render.wording import many
 
 if TYPE_CHECKING:
     from sessile import Compactor, Session
-    from sessile.compactor import Outcome
+    from sessile.care.compactor import Outcome
 
 _NO_MODEL = "extract"
 _SAID = {

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from sessile import Models
     from sessile.config import Config
-    from sessile.config_agents import Agent
+    from sessile.config.agents import Agent
 
 _REMEMBERED = 256  # runners; each agent has as many as its conversations have chosen models
 

@@ -32,7 +32,7 @@ from sessile.gateway.runners import Done, RunRequest
 
 if TYPE_CHECKING:
     from sessile import Bound, Session
-    from sessile.compactor import Outcome, Trigger
+    from sessile.care.compactor import Outcome, Trigger
     from sessile.gateway.answerers import Answerer
     from sessile.gateway.service import Gateway
 

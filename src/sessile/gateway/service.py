@@ -128,7 +128,7 @@ class Gateway:
         work = partial(function, *args, **kwargs)
         with anyio.CancelScope(shield=True):
             result = await asyncio.get_running_loop().run_in_executor(self._turn_threads, work)
-        return result
+        return result  # noqa: RET504 - for all that types tell, a scope may swallow what is raised in it
 
     def tell_loop(self, function: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
         """Let the loop do something, from a thread: before whoever waits for what the thread does goes on."""

@@ -19,7 +19,7 @@ from sessile.gateway.toggles import toggles_of
 from sessile.gateway.wire import Taken, Told
 
 if TYPE_CHECKING:
-    from sessile.compactor import Outcome
+    from sessile.care.compactor import Outcome
     from sessile.gateway.answerers import Answerer
     from sessile.gateway.service import Gateway
 

@@ -43,7 +43,7 @@ from sessile.gateway.turn import Message, Reply, Turn, forget_done
 
 if TYPE_CHECKING:
     from sessile import Bound
-    from sessile.compactor import Outcome
+    from sessile.care.compactor import Outcome
     from sessile.gateway.line import Line
     from sessile.gateway.runners import RunRequest
     from sessile.gateway.service import Gateway

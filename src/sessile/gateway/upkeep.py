@@ -16,7 +16,7 @@ from sessile.errors import SessileError
 
 if TYPE_CHECKING:
     from sessile import MaintenancePlan
-    from sessile.binding_maintenance import Maintained
+    from sessile.conversations.maintenance import Maintained
     from sessile.gateway.service import Gateway
 
 _LOG = logging.getLogger(__name__)

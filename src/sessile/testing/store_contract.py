@@ -21,13 +21,10 @@ import posixpath
 
 import pytest
 
-from sessile.blob_sweep import apply_blob_sweep, plan_blob_sweep
-from sessile.checking import check, check_all, plan_repair, repair
 from sessile.converting import converted, import_session
 from sessile.errors import Conflict, Invalid, NotFound, SessionExists, SessionNotFound
 from sessile.exporting import Export
 from sessile.library import Library
-from sessile.prune import PruneRule, apply_prune, plan_prune
 from sessile.storage import atomic
 from sessile.storage.layout import artifacts_of
 from sessile.store import Store
@@ -52,6 +49,9 @@ from sessile.testing.store_handling import (
     user,
     write,
 )
+from sessile.upkeep.blob_sweep import apply_blob_sweep, plan_blob_sweep
+from sessile.upkeep.checking import check, check_all, plan_repair, repair
+from sessile.upkeep.pruning import PruneRule, apply_prune, plan_prune
 
 __all__ = ["Abandon", "OpenStore", "StoreContract"]
 

@@ -24,21 +24,21 @@ from collections.abc import Collection, Iterable, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from sessile.archived_bindings import Archives
-from sessile.binding_files import BindingFiles
+from sessile.conversations.archived_bindings import Archives
+from sessile.conversations.binding_files import BindingFiles
 from sessile.errors import SessileError, SessionNotFound, UnsafePath
 from sessile.formats.yoyoclaw.entries import SessionEntry
 from sessile.formats.yoyoclaw.keys import render_key
 from sessile.formats.yoyoclaw.normal import normalize_agent_id
-from sessile.prune import Candidate, PrunePlan, PruneRule, apply_prune, plan_prune
 from sessile.storage import survey
 from sessile.storage.handles import Identity, identity, open_files
 from sessile.storage.layout import artifacts_of
 from sessile.storage.raw_file import RawFile
+from sessile.upkeep.pruning import Candidate, PrunePlan, PruneRule, apply_prune, plan_prune
 
 if TYPE_CHECKING:
     from sessile.config import Maintenance
-    from sessile.conversations import Conversations
+    from sessile.conversations.conversations import Conversations
     from sessile.storage.base import Filesystem
     from sessile.storage.trash import Deletion
     from sessile.stores.yoyoclaw.binding_store import Changes, Entries

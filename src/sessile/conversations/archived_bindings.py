@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from sessile.binding_notes import Words, agent_of, new_token, read_note, remove_note, write_note
+from sessile.conversations.binding_notes import Words, agent_of, new_token, read_note, remove_note, write_note
 from sessile.formats.yoyoclaw.entries import SessionEntry
 from sessile.store import Store
 from sessile.stores.yoyoclaw.paths import StateFolder, names_in

@@ -16,28 +16,28 @@ import posixpath
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from sessile.bound_sessions import BoundSessions
+from sessile.care.models import Models
 from sessile.config import Config
+from sessile.config.zones import local_zone
+from sessile.conversations.bound_sessions import BoundSessions
+from sessile.conversations.doctoring_talk import Advice, examine_agent, examine_notes, examine_session
+from sessile.conversations.inbound import Keys, Routing
+from sessile.conversations.presence import Presence
 from sessile.core.ids import check_session_id
 from sessile.core.resets import zones_named
 from sessile.core.rollover import previous_sessions
-from sessile.doctoring_talk import Advice, examine_agent, examine_notes, examine_session
 from sessile.errors import InvalidConfig, InvalidId, NotFound, SessileError, UnsafePath
 from sessile.formats.yoyoclaw.document import BrokenStore, StoreDocument
 from sessile.formats.yoyoclaw.entries import SessionEntry
 from sessile.formats.yoyoclaw.keys import OTHER, SessionKey, parse_key, render_key
 from sessile.formats.yoyoclaw.normal import normalize_agent_id
 from sessile.formats.yoyoclaw.routing import Peer, peer_key
-from sessile.inbound import Keys, Routing
-from sessile.models import Models
-from sessile.presence import Presence
 from sessile.storage.lock import is_held
 from sessile.storage.secret_file import keep_secret
 from sessile.storage.turn_log import TurnLog
 from sessile.store import Store
 from sessile.stores.yoyoclaw.bindings import own_bindings
 from sessile.stores.yoyoclaw.paths import StateFolder, names_in
-from sessile.zones import local_zone
 
 _MINUTE = 60_000  # milliseconds
 _ENDING = ".jsonl"

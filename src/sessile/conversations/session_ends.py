@@ -9,11 +9,11 @@ from __future__ import annotations
 from datetime import tzinfo
 from zoneinfo import ZoneInfo
 
+from sessile.conversations.inbound import Asked, Inbound
 from sessile.core import resets
 from sessile.core.resets import ResetConfig, ResetPolicy
 from sessile.errors import InvalidConfig
 from sessile.formats.yoyoclaw.entries import SessionEntry
-from sessile.inbound import Asked, Inbound
 
 
 class SessionEnds:

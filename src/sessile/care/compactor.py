@@ -24,6 +24,7 @@ from itertools import chain, takewhile
 from typing import Any, Literal, NamedTuple
 
 from sessile.batch import Receipt
+from sessile.care.hooks import Hooks
 from sessile.core import entries as make
 from sessile.core.compaction import (
     CompactionSettings,
@@ -48,7 +49,6 @@ from sessile.core.pruning import Pruning, plan_pruning
 from sessile.core.summaries import Message, Purpose, Summarizer, Summary, SummaryRequest, extract
 from sessile.core.tokens import Counter, Snapshot, estimate
 from sessile.errors import HookFailed, LeafMoved, SummarizerFailed, Unsupported
-from sessile.hooks import Hooks
 from sessile.session import Session
 from sessile.storage.base import Row
 

@@ -27,8 +27,9 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
-from sessile.config_agents import Agents, Count, Duration, Few, Name, RunnerName, Seconds, Tokens, milliseconds
-from sessile.config_files import Part, parse, read_as
+from sessile.care.models import Figures
+from sessile.config.agents import Agents, Count, Duration, Few, Name, RunnerName, Seconds, Tokens, milliseconds
+from sessile.config.files import Part, parse, read_as
 from sessile.core.chat_commands import RESET_TRIGGERS
 from sessile.core.resets import ResetConfig, read_reset_config
 from sessile.core.runner_settings import RunnerSettings
@@ -37,7 +38,6 @@ from sessile.core.send_policy import SendPolicy, read_send_policy
 from sessile.errors import InvalidConfig
 from sessile.formats.yoyoclaw.normal import DEFAULT_MAIN_KEY
 from sessile.formats.yoyoclaw.routing import Binding, DmScope, Peer, Scope
-from sessile.models import Figures
 
 _RUNNERS: dict[str, RunnerName] = {"anthropic": "anthropic", "anthropic-messages": "anthropic"}  # others speak OpenAI's
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})

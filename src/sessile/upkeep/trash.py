@@ -10,12 +10,12 @@ import stat
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from sessile.blob_sweep import plan_blob_sweep
 from sessile.errors import Invalid, NotFound, SessileError, storage_failures
 from sessile.storage import survey
 from sessile.storage.drafts import is_draft
 from sessile.storage.layout import session_files
 from sessile.storage.trash import Deletion, Trash
+from sessile.upkeep.blob_sweep import plan_blob_sweep
 
 if TYPE_CHECKING:
     from sessile.store import Store

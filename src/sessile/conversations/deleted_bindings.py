@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from sessile.binding_notes import Words, agent_of, new_token, read_note, remove_note, write_note
+from sessile.conversations.binding_notes import Words, agent_of, new_token, read_note, remove_note, write_note
 from sessile.errors import NotFound
 from sessile.formats.yoyoclaw.entries import SessionEntry
 from sessile.storage import atomic

@@ -8,7 +8,7 @@ from __future__ import annotations
 import posixpath
 
 from sessile.config import Config
-from sessile.inbound import Routing
+from sessile.conversations.inbound import Routing
 
 
 def routing_of(config: Config) -> Routing:

@@ -16,7 +16,7 @@ from sessile.storage import survey
 from sessile.storage.layout import JOURNAL, stem_of
 
 if TYPE_CHECKING:
-    from sessile.conversations import Conversations
+    from sessile.conversations.conversations import Conversations
 
 
 class BindingFiles:

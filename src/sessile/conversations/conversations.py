@@ -21,13 +21,17 @@ from datetime import UTC, tzinfo
 from functools import partial
 from typing import Any, Literal
 
-from sessile.bound_sessions import Begun, Bound, BoundSessions, Parent, Reason
-from sessile.conversation_list import Conversation, ConversationFilter, ConversationList, by_key, listed
+from sessile.conversations.bound_sessions import Begun, Bound, BoundSessions, Parent, Reason
+from sessile.conversations.deleted_bindings import DeletedBinding, DeletedBindings
+from sessile.conversations.inbound import Asked, Inbound, Keys, Routing, members_of, parent_key_of
+from sessile.conversations.listing import Conversation, ConversationFilter, ConversationList, by_key, listed
+from sessile.conversations.live_agents import LiveAgents, Upkeep
+from sessile.conversations.live_bindings import LiveBindings
+from sessile.conversations.session_ends import SessionEnds
 from sessile.core.resets import ResetConfig, ResetPolicy
 from sessile.core.rollover import resume as resumed
 from sessile.core.rollover import roll_over, with_session
 from sessile.core.usage import Usage
-from sessile.deleted_bindings import DeletedBinding, DeletedBindings
 from sessile.errors import Conflict, Invalid, NotFound, SessionNotFound
 from sessile.formats.yoyoclaw.counting import Count, count_usage, unknown_names
 from sessile.formats.yoyoclaw.document import BrokenStore
@@ -35,10 +39,6 @@ from sessile.formats.yoyoclaw.entries import SessionEntry
 from sessile.formats.yoyoclaw.keys import SessionKey, render_key
 from sessile.formats.yoyoclaw.normal import normalize_agent_id
 from sessile.formats.yoyoclaw.patching import check_against, check_expected, checked_patch, model_override
-from sessile.inbound import Asked, Inbound, Keys, Routing, members_of, parent_key_of
-from sessile.live_agents import LiveAgents, Upkeep
-from sessile.live_bindings import LiveBindings
-from sessile.session_ends import SessionEnds
 from sessile.store import Store
 from sessile.stores.yoyoclaw.binding_store import Changes, Entries
 from sessile.stores.yoyoclaw.paths import PLACEHOLDER, STORE_FILE, StateFolder, names_in

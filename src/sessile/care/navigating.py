@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from sessile.care.hooks import Hooks
 from sessile.core.branch_summary import NO_CONTENT, branch_budget, branch_text, navigation, prepare_branch
 from sessile.core.conversation_text import SYSTEM_PROMPT, branch_prompt
 from sessile.core.summaries import Summarizer, SummaryRequest, extract
 from sessile.core.tokens import Counter, estimate
 from sessile.errors import EntryNotFound, HookFailed, SummarizerFailed
-from sessile.hooks import Hooks
 from sessile.session import Session
 
 _MOST = 2048  # tokens of a branch summary

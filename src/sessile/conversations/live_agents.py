@@ -10,12 +10,12 @@ import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
-from sessile.bound_sessions import BoundSessions
+from sessile.conversations.bound_sessions import BoundSessions
+from sessile.conversations.inbound import Keys
+from sessile.conversations.live_bindings import LiveBindings
 from sessile.errors import SessileError
 from sessile.formats.yoyoclaw.counting import Count
 from sessile.formats.yoyoclaw.normal import normalize_agent_id
-from sessile.inbound import Keys
-from sessile.live_bindings import LiveBindings
 from sessile.storage import log
 from sessile.store import Store
 from sessile.stores.yoyoclaw.bindings import own_bindings

@@ -16,15 +16,15 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any, Literal, NamedTuple
 
+from sessile.care.models import Models
 from sessile.config import Config
-from sessile.config_agents import Agent
+from sessile.config.agents import Agent
 from sessile.core.compaction import CompactionSettings
 from sessile.core.llm import joined_text
 from sessile.core.memory_flush import MAX_FAILURES, flushed_of
 from sessile.core.silence import NO_REPLY, is_silent
 from sessile.core.tokens import estimate
 from sessile.formats.yoyoclaw.entries import SessionEntry
-from sessile.models import Models
 from sessile.session import Session
 
 Json = dict[str, Any]

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from sessile.config_files import Part, convert
+from sessile.config.files import Part, convert
 from sessile.core.compaction import CompactionSettings
 from sessile.core.memory_flush import FlushSettings
 from sessile.core.runner_settings import TIMEOUT

@@ -1,0 +1,1 @@
+"""Care for long sessions: compaction, summaries, hooks, and what is known of models."""
