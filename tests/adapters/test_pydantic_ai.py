@@ -344,6 +344,32 @@ def test_four_processes_that_try_again_lose_nothing(folder: Store) -> None:
     assert_all_survived(texts_of(loaded.messages))
 
 
+def test_a_save_that_somebody_went_on_from_at_once_is_no_conflict(
+    folder: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process may save on top of it before it is looked at again; whoever saved it must not save it twice."""
+    append, others = Session.append_many, [SessileConversationStore(Store(folder.layout.root))]
+
+    async def go_on(other: SessileConversationStore) -> None:
+        conversation = await other.load("c")
+        assert conversation is not None
+        conversation.messages.extend(told("second"))
+        await other.save(conversation)
+
+    def append_and_be_overtaken(session: Session, *args: Any, **kwargs: Any) -> Any:
+        receipts = append(session, *args, **kwargs)
+        if others:
+            run(go_on(others.pop()))
+        return receipts
+
+    monkeypatch.setattr(Session, "append_many", append_and_be_overtaken)
+    store = SessileConversationStore(folder)
+    run(store.save(Conversation(messages=told("first"), conversation_id="c")))
+    assert not others
+    loaded = run(store.load("c"))
+    assert texts_of(loaded.messages) == ["first", "second"]
+
+
 def race(root: str, texts: list[str]) -> None:
     async def main() -> None:
         store = SessileConversationStore(Store(root, durability="process"))

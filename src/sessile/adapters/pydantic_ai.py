@@ -48,6 +48,7 @@ class _Log:
         self.header = header  # a session that was deleted and begun anew has another
         self.count = 0
         self.record: Payload | None = None
+        self.revisions: set[str] = set()  # of every record that counted, also those that were replaced since
         self.pieces: dict[str, list[str]] = {}  # the entries of each message
         self.parents: dict[str, str | None] = {}
 
@@ -66,6 +67,8 @@ class _Log:
                 self.pieces[kept["entry"]].append(entry.id)
             elif entry.get("customType") in (RECORD, DELETED) and entry["data"]["expected"] == self.revision:
                 self.record = entry["data"].get("record")
+                if self.record is not None:
+                    self.revisions.add(self.record["revision"])
 
     def path(self, head: str, limit: int | None) -> list[str]:
         """The ids of a message and of those before it, oldest first."""
@@ -192,7 +195,7 @@ class SessileConversationStore(ConversationStore):
             session.append_many([*payloads, note], on_leaf_moved="fail")
         except LeafMoved as error:
             raise ConversationConflict(conversation_id) from error
-        if self._caught_up(conversation_id)[1].revision != record.revision:
+        if record.revision not in self._caught_up(conversation_id)[1].revisions:
             raise ConversationConflict(conversation_id)
         self._homes |= dict.fromkeys((entry.id for entry in entries), conversation_id)
 
