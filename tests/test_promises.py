@@ -8,6 +8,56 @@ import pytest
 
 from promises import figures, marks, mission, pages, promises, take_in
 
+# Whatever is counted under one of these words broke a promise.
+NEVER = frozenset(
+    [
+        "lost",
+        "originals_lost",
+        "other_entries_lost",
+        "doubled",
+        "repeats",
+        "gaps",
+        "glued",
+        "fragments",
+        "half_entries",
+        "half_files",
+        "damaged_files",
+        "changed",
+        "crashes",
+        "counter_examples",
+        "differences",
+        "wrong_answers",
+        "wrong_bytes",
+        "false_receipts",
+        "silent",
+        "untyped",
+        "inconsistent",
+        "unreachable",
+        "locks_left",
+        "stale",
+        "robbed",
+        "files_without_header",
+        "lines_in_a_wrong_file",
+        "looser_than_private",
+        "outside_the_root",
+        "followed",
+        "let_in",
+        "leaks",
+        "to_others",
+        "traces_of_the_token",
+        "ran",
+        "control_characters",
+        "sent_beyond_the_table",
+        "asked_beyond_the_table",
+        "said_to_the_model",
+        "escaped",
+        "taken_for_another",
+        "server_errors",
+        "programs_started",
+        "used",
+    ]
+)
+
 
 def test_the_pages_are_up_to_date() -> None:
     """`python tests/promises.py` would change nothing."""
@@ -28,9 +78,7 @@ def test_every_promise_has_a_figure() -> None:
     assert set(measured) == {promise for promise, _ in promises()}
     for rigs in measured.values():
         for found in rigs.values():
-            assert not {"lost", "crashes", "outside", "leaks"} & {
-                what for what, count in found["counts"].items() if count
-            }
+            assert not NEVER & {what for what, count in found["counts"].items() if count}
 
 
 def test_every_line_of_the_mission_that_is_done_has_a_test() -> None:

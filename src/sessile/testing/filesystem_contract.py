@@ -218,6 +218,7 @@ class FilesystemContract:
         assert error(filesystem.rename, f"{root}/a", f"{root}/d") == errno.EISDIR
         assert error(filesystem.rename, f"{root}/d", f"{root}/a") == errno.ENOTDIR
         assert error(filesystem.rename, f"{root}/missing", f"{root}/a") == errno.ENOENT
+        assert error(filesystem.rename, f"{root}/missing", f"{root}/a/below") == errno.ENOTDIR
         assert filesystem.names(root) == ["a", "d"]
 
     def test_f22_a_folder_moves_with_what_is_in_it(self, filesystem: Filesystem, root: str) -> None:

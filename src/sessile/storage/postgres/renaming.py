@@ -59,7 +59,8 @@ def _rename(cursor: Cursor, names: Names, source: str, target: str) -> bool | No
     old, new = key(source), key(target)
     held = {Key(folder, base): file for folder, base, file in cursor.execute(_HOLD_BOTH, (*old, *new)).fetchall()}
     if old not in held:
-        names.existing(source, cursor=cursor)  # says what is missing; if nothing is any more, it came too late
+        names.look(source, cursor=cursor)  # says what is wrong with its folder
+        names.look(target, cursor=cursor)  # and this, with that of the new name, which comes before the name itself
         raise failure(errno.ENOENT, source, target)
     file, moves_folder = held[old], held[old] is None
     if moves_folder and new.path.startswith(old.path + b"/"):
