@@ -82,7 +82,7 @@ _TIME = Axis("time", _time)
 
 PICTURES = {
     "resume": Picture(
-        "Resuming a session",
+        "Resuming a session, by its size",
         "The time to open a session and have the context for the model, over the size of its file. The Claude Agent SDK reads a "
         "transcript of its own of the same size.",
         Axis("size of the session", _megabytes),
