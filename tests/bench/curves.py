@@ -97,7 +97,7 @@ PICTURES = {
         ],
     ),
     "append": Picture(
-        "Appending a message",
+        "Appending a message, by the number of entries",
         "The time to append a short message without a sync, over the number of entries that the session has.",
         Axis("entries in the session", _count),
         [
@@ -108,7 +108,7 @@ PICTURES = {
         ],
     ),
     "list": Picture(
-        "Listing sessions",
+        "Listing sessions, by their number",
         "The time to list the newest sessions with their titles, over the number of sessions.",
         Axis("sessions", _count),
         [
