@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
+from psycopg import errors
 
 from postgres.at_once import run_at_once
 from postgres_rig import Server
@@ -100,6 +102,29 @@ migrate(database)
 print(database.query("SELECT count(*) FROM name")[0][0])
 """
     assert run_at_once(script, postgres_url) == ["2"] * 4
+
+
+@pytest.mark.parametrize(
+    "error", [errors.UniqueViolation, errors.DuplicateTable, errors.DuplicateSchema, errors.DuplicateObject]
+)
+def test_whichever_way_another_process_was_faster(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    """Each statement that makes something fails once, as it does for the slower of two; the tables are there all the same."""
+    database, refused = Database(postgres_url), set[str]()
+    query = database.query
+
+    def query_slowly(sql: str, *arguments: Any, **options: Any) -> list[Any]:
+        if sql.startswith("CREATE") and sql not in refused:
+            refused.add(sql)
+            raise error("already exists")
+        return query(sql, *arguments, **options)
+
+    monkeypatch.setattr(database, "query", query_slowly)
+    migrate(database)
+    assert len(refused) == 2
+    assert query("SELECT count(*) FROM name") == [(2,)]
+    database.close()
 
 
 def test_whoever_may_not_make_a_schema_can_use_one(postgres_server: Server, postgres_url: str) -> None:

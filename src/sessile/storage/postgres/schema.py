@@ -28,7 +28,8 @@ PARTS: tuple[tuple[str, Steps], ...] = (
 _ENCODINGS = ("UTF8", "UTF-8")
 _LOOK = "SELECT current_setting('server_encoding'), EXISTS (SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = %s)"
 # Two processes may find that something is missing and make it at the same moment: PostgreSQL does not keep them apart.
-_MADE_AT_ONCE = (errors.UniqueViolation, errors.DuplicateTable, errors.DuplicateSchema)
+# How far the slower one came says which error it gets; a table also makes a type of its name, a "duplicate object".
+_MADE_AT_ONCE = (errors.UniqueViolation, errors.DuplicateTable, errors.DuplicateSchema, errors.DuplicateObject)
 
 
 def migrate(database: Database, parts: Sequence[tuple[str, Steps]] = PARTS) -> None:
