@@ -7,7 +7,6 @@ git, or one that does not answer in time, is told, and gets none.
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Callable, Iterator, Sequence
 
 _PATIENCE = 2.0  # seconds; git takes a few milliseconds for that
@@ -36,6 +35,8 @@ def _parents(folder: str) -> Iterator[str]:
 
 def _asked(folder: str, note: Callable[[str], object]) -> Sequence[str]:
     """What git says; a worktree whose folder is gone is still one."""
+    import subprocess  # most folders are in no repository, and a listing starts faster without
+
     command = ["git", "-C", folder, "worktree", "list", "--porcelain"]
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_PATIENCE, check=False)

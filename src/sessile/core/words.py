@@ -34,7 +34,6 @@ _UNSPACED = (
     "\u00a2-\u00a9\u00ac\u00ae-\u00b1\u00d7\u00f7\u20a0-\u20cf\u2100-\u214f\u2190-\u2bff\U0001f000-\U0001faff"
 )
 _PRIVATE, _PRIVATES = 0xE000, 6400
-_WORD = re.compile("[0-9a-z\x80-\U0010ffff]+")  # of what `indexed` gives, in lower case
 _ASKED = re.compile(r'"([^"]*)"?|(\S+)')
 _LONGEST_TERM = 1000  # characters
 
@@ -46,6 +45,7 @@ class _Patterns(NamedTuple):
     run: re.Pattern[str]
     stretch: re.Pattern[str]
     foreign: re.Pattern[str]
+    word: re.Pattern[str]
 
 
 @cache
@@ -61,6 +61,7 @@ def _patterns() -> _Patterns:
             "[^\x00-\x7f\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f\u0391-\u03c9\u0410-\u044f\u3041-\u3096"
             "\u30a1-\u30fa\u4e00-\u9fa5\uac00-\ud7a3]"
         ),
+        word=re.compile("[0-9a-z\x80-\U0010ffff]+"),  # of what `indexed` gives, in lower case
     )
 
 
@@ -101,7 +102,7 @@ def indexed(text: str) -> str:
 
 def words_of(text: str) -> list[str]:
     """The words of a text in order, as an index holds them: what SQLite's tokenizer sees in `indexed`."""
-    return _WORD.findall(indexed(text.lower()))
+    return _patterns().word.findall(indexed(text.lower()))
 
 
 @lru_cache(maxsize=8192)  # words come again and again

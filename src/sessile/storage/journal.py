@@ -179,18 +179,20 @@ class FileJournal(JournalReader):
             if size < self._seen:
                 self._check_header()
             lines = revise(FileNews(self, self._seen if size > self._seen else 0, size))
-        if lines:
-            body = b"\n".join(lines) + b"\n"
-            guarded = size == self._ended or self._read(size - 1, 1) == b"\n"
-            end = self._write(body if guarded else b"\n" + body, size)
-            if end is None:
-                return None
-            self._ended = end
-            # What a writer without lock has put before our lines is still news.
-            self._seen = end if end - size <= len(body) + 1 else size
+        if not lines:
+            return Appended([], self._commits.next_mark())
+        body = b"\n".join((*lines, b""))  # copied once
+        guarded = size == self._ended or self._read(size - 1, 1) == b"\n"
+        end = self._write(body if guarded else b"\n" + body, size)
+        if end is None:
+            return None
+        self._ended = end
+        # What a writer without lock has put before our lines is still news.
+        self._seen = end if end - size <= len(body) + 1 else size
+        if self._asked:
             self._show_index(body, end)
         positions = []
-        at = self._ended - len(body) if lines else 0
+        at = end - len(body)
         for line in lines:
             positions.append((at, len(line)))
             at += len(line) + 1

@@ -172,9 +172,9 @@ class JournalReader(SessionFile):
             raise
 
     def _show_index(self, written: bytes, end: int) -> None:
-        """Let the index know what was just written, if it covers all before it: to read it again would cost more."""
-        asked, self._asked = self._asked, False
-        if asked and len(written) <= _SHOWN and self._index.covered == self._indexed == end - len(written):
+        """Somebody asks the index between appends: let it know what was just written, if it covers all before it."""
+        self._asked = False
+        if len(written) <= _SHOWN and self._index.covered == self._indexed == end - len(written):
             with suppress(IndexDamaged):  # what is written is written: whoever asks next has the index made anew
                 self._catch_up(self._index, (written,), end)
 
