@@ -31,7 +31,7 @@ from sessile.storage.base import Appended, Filesystem, Revise, Row
 from sessile.storage.commits import GroupCommit
 from sessile.storage.lock import acquire
 from sessile.storage.reader import JournalReader
-from sessile.storage.session_file import FileNews
+from sessile.storage.session_file import FileNews, positions_of
 
 _PATIENCE_WITH_MEDDLERS = 100  # times that a line is written again because others write into it
 
@@ -191,12 +191,7 @@ class FileJournal(JournalReader):
         self._seen = end if end - size <= len(body) + 1 else size
         if self._asked:
             self._show_index(body, end)
-        positions = []
-        at = end - len(body)
-        for line in lines:
-            positions.append((at, len(line)))
-            at += len(line) + 1
-        return Appended(positions, self._commits.next_mark())
+        return Appended(positions_of(lines, end - len(body)), self._commits.next_mark())
 
     def _check_header(self) -> None:
         """The file has become shorter: never append to one that is no session any more."""

@@ -126,6 +126,15 @@ class WholeFile:
             step = self._by_id.get(step.parent_id) if step.parent_id else None
 
 
+def positions_of(lines: Sequence[bytes], start: int) -> list[tuple[int, int]]:
+    """Where lines stand that were written from a place on, each with its newline."""
+    positions = []
+    for line in lines:
+        positions.append((start, len(line)))
+        start += len(line) + 1
+    return positions
+
+
 def runs_of(positions: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int, int]]:
     """Places that follow each other closely in the file: the first and last byte of each group, and how many they are."""
     start = end = count = 0
