@@ -52,6 +52,7 @@ def _operation(path: str, method: str, operation: Json) -> Iterator[str]:
     yield f"### {method} {path}\n\n{operation['summary']}{is_open}\n"
     parameters = operation.get("parameters", [])
     if parameters:
+        yield f"{operation['description']}\n"
         yield "| parameter | in | value | |\n|---|---|---|---|"
         for parameter in parameters:
             schema = parameter["schema"]

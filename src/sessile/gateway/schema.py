@@ -80,6 +80,7 @@ def _described(operation: Operation, schemas: _Schemas) -> Json:
     told: Json = {"operationId": operation.handler.__name__, "summary": operation.summary}
     parameters = [*_parameters(operation.query, "query", schemas), *_parameters(operation.headers, "header", schemas)]
     if parameters:
+        told["description"] = " ".join(_doc(kind) for kind in (operation.query, operation.headers) if kind is not None)
         told["parameters"] = parameters
     if operation.body is not None:
         told["requestBody"] = {"required": True, "content": _content(JSON, schemas.by_type[operation.body])}
@@ -87,6 +88,11 @@ def _described(operation: Operation, schemas: _Schemas) -> Json:
         told["security"] = []
     told["responses"] = {str(status): response for status, response in sorted(_responses(operation, schemas).items())}
     return told
+
+
+def _doc(kind: type[msgspec.Struct]) -> str:
+    """What a query or headers ask for, in its own words."""
+    return " ".join((kind.__doc__ or "").split())
 
 
 def _parameters(kind: type[msgspec.Struct] | None, place: str, schemas: _Schemas) -> list[Json]:
