@@ -20,8 +20,13 @@ class Proof(NamedTuple):
 _JOURNAL = (
     "tests/unit/test_journal.py",
     "tests/unit/test_journal_faults.py",
+    "tests/unit/test_journal_locks.py",
+    "tests/unit/test_journal_meddlers.py",
+    "tests/unit/test_journal_own_lines.py",
+    "tests/unit/test_journal_rewritten.py",
     "tests/property/test_journal.py",
     "tests/contract/test_journal.py",
+    "tests/faults/test_interruptions.py",
 )
 
 PROOFS = {

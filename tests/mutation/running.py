@@ -208,11 +208,14 @@ def _patch(module: ModuleType, mutant: Mutant) -> None:
     assert module.__file__ is not None
     code = compile(mutant.source, module.__file__, "exec", dont_inherit=True)
     wanted = {part.co_qualname: part for part in _codes(code)}
+    gc.unfreeze()  # else functions that are known since before the tests are not among the objects
+    found = False
     for thing in gc.get_objects():
         if isinstance(thing, FunctionType) and thing.__code__.co_filename == module.__file__:
             new = wanted.get(thing.__code__.co_qualname)
             if new is not None and new.co_freevars == thing.__code__.co_freevars:
-                thing.__code__ = new
+                thing.__code__, found = new, True
+    assert found, "a mutant that is put nowhere cannot be noticed"
     _forget_answers(module)
 
 

@@ -503,6 +503,45 @@ class TestProcesses:
         put(journal, line("c"))
         assert ids(journal.rows()) == ["c"]
 
+    def test_a_child_is_told_what_was_appended_since_its_parent_looked(
+        self, path: str, child: Callable[[Callable[[], object]], int]
+    ) -> None:
+        """Its descriptor is a new one, but what it knows of the file is what its parent knew."""
+        journal = FileJournal(PosixFilesystem(), path, power=False)
+        put(journal, line("a"))
+        put(FileJournal(PosixFilesystem(), path, power=False), line("b", "a"))
+
+        def work() -> None:
+            assert news_of(journal) == ["b"]
+
+        assert exit_code(child(work)) == 0
+
+    def test_a_child_forked_in_the_middle_of_a_sync_does_not_wait_for_its_end(
+        self, path: str, child: Callable[[Callable[[], object]], int]
+    ) -> None:
+        """The thread that syncs is not there in the child, and would never be done."""
+        journal = FileJournal(PosixFilesystem(), path)
+
+        def work() -> None:
+            signal.alarm(10)
+            put(journal, line("a"))
+
+        with journal._commits.paused():
+            pid = child(work)
+        assert exit_code(pid) == 0
+        put(journal, line("b", "a"))
+        assert ids(journal.rows()) == ["a", "b"]
+
+    def test_a_child_does_not_keep_the_lock_of_a_file_that_its_parent_replaces(
+        self, path: str, child: Callable[[Callable[[], object]], int]
+    ) -> None:
+        """It inherited the descriptor, so that closing it is not enough: whoever knows the old file must not wait."""
+        journal, other = FileJournal(PosixFilesystem(), path), FileJournal(PosixFilesystem(), path, patience=0.0)
+        child(lambda: time.sleep(60))
+        journal.replace(lambda raw: None)
+        put(other, line("a"))
+        assert ids(journal.rows()) == ["a"]
+
     @pytest.mark.promise("P23")
     def test_a_killed_holder_frees_the_lock_at_once_and_a_live_one_is_named(
         self, path: str, child: Callable[[Callable[[], object]], int]

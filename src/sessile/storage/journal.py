@@ -175,8 +175,8 @@ class FileJournal(JournalReader):
 
     def _append_locked(self, lines: Sequence[bytes], revise: Revise, size: int) -> Appended | None:
         """Write the lines behind the first `size` bytes; `None` if the file lost its name meanwhile."""
-        if size != self._seen:
-            if size < self._seen:
+        if size != self._seen or not size:
+            if size < max(self._seen, self._header.offset + len(self._header.raw)):
                 self._check_header()
             lines = revise(FileNews(self, self._seen if size > self._seen else 0, size))
         if not lines:
