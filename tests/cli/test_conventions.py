@@ -249,6 +249,27 @@ def test_completion_offers_verbs_and_sessions_with_titles(home: Path, demo: Path
     assert f"{WEBHOOK}-2b1d-4c55-9a0e-7d1f3c5b9e42\tWebhook retries" in run.stdout
 
 
+@pytest.mark.promise("P37")
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_offers_no_id_that_a_shell_would_run(home: Path, shell: str) -> None:
+    """A file says itself what the id of its session is, and bash puts what is offered into the line as it is."""
+    folder = home / ".codex" / "sessions"
+    folder.mkdir(parents=True)
+    for number, named in enumerate(
+        ("65ab-plain", "65$(EVIL)", "65;EVIL", "65\x1b]0;EVIL\x07", "65\nplain,EVIL", "65`EVIL`", "65 EVIL")
+    ):
+        meta = {"type": "session_meta", "payload": {"id": named, "cwd": str(home)}}
+        said = {"type": "response_item", "payload": {"type": "message", "role": "user", "content": []}}
+        (folder / f"rollout-{number}.jsonl").write_text(f"{json.dumps(meta)}\n{json.dumps(said)}\n")
+    asked = {"_SESSILE_COMPLETE": f"{shell}_complete", "COMP_WORDS": "sessile show 65"}
+    asked["COMP_CWORD"] = "65" if shell == "fish" else "2"
+    program = "import sys; sys.argv = ['sessile']; from sessile.cli.main import main; main()"
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env={**os.environ, **asked}, capture_output=True, text=True, timeout=60)
+    assert "65ab-plain" in done.stdout
+    assert "EVIL" not in done.stdout
+
+
 def test_ids_come_from_stdin(home: Path, demo: Path) -> None:
     """`sessile ls | sessile show -` reads the first column."""
     command = [sys.executable, "-m", "sessile.cli.main", "show", "-", "--json"]

@@ -11,7 +11,7 @@ from sessile import Store, find_secrets, load_entries_from_file
 from sessile.cli.files import Pictures
 from sessile.core.secrets_table import fill
 
-from .conftest import Command
+from .conftest import Command, at_a_terminal
 
 WEBHOOK = "6513270e"
 SECRETIVE = "Deploy script prints too much"
@@ -41,6 +41,26 @@ def _secrets_of(demo: Path) -> set[str]:
         text = json.dumps(entry, ensure_ascii=False)
         found |= {text[secret.start : secret.end] for secret in find_secrets(text)}
     return found
+
+
+@pytest.mark.promise("P30")
+def test_the_name_of_an_export_is_never_a_path_that_a_session_made_up(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever names no file gets one in the folder where they are, whatever id the session has given itself."""
+    here = tmp_path / "outer" / "here"
+    here.mkdir(parents=True)
+    source = tmp_path / "rollout.jsonl"
+    rows = (
+        {"type": "session_meta", "payload": {"id": "/../../x", "cwd": "/"}},
+        {"type": "response_item", "payload": {"type": "message", "role": "user", "content": []}},
+    )
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    monkeypatch.chdir(here)
+    before = {*tmp_path.rglob("*.html")}
+    at_a_terminal(["export", str(source)], {"NO_COLOR": "1"})
+    (made,) = {*tmp_path.rglob("*.html")} - before
+    assert made == here / "session--------x.html"
 
 
 def test_without_redaction_a_session_file_is_copied_byte_for_byte(sessile: Command, demo: Path, tmp_path: Path) -> None:

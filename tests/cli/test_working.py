@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -54,6 +55,23 @@ def test_resume_without_a_name_offers_the_sessions_of_this_folder(
     assert str(pi_session) in at_a_terminal(["resume", "--print"], environment, "from pi\n")
     assert "there is no session" in at_a_terminal(["resume", "--print"], environment, "77\n")
     assert str(newer) in sessile("resume", "--print").out
+
+
+@pytest.mark.promise("P32")
+@pytest.mark.parametrize("named", ['-cnotify=["sh","-c","id"]', "--yolo", "-", "a b", "../x", "x\n--yolo"])
+def test_resume_gives_no_agent_an_option_that_a_file_has_made_up(sessile: Command, home: Path, named: str) -> None:
+    """The id of a session stands in its file: what is none would be taken for an option of the agent, and run commands."""
+    folder = home / ".codex" / "sessions"
+    folder.mkdir(parents=True)
+    rows = (
+        {"type": "session_meta", "payload": {"id": named, "cwd": str(home)}},
+        {"type": "response_item", "payload": {"type": "message", "role": "user", "content": []}},
+    )
+    path = folder / "rollout-2026-05-01T10-00-00-0199aaaa-1111-7000-8000-000000000001.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = sessile("resume", str(path), "--in", "codex", "--print")
+    assert (done.code, done.out) == (2, "") and "no agent gives a session such an id" in done.err
+    assert "--in pi" in done.err
 
 
 @pytest.mark.promise("P32")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import sys
 import time
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 _SUGGESTED = 40  # sessions that a shell is offered
 _PATIENCE = 0.3  # seconds that somebody waits for titles after pressing Tab
 _SHORT = 8  # characters of an id that are enough, nearly always
+_PLAIN = re.compile("[A-Za-z0-9][A-Za-z0-9._-]*")  # an id that no shell takes for anything else
 _TOLD = 3  # findings that are told one by one
 DAMAGED = 5  # the exit code where data is damaged, and what could be read was given
 
@@ -36,7 +38,7 @@ class SessionName(click.ParamType[str]):
     name = "session"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Ids with titles, of the newest sessions that begin so."""
+        """Ids with titles, of the newest sessions that begin so; a shell would run what stands in some that files made up."""
         from click.shell_completion import CompletionItem
 
         from sessile import Filter
@@ -48,7 +50,7 @@ class SessionName(click.ParamType[str]):
         return [
             CompletionItem(row.id, help=visible_line(row.title or row.first_text or row.cwd or ""))
             for row in rows
-            if row.id
+            if row.id and _PLAIN.fullmatch(row.id)
         ]
 
 
@@ -142,9 +144,9 @@ def damage(app: App, session: Session) -> int:
 
 
 def handle(app: App, session_id: str | None, path: str, *, whole: bool = False) -> str:
-    """How a session is named on the command line: by its id, or by its file if it lies where nobody looks."""
-    if session_id and app.library.agent_of(path) is not None:
-        return visible_line(session_id)[: None if whole else _SHORT]
+    """How a session is named on the command line: by its id, or by its file if it lies where nobody looks or has no plain id."""
+    if session_id and _PLAIN.fullmatch(session_id) and app.library.agent_of(path) is not None:
+        return session_id[: None if whole else _SHORT]
     return shlex.quote(path)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -20,6 +21,8 @@ from sessile.cli.table import Cell, Column
 from sessile.core.parts import DEPTHS, Depth
 from sessile.errors import Invalid, NotFound, Refused, SessileError, storage_failures
 from sessile.render.wording import many
+
+_NO_NAME = re.compile("[^A-Za-z0-9_-]")  # a session says itself what its id is, and could name another folder
 
 
 @verb(
@@ -98,7 +101,7 @@ def _form_of(output: str | None) -> str:
 def _target(app: App, session: Session, output: str | None, form: str) -> str:
     if output == "-" or (output is None and not app.out.is_terminal):
         return "-"
-    return _absolute(app, output or f"session-{session.id[:8]}.{form}")
+    return _absolute(app, output or f"session-{_NO_NAME.sub('-', session.id[:8])}.{form}")
 
 
 def _absolute(app: App, path: str) -> str:

@@ -15,9 +15,10 @@ import click
 
 from sessile import Session
 from sessile.cli.app import App, verb
-from sessile.cli.naming import SESSION, damage, in_place_option, opened, writable
+from sessile.cli.naming import SESSION, damage, handle, in_place_option, opened, writable
 from sessile.core.address import sub_agent
-from sessile.errors import Invalid, NotFound, SessionNotFound, Unsupported
+from sessile.core.ids import check_session_id
+from sessile.errors import Invalid, InvalidId, NotFound, SessionNotFound, Unsupported
 
 # How each agent is told to go on with a session: the family by its file, the others by its id, and only with their own.
 _AGENTS = {
@@ -77,15 +78,17 @@ def _resume(app: App, name: str, agent: str | None, only_print: bool) -> int:
             message = f"this is the copy that was kept, which {agent} does not know"
             raise Unsupported(message, path=session.path, hint=f"say --in pi{put_back}")
         if agent in _BY_ID and (agent != written_by or named.at is not None):
-            hint = f"sessile convert {session.id[:8]} --to {agent} -o FILE" if agent == "claude" else "say --in pi"
+            again = f"sessile convert {handle(app, session.id, session.path)}"
+            hint = f"{again} --to {agent} -o FILE" if agent == "claude" else "say --in pi"
             raise Unsupported(f"{agent} goes on with whole sessions of its own only", path=session.path, hint=hint)
         if agent in _BY_ID and sub_agent(name) is not None:
             raise Unsupported("a sub-agent goes on with its session only", path=session.path, hint="say --in pi")
         foreign = written_by is not None or owner == "openclaw"  # the family goes on in the files of its members
-        command = [*_AGENTS[agent], session.id if agent in _BY_ID else session.path]
+        command = [*_AGENTS[agent], _plain_id(session) if agent in _BY_ID else session.path]
         forks = agent not in _BY_ID and (named.at is not None or foreign or kept)
         if app.store.database is not None and (forks or app.store.layout.owns(session.path)):
-            hint = f"{app.command} convert {session.id[:8]} --to pi -o FILE; then {shlex.join(_AGENTS[agent])} FILE"
+            again = f"{app.command} convert {handle(app, session.id, session.path)}"
+            hint = f"{again} --to pi -o FILE; then {shlex.join(_AGENTS[agent])} FILE"
             raise Unsupported(f"{agent} goes on in files, and yours are in a database", path=session.path, hint=hint)
         if forks:
             if only_print or app.json:
@@ -112,6 +115,15 @@ def _resume(app: App, name: str, agent: str | None, only_print: bool) -> int:
     sys.stdout.flush()
     sys.stderr.flush()
     return os.execv(program, command)
+
+
+def _plain_id(session: Session) -> str:
+    """The id of a session as an argument: a file may say anything, and an agent would take `-…` for an option."""
+    try:
+        return check_session_id(session.id)
+    except InvalidId as error:
+        hint = "say --in pi, which is given the file"
+        raise Unsupported("no agent gives a session such an id", path=session.path, hint=hint) from error
 
 
 def _forked(app: App, session: Session, entry: str | None) -> str:

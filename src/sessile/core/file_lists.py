@@ -31,7 +31,8 @@ _PATHS = ("path", "file_path", "notebook_path")
 _NAMES, _ARGUMENTS = ("name", "toolName"), ("arguments", "args", "input")
 _ENDS = re.compile(r"<(?=/?(?:read|modified)-files\b)")
 _BREAKS = {ord(char): ascii(char)[1:-1] for char in "\n\r\v\f\x85\u2028\u2029"}
-_BLOCK = re.compile(r"\n{0,2}<(read-files|modified-files)>\n.*?</\1>", re.DOTALL)
+_TAGS = ("read-files", "modified-files")
+_BLOCK = re.compile(rf"\n{{0,2}}<({'|'.join(_TAGS)})>\n")
 
 
 class FileLists(NamedTuple):
@@ -96,7 +97,14 @@ class Files:
 
 def without_blocks(summary: str) -> str:
     """A summary without the file lists that were put behind it."""
-    return _BLOCK.sub("", summary).rstrip()
+    last = {name: summary.rfind(f"</{name}>") for name in _TAGS}  # behind which no beginning has an end
+    pieces, told, at = [], 0, 0
+    while block := _BLOCK.search(summary, at):
+        at = block.end() - 1  # the next may begin with this line break
+        if at < last[block[1]]:
+            pieces.append(summary[told : block.start()])
+            told = at = summary.index(">", summary.index(f"</{block[1]}>", at)) + 1
+    return "".join((*pieces, summary[told:])).rstrip()
 
 
 def _block(tag: str, names: tuple[str, ...]) -> str:

@@ -6,13 +6,14 @@
     Host        the gateway is called by one of its own names: a page that rebinds its name to us is not
     Origin      a page that asks was served by us; preflights are refused, there is nothing to allow
     HeaderSize  431
-    Token       the bearer header, and nothing else; open are only the paths that hold nothing
+    Token       the bearer header, and nothing else; open are only the paths that hold nothing, which are answered at once
     Rate        so many requests a second of one address, 429
     Crowd       so many requests and so many streams at once, 429
     Json        a body is JSON, so that no form of another site can send one
     Body        the whole body, so large and so soon: 413, 408
 
-A request without the token is refused before it can wait for anything, hold a place or have its body read. Guards know nothing
+A request without the token is refused, or is given what is open, before it can wait for anything, be counted, hold a place or
+have its body read: what strangers and pages of other sites ask for takes nothing from whoever has the token. Guards know nothing
 of sessions, and are ordinary ASGI: they work below any server and above any application.
 """
 
@@ -80,7 +81,7 @@ def guarded(app: App, settings: Guarding) -> App:
         lambda inner: Host(inner, settings.hosts),
         Origin,
         lambda inner: HeaderSize(inner, limits.header_bytes),
-        lambda inner: Token(inner, settings.token, settings.open_paths),
+        lambda inner: Token(inner, app, settings.token, settings.open_paths),
         lambda inner: Rate(inner, limits.requests_per_second, limits.addresses, settings.clock),
         lambda inner: Crowd(inner, limits.connections, limits.event_clients),
         Json,
@@ -204,15 +205,19 @@ def _authority(text: bytes) -> tuple[bytes, int | None] | None:
 
 
 class Token:
-    """Who asks has the token, in the one header that no browser sends by itself."""
+    """Who asks has the token, in the one header that no browser sends by itself; what is open goes past the other guards."""
 
-    def __init__(self, app: App, token: Secret, open_paths: frozenset[str]) -> None:
+    def __init__(self, app: App, opened: App, token: Secret, open_paths: frozenset[str]) -> None:
         self._app = app
+        self._opened = opened
         self._token = token
         self._open = open_paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if not self._is_open(scope) and not self._is_held(scope):
+        if self._is_open(scope):
+            await self._opened(scope, receive, send)
+            return
+        if not self._is_held(scope):
             hint = "send it as `Authorization: Bearer …`; it is never taken from an address or a cookie"
             raise Unauthorized(hint=hint)
         await self._app(scope, receive, send)

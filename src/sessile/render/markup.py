@@ -6,7 +6,8 @@ Rules:
   named: `⟨U+202E⟩`.
 - Markdown has no raw HTML, loads no images, and links only to http and https. What the parser made goes through a second
   program, nh3, which knows nothing of the first and lets only the tags of this module pass.
-- Work is bounded: a text beyond a limit is shown as it is, unformatted.
+- Work is bounded: a text beyond a limit is shown as it is, unformatted. Code is coloured in the languages that people use most:
+  of the many that the lexers know, some take hours for a kilobyte that was made for that, during which nothing else runs.
 
 It does not know entries.
 """
@@ -35,7 +36,15 @@ from sessile.core.visible import visible, visible_line
 
 MOST_MARKDOWN = 30_000  # characters; longer texts are logs that somebody pasted
 DEEPEST_MARKDOWN = 60  # quotes and lists in each other; deeper, the parser would leave out what they hold
-MOST_CODE = 20_000  # characters of one block that are coloured: each word becomes an element
+MOST_CODE = 6_000  # characters of one block that are coloured: twice as many can take four times as long
+SLOW = frozenset(("csharp", "julia"))  # where it takes four times as long as elsewhere: of these a quarter is coloured
+_USUAL = (
+    "awk bash c clojure cmake console cpp css dart diff docker elixir erlang fsharp go graphql groovy haskell html ini java "
+    "javascript json jsx kotlin less lua make nginx nixos objective-c ocaml perl php postgresql powershell protobuf pycon "
+    "python ruby rust scss splus sql swift terraform tex toml tsx typescript xml yaml zig"
+)
+# By the first of their names. None may colour what it holds as a language that is not among them.
+LANGUAGES = SLOW.union(_USUAL.split())
 
 _HEADINGS_BELOW = 3  # the page has h1, its regions h2, an entry h3
 _WEB = re.compile(r"https?://[^\s/]", re.IGNORECASE)
@@ -114,6 +123,8 @@ def _unformatted(text: str) -> str:
 def code(text: str, language: str) -> str:
     """The inside of a block of code, coloured by classes if the language is known and the block is not too long."""
     lexer = _lexer(language.lower()) if len(text) <= MOST_CODE else None
+    if lexer is not None and lexer.aliases[0] in SLOW and len(text) > MOST_CODE // 4:
+        lexer = None
     return escaped(text) if lexer is None else str(highlight(text, lexer, HtmlFormatter(nowrap=True)))
 
 
@@ -185,6 +196,7 @@ def _lexer(language: str) -> Lexer | None:
     if not language or len(language) > 40:
         return None
     try:
-        return get_lexer_by_name(language, stripnl=False)
+        lexer = get_lexer_by_name(language, stripnl=False)
     except ClassNotFound:
         return None
+    return lexer if lexer.aliases[0] in LANGUAGES else None

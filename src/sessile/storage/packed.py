@@ -4,7 +4,8 @@
 
 Rules: what is packed is unpacked into a file without a name, which goes when it is closed; nothing is left anywhere, least of
 all beside the original. An archive that is damaged gives what is whole in it, and says so. How a file is packed is told by
-the ending of its name. It does not know what the rows are.
+the ending of its name. However small an archive is that somebody has made to hold a lot, it takes some megabytes of memory, and
+no more of the disk than archives of that size may. It does not know what the rows are.
 """
 
 from __future__ import annotations
@@ -22,8 +23,11 @@ from sessile.storage.layout import GZIP, JOURNAL, LEGACY, ZSTD
 from sessile.storage.session_file import CHUNK
 
 MOST = 64 << 30  # bytes that one archive may unpack to: a few kilobytes can hold a disk full of zeros
+ALWAYS = 1 << 30  # bytes that every archive may unpack to
+TIMES = 1000  # how much larger than itself; sessions pack to a tenth, those that repeat themselves to a hundredth
 
 _GZIP_HEADER = 31  # how zlib is told that a gzip header comes
+_STEP = 1 << 10  # bytes of zstd that are unpacked at once: four of them can stand for 128 KiB
 
 Unpacking = Callable[[Iterator[bytes]], Iterator[bytes]]
 
@@ -64,9 +68,10 @@ def _unpack(fs: Filesystem, path: str, target: int) -> tuple[int, Finding | None
     size = 0
     source = fs.open(path, os.O_RDONLY)
     try:
+        most = min(MOST, max(ALWAYS, TIMES * fs.fstat(source).st_size))
         for piece in _UNPACKINGS[posixpath.splitext(path)[1]](_chunks(fs, source)):
-            if size + len(piece) > MOST:
-                raise _Damaged(f"it holds more than {MOST} bytes")
+            if size + len(piece) > most:
+                raise _Damaged(f"it holds more than {most} bytes")
             atomic.write_all(fs, target, piece)
             size += len(piece)
     except _Damaged as error:
@@ -106,8 +111,7 @@ def _unzstd(chunks: Iterator[bytes]) -> Iterator[bytes]:
     import zstandard  # most people have no such file
 
     unpacker = None
-    for chunk in chunks:
-        rest = chunk
+    for rest in _steps(chunks):
         while rest:
             unpacker = unpacker or zstandard.ZstdDecompressor().decompressobj()
             try:
@@ -118,6 +122,13 @@ def _unzstd(chunks: Iterator[bytes]) -> Iterator[bytes]:
             unpacker = None if unpacker.eof else unpacker
     if unpacker is not None:
         raise _Damaged("it ends too early")
+
+
+def _steps(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """The same bytes in small pieces, for an unpacker that gives back all that it has been given."""
+    for chunk in chunks:
+        for at in range(0, len(chunk), _STEP):
+            yield chunk[at : at + _STEP]
 
 
 def _legacy(chunks: Iterator[bytes]) -> Iterator[bytes]:

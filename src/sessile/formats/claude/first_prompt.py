@@ -3,6 +3,8 @@
 Rules: tool results, meta rows and compact summaries are passed over, then texts that the skip rule names; a slash command
 counts only if nothing else is there. What is found is one line, cut at 200 characters.
 
+Finding takes time in proportion to the text, whatever tags it is full of: an end that is missing is looked for once.
+
 The two SDKs differ in the skip rule (any lower-case tag at the start, or an old list of tags), in shell input, which the
 TypeScript SDK shows as `! ls`, in pasted text, which it unwraps, in what is a space, and in how long an emoji is.
 """
@@ -10,6 +12,7 @@ TypeScript SDK shows as `! ls`, in pasted text, which it unwraps, in what is a s
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -27,12 +30,11 @@ _SKIPPED_BY_PYTHON = re.compile(
     r"|\s*<ide_opened_file>.*</ide_opened_file>\s*\Z|\s*<ide_selection>.*</ide_selection>\s*\Z",
     re.DOTALL,
 )
-_COMMAND = re.compile(r"<command-name>([^\n\r\u2028\u2029]*?)</command-name>")
-_COMMAND_IN_PYTHON = re.compile(r"<command-name>(.*?)</command-name>")
-_SHELL = re.compile(r"<bash-input>(.*?)</bash-input>", re.DOTALL)
-_PASTED = re.compile(
-    r'\n{0,2}<pasted_content id="([0-9a-f]{4})">\n(?:</|(.*?)\n</)pasted_content id="\1">\n{0,2}', re.DOTALL
-)
+_COMMAND = "command-name"
+_SHELL = "bash-input"
+_LINE_ENDS = re.compile("[\n\r\u2028\u2029]")
+_PASTED = re.compile(r'\n{0,2}<pasted_content id="([0-9a-f]{4})">\n')
+_PASTED_END = re.compile(r'\n</pasted_content id="([0-9a-f]{4})">')
 _SPACES = "\t\n\v\f\r \u00a0\u1680\u2028\u2029\u202f\u205f\u3000\ufeff" + "".join(map(chr, range(0x2000, 0x200B)))
 """What JavaScript trims."""
 _PASSED_OVER = (
@@ -85,14 +87,12 @@ def _said_in(row: Any) -> _Said:
     """The first prompt in a row, and the first slash command before it."""
     command = ""
     for said in _texts_of(row):
-        if "<" in said:  # most prompts hold no tag
-            said = _PASTED.sub(lambda match: match.group(2) or "", said)
-        one = trimmed(said.replace("\n", " "))
-        slash, shell = (_COMMAND.search(one), _SHELL.search(one)) if "<" in one else (None, None)
-        if slash:
-            command = command or slash.group(1)
-        elif shell:
-            return _Said(f"! {trimmed(shell.group(1))}", command)
+        one = trimmed(_unwrapped(said).replace("\n", " "))
+        slash, shell = _slash_command(one), _inside(one, _SHELL)
+        if slash is not None:
+            command = command or slash
+        elif shell is not None:
+            return _Said(f"! {trimmed(shell)}", command)
         elif one and not _SKIPPED.match(one):
             short = utf16_length(one) <= LONGEST
             cut = one if short else trimmed(without_surrogates(utf16_cut(one, LONGEST))) + "…"
@@ -107,12 +107,50 @@ def _first_in_python(head: bytes) -> str | None:
         content = mapping_of(row, "message").get("content") if type_of(row) == USER else None
         for said in _texts_in(content):
             one = said.replace("\n", " ").strip()
-            slash = _COMMAND_IN_PYTHON.search(one)
-            if slash:
-                command = command or slash.group(1)
+            slash = _inside(one, _COMMAND)
+            if slash is not None:
+                command = command or slash
             elif one and not _SKIPPED_BY_PYTHON.match(one):
                 return one if len(one) <= LONGEST else one[:LONGEST].rstrip() + "…"
     return command or None
+
+
+def _unwrapped(text: str) -> str:
+    """The text with what was pasted into it, without the tags around that."""
+    ends: dict[str, list[int]] = {}
+    for end in _PASTED_END.finditer(text):
+        ends.setdefault(end[1], []).append(end.start())
+    pieces: list[str] = []
+    told = at = 0
+    while ends and (begin := _PASTED.search(text, at)):
+        places = ends.get(begin[1], [])
+        place = bisect_left(places, begin.end() - 1)  # the line break of one tag may be that of the other
+        at = begin.end() - 1
+        if place < len(places):
+            pieces += (text[told : begin.start()], text[begin.end() : places[place]])
+            told = at = _behind_end(text, places[place])
+    return "".join((*pieces, text[told:]))
+
+
+def _behind_end(text: str, end: int) -> int:
+    """Where a text goes on behind an end tag and the line breaks that belong to it."""
+    at = text.index(">", end) + 1
+    return at + 2 if text.startswith("\n\n", at) else at + text.startswith("\n", at)
+
+
+def _inside(text: str, tag: str) -> str | None:
+    """What stands in the first element of a name."""
+    _, begin, rest = text.partition(f"<{tag}>")
+    inside, end, _ = rest.partition(f"</{tag}>")
+    return inside if begin and end else None
+
+
+def _slash_command(text: str) -> str | None:
+    """The name of the first slash command, which stands on one line."""
+    if _COMMAND not in text:  # in most prompts there is none
+        return None
+    lines = (_inside(line, _COMMAND) for line in _LINE_ENDS.split(text))
+    return next((name for name in lines if name is not None), None)
 
 
 def _possible(head: bytes, passed_over: tuple[bytes, ...]) -> Iterator[str]:
