@@ -67,6 +67,7 @@ class Store:
         self.durability = durability
         self.random = random
         self._trash = Trash(self.fs, self.layout.trash)
+        self._deleted = 0  # when, in milliseconds since 1970
         self._terminal = terminal
         self.patience = patience
         self._clock = clock
@@ -241,7 +242,8 @@ class Store:
 
             if (listed := listed_in(self, below)) is not None:
                 return self._trash.get(listed.delete(path))
-        return self._trash.move(paths, f"{self.now()}-{self.random(3).hex()}-{stem_of(path)}", below)
+        self._deleted = max(self.now(), self._deleted + 1)  # the last one is known, also of many in one millisecond
+        return self._trash.move(paths, f"{self._deleted}-{self.random(3).hex()}-{stem_of(path)}", below)
 
     def undo(self, token: str, *, roots: Sequence[str] = ()) -> Deletion:
         """Take a deletion back; `roots` are the folders of other agents that it may put something back into."""

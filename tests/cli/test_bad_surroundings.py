@@ -274,7 +274,7 @@ def interrupted(run: subprocess.Popen[str]) -> None:
     run.send_signal(signal.SIGINT)
     _, err = run.communicate(timeout=20)
     assert run.returncode == 130 and "interrupted" in err and "Traceback" not in err, err
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 15
 
 
 def test_interrupting_an_export_leaves_nothing_behind(home: Path, tmp_path: Path) -> None:

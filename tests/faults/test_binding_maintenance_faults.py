@@ -26,6 +26,14 @@ from yoyoclaw import NOW
 
 pytestmark = pytest.mark.mission("Y2", "B4")
 
+
+@pytest.fixture(autouse=True)
+def _open_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No process has files in memory open; to ask each of them takes longer than what is tried."""
+    for module in ("conversations.maintenance", "upkeep.pruning"):
+        monkeypatch.setattr(f"sessile.{module}.open_files", frozenset)
+
+
 DAY = 24 * 60 * 60_000
 LATER = NOW + 90 * DAY
 KEYS = [f"agent:main:telegram:direct:{name}" for name in "abc"]

@@ -11,13 +11,10 @@ import pytest
 from faults.many_gateways_rig import Plan, Weakness, check, nothing, talk
 from faults.processes import fast_folder
 from faults.test_teeth import reports_loss
-from postgres_rig import postgres_server, postgres_urls
 from sessile.gateway.job import Job
 from sessile.gateway.shared_line import SharedLine
 from sessile.gateway.turn import Message
 from sessile.storage.postgres.turns import Entered, TurnTable
-
-__all__ = ["postgres_server", "postgres_urls"]
 
 pytestmark = pytest.mark.mission("B8")
 

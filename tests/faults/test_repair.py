@@ -26,6 +26,13 @@ from sessile.upkeep.checking import check, repair
 from sessile.upkeep.pruning import PruneRule, apply_prune, plan_prune
 from sessile.upkeep.trash import empty_trash, plan_empty_trash, trash_contents
 
+
+@pytest.fixture(autouse=True)
+def _open_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No process has files in memory open; to ask each of them takes longer than what is tried."""
+    monkeypatch.setattr("sessile.upkeep.pruning.open_files", frozenset)
+
+
 FILE = f"{ROOT}/sessions/--home-ada-project--/2026-02-16T10-20-30-000Z_s.jsonl"
 HEADER = b'{"type":"session","version":3,"id":"s","timestamp":"2026-02-16T10:20:30.000Z","cwd":"/home/ada/project"}\n'
 ENTRIES = [

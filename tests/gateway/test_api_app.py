@@ -22,8 +22,9 @@ from sessile.gateway.wire import Operation, Told, as_json
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mission("Y1")]
 
-GUARDED = [operation for operation in all_operations() if not operation.is_open]
-OPEN = [operation for operation in all_operations() if operation.is_open]
+EVERY = all_operations()
+GUARDED = [operation for operation in EVERY if not operation.is_open]
+OPEN = [operation for operation in EVERY if operation.is_open]
 
 
 @pytest.fixture
@@ -99,12 +100,12 @@ async def test_a_path_that_is_none_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.promise("P40")
-@pytest.mark.parametrize("operation", all_operations(), ids=name)
+@pytest.mark.parametrize("operation", EVERY, ids=name)
 async def test_a_method_that_a_path_does_not_have_is_told_with_those_that_it_has(
     tmp_path: Path, operation: Operation
 ) -> None:
     """405, and Allow."""
-    has = {one.method for one in all_operations() if one.path == operation.path}
+    has = {one.method for one in EVERY if one.path == operation.path}
     if "GET" in has and not operation.streams:
         has.add("HEAD")
     async with http(tmp_path) as gate:

@@ -346,7 +346,7 @@ async def test_an_announced_entry_is_told_at_once(tmp_path: Path) -> None:
                 hub.publish(entry(session, say(session, "x")))
                 started = time.perf_counter()
                 await take(events, 1)
-                assert time.perf_counter() - started < 1
+                assert time.perf_counter() - started < 30  # half the time until the next look
 
 
 @pytest.mark.anyio

@@ -166,7 +166,7 @@ def test_add_does_not_wait_for_a_locked_database(path: str) -> None:
         began = time.monotonic()
         for number in range(100):
             storage.add(f"prompt {number}")
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < 4  # SQLite waits for 5
         other.execute("ROLLBACK")
     storage.close()
     assert len(storage.get_recent()) == 100

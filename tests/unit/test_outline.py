@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -297,20 +297,22 @@ def straight(count: int) -> list[Node]:
 
 
 MANY = 100_000
-SHAPES = {
-    "straight": straight(MANY),
-    "comb": [Node(str(n), str(max(n - 1 - n % 2, 0)) if n else None, CHAIN | MESSAGE | TALK) for n in range(MANY)],
-    "one fork": [Node(str(n), "0" if n else None, CHAIN | MESSAGE | TALK) for n in range(MANY)],
-    "labels": [Node(str(n), str(n - 1) if n else None, CHAIN | LABEL) for n in range(MANY)],
-    "twigs": [Node(str(n), str(n - n % 100) if n % 100 else None, CHAIN | LABEL) for n in range(MANY)],
-    "circle": [Node(str(n), str((n + 1) % MANY), CHAIN | MESSAGE | TALK) for n in range(MANY)],
+SHAPES: dict[str, Callable[[], list[Node]]] = {
+    "straight": lambda: straight(MANY),
+    "comb": lambda: [
+        Node(str(n), str(max(n - 1 - n % 2, 0)) if n else None, CHAIN | MESSAGE | TALK) for n in range(MANY)
+    ],
+    "one fork": lambda: [Node(str(n), "0" if n else None, CHAIN | MESSAGE | TALK) for n in range(MANY)],
+    "labels": lambda: [Node(str(n), str(n - 1) if n else None, CHAIN | LABEL) for n in range(MANY)],
+    "twigs": lambda: [Node(str(n), str(n - n % 100) if n % 100 else None, CHAIN | LABEL) for n in range(MANY)],
+    "circle": lambda: [Node(str(n), str((n + 1) % MANY), CHAIN | MESSAGE | TALK) for n in range(MANY)],
 }
 
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_hundred_thousand_entries_are_outlined_in_seconds(name: str) -> None:
     """Whatever the shape, without recursion."""
-    made = Tree(SHAPES[name])
+    made = Tree(SHAPES[name]())
     some = show(said("x", None))
     started = time.process_time()
     rows = list(outline(made, lambda number: some, leaf="5"))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sessile import Session, Store, errors
+from sessile import Session, Store, errors, undo_last
 from sessions import CWD, FOLDER, Clock, answer, begun, say, snapshot, store_at
 
 pytestmark = pytest.mark.mission("X24")
@@ -53,6 +53,19 @@ def test_a_session_is_deleted_by_path_too_and_without_artifacts(store: Store) ->
     with begun(store) as session:
         pass
     assert store.delete(session.path).paths == (session.path,)
+
+
+def test_the_last_of_many_deletions_in_one_millisecond_is_known(tmp_path: Path) -> None:
+    """They are listed in their order, and taken back in the other one."""
+    store = Store(tmp_path, clock=lambda: 1.77e9, durability="process")
+    paths = []
+    for _ in range(8):
+        with begun(store) as session:
+            paths.append(session.path)
+    for path in paths:
+        store.delete(path)
+    assert [deletion.paths[0] for deletion in store.deletions()] == paths
+    assert [undo_last(store).paths[0] for _ in paths] == paths[::-1]
 
 
 def test_nothing_in_the_trash_looks_like_a_session(store: Store, session: Session, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -157,20 +158,20 @@ def chain(count: int) -> list[Node]:
     return [Node(str(n), str(n - 1) if n else None, CHAIN) for n in range(count)]
 
 
-HOSTILE = {
-    "chain": chain(DEEP),
-    "reversed chain": list(reversed(chain(DEEP))),
-    "circle": [Node(str(n), str((n - 1) % DEEP), CHAIN) for n in range(DEEP)],
-    "reversed circle": [Node(str(n), str((n + 1) % DEEP), CHAIN) for n in range(DEEP)],
-    "self parents": [Node(str(n), str(n), CHAIN) for n in range(DEEP)],
-    "pairs": [Node(str(n), str(n ^ 1), CHAIN) for n in range(DEEP)],
-    "one id": [Node("x", "x", CHAIN) for _ in range(DEEP)],
-    "one parent": [Node(str(n), "0" if n else None, CHAIN) for n in range(DEEP)],
-    "missing parents": [Node(str(n), f"-{n}", CHAIN) for n in range(DEEP)],
-    "markers": [Node(str(n), str(n - 1) if n else None, MARKER) for n in range(DEEP)],
-    "markers before their parents": [Node(str(n), str(n + 1), MARKER) for n in range(DEEP)],
-    "circle of markers": [Node(str(n), str((n + 1) % DEEP), MARKER) for n in range(DEEP)],
-    "rho": [Node(str(n), str(max(n - 1, 0)) if n else str(DEEP // 2), CHAIN) for n in range(DEEP)],
+HOSTILE: dict[str, Callable[[], list[Node]]] = {  # made when needed: together they are large
+    "chain": lambda: chain(DEEP),
+    "reversed chain": lambda: list(reversed(chain(DEEP))),
+    "circle": lambda: [Node(str(n), str((n - 1) % DEEP), CHAIN) for n in range(DEEP)],
+    "reversed circle": lambda: [Node(str(n), str((n + 1) % DEEP), CHAIN) for n in range(DEEP)],
+    "self parents": lambda: [Node(str(n), str(n), CHAIN) for n in range(DEEP)],
+    "pairs": lambda: [Node(str(n), str(n ^ 1), CHAIN) for n in range(DEEP)],
+    "one id": lambda: [Node("x", "x", CHAIN) for _ in range(DEEP)],
+    "one parent": lambda: [Node(str(n), "0" if n else None, CHAIN) for n in range(DEEP)],
+    "missing parents": lambda: [Node(str(n), f"-{n}", CHAIN) for n in range(DEEP)],
+    "markers": lambda: [Node(str(n), str(n - 1) if n else None, MARKER) for n in range(DEEP)],
+    "markers before their parents": lambda: [Node(str(n), str(n + 1), MARKER) for n in range(DEEP)],
+    "circle of markers": lambda: [Node(str(n), str((n + 1) % DEEP), MARKER) for n in range(DEEP)],
+    "rho": lambda: [Node(str(n), str(max(n - 1, 0)) if n else str(DEEP // 2), CHAIN) for n in range(DEEP)],
 }
 
 
@@ -179,8 +180,9 @@ HOSTILE = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hundred_thousand_entries_take_linear_time_and_no_recursion(name: str) -> None:
     """Deep chains, circles and markers in any order: paths end, children and heads are complete."""
+    nodes = HOSTILE[name]()
     started = time.process_time()
-    made = Tree(HOSTILE[name])
+    made = Tree(nodes)
     assert len(made.path(0)) <= DEEP
     assert len(made.path(DEEP - 1)) <= DEEP
     made.common_ancestor(0, DEEP - 1)

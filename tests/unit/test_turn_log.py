@@ -16,7 +16,7 @@ from sessile.testing.faults import FaultyFilesystem, ShortWrite
 
 pytestmark = [pytest.mark.mission("Y13"), pytest.mark.promise("P41")]
 
-ONE, OTHER = "0198c0de-0000-7000-8000-000000000001", "0198c0de-0000-7000-8000-000000000002"
+ONE, OTHER, THIRD = (f"0198c0de-0000-7000-8000-00000000000{number}" for number in (1, 2, 3))
 
 
 def log_in(root: Path) -> TurnLog:
@@ -77,7 +77,7 @@ def test_the_file_goes_when_nothing_is_left_to_do(tmp_path: Path) -> None:
     assert [turn["name"] for _, turns in log.left() for turn in turns] == ["b"]
 
 
-def test_a_turn_that_begins_costs_one_write_and_so_does_its_end(tmp_path: Path) -> None:
+def test_a_turn_costs_one_write_which_also_tells_which_others_have_ended(tmp_path: Path) -> None:
     """Nothing is opened, made or taken away for it, as long as others are under way too."""
     fs = FaultyFilesystem(PosixFilesystem())
     log = TurnLog(fs, str(tmp_path))
@@ -85,8 +85,11 @@ def test_a_turn_that_begins_costs_one_write_and_so_does_its_end(tmp_path: Path) 
     fs.calls.clear()
     log.note(ONE, {"name": "a"})
     log.forget(ONE)
+    assert [call.method for call in fs.calls] == ["write"]
+    log.note(THIRD, {"name": "b"})
     assert [call.method for call in fs.calls] == ["write", "write"]
-    assert log_in(tmp_path).left() == [(OTHER, [{"name": "x"}])]
+    assert log_in(tmp_path).left() == [(OTHER, [{"name": "x"}]), (THIRD, [{"name": "b"}])]
+    log.forget(THIRD)
     log.forget(OTHER)
     assert log_in(tmp_path).left() == [] and begun_in(tmp_path).read_bytes() == b""
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import TYPE_CHECKING, Any, Literal
@@ -148,15 +149,19 @@ def openapi_document() -> dict[str, Any]:
 def _documented() -> list[Operation]:
     """All operations but the files of the page."""
     check = Operation("GET", HEALTH, "Whether the gateway answers.", health, answers={200: Health}, is_open=True)
-
-    async def openapi(gateway: Gateway) -> Whole:
-        """This document."""
-        return Whole(200, told)
-
     itself = Operation("GET", "/v1/openapi.json", "This document.", openapi, answers={200: dict[str, Any]})
-    api = [check, *API, itself]
-    told = as_json(document(api, __version__))
-    return api
+    return [check, *API, itself]
+
+
+async def openapi(gateway: Gateway) -> Whole:
+    """This document."""
+    return Whole(200, _document_text())
+
+
+@cache
+def _document_text() -> bytes:
+    """Few ask for it, and to describe every type takes longer than to start."""
+    return as_json(openapi_document())
 
 
 def _page() -> list[Operation]:

@@ -79,6 +79,10 @@ class Hub:
 
     # -- telling
 
+    def is_followed(self, session_id: str) -> bool:
+        """Whether anybody listens to a session: for those who have much to tell, and mostly to nobody."""
+        return bool(self._everywhere) or session_id in self._channels
+
     def publish(self, event: Event) -> None:
         """Tell clients something. Of an entry only session and id count: it is read from the journal, at once.
 

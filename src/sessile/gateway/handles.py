@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from sessile.errors import SessionNotFound, StorageFailure, storage_failures
@@ -45,17 +44,9 @@ class Handles(Generic[Opened]):
         self._open: OrderedDict[str, _Handle[Opened]] = OrderedDict()
         self._lock = threading.Lock()
 
-    @contextmanager
-    def opened(self, path: str) -> Iterator[Opened]:
-        """The session of a file."""
-        handle = self._take(path)
-        try:
-            yield handle.session
-        except StorageFailure:
-            self.drop(path)
-            raise
-        finally:
-            self._give_back(handle)
+    def opened(self, path: str) -> _Use[Opened]:
+        """The session of a file, for `with`."""
+        return _Use(self, path)
 
     def drop(self, path: str) -> None:
         """Open a session anew the next time: its file was moved, or failed."""
@@ -102,6 +93,25 @@ class Handles(Generic[Opened]):
             unused = handle.dropped and handle.users == 0
         if unused:
             handle.session.close()
+
+
+class _Use(Generic[Opened]):
+    """One who uses a session. A generator would cost more than what is done with most sessions."""
+
+    def __init__(self, handles: Handles[Opened], path: str) -> None:
+        self._handles = handles
+        self._path = path
+
+    def __enter__(self) -> Opened:
+        self._handle = self._handles._take(self._path)
+        return self._handle.session
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        try:
+            if isinstance(error, StorageFailure):
+                self._handles.drop(self._path)
+        finally:
+            self._handles._give_back(self._handle)
 
 
 def open_for_appending(store: Store, path: str) -> Session:

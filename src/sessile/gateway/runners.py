@@ -70,8 +70,8 @@ class EchoRunner:
 
     async def run(self, request: RunRequest) -> AsyncIterator[Text | Done]:
         """Stream the words in a few pieces."""
-        asked = [message.get("content") for message in request.messages if message.get("role") == "user"]
-        text = joined_text(asked[-1]) if asked else ""
+        asked = (message.get("content") for message in reversed(request.messages) if message.get("role") == "user")
+        text = joined_text(next(asked, None))
         size = -(-len(text) // _ECHOED) or 1
         for at in range(0, len(text), size):
             yield Text(text[at : at + size])

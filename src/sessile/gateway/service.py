@@ -11,9 +11,8 @@ Surfaces (HTTP, the command line) ask this object and nothing behind it. The eng
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -39,6 +38,7 @@ from sessile.gateway.handles import Handles, open_for_appending
 from sessile.gateway.line import Line, LocalLine
 from sessile.gateway.shared_line import SharedLine
 from sessile.gateway.shelf import Shelf
+from sessile.gateway.threads import Threads
 from sessile.gateway.toggles import model_override_of
 from sessile.gateway.turns import Turns
 from sessile.gateway.upkeep import Upkeep
@@ -87,7 +87,7 @@ class Gateway:
         self.tags = Tags()
         self._handles = Handles(partial(open_for_appending, store))
         self._threads = anyio.CapacityLimiter(_THREADS)
-        self._turn_threads = ThreadPoolExecutor(_THREADS, "turns")
+        self._turn_threads = Threads(_THREADS, "turns")
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
@@ -101,9 +101,9 @@ class Gateway:
                 task_status.started()
                 await anyio.sleep_forever()
         finally:
+            self._turn_threads.close()
             with anyio.CancelScope(shield=True):
                 await self.call(self._close)
-            self._turn_threads.shutdown(wait=False)
 
     def _close(self) -> None:
         """Let go of everything, each thing whatever became of the others; what failed is raised then."""
@@ -127,7 +127,7 @@ class Gateway:
         await anyio.lowlevel.checkpoint_if_cancelled()
         work = partial(function, *args, **kwargs)
         with anyio.CancelScope(shield=True):
-            result = await asyncio.get_running_loop().run_in_executor(self._turn_threads, work)
+            result = await self._turn_threads.run(work)
         return result  # noqa: RET504 - for all that types tell, a scope may swallow what is raised in it
 
     def tell_loop(self, function: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
@@ -143,11 +143,9 @@ class Gateway:
 
     # -- sessions; these block
 
-    @contextmanager
-    def opened(self, path: str) -> Iterator[Session]:
+    def opened(self, path: str) -> AbstractContextManager[Session]:
         """The session of a file, open for appending."""
-        with self._handles.opened(path) as session:
-            yield session
+        return self._handles.opened(path)
 
     def let_go(self, path: str) -> None:
         """The file of a session was moved away."""

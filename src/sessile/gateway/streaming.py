@@ -19,7 +19,7 @@ from sessile.gateway.problems import App, Receive, Scope, Send
 from sessile.gateway.sse import KEEP_ALIVE, comment
 
 _PATIENCE = 30.0
-_SOON = 0.05  # seconds
+_SOON = 1.0  # seconds; so long the place of a client that has gone may stay taken
 _HEADERS = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-store"), (b"x-accel-buffering", b"no")]
 
 

@@ -73,6 +73,7 @@ class Turn:
         self._refusal: BaseException | None = None
         self._pieces: list[str] = []
         self._news: anyio.Event | None = None
+        self._end: anyio.Event | None = None
 
     # -- for those who wait
 
@@ -100,9 +101,15 @@ class Turn:
 
     async def wait(self) -> Reply:
         """The reply, when the turn is done."""
-        while self.reply is None:
-            await self._change()
+        while self.reply is None:  # who waits for the end is not woken by every word
+            self._end = self._end or anyio.Event()
+            await self._end.wait()
         return self.reply
+
+    @property
+    def has_spoken(self) -> bool:
+        """Whether anything was delivered yet."""
+        return bool(self._pieces)
 
     @property
     def said(self) -> str:
@@ -142,6 +149,8 @@ class Turn:
         self.state = "done"
         self.reply = reply
         self._tell()
+        if self._end is not None:
+            self._end.set()
 
     def _tell(self) -> None:
         news, self._news = self._news, None

@@ -34,6 +34,7 @@ from sessile.gateway.admission import Admission, Admitted, Commanded, Elsewhere,
 from sessile.gateway.answer import Answer, Json, failed
 from sessile.gateway.care import Care
 from sessile.gateway.commands import execute
+from sessile.gateway.drivers import Drivers
 from sessile.gateway.events import Event, Kind
 from sessile.gateway.job import Job
 from sessile.gateway.line import Overtaken
@@ -70,10 +71,11 @@ class Turns:
         self._pending = Pending()
         self._known: OrderedDict[tuple[str, str], Turn] = OrderedDict()  # by session and id
         self._tasks: TaskGroup | None = None
+        self._drivers: Drivers[Job] | None = None
 
     async def run(self, tasks: TaskGroup) -> None:
         """Close what an earlier gateway left, and run what waited; turns live in `tasks` from now on."""
-        self._tasks = tasks
+        self._tasks, self._drivers = tasks, Drivers(tasks, self._drive)
         await self._line.open()
         await self._adopt()
         tasks.start_soon(self._line.run, self._adopt)
@@ -176,9 +178,9 @@ class Turns:
 
     def _go(self, job: Job) -> None:
         """Run a turn whose lane is free."""
-        if self._tasks is None:
+        if self._drivers is None:
             raise RuntimeError("the gateway does not run")
-        self._tasks.start_soon(self._drive, job)
+        self._drivers.go(job)
 
     def _go_on(self, following: Job | None) -> None:
         """Run the next turn in a lane that somebody has left."""
@@ -374,10 +376,11 @@ class Turns:
 
     def _say(self, job: Job, text: str) -> None:
         """Pass on words of the answer; somebody is seen to write only when there is something to read."""
-        if not job.turn.said:
+        if not job.turn.has_spoken:
             self._publish(job, "typing", turn=job.turn.id)
         job.turn.say(text)
         self._publish(job, "delta", turn=job.turn.id, text=text)
 
     def _publish(self, job: Job, kind: Kind, **data: Any) -> None:
-        self._gateway.hub.publish(Event(None, job.session_id, kind, data))
+        if self._gateway.hub.is_followed(job.session_id):
+            self._gateway.hub.publish(Event(None, job.session_id, kind, data))

@@ -52,6 +52,9 @@ class ForeignReader(JournalReader):
             raise storage_failure(error, self.path, "open the session") from error
         self._begin(fd)
 
+    def _size_by_name(self, identity: int) -> int | None:
+        return None  # a compressed file has another size under its name than where it is read
+
     def _is_replaced(self) -> bool:
         return False  # what is open stays readable; who wants what came instead opens it again
 

@@ -129,11 +129,13 @@ class JournalReader(SessionFile):
     def _rows(self) -> RowIndex:
         """The index, caught up with the file."""
         self._asked = True
-        size = self._stat().st_size
-        if self._is_replaced():
-            self._open_again()
-            self._seen = 0  # all of it is news
+        size = self._size_by_name(self._identity)
+        if size is None:
             size = self._stat().st_size
+            if self._is_replaced():
+                self._open_again()
+                self._seen = 0  # all of it is news
+                size = self._stat().st_size
         if size != self._indexed:
             if self._indexed < 0 or self._loose or size < self._indexed:
                 self._forget_index()
@@ -142,10 +144,8 @@ class JournalReader(SessionFile):
         return self._index
 
     def _is_replaced(self) -> bool:
-        """Whether another handle has put a new file of the same session in the place of ours."""
+        """Whether another handle has put a new file of the same session in the place of ours, which has lost its name."""
         try:
-            if self._fs.lstat(self.path).st_ino == self._identity:
-                return False
             other = JournalReader(self._fs, self.path)
         except (OSError, SessileError):
             return False  # nothing to go on in: what is open stays readable

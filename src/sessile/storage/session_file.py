@@ -37,6 +37,14 @@ class SessionFile:
         except OSError as error:
             raise storage_failure(error, self.path, "look at the session") from error
 
+    def _size_by_name(self, identity: int) -> int | None:
+        """The size of the file, if it is open and still has its name: one look answers both."""
+        try:
+            stat = self._fs.lstat(self.path)
+        except OSError:
+            return None
+        return stat.st_size if self._fd >= 0 and stat.st_ino == identity else None
+
     def _read(self, offset: int, length: int) -> bytes:
         try:
             return self._fs.read(self._fd, length, offset)

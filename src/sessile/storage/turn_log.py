@@ -5,9 +5,10 @@
 
 Rules: a turn that begins is noted without a sync: its message is durable in the transcript, and a power cut that takes the note
 away is noticed when somebody speaks there again. So a note is one write, and now and then the file is begun anew with what is
-still under way. A message that waits is in no transcript yet, so its line is durable when `keep` returns; its file goes when
-nothing is left to do in its session. One who comes at that moment begins a new one, because both happen under one lock. A torn
-last line was promised to nobody.
+still under way. That a session is done is noted with the next note, or when nothing is under way any more: whoever finds a turn
+that is done finds its reply, too. A message that waits is in no transcript yet, so its line is durable when `keep` returns; its
+file goes when nothing is left to do in its session. One who comes at that moment begins a new one, because both happen under
+one lock. A torn last line was promised to nobody.
 
 It does not know what a turn is, nor what is said in it.
 """
@@ -139,6 +140,7 @@ class _Begun:
         self._fs = fs
         self._fd = -1
         self._lines = 0
+        self._untold: list[bytes] = []  # that some are done
         self._lock = threading.Lock()
 
     @property
@@ -158,10 +160,11 @@ class _Begun:
             if session_id not in self.turns:
                 return
             if len(self.turns) > 1:
-                self._write(_told(session_id, None))
+                self._untold.append(_told(session_id, None))
             else:
                 self._fs.truncate(self._opened(), 0)
                 self._lines = 0
+                self._untold.clear()
             del self.turns[session_id]
 
     def read(self) -> Mapping[str, Json]:
@@ -184,6 +187,8 @@ class _Begun:
     def close(self) -> None:
         """Close the file, and take it away if it says nothing."""
         with self._lock:
+            if self.turns and self._untold:
+                self._write(b"")
             fd, self._fd, self._lines = self._fd, -1, 0
             if fd >= 0:
                 self._fs.close(fd)
@@ -196,8 +201,9 @@ class _Begun:
     def _write(self, line: bytes) -> None:
         if self._lines - len(self.turns) >= _MANY:
             self._begin_anew()
-        atomic.write_all(self._fs, self._opened(), line)
-        self._lines += 1
+        atomic.write_all(self._fs, self._opened(), b"".join((*self._untold, line)))
+        self._lines += len(self._untold) + 1
+        self._untold.clear()
 
     def _opened(self) -> int:
         if self._fd < 0:
@@ -207,6 +213,7 @@ class _Begun:
     def _begin_anew(self) -> None:
         atomic.replace(self._fs, self.path, [_told(*each) for each in self.turns.items()], durable=False)
         old, self._fd, self._lines = self._fd, -1, len(self.turns)
+        self._untold.clear()
         self._fs.close(old)
 
 
