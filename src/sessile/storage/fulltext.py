@@ -21,6 +21,9 @@ from sessile.storage.catalog_rows import storable
 TEXTS = (
     f"CREATE VIRTUAL TABLE texts USING fts5({', '.join(INDEXED)}, content = '',"
     ' tokenize = "unicode61 remove_diacritics 2")',
+    # Words are gathered in memory and written at the end of a transaction; of the megabyte that is usual many parts are made
+    # and merged again.
+    f"INSERT INTO texts (texts, rank) VALUES ('hashsize', {8 << 20})",
     "CREATE VIRTUAL TABLE titles USING fts5(title, tokenize = 'trigram')",
     "CREATE TABLE gone (number INTEGER PRIMARY KEY, passages INTEGER NOT NULL)",
 )
