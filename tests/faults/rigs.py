@@ -12,7 +12,7 @@ from typing import NamedTuple
 from faults.ledger import Ledger, Run, expect, session_paths, store_on, verify
 from faults.scenarios import ROOT, Scenario, prepared
 from sessile import Session, Store
-from sessile.errors import SessileError, SessionNotFound, StorageFailure
+from sessile.errors import NotFound, SessileError, SessionNotFound, StorageFailure
 from sessile.testing.crashes import CrashableFilesystem, CrashModel
 from sessile.testing.faults import METHODS, Call, Fail, FaultyFilesystem, Kill, Killed
 
@@ -84,8 +84,10 @@ def check_successors(scenario: Scenario, successor: Scenario, *, seed: int = 0, 
         run = Run(store_on(survivor, ROOT, 4), ledger)
         try:
             successor.act(run)
-        except (StopIteration, IndexError, SessionNotFound):
-            continue  # there is no session yet, or any more, that the successor could work on
+        except (StopIteration, IndexError, NotFound) as error:
+            # There is no session yet, or any more, that the successor could work on; but what was deleted can be undone.
+            assert type(error) is not NotFound or "must" not in ledger.trash.values(), point
+            continue
         for model in CrashModel:
             name = f"{scenario.name} {successor.name} {seed} {point.number} {model.value}"
             try:
