@@ -60,7 +60,7 @@ def test_the_name_of_an_export_is_never_a_path_that_a_session_made_up(
     before = {*tmp_path.rglob("*.html")}
     at_a_terminal(["export", str(source)], {"NO_COLOR": "1"})
     (made,) = {*tmp_path.rglob("*.html")} - before
-    assert made == here / "session--------x.html"
+    assert made == here / "session-unnamed.html"
 
 
 def test_without_redaction_a_session_file_is_copied_byte_for_byte(sessile: Command, demo: Path, tmp_path: Path) -> None:

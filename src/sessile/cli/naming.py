@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import sys
 import time
@@ -15,6 +14,7 @@ import click
 
 from sessile.cli.app import App
 from sessile.core.address import Address, is_path, parse_address, sub_agent
+from sessile.core.ids import is_plain_id
 from sessile.core.visible import visible_line
 from sessile.errors import Invalid, NotASession, Refused, SessionNotFound
 from sessile.render.wording import many
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 _SUGGESTED = 40  # sessions that a shell is offered
 _PATIENCE = 0.3  # seconds that somebody waits for titles after pressing Tab
 _SHORT = 8  # characters of an id that are enough, nearly always
-_PLAIN = re.compile("[A-Za-z0-9][A-Za-z0-9._-]*")  # an id that no shell takes for anything else
 _TOLD = 3  # findings that are told one by one
 DAMAGED = 5  # the exit code where data is damaged, and what could be read was given
 
@@ -50,7 +49,7 @@ class SessionName(click.ParamType[str]):
         return [
             CompletionItem(row.id, help=visible_line(row.title or row.first_text or row.cwd or ""))
             for row in rows
-            if row.id and _PLAIN.fullmatch(row.id)
+            if row.id and is_plain_id(row.id)
         ]
 
 
@@ -145,7 +144,7 @@ def damage(app: App, session: Session) -> int:
 
 def handle(app: App, session_id: str | None, path: str, *, whole: bool = False) -> str:
     """How a session is named on the command line: by its id, or by its file if it lies where nobody looks or has no plain id."""
-    if session_id and _PLAIN.fullmatch(session_id) and app.library.agent_of(path) is not None:
+    if session_id and is_plain_id(session_id) and app.library.agent_of(path) is not None:
         return session_id[: None if whole else _SHORT]
     return shlex.quote(path)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -18,11 +17,10 @@ from sessile.cli.naming import DAMAGED, SESSION, Named, damage, opened
 from sessile.cli.output import size_of
 from sessile.cli.progress import Step
 from sessile.cli.table import Cell, Column
+from sessile.core.ids import is_plain_id
 from sessile.core.parts import DEPTHS, Depth
 from sessile.errors import Invalid, NotFound, Refused, SessileError, storage_failures
 from sessile.render.wording import many
-
-_NO_NAME = re.compile("[^A-Za-z0-9_-]")  # a session says itself what its id is, and could name another folder
 
 
 @verb(
@@ -101,7 +99,9 @@ def _form_of(output: str | None) -> str:
 def _target(app: App, session: Session, output: str | None, form: str) -> str:
     if output == "-" or (output is None and not app.out.is_terminal):
         return "-"
-    return _absolute(app, output or f"session-{_NO_NAME.sub('-', session.id[:8])}.{form}")
+    # A session says itself what its id is, and could name another folder.
+    name = session.id[:8] if is_plain_id(session.id) else "unnamed"
+    return _absolute(app, output or f"session-{name}.{form}")
 
 
 def _absolute(app: App, path: str) -> str:

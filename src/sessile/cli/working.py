@@ -17,8 +17,8 @@ from sessile import Session
 from sessile.cli.app import App, verb
 from sessile.cli.naming import SESSION, damage, handle, in_place_option, opened, writable
 from sessile.core.address import sub_agent
-from sessile.core.ids import check_session_id
-from sessile.errors import Invalid, InvalidId, NotFound, SessionNotFound, Unsupported
+from sessile.core.ids import is_plain_id
+from sessile.errors import Invalid, NotFound, SessionNotFound, Unsupported
 
 # How each agent is told to go on with a session: the family by its file, the others by its id, and only with their own.
 _AGENTS = {
@@ -119,11 +119,10 @@ def _resume(app: App, name: str, agent: str | None, only_print: bool) -> int:
 
 def _plain_id(session: Session) -> str:
     """The id of a session as an argument: a file may say anything, and an agent would take `-…` for an option."""
-    try:
-        return check_session_id(session.id)
-    except InvalidId as error:
+    if not is_plain_id(session.id):
         hint = "say --in pi, which is given the file"
-        raise Unsupported("no agent gives a session such an id", path=session.path, hint=hint) from error
+        raise Unsupported("no agent gives a session such an id", path=session.path, hint=hint)
+    return session.id
 
 
 def _forked(app: App, session: Session, entry: str | None) -> str:

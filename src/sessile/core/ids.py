@@ -36,9 +36,14 @@ def new_session_id(milliseconds: int, random: Random) -> str:
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
+def is_plain_id(session_id: str) -> bool:
+    """Whether an id may become part of a file name or of a command; files of others hold any."""
+    return _SESSION_ID.fullmatch(session_id) is not None
+
+
 def check_session_id(session_id: str) -> str:
     """The id itself if it may become part of a file name."""
-    if not _SESSION_ID.fullmatch(session_id):
+    if not is_plain_id(session_id):
         raise InvalidId(
             f"{session_id[:80]!r} cannot be a session id",
             hint="use letters and digits, inside also . _ -, at most 128 characters",
