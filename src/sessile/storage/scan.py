@@ -27,6 +27,7 @@ from sessile.storage.base import NATIVE, Filesystem
 from sessile.storage.native_rows import entries_in, is_nested, lines_in
 from sessile.storage.packed import open_rows
 from sessile.storage.session_file import CHUNK
+from sessile.storage.substring import Substring
 
 _MOST_SPANS = 1000  # matches that are marked in one text
 _LONGEST_NEEDLE = 10_000
@@ -57,7 +58,7 @@ class Needle:
         self._anchor = b"" if regex else _anchor(text, exact)
         self._spelling = None if regex or self._anchor else _spelling(text)
         self._exact = exact
-        self._escapes = None if regex else _other_escapes(text)
+        self._escapes = None if regex else _Escapes(text)
         self._solidus = not regex and "/" in text
 
     def spans(self, text: str) -> list[Span]:
@@ -86,12 +87,11 @@ class Needle:
         if not self._anchor and self._spelling is None:
             return lambda at: at
         finders = [self._first_finder(block)]
-        escapes = self._escapes
         # Few lines are escaped in another way than JavaScript's; those that may be are left to the decoder.
-        if escapes is not None:
-            finders.append(lambda at: match.start() if (match := escapes.search(block, at)) else -1)
+        if self._escapes is not None:
+            finders.append(self._escapes.finder(block))
         if self._solidus:
-            finders.append(lambda at: block.find(b"\\/", at))
+            finders.append(Substring(block, b"\\/"))
         if len(finders) == 1:
             return finders[0]
         return _Merged(finders)
@@ -102,7 +102,7 @@ class Needle:
         if spelling is not None:
             return lambda at: match.start() if (match := spelling.search(block, at)) else -1
         folded = block if self._exact else block.lower()
-        return lambda at: folded.find(self._anchor, at)
+        return Substring(folded, self._anchor)
 
 
 class WordNeedle(Needle):
@@ -170,16 +170,30 @@ def _spelling(text: str) -> re.Pattern[bytes] | None:
     return re.compile(b"".join(b"(?:%b)" % b"|".join(forms) for forms in letters)) if letters else None
 
 
-def _other_escapes(text: str) -> re.Pattern[bytes]:
-    """Any \\uXXXX of a character of the needle, in either case, or of a half of it."""
-    chars = {form for char in text for form in _cases(char)}
-    units = {unit for char in chars for unit in re.findall(b"(?s)..", char.encode("utf-16-be", "surrogatepass"))}
-    codes = sorted(unit.hex() for unit in units)
-    # The longer the beginning that all of them share, the faster they are found: of ASCII it is \\u00.
-    first, last = codes[0], codes[-1]
-    shared = next((first[:n] for n in (4, 3, 2, 1) if last.startswith(first[:n]) and first[:n].isdecimal()), "")
-    rest = "|".join(code[len(shared) :] for code in codes)
-    return re.compile(rf"\\u{shared}(?i:{rest})".encode())
+class _Escapes:
+    """Any \\uXXXX of a character of a needle, in either case, or of a half of it."""
+
+    def __init__(self, text: str) -> None:
+        chars = {form for char in text for form in _cases(char)}
+        units = {unit for char in chars for unit in re.findall(b"(?s)..", char.encode("utf-16-be", "surrogatepass"))}
+        codes = sorted(unit.hex() for unit in units)
+        # What all of them begin with is looked for first, which is faster: of ASCII it is \\u00.
+        first, last = codes[0], codes[-1]
+        shared = next((first[:n] for n in (4, 3, 2, 1) if last.startswith(first[:n]) and first[:n].isdecimal()), "")
+        rest = "|".join(code[len(shared) :] for code in codes)
+        self._beginning = rf"\u{shared}".encode()
+        self._pattern = re.compile(rf"\\u{shared}(?i:{rest})".encode())
+
+    def finder(self, block: bytes) -> Callable[[int], int]:
+        """A function that gives the next place of one of them, from another place on."""
+        first, pattern = Substring(block, self._beginning), self._pattern
+
+        def find(at: int) -> int:
+            place = first(at)
+            match = None if place < 0 else pattern.search(block, place)
+            return -1 if match is None else match.start()
+
+        return find
 
 
 def scan_file(

@@ -102,9 +102,11 @@ class SessionEntry(Mapping[str, Any]):
         self._members = dict(members)
 
     def __getitem__(self, name: str) -> Any:
-        if name not in self._members and name in OLDER_NAMES:
-            return self._members[OLDER_NAMES[name]]
-        return self._members[name]
+        return self._members[name if name in self._members else OLDER_NAMES.get(name, name)]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """As every mapping has it, but without raising and catching: a turn asks for dozens of members that are not there."""
+        return self._members.get(name if name in self._members else OLDER_NAMES.get(name, name), default)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._members)
