@@ -125,7 +125,7 @@ def _image_data(item: Any) -> str | None:
 
 def may_hold_refs(line: bytes) -> bool:
     """Whether an encoded entry can hold anything that `resolve` would change."""
-    return b'"blob:sha256:' in line
+    return line.find(b'"blob:sha256:') >= 0  # `in` would first try to read what is looked for as a number
 
 
 def resolve(value: Any, get: Get, missing: Callable[[str], None], key: str = "") -> Any:
