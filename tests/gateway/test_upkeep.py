@@ -8,6 +8,9 @@ import pytest
 
 from gateways import Clock
 from http_rig import NEVER, Json, http
+from sessile.conversations.maintenance import Maintained
+from sessile.errors import StorageFailure
+from sessile.library import pins_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mission("Y2")]
 
@@ -60,3 +63,33 @@ async def test_where_it_was_asked_for_they_are_archived_and_come_back(tmp_path: 
         back = await client.post("/v1/maintenance/undo", token=token)
         assert back["keys"] == ["agent:main:hook:old"]
         assert (await client.get("/v1/sessions"))["count"] == 2
+
+
+async def test_what_somebody_has_pinned_stays(tmp_path: Path) -> None:
+    """Also if it was pinned between the plan and its execution."""
+    clock = await old_conversation(tmp_path)
+    async with http(tmp_path, rules("warn"), clock=clock) as client:
+        pins = pins_of(client.gateway.store)
+        found = client.gateway.conversations.get("hook:old")
+        assert found is not None
+        pins.add(found.session_id)
+        assert (await client.get("/v1/maintenance"))["going"] == []
+        pins.remove(found.session_id)
+        plan = client.gateway.upkeep.plan("main")._replace(mode="enforce")
+        pins.add(found.session_id)
+        done = client.gateway.upkeep.apply(plan)
+        assert (done.removed, done.refused) == ((), (("agent:main:hook:old", "it is pinned"),))
+
+
+async def test_why_maintenance_has_stopped_is_in_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not only what it was about to do."""
+    clock = await old_conversation(tmp_path)
+    failure = StorageFailure("the disk is on fire")
+    async with http(tmp_path, rules("warn"), clock=clock) as client:
+        monkeypatch.setattr(
+            "sessile.gateway.upkeep.apply_maintenance", lambda *_, **__: Maintained((), failure=failure)
+        )
+        await client.gateway.call(client.gateway.upkeep._look)
+    assert "maintenance of main has stopped: the disk is on fire" in caplog.text

@@ -326,6 +326,8 @@ def apply_maintenance(
                 refused[row.key] = "it was used since the plan was made"
             elif _is_live(row.key, upkeep.keys.spelling(plan.agent, row.key), entry, frozenset(live)):
                 refused[row.key] = "it is live"
+            elif entry.session_id in pinned:
+                refused[row.key] = "it is pinned"
             else:
                 going[row.key] = entry
         removed[:] = going

@@ -13,6 +13,7 @@ import anyio
 
 from sessile import apply_maintenance, plan_maintenance
 from sessile.errors import SessileError
+from sessile.library import pins_of
 
 if TYPE_CHECKING:
     from sessile import MaintenancePlan
@@ -40,20 +41,24 @@ class Upkeep:
 
     def plan(self, agent: str) -> MaintenancePlan:
         """What would go now; blocks."""
-        return plan_maintenance(
-            self._gateway.conversations, agent, self._gateway.config.session.maintenance, live=self._live()
-        )
+        rules = self._gateway.config.session.maintenance
+        return plan_maintenance(self._gateway.conversations, agent, rules, live=self._live(), pinned=self._pinned())
 
     def apply(self, plan: MaintenancePlan) -> Maintained:
         """Archive and remove what a plan says, if the mode is `enforce`; blocks."""
-        return apply_maintenance(self._gateway.conversations, plan, live=self._live())
+        return apply_maintenance(self._gateway.conversations, plan, live=self._live(), pinned=self._pinned())
 
     def _look(self) -> None:
         for agent in self._gateway.conversations.agents():
             plan = self.plan(agent)
             done = self.apply(plan)
-            for told in done.told if plan.going or done.failure else ():
+            for told in done.told if plan.going or plan.sessions or done.failure else ():
                 _LOG.warning("%s", told)
+            if done.failure is not None:
+                _LOG.warning("maintenance of %s has stopped: %s", agent, done.failure)
 
     def _live(self) -> set[str]:
         return self._gateway.turns.busy()
+
+    def _pinned(self) -> list[str]:
+        return pins_of(self._gateway.store).names()
