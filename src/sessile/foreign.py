@@ -21,12 +21,15 @@ from sessile.storage.foreign_rows import glance_foreign
 from sessile.storage.packed import open_rows
 
 
+_HINT = "it was not changed; no format that is known begins so; sessile check says what it holds"
+
+
 def open_foreign(fs: Filesystem, path: str, index_path: str | None = None) -> ForeignReader:
     """The file of another agent, recognised by what it holds."""
     with storage_failures(path, "look at the file"):
         known = format_of(fs, path)
         if known is None:
-            raise NotASession(path=path, hint="it was not changed; no format that is known begins so")
+            raise NotASession(path=path, hint=_HINT)
         return ForeignReader(fs, path, known, index_path=index_path)
 
 

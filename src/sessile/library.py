@@ -167,7 +167,7 @@ class Library:
             newest = f"; these are the newest {_MOST_CANDIDATES}" if len(rows) > _MOST_CANDIDATES else ""
             raise Ambiguous(
                 f"session {_quoted(name)} is ambiguous ({len(rows)}{newest})",
-                hint="say more of the id or of the title",
+                hint="say more of the id or of the title" if len({row.id for row in rows}) > 1 else "name its file",
                 candidates=[_candidate(row) for row in rows[:_MOST_CANDIDATES]],
             )
         return rows[0].path
@@ -206,13 +206,10 @@ class Library:
         raise SessionNotFound(f"there is no session {name}", hint="sessile ls shows what there is")
 
     def _by_id(self, name: str) -> Sequence[SessionRow]:
-        if len(name) < SHORTEST_PREFIX:
-            return ()
         rows = self.list(Filter(id_prefix=name, hide=("unreadable",))).rows
-        rows = [row for row in rows if row.id == name] or rows
-        if (
-            len({row.id for row in rows}) == 1
-        ):  # imported from another agent: one's own copy is meant; of others the original
+        rows = [row for row in rows if row.id == name] or (rows if len(name) >= SHORTEST_PREFIX else ())
+        if len({row.id for row in rows}) == 1:
+            # Imported from another agent: one's own copy is meant; of others the original.
             rows = [row for row in rows if self.store.layout.owns(row.path)] or rows
             rows = [row for row in rows if not self.store.layout.keeps(row.path)] or rows
         return rows

@@ -71,7 +71,7 @@ async def test_what_somebody_has_pinned_stays(tmp_path: Path) -> None:
     async with http(tmp_path, rules("warn"), clock=clock) as client:
         pins = pins_of(client.gateway.store)
         found = client.gateway.conversations.get("hook:old")
-        assert found is not None
+        assert found is not None and found.session_id is not None
         pins.add(found.session_id)
         assert (await client.get("/v1/maintenance"))["going"] == []
         pins.remove(found.session_id)

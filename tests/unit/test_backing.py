@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sessile import Store, is_database
+from sessile import Store, errors, is_database
 
 pytestmark = pytest.mark.mission("B8")
 
@@ -35,7 +35,23 @@ except sessile.errors.Unsupported as error:
 def test_only_the_address_of_a_database_is_one() -> None:
     """Everything else is a folder."""
     assert is_database("postgresql://me@db/x") and is_database("postgres://db/x")
-    assert not any(map(is_database, ("/postgresql://", "~/x", "mysql://x", "", "postgresql")))
+    assert not any(map(is_database, ("/postgresql://", "~/x", "", "postgresql", "c:/x")))
+
+
+def test_an_address_of_anything_else_is_no_folder_of_that_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who means a bucket or another database is told, instead of getting a store in the folder that he stands in."""
+    monkeypatch.chdir(tmp_path)
+    for address in ("s3://bucket/x", "mysql://db/x", "https://host"):
+        with pytest.raises(errors.Unsupported, match="no store can be at this address"):
+            Store(address)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_is_no_store(tmp_path: Path) -> None:
+    """It is not taken for one without sessions."""
+    (tmp_path / "notes.txt").write_text("x")
+    with pytest.raises(errors.NotFound, match="no store, but a file"):
+        Store(tmp_path / "notes.txt")
 
 
 def test_a_store_is_called_by_its_root(tmp_path: Path) -> None:

@@ -518,8 +518,11 @@ class TestRepair:
         before = foreign.read_bytes()
         with pytest.raises(errors.NotASession):
             repair(store, str(foreign), in_place=True)
-        assert foreign.read_bytes() == before
+        with pytest.raises(errors.NotASession):  # no plan is made that would be refused
+            plan_repair(store, str(foreign))
+        assert not check(store, str(foreign)).repairable and foreign.read_bytes() == before
         foreign.write_text(f"{dumps(said('a', None))}\n")
+        assert check(store, str(foreign)).repairable and plan_repair(store, str(foreign)).changes
         assert repair(store, str(foreign), in_place=True).problems_after == ()
 
     def test_a_session_that_is_being_written_is_not_repaired(self, store: Store) -> None:

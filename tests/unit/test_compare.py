@@ -127,12 +127,11 @@ STACKED = """\
 2 entries in common (up to e2)
 
 B  summary  By hand failed.
-B  ~ 1 entry
 A  user  By hand, please.
-A  ~ 3 entries · 3 tools · 1 failed
+A  ~ 2 entries · 3 tools · 1 failed
 A  asst  Two of eight tests fail.
 B  user  Use tenacity.
-B  ~ 1 entry · 1 tool
+B  ~ 1 tool
 B  asst  All eight tests pass.
 B  user  Thanks.
 
@@ -163,7 +162,7 @@ def test_a_comparison_side_by_side() -> None:
     wide = lines(100)
     assert wide[2].split() == ["A", "│", "B"]
     assert wide[3].split("│")[0].strip() == "" and wide[3].endswith(" │ summary  By hand failed.")
-    assert wide[5].startswith("user  By hand, please.") and wide[5].endswith(" │ user  Use tenacity.")
+    assert wide[4].startswith("user  By hand, please.") and wide[4].endswith(" │ user  Use tenacity.")
     assert len({line.index("│") for line in wide if "│" in line}) == 1
     assert not any("│" in line for line in lines(99))
 

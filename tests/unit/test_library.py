@@ -39,6 +39,17 @@ def test_a_session_is_found_by_id_by_its_beginning_and_by_words(tmp_path: Path) 
     assert names(tmp_path, "nothing like it") == []
 
 
+def test_a_whole_id_is_found_however_short_it_is(tmp_path: Path) -> None:
+    """Others make shorter ones than we do; of several files with one id each is named by its path."""
+    short = session_at(tmp_path, "c", said("u1", None, "x"))
+    session_at(tmp_path, "cccc", said("u1", None, "c"))
+    assert names(tmp_path, "c") == [Path(short).name]
+    Path(short).with_name("again.jsonl").write_bytes(Path(short).read_bytes())
+    with Library(Store(tmp_path)) as library, pytest.raises(Ambiguous) as raised:
+        library.find("c")
+    assert len(raised.value.candidates) == 2 and raised.value.hint == "name its file"
+
+
 def test_the_last_and_those_before(tmp_path: Path) -> None:
     """@last counts backwards, @here only looks at one folder."""
     paths = [session_at(tmp_path, f"s{n}00", said("u1", None, "x")) for n in range(3)]

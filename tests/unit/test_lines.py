@@ -222,6 +222,12 @@ def test_hostile_lines_take_linear_time(data: bytes) -> None:
     assert covered + scanner.newline_bytes == len(data)
 
 
+def test_what_is_wrong_with_a_line_is_told_by_its_column() -> None:
+    """Which line it is says the offset; the decoder has seen this one only."""
+    (finding,) = (item for item in scan(A + b"\n" + b'{"type":"x","id":"\0"}' + b"\n") if isinstance(item, Finding))
+    assert finding.detail.startswith("Invalid control character at: column 19")
+
+
 def test_a_format_reads_heads_of_its_own_and_what_it_refuses_has_a_plain_one() -> None:
     """Each line is decoded once, as far as the format wants it; damage is found as ever."""
 

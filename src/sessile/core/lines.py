@@ -242,7 +242,7 @@ def _salvage(offset: int, raw: bytes, *, torn: bool, untyped: bool) -> Iterator[
         yield Finding("not_an_entry", offset, len(raw), str(error))
         return
     except ValueError as error:
-        problem = str(error)
+        problem = str(error).replace("line 1 column", "column")  # it is the only line that the decoder has seen
     text = raw.decode("utf-8", "surrogateescape")  # bytes that are not UTF-8 keep their places
     pieces = _pieces(text, untyped)
     if not pieces:

@@ -75,10 +75,13 @@ def _turn(turn: Turn) -> Iterator[Line]:
         yield line(Span("user  ", "user"), visible_line(turn.prompt))
     if turn.summary is not None:
         yield line(Span("summary  ", "summary"), visible_line(turn.summary))
-    if turn.entries:
-        failed = f" · {turn.failed:,} failed" if turn.failed else ""
-        tools = f" · {many(turn.tools, 'tool')}" if turn.tools else ""
-        yield line(Span(f"~ {many(turn.entries, 'entry')}{tools}{failed}", "dim"))
+    others = (
+        turn.entries - (turn.summary is not None) - (turn.answer is not None)
+    )  # than those with a line of their own
+    counted = [many(number, word) for number, word in ((others, "entry"), (turn.tools, "tool")) if number]
+    counted += [f"{turn.failed:,} failed"] if turn.failed else []
+    if counted:
+        yield line(Span(f"~ {' · '.join(counted)}", "dim"))
     if turn.answer is not None:
         yield line(Span("asst  ", "assistant"), visible_line(turn.answer))
 

@@ -8,12 +8,13 @@ Store("postgresql://user@host/name")      a database, in which the same tree of 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, NamedTuple
 
-from sessile.errors import Unsupported
+from sessile.errors import NotFound, Unsupported
 from sessile.storage.base import Blobs, Filesystem, Journals
 from sessile.storage.blobs import BlobStore
 from sessile.storage.file_journals import FileJournals
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from sessile.storage.postgres.joined_catalog import JoinedCatalog
 
 _DATABASES = ("postgresql://", "postgres://")
+_ADDRESS = re.compile("[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 class Backing(NamedTuple):
@@ -41,8 +43,13 @@ class Backing(NamedTuple):
 
 
 def is_database(root: str) -> bool:
-    """Whether a root is the address of a database."""
-    return root.startswith(_DATABASES)
+    """Whether a root is the address of a database; raises `Unsupported` for that of anything else."""
+    if root.startswith(_DATABASES):
+        return True
+    if _ADDRESS.match(root):
+        told = "a store is a folder or postgresql://…; s3://… is for large content: SESSILE_BLOBS"
+        raise Unsupported("no store can be at this address", path=root, hint=told)
+    return False
 
 
 def backing_of(
@@ -63,6 +70,8 @@ def backing_of(
     if fs is None:
         # A symbolic link to the root is followed once, here; below the root none is.
         place = os.path.realpath(os.path.expanduser(place))
+        if os.path.isfile(place):
+            raise NotFound("there is no store, but a file", path=place, hint="a store is a folder; name that")
         fs = RootedFilesystem(place)
     layout = Layout(place, os.path.abspath(cache) if cache is not None else f"{place}/cache")
     journals = FileJournals(fs, layout, power=power, patience=patience)

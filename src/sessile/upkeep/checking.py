@@ -63,6 +63,7 @@ class Report(NamedTuple):
     problems: tuple[Problem, ...]
     bytes_accounted: int
     rows: Mapping[str, int] | None = None
+    is_session: bool = True  # else nothing in it says so: no header, no entry with an id, nor the folder that it is in
 
     @property
     def ok(self) -> bool:
@@ -72,7 +73,7 @@ class Report(NamedTuple):
     @property
     def repairable(self) -> bool:
         """Whether a repair would change anything."""
-        return any(problem.repairable for problem in self.problems)
+        return self.is_session and any(problem.repairable for problem in self.problems)
 
     @property
     def summary(self) -> str | None:
@@ -172,9 +173,19 @@ def _explain(fs: Filesystem, path: str) -> tuple[Sequence[Finding], Mapping[str,
 
 
 def _refuse_foreign(store: Store, path: str) -> None:
-    if _check_foreign(store, path) is not None:
-        hint = "import it: sessile import; what could be read is then in your own store"
-        raise Unsupported("another agent's file is not repaired", path=path, hint=hint)
+    from sessile.foreign import format_name
+
+    try:
+        format_name(store.fs, path)
+    except (NotASession, SessionNotFound, StorageFailure):
+        return  # what it is instead is found out later
+    hint = "import it: sessile import; what could be read is then in your own store"
+    raise Unsupported("another agent's file is not repaired", path=path, hint=hint)
+
+
+def _refuse_strange(report: Report) -> None:
+    if not report.is_session:
+        raise NotASession(path=report.path, hint="it was not changed; perhaps another agent wrote it")
 
 
 def check_all(store: Store) -> Iterator[Report]:
@@ -198,6 +209,7 @@ class _Examined:
         for number, item in numbered(file.chunks(), scanner):
             self.diagnosis.add(number, item)
         self.path = file.path
+        self.is_session = bool(not self.lacks_header or self.diagnosis.with_ids or store.layout.owns(file.path))
         self.size = scanner.offset  # what was read: another program may have cut the file meanwhile
         self.accounted = self.diagnosis.accounted + scanner.newline_bytes
         self.problems = self.diagnosis.finish()
@@ -216,7 +228,15 @@ class _Examined:
     def report(self, beside: list[Problem]) -> Report:
         diagnosis = self.diagnosis
         found = (*self.problems, *beside)
-        return Report(self.path, diagnosis.session_id, self.size, diagnosis.entries, found, self.accounted)
+        return Report(
+            self.path,
+            diagnosis.session_id,
+            self.size,
+            diagnosis.entries,
+            found,
+            self.accounted,
+            is_session=self.is_session,
+        )
 
 
 def _blob_state(blobs: Blobs, digest: str) -> str | None:
@@ -263,6 +283,7 @@ def plan_repair(store: Store, ref: str) -> RepairPlan:
         held = drafts.is_draft(path) and file.is_held()
         examined = _Examined(store, file)
         report = examined.report(_look_around(store, path, held=held))
+        _refuse_strange(report)
         mending = examined.mending(store, file)
         pieces = mending.pieces(numbered(file.chunks(), Scanner()), report.size)
         copied = sum(piece.end - piece.start for piece in pieces if isinstance(piece, Copy))
@@ -286,10 +307,9 @@ def repair(store: Store, ref: str, *, in_place: bool = False, patience: float = 
         file.hold(patience)
         examined = _Examined(store, file)
         before = examined.report(_look_around(store, path, held=False))
+        _refuse_strange(before)
         if not before.repairable:
             return Repaired(path, None, before.entries, 0, 0, before.problems, before.problems)
-        if examined.lacks_header and not examined.diagnosis.with_ids and not store.layout.owns(path):
-            raise NotASession(path=path, hint="it was not changed; perhaps another agent wrote it")
         original = store.original_path(path)
         mending = examined.mending(store, file)
         copied = _Copied(file)
