@@ -20,7 +20,6 @@ from sessile.storage.foreign import ForeignReader, format_of
 from sessile.storage.foreign_rows import glance_foreign
 from sessile.storage.packed import open_rows
 
-
 _HINT = "it was not changed; no format that is known begins so; sessile check says what it holds"
 
 

@@ -275,6 +275,12 @@ class Session(AppendVerbs):
             self._resting = self._leaf
             self._markers[marker["id"]] = self._leaf
 
+    def _keep_leaf(self) -> None:
+        """Store the leaf as closing does; for whoever may let go of the session without closing it."""
+        with self._lock:
+            if not self._closed and self._writer is not None and not self._writer.failed:
+                self._mark_leaf()
+
     def _stored(self, entry: Payload) -> Payload:
         """An entry with its large content in blobs."""
         return large.shrink(entry, self._put)
@@ -293,18 +299,18 @@ class Session(AppendVerbs):
         with self._lock:
             if not name or (source == "auto" and self.title_source == "user"):
                 return False
-            self._append(make.session_info(name, self.title, source))
-            if self._ours:
+            named = make.session_info(name, self.title, source)
+            if self._ours:  # before the entry, which is what counts: if this fails, nothing has changed
                 self._rewrite_header(title=name, titleSource=source)
+            self._append(named)
             return True
 
     def _rewrite_header(self, **members: Any) -> None:
-        header = {**self._header, **members}
-        old = self._journal.header()
+        header, old = {**self._header, **members}, self._journal.header()
         self._writing().replace(lambda raw: encode(header) if raw == old else None)
         self._header = header
 
-    def rewrite_entries(self, edit: Callable[[Entry], Mapping[str, Any] | None]) -> str | None:
+    def rewrite_entries(self, edit: Callable[[Entry], Mapping[str, Any] | None]) -> str:
         """Put what `edit` returns in place of entries; `None` leaves one as it is, byte for byte.
 
         The file as it was stays in the store's `originals`; its path is returned. Ids and parents cannot be changed.
@@ -316,7 +322,7 @@ class Session(AppendVerbs):
             self._live = None
             return kept
 
-    def rewrite_tool_call(self, call_id: str, arguments: Mapping[str, Any]) -> str | None:
+    def rewrite_tool_call(self, call_id: str, arguments: Mapping[str, Any]) -> str:
         """Replace the arguments of a tool call, wherever it stands; gives the path of the file as it was."""
         with self._lock:
             rewrite = ToolCallRewrite(call_id, arguments)

@@ -362,3 +362,15 @@ def test_many_threads_append_one_chain(tmp_path: Path) -> None:
         assert len(path) == 40
         assert {receipt.id for receipt in receipts} == {entry.id for entry in path}
         assert not any(receipt.diverged for receipt in receipts)
+
+
+def test_a_name_that_could_not_be_given_is_not_there(tmp_path: Path) -> None:
+    """A file that cannot be replaced keeps its old name everywhere: in its header, its entries and its listing."""
+    with begun(store_at(tmp_path)) as session:
+        say(session, "x")
+        session.set_session_name("Before")
+    before = Path(session.path).read_bytes()
+    filesystem = FaultyFilesystem(PosixFilesystem(), plan=[Fail(errno.EACCES, on={"rename"})])
+    with pytest.raises(errors.StorageFailure), store_at(tmp_path, fs=filesystem).open(session.path) as again:
+        again.set_session_name("After")
+    assert Path(session.path).read_bytes() == before
