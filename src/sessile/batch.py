@@ -64,7 +64,6 @@ class Batch:
         self._copies = [plain(payload) for payload in given]
         self.ids = ids
         self.diverged = diverged
-        self.others = False
         self._key = key
         self._timestamp = timestamp
         self._shrink = shrink
@@ -97,7 +96,6 @@ class Batch:
 
     def revise(self, news: News) -> Sequence[bytes]:
         """Others have appended: find out whether below our parent, and do as the caller wished."""
-        self.others = True
         if self._key is not None and any(row.id == self.ids[0] for row in news.rows()):
             return ()
         if self.parent is not None and not any(map(news.child_of, (self.parent, *self._markers))):

@@ -207,7 +207,7 @@ class Library:
 
     def _by_id(self, name: str) -> Sequence[SessionRow]:
         rows = self.list(Filter(id_prefix=name, hide=("unreadable",))).rows
-        rows = [row for row in rows if row.id == name] or (rows if len(name) >= SHORTEST_PREFIX else ())
+        rows = [row for row in rows if row.id == name] or (rows if len(name) >= SHORTEST_PREFIX else [])
         if len({row.id for row in rows}) == 1:
             # Imported from another agent: one's own copy is meant; of others the original.
             rows = [row for row in rows if self.store.layout.owns(row.path)] or rows

@@ -49,6 +49,8 @@ _KINDS = {
     "other": "other_bytes",
 }
 _LARGEST = 10
+_SPARED = {"recent": "used within the last day"}  # where the word alone says too little
+_RECENT = "; --recent means those, too"
 
 
 @verb(
@@ -111,6 +113,7 @@ def du_verb(app: App, orphans: bool) -> int:
 @click.option("-p", "--project", metavar="FOLDER", help="Only of this project.")
 @click.option("--agent", metavar="AGENT", help="Those of this agent, instead of your own.")
 @click.option("--keep", type=click.IntRange(0), default=0, metavar="N", help="Spare the newest N.")
+@click.option("--recent", is_flag=True, help="Also if the session that you name was used within the last day.")
 @click.option("--blobs", is_flag=True, help="Blobs that nothing names, instead of sessions.")
 @click.option("--apply", is_flag=True, help="Do it; else it is only shown.")
 def prune_verb(
@@ -122,12 +125,13 @@ def prune_verb(
     project: str | None,
     agent: str | None,
     keep: int,
+    recent: bool,
     blobs: bool,
     apply: bool,
 ) -> int:
     """Move sessions to the trash of your own store: your own, or those of another agent that you name.
 
-    Pinned, open and recently used ones are always spared.
+    Pinned and open ones are always spared, and those that were used within the last day unless you name them with --recent.
     """
     if blobs:
         return _sweep(app, apply)
@@ -142,9 +146,10 @@ def prune_verb(
         project=None if project is None else os.path.abspath(os.path.join(app.here, os.path.expanduser(project))),
         keep=keep,
         named=named,
+        recent=recent,
     )
     plan = plan_prune(app.store, rule, pinned=app.library.pins.names(), sources=sources)
-    return _prune(app, plan, apply)
+    return _prune(app, plan, apply, named=named is not None)
 
 
 def _sources_of(app: App, paths: Sequence[str]) -> list[Source]:
@@ -175,7 +180,7 @@ def _roots(app: App) -> list[str]:
     return list(dict.fromkeys(source.sessions for source in (*app.library.given, *app.places.family)))
 
 
-def _prune(app: App, plan: PrunePlan, apply: bool) -> int:
+def _prune(app: App, plan: PrunePlan, apply: bool, *, named: bool) -> int:
     done = apply_prune(app.store, plan) if apply else None
     if app.json:
         items = (
@@ -207,7 +212,7 @@ def _prune(app: App, plan: PrunePlan, apply: bool) -> int:
             for item in plan.candidates
         )
         app.out.table(columns, cells)
-        _say_spared(app, plan)
+        _say_spared(app, plan, named=named)
         if done is None:
             told = f"{many(len(plan.candidates), 'session')}, {size_of(plan.bytes)} would go to the trash"
             app.out.note(f"{told}. Do it: --apply" if plan.candidates else "nothing to prune")
@@ -225,12 +230,13 @@ def _prune(app: App, plan: PrunePlan, apply: bool) -> int:
     return 0 if plan.candidates else 1
 
 
-def _say_spared(app: App, plan: PrunePlan) -> None:
+def _say_spared(app: App, plan: PrunePlan, *, named: bool) -> None:
     reasons: dict[str, int] = {}
     for item in plan.spared:
         reasons[item.why] = reasons.get(item.why, 0) + 1
     if reasons:
-        app.out.note("spared: " + ", ".join(f"{count} {why}" for why, count in reasons.items()))
+        told = ", ".join(f"{count} {_SPARED.get(why, why)}" for why, count in reasons.items())
+        app.out.note(f"spared: {told}{_RECENT if named and 'recent' in reasons else ''}")
     if not plan.sees_open_files:
         app.out.note("nobody can tell which of these files are open: only those that hold a lock count as such")
 

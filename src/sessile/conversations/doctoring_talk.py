@@ -64,7 +64,7 @@ def examine_session(
     """What is wrong with how one conversation goes."""
     newest = [session.read_row(row) for row in islice(session.walk_up(), LOOKED_AT)]
     settings = config.agents.named(agent)
-    window = _window(entry, config, settings, models)
+    window = _window(entry, settings, models)
     yield from _silence(key, newest)
     yield from _compaction(key, newest, window, settings.compaction)
 
@@ -72,7 +72,7 @@ def examine_session(
 # -- compaction
 
 
-def _window(entry: SessionEntry, config: Config, agent: Agent, models: Models) -> int | None:
+def _window(entry: SessionEntry, agent: Agent, models: Models) -> int | None:
     """How much the model of a conversation can read; `None` if nobody knows."""
     told = entry.known("contextWindow")
     if told is not None and told > 0:

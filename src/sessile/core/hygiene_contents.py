@@ -13,7 +13,7 @@ knows them.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
 
 from sessile.core.codec import decode
@@ -40,8 +40,6 @@ _THOUGHTS = ("thinking", "redactedThinking")
 _BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
 _NO_NAME = re.compile(r"[^A-Za-z0-9_-]")
 _LONGEST_NAME = 64
-
-Say = Callable[[Did, str], None]
 
 
 class Care(NamedTuple):

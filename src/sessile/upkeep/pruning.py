@@ -1,13 +1,15 @@
 """Pruning sessions: a plan that says what would go and what is spared, then a move to the trash.
 
-Whatever the rule, a session is spared that is pinned, open in any process, has a draft, or was used within the last day. A plan
-changes nothing. When it is applied each session is looked at once more, and goes with its artifacts as one deletion of its
-own, so that each can be undone alone. Blobs stay: they have a sweep of their own. Other agents' sessions go to the same trash,
-if their folder is named; from an agent's own list, if it keeps one, they are taken out as well.
+Whatever the rule, a session is spared that is pinned, open in any process or has a draft; one that was used within the last
+day, too, unless it was named by somebody who says that such are meant. A plan changes nothing. When it is applied each session
+is looked at once more, and goes with its artifacts as one deletion of its own, so that each can be undone alone. Blobs stay:
+they have a sweep of their own. Other agents' sessions go to the same trash, if their folder is named; from an agent's own list,
+if it keeps one, they are taken out as well.
 """
 
 from __future__ import annotations
 
+import math
 import posixpath
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from sessile.storage.layout import Source
     from sessile.store import Store
 
-RECENT = 24 * 3600.0  # seconds; younger sessions are never pruned, whatever the rule says
+RECENT = 24 * 3600.0  # seconds; no rule means younger sessions
 _DAY = 24 * 3600
 
 Why = Literal["pinned", "scheduled", "in another store", "not a session", "draft", "open", "recent", "kept"]
@@ -45,7 +47,7 @@ class PruneRule:
 
     `older_than` counts seconds since the last change, `larger_than` bytes with artifacts; `empty` sessions are those in which
     nobody ever said anything; `project` is a folder, with all folders in it; the newest `keep` of its sessions stay; `named`
-    are the paths of sessions that somebody chose.
+    are the paths of sessions that somebody chose, `recent` ones too if that is said.
     """
 
     older_than: float | None = None
@@ -54,6 +56,7 @@ class PruneRule:
     project: str | None = None
     keep: int = 0
     named: Collection[str] | None = None
+    recent: bool = False
 
     @property
     def means_all(self) -> bool:
@@ -150,9 +153,12 @@ def plan_prune(
     """
     if rule.means_all:
         raise Invalid("the rule would prune every session", hint="say how old, how large, or how many to keep")
+    if rule.recent and rule.named is None:
+        raise Invalid("sessions that were just used are pruned one by one", hint="name those that you mean")
     for source in sources or ():
         _check_source(source, rule)
     moment = store.now() / 1000 if now is None else now
+    since = math.inf if rule.recent else moment - RECENT
     in_use = open_files()
     sessions = [seen for seen in _sessions(store, sources) if _in_project(seen, rule.project)]
     newest = {seen.path for seen in sorted(sessions, key=lambda seen: -seen.modified)[: max(0, rule.keep)]}
@@ -160,7 +166,7 @@ def plan_prune(
     for seen in sessions:
         if not _is_meant(store, seen, rule, moment):
             continue
-        why = _spared(store, seen, frozenset(pinned), in_use or frozenset(), moment) or (
+        why = _spared(store, seen, frozenset(pinned), in_use or frozenset(), since) or (
             "kept" if seen.path in newest else None
         )
         info, modified = seen.info, datetime.fromtimestamp(seen.modified, UTC)
@@ -271,9 +277,9 @@ def _is_empty(fs: Filesystem, seen: _Seen) -> bool:
 
 
 def _spared(
-    store: Store, seen: _Seen, pinned: frozenset[str], in_use: frozenset[Identity], moment: float
+    store: Store, seen: _Seen, pinned: frozenset[str], in_use: frozenset[Identity], since: float
 ) -> Why | None:
-    """Why a session stays, whatever the rule says."""
+    """Why a session stays, whatever else the rule says; those that were used since a moment stay."""
     if seen.info is not None and seen.info.id in pinned:
         return "pinned"
     if seen.linked:
@@ -286,7 +292,7 @@ def _spared(
         return "open"
     if atomic.exists(store.fs, _draft_of(seen.path)):
         return "draft"
-    return "recent" if moment - seen.modified < RECENT else None
+    return "recent" if seen.modified > since else None
 
 
 def _is_open(fs: Filesystem, seen: _Seen, in_use: frozenset[Identity]) -> bool:

@@ -156,7 +156,7 @@ class Rows:
         if row.uuid is None:
             return (self._unchained(row, line.offset),)
         if row.sessile is not None:
-            return self._returned(row, row.uuid, row.sessile)
+            return self._returned(row.uuid, row.sessile)
         known = self._chained(row, row.uuid)
         ids = _ids(row, line.raw)
         if len(ids) == 1:
@@ -185,7 +185,7 @@ class Rows:
             return Known(Head("message", uuid, parent, None, said), _SPOKEN[row.type])
         return Known(Head("custom", uuid, parent, f"claude.{row.type}"), CHAIN)
 
-    def _returned(self, row: _Row, uuid: str, ours: Head) -> Sequence[Known]:
+    def _returned(self, uuid: str, ours: Head) -> Sequence[Known]:
         """A row that was made of an entry of ours is that entry; what Claude Code hangs from the row hangs from a marker."""
         if ours.id is None:
             return (Known(Head("custom", uuid, self._saved.leaf, LEAF_MARKER), MARKER),)

@@ -16,7 +16,6 @@ from psycopg.conninfo import conninfo_to_dict
 from sessile.errors import InvalidConfig
 
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}")
-_SECRETS = {"password", "sslpassword"}
 _HINT = "an address looks like postgresql://user@host:5432/database?schema=sessile"
 
 

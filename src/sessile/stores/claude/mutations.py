@@ -116,7 +116,7 @@ class Mutations:
 
     def restore(self, kept: KeptRow) -> bool:
         """Put a removed row back; false if its transcript has a row with its uuid again."""
-        return restore_row(self._fs, TranscriptFile(self._fs, kept.path), kept)
+        return restore_row(TranscriptFile(self._fs, kept.path), kept)
 
     def archive(self, session_id: str, directory: str | None = None) -> None:
         """Say that a session is archived."""

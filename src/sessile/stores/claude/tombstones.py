@@ -60,7 +60,7 @@ def kept_rows(fs: Filesystem, folder: str) -> Iterator[KeptRow]:
         yield from sorted((_kept_row(fs, f"{folder}/{session}/{name}") for name in names), key=_by_place)
 
 
-def restore_row(fs: Filesystem, file: TranscriptFile, kept: KeptRow) -> bool:
+def restore_row(file: TranscriptFile, kept: KeptRow) -> bool:
     """Put a kept row back, byte for byte; false if the file has a row with its uuid.
 
     It goes where it lay if a line begins there now, else to the end: readers follow links, but of two branches they take the

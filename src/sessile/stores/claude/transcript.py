@@ -178,7 +178,7 @@ class Transcript:
 
     def restore_transcript_message(self, kept: KeptRow) -> bool:
         """Put a removed row back into the file that it was in; false if the file has a row with its uuid again."""
-        return restore_row(self.fs, self._file(kept.path), kept)
+        return restore_row(self._file(kept.path), kept)
 
     # -- rows beside the conversation
 
