@@ -232,7 +232,7 @@ class StorageFailure(SessileError, OSError):
 class StorageFull(StorageFailure):
     """There is no room left on the storage.
 
-    Nothing was lost. Free some room, then reopen the session.
+    Nothing was lost. Free some space, then try again; a session that is open is reopened first.
     """
 
 
@@ -246,7 +246,7 @@ class SyncFailed(StorageFailure):
 class PermissionRefused(StorageFailure):
     """The operating system refused access.
 
-    Check the owner and the permissions of the folder.
+    Check the owner and the permissions of the file and its folder.
     """
 
 
@@ -357,10 +357,10 @@ def storage_failure(error: OSError, path: str, doing: str) -> SessileError:
     if error.errno == errno.ENOENT:
         return SessionNotFound(message, path=path, hint="the file was moved or deleted; list the sessions again")
     if error.errno in _FULL:
-        hint = "nothing was lost; free some space, then reopen the session"
+        hint = "nothing was lost; free some space, then try again; a session that is open is reopened first"
         return StorageFull(message, path=path, hint=hint, code=error.errno)
     if error.errno in _REFUSED:
-        hint = "check the owner and the permissions of the folder"
+        hint = "check the owner and the permissions of the file and its folder"
         return PermissionRefused(message, path=path, hint=hint, code=error.errno)
     if error.errno == errno.ELOOP:
         hint = "symbolic links are not followed when writing"

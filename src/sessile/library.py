@@ -61,7 +61,7 @@ class Library:
         self.store = store
         self.given = [Source("sessile", store.layout.root, store.layout.sessions), *sources]
         self.sources = [*self.given, *_kept(store)]
-        self.pins = pins_of(store)
+        self.pins = store.pins
         self._catalog = store.catalog(cache)
 
     def __enter__(self) -> Self:
@@ -303,11 +303,6 @@ def _kept(store: Store) -> list[Source]:
         except (FileNotFoundError, NotADirectoryError):
             return []
     return [Source(agent, f"{kept}/{agent}", f"{kept}/{agent}") for agent in agents if not agent.startswith(".")]
-
-
-def pins_of(store: Store) -> NameSet:
-    """The ids of sessions that somebody has pinned, so that nothing cleans them up."""
-    return NameSet(store.fs, f"{store.layout.root}/pins.json")
 
 
 def added_sources(store: Store) -> NameSet:

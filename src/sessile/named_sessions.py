@@ -6,7 +6,8 @@
 Rules: the file of a session follows from program, scope and name, so to find one nothing is listed, and of many processes that
 begin it at once one does and all get it. Names may be any text; only a hash of them becomes a part of a path. Sessions are
 kept open and shared: nobody closes one but `close`. A deleted one goes to the trash, and the next who asks begins a new one,
-also in another process: a kept session whose file is another one by now is not given out again.
+also in another process: a kept session whose file is another one by now is not given out again. A leaf that was moved is
+stored when its session is closed or makes room for others; who holds a session longer and moves its leaf then says `durable`.
 
 What is said in the sessions is for the program to know.
 """
@@ -26,8 +27,9 @@ from sessile.core.hashes import sha256
 from sessile.core.ids import check_session_id
 from sessile.core.text import clean_name, iso_timestamp
 from sessile.discovery import find_session_files, read_header
-from sessile.errors import SessionNotFound, storage_failures
+from sessile.errors import SessileError, SessionNotFound, storage_failures
 from sessile.session import Session
+from sessile.storage import log
 from sessile.storage.layout import JOURNAL
 from sessile.store import Store
 
@@ -55,7 +57,8 @@ class NamedSessions:
         self._keep_open = keep_open
         self._recent: OrderedDict[str, Session] = OrderedDict()
         self._open: weakref.WeakValueDictionary[str, Session] = weakref.WeakValueDictionary()
-        self._inodes: dict[str, int | None] = {}  # of the files, when they were opened
+        # Of the files, when they were opened.
+        self._inodes: weakref.WeakKeyDictionary[Session, int | None] = weakref.WeakKeyDictionary()
         self._lock = threading.RLock()
 
     def __enter__(self) -> Self:
@@ -171,26 +174,35 @@ class NamedSessions:
 
     def _kept(self, path: str, inode: int) -> Session | None:
         session = self._open.get(path)
-        if session is None or self._inodes[path] != inode:
+        if session is None or self._inodes[session] != inode:
             return None
-        self._recent[path] = session
-        self._recent.move_to_end(path)
-        return session
+        return self._use(path, session)
 
     def _keep(self, path: str, session: Session) -> Session:
-        """Share a session; one that nobody uses any more is closed when too many others were used since."""
+        """Share a session; its file is closed when nobody has it any more."""
         weakref.finalize(session, session._journal.close)
         self._open[path] = session
-        self._inodes[path] = self._inode(path)
+        self._inodes[session] = self._inode(path)
+        return self._use(path, session)
+
+    def _use(self, path: str, session: Session) -> Session:
+        """Note that a session was used last; the one that was not for longest stays open only if somebody has it."""
         self._recent[path] = session
-        if len(self._recent) > self._keep_open:
-            self._recent.popitem(last=False)
+        self._recent.move_to_end(path)
+        while len(self._recent) > self._keep_open:
+            unused, old = self._recent.popitem(last=False)
+            try:
+                with old._lock:
+                    old._mark_leaf()  # as closing does: when the session is gone, nobody knows its leaf
+            except SessileError as error:
+                log.warning("the leaf of %s is not stored: %s", unused, error)
         return session
 
     def _let_go(self, path: str) -> None:
         self._recent.pop(path, None)
         session = self._open.pop(path, None)
         if session is not None:
+            self._inodes.pop(session, None)
             session.close()
 
 

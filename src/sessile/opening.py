@@ -16,7 +16,14 @@ from sessile.core.ids import new_session_id
 from sessile.core.lines import Finding, Line
 from sessile.core.migrate import VERSION, migrate_session_entries, version_of
 from sessile.core.text import iso_timestamp
-from sessile.errors import NotASession, SessionNotFound, UnsafePath, UnsupportedVersion, storage_failure
+from sessile.errors import (
+    NotASession,
+    SessionNotFound,
+    UnsafePath,
+    UnsupportedVersion,
+    storage_failure,
+    storage_failures,
+)
 from sessile.session import Session
 from sessile.storage import atomic, drafts
 from sessile.storage.base import OwnJournal
@@ -96,11 +103,8 @@ def _first_line(store: Store, path: str, cwd: str | None) -> bytes:
 def _start_over(store: Store, path: str, cwd: str | None) -> str:
     """A new session in place of a file of ours that holds none; says where the old bytes are."""
     aside = f"{path}.invalid-{store.now()}"
-    try:
-        store.fs.link(path, aside)
-        store.fs.sync_directory(posixpath.dirname(path))
-    except OSError as error:
-        raise storage_failure(error, path, "keep what was in the file") from error
+    with storage_failures(path, "keep what was in the file"):
+        atomic.keep(store.fs, path, aside)
     atomic.replace(store.fs, path, (_first_line(store, path, cwd) + b"\n",))
     return f"the file was no session; what it held is now in {aside}"
 

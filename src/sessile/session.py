@@ -275,12 +275,6 @@ class Session(AppendVerbs):
             self._resting = self._leaf
             self._markers[marker["id"]] = self._leaf
 
-    def _keep_leaf(self) -> None:
-        """Store the leaf as closing does; for whoever may let go of the session without closing it."""
-        with self._lock:
-            if not self._closed and self._writer is not None and not self._writer.failed:
-                self._mark_leaf()
-
     def _stored(self, entry: Payload) -> Payload:
         """An entry with its large content in blobs."""
         return large.shrink(entry, self._put)

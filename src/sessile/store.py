@@ -33,6 +33,7 @@ from sessile.storage import atomic, drafts, log
 from sessile.storage.backing import backing_of, blobs_at
 from sessile.storage.base import Filesystem
 from sessile.storage.layout import JOURNAL, artifacts_of, can_be_named, encode_cwd, file_name, stem_of
+from sessile.storage.name_set import NameSet
 from sessile.storage.trash import Deletion, Trash
 
 Durability = Literal["power", "process"]
@@ -64,6 +65,7 @@ class Store:
         backing = backing_of(root, cache, fs, power=durability == "power", patience=patience)
         self.name, self.fs, self.layout, self.journals, self._close, self.catalog, self.database = backing
         self.blobs = blobs_at(blobs, self.layout, self.fs)
+        self.pins = NameSet(self.fs, f"{self.layout.root}/pins.json")  # ids of sessions that nothing cleans up
         self.durability = durability
         self.random = random
         self._trash = Trash(self.fs, self.layout.trash)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from itertools import islice
+from itertools import islice, zip_longest
 from typing import Literal, NamedTuple
 
 from sessile.core.codec import decode
@@ -27,14 +27,13 @@ from sessile.errors import Conflict, NotFound, SessileError, SessionExists, Stor
 from sessile.storage import atomic, survey
 from sessile.storage.base import News, ReadableOwnJournal, Row
 from sessile.storage.layout import JOURNAL, artifacts_of, stem_of
-from sessile.storage.name_set import NameSet
 from sessile.storage.raw_file import RawFile
 from sessile.store import Store
 
 State = Literal["new", "grown", "same", "failed"]
 
 _BATCH = 256  # entries that are appended with one sync
-_TAIL = 4096  # bytes at the end of two files of one size that are the same only if the files are
+_TAIL = 4096  # bytes at the end of two files of one size and time that are the same only if the files are
 
 
 class Synced(NamedTuple):
@@ -80,13 +79,9 @@ def sync(
         yield done
         if progress is not None:
             progress(SyncProgress(number + 1, len(found)))
-    pinned = _pins(source).names()
+    pinned = source.pins.names()
     if pinned and not preview:
-        _pins(target).add(*pinned)
-
-
-def _pins(store: Store) -> NameSet:
-    return NameSet(store.fs, f"{store.layout.root}/pins.json")
+        target.pins.add(*pinned)
 
 
 class _Sync:
@@ -148,7 +143,8 @@ class _Sync:
             elif have[row.id] != digest:
                 rewritten.append(row.id)
         if rewritten:
-            told = f"{len(rewritten)} entries were rewritten in one of the two copies, such as {rewritten[0]}"
+            those = "1 entry was" if len(rewritten) == 1 else f"{len(rewritten)} entries were"
+            told = f"{those} rewritten in one of the two copies, such as {rewritten[0]}"
             raise Conflict(told, path=self._original, hint="delete the copy that you do not want, and begin again")
         return missing
 
@@ -168,12 +164,13 @@ class _Sync:
         return added
 
     def _is_same(self) -> bool:
-        """Whether the two files have one size and one end: a line has an id that no other has."""
+        """Whether the two files have the same bytes: of a copy that has the time of its original, the end tells."""
         with RawFile(self._source.fs, self._original) as one, RawFile(self._target.fs, self.path) as two:
             if one.size != two.size:
                 return False
-            start = max(0, one.size - _TAIL)
-            return b"".join(one.chunks(start)) == b"".join(two.chunks(start))
+            untouched = one.stat.st_mtime_ns == two.stat.st_mtime_ns
+            start = max(0, one.size - _TAIL) if untouched else 0
+            return all(mine == its for mine, its in zip_longest(one.chunks(start), two.chunks(start)))
 
     # -- what belongs to a session
 

@@ -17,10 +17,11 @@ from sessile.core.codec import decode, encode
 from sessile.core.entries import Entry
 from sessile.core.ids import new_entry_id, new_session_id
 from sessile.core.text import iso_timestamp
-from sessile.errors import SessionExists, storage_failures
+from sessile.errors import SessileError, SessionExists, storage_failures
 from sessile.storage import atomic
 from sessile.storage.base import Filesystem, OwnJournal
 from sessile.storage.layout import artifacts_of, file_name
+from sessile.storage.survey import is_kept
 
 if TYPE_CHECKING:
     from sessile.session import Session
@@ -115,7 +116,7 @@ def relocate(store: Store, journal: OwnJournal, cwd: str) -> None:
 
 
 def _link_folder(fs: Filesystem, source: str, target: str) -> None:
-    """Give everything in a folder a second name in another one."""
+    """Give everything in a folder a second name in another one, or a copy where no link can reach."""
     if not atomic.exists(fs, source):
         return
     atomic.make_folders(fs, target)
@@ -125,21 +126,21 @@ def _link_folder(fs: Filesystem, source: str, target: str) -> None:
             if atomic.is_folder(fs, old):
                 _link_folder(fs, old, new)
             elif not atomic.exists(fs, new):
-                fs.link(old, new)
-            elif fs.lstat(new).st_ino != fs.lstat(old).st_ino:  # else it is from a move that was broken off
+                atomic.keep(fs, old, new)
+            elif not is_kept(fs, old, new):  # else it is from a move that was broken off
                 raise SessionExists("something of that name is already in the other project", path=new)
         fs.sync_directory(target)
 
 
 def _leave_folder(fs: Filesystem, source: str, target: str) -> None:
-    """Remove the first names of what has a second one. What cannot be removed stays in both places."""
+    """Remove the first names of what has a second one or a copy. What cannot be removed stays in both places."""
     try:
         for name in fs.names(source):
             old, new = f"{source}/{name}", f"{target}/{name}"
             if atomic.is_folder(fs, old):
                 _leave_folder(fs, old, new)
-            elif fs.lstat(new).st_ino == fs.lstat(old).st_ino:
+            elif is_kept(fs, old, new):
                 fs.unlink(old)
         fs.rmdir(source)
-    except OSError:
+    except (OSError, SessileError):
         return

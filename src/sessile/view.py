@@ -49,7 +49,11 @@ class SessionView:
         self._lock = threading.RLock()
         self._blobs = blobs
         self._found_before = findings  # by whoever made the journal from a file of an older version
-        self._look_at(journal)
+        try:
+            self._look_at(journal)
+        except BaseException:
+            journal.close()  # nobody else has it yet
+            raise
 
     def _look_at(self, journal: ReadableJournal) -> None:
         """Show a journal from its beginning."""

@@ -10,7 +10,6 @@ from gateways import Clock
 from http_rig import NEVER, Json, http
 from sessile.conversations.maintenance import Maintained
 from sessile.errors import StorageFailure
-from sessile.library import pins_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mission("Y2")]
 
@@ -69,7 +68,7 @@ async def test_what_somebody_has_pinned_stays(tmp_path: Path) -> None:
     """Also if it was pinned between the plan and its execution."""
     clock = await old_conversation(tmp_path)
     async with http(tmp_path, rules("warn"), clock=clock) as client:
-        pins = pins_of(client.gateway.store)
+        pins = client.gateway.store.pins
         found = client.gateway.conversations.get("hook:old")
         assert found is not None and found.session_id is not None
         pins.add(found.session_id)

@@ -107,10 +107,13 @@ def test_a_place_that_cannot_be_used_is_told_with_a_hint_and_without_keys(
     assert session.get_entries() == []
 
 
-def test_an_address_that_is_none_is_refused_at_once(tmp_path: Path) -> None:
-    """Before anything is stored elsewhere."""
-    with pytest.raises(InvalidConfig, match="no place for blobs"):
-        Store(tmp_path, blobs="s4:/x")
+@pytest.mark.parametrize("url", ["s4:/x", "foo://x"])
+def test_an_address_that_is_none_is_refused_at_once(tmp_path: Path, url: str) -> None:
+    """Before anything is stored elsewhere, and in words of ours."""
+    with pytest.raises(InvalidConfig) as told:
+        Store(tmp_path, blobs=url)
+    assert told.value.message == "this is no place for blobs" and told.value.path == url
+    assert "s3://bucket/prefix" in str(told.value.hint)
 
 
 def test_a_store_without_objects_does_not_load_the_library(tmp_path: Path) -> None:

@@ -146,6 +146,22 @@ def test_a_copy_that_was_kept_stands_for_its_original_when_that_is_gone(pair: Pa
         assert b"".join(session.file_pieces() or ()) == content
 
 
+def test_a_copy_of_what_was_imported_is_hidden(pair: Pair) -> None:
+    """When the original is gone, one's own stands for both; it is in the other half."""
+    path = pair.home.write_claude("Why?", "So.")
+    for store in pair.stores:
+        import_session(store, str(path))
+    pair.catch_up()
+    for library in pair.libraries:
+        Keeper(library).keep(str(path))
+    path.unlink()
+    pair.catch_up()
+    assert pair.same(Filter()).count(CLAUDE) == 1
+    for library in pair.libraries:
+        assert library.list(Filter()).hidden == {"imported": 1}
+        assert library.agent_of(library.find(CLAUDE)) == "sessile"
+
+
 def test_who_looks_at_no_other_folder_has_no_second_half(tmp_path: Path, postgres_url: str) -> None:
     """Nothing is written on the machine."""
     with Store(postgres_url) as store, store.create("/work/app", publish=True) as session:

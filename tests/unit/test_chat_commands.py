@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessile.core.chat_commands import COMMANDS, INHERIT, AllowedModels, ChatCommand, help_text, parse_command
+from sessile.core.chat_commands import CHOICES, COMMANDS, INHERIT, AllowedModels, ChatCommand, help_text, parse_command
 from sessile.formats.yoyoclaw.entries import FIELDS
+from sessile.formats.yoyoclaw.patching import PATCHABLE
 
 pytestmark = [pytest.mark.mission("Y4"), pytest.mark.mission("Y5"), pytest.mark.mission("Y12")]
 
@@ -232,10 +233,12 @@ def test_a_mention_of_the_agent_is_no_part_of_a_command() -> None:
 
 def test_values_are_those_of_the_store() -> None:
     """What a command sets fits the documented member."""
-    members = {"send": "sendPolicy", "queue": "queueMode", "usage": "responseUsage"}
-    for row in COMMANDS:
-        if row.name in members:
-            assert set(row.values.values()) - {INHERIT} <= set(FIELDS[members[row.name]].values)
+    assert {row.name for row in COMMANDS if row.takes == "choice"} == {row.name for row in COMMANDS if row.member}
+    for member, values in CHOICES.items():
+        assert INHERIT not in values and values
+        assert member in PATCHABLE
+        documented = FIELDS[member].values
+        assert not documented or set(values) == set(documented)
 
 
 def test_help_has_a_line_for_every_command() -> None:

@@ -541,8 +541,9 @@ def test_who_can_be_reached_from_elsewhere_needs_a_token_file(host: str, loopbac
     if loopback:
         Gateway(host=host).check_exposure()
     else:
-        with pytest.raises(InvalidConfig, match="tokenFile"):
+        with pytest.raises(InvalidConfig, match="tokenFile") as told:
             Gateway(host=host).check_exposure()
+        assert "set gateway.tokenFile in config.toml" in str(told.value.hint)
 
 
 @pytest.mark.parametrize(

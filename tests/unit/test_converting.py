@@ -65,7 +65,8 @@ def test_an_import_takes_a_last_row_without_newline_and_says_what_is_damaged(sou
     done = import_session(store, str(source))
     with store.open(done.path, readonly=True) as session, store.open(source, readonly=True) as there:
         assert done.added == 10 and session.leaf_id == there.leaf_id == "a2"
-        assert done.unreadable == tuple(finding.detail for finding in there.findings) and len(done.unreadable) == 1
+        (finding,) = there.findings
+        assert done.unreadable == (f"at byte {finding.offset:,}: {finding.detail}",)
         summary = session.get_entry("s1")
         assert summary is not None and (summary["tokensBefore"], summary["tokensAfter"]) == (7, 3)
         assert summary.body.items() >= there.get_full_entry("s1").items()
@@ -275,3 +276,29 @@ def test_only_the_original_of_an_import_stands_back_for_it(source: Path, store: 
         library.catch_up()
         assert str(other) in [row.path for row in library.list().rows]
         assert str(source) not in [row.path for row in library.list().rows]
+
+
+def test_a_session_of_ours_stays_one_whatever_its_header_says(store: Store) -> None:
+    """The format is that of the file: texts that were cut are put back, though the header names another agent."""
+    text = "x" * 700_000
+    with store.create("/work", publish=True) as session:
+        session.append_message({"role": "user", "content": text})
+        path = Path(session.path)
+    head, rest = path.read_bytes().split(b"\n", 1)
+    assert len(rest) < len(text)
+    path.write_bytes(json.dumps({**json.loads(head), "format": "claude"}).encode() + b"\n" + rest)
+    with store.open(path, readonly=True) as session:
+        assert text.encode() in b"".join(converted(session, "claude", {}))
+
+
+@pytest.mark.parametrize("told", ["cli", None, 7, ["claude"]])
+def test_a_source_that_is_no_object_tells_of_no_import(source: Path, store: Store, told: object) -> None:
+    """Such a session is converted like any other, and nothing is imported into it."""
+    path = Path(import_session(store, str(source)).path)
+    head, rest = path.read_bytes().split(b"\n", 1)
+    path.write_bytes(json.dumps({**json.loads(head), "source": told}).encode() + b"\n" + rest)
+    with store.open(path, readonly=True) as session:
+        rows = [json.loads(line) for line in b"".join(converted(session, "claude", {})).splitlines()]
+    assert {"u1", "a1"} <= {each.get("uuid") for each in rows}
+    with pytest.raises(Conflict):
+        import_session(store, str(source))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
 
 from builders import answered, said, user
 from sessile import errors, load_entries_from_file
+from sessile.storage.filesystem import PosixFilesystem
+from sessile.testing.faults import Fail, FaultyFilesystem
 from sessions import CWD, append_raw, header, lines_of, records_of, say, snapshot, store_at, told, write_file
 
 pytestmark = pytest.mark.mission("X6")
@@ -105,6 +108,18 @@ def test_below_our_sessions_folder_reading_moves_nothing(tmp_path: Path) -> None
     with pytest.raises(errors.NotASession):
         store_at(tmp_path).open(path, readonly=True)
     assert snapshot(tmp_path) == before
+
+
+def test_where_the_file_system_has_no_links_what_the_file_held_is_kept_as_a_copy(tmp_path: Path) -> None:
+    """And the session begins anew there, too."""
+    path = tmp_path / "sessions" / "--x--" / "t_s.jsonl"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"precious notes\n")
+    fs = FaultyFilesystem(PosixFilesystem(), plan=[Fail(errno.EPERM, on={"link"}, forever=True)])
+    with store_at(tmp_path, fs=fs).open(path) as session:
+        (aside,) = path.parent.glob("t_s.jsonl.invalid-*")
+        assert str(aside) in session.notices[0] and aside.read_bytes() == b"precious notes\n"
+        assert records_of(path)[0]["id"] == session.id
 
 
 @pytest.mark.mission("X14")

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from sessile import HIDE, Expiring, Filter, Keeper, Library, Outlook, Source, Store, expiring
+from sessile import HIDE, Expiring, Filter, Keeper, Library, Outlook, Source, Store, expiring, import_session
 from sessile.errors import Refused, SessionBusy, SessionNotFound, StorageFailure, Unsupported
 from sessile.storage.filesystem import PosixFilesystem
 
@@ -451,3 +451,34 @@ def test_copies_survive_their_agent(home: Home) -> None:
         library.catch_up()
         assert [row.path for row in library.list().rows] == [done.copy]
         assert library.agent_of(done.copy) == "claude"
+
+
+def test_a_copy_of_what_was_imported_is_not_listed_or_counted_again(home: Home) -> None:
+    """Neither when the original is gone nor when nobody knows its folder; a copy of something else stays."""
+    answer = json.dumps(row("assistant", "a1", "u1", [{"type": "text", "text": "here"}])) + "\n"
+    path = home.write(age=25, more=answer)
+    other = keep(home, home.write(OTHER, age=25)).copy
+    copy = keep(home, path).copy
+    own = import_session(Store(home.path / "own"), str(path)).path
+    (home.project / f"{OTHER}.jsonl").unlink()
+    path.unlink()
+    with home.library() as library, Library(Store(home.path / "own"), cache=None) as alone:
+        alone.catch_up("count")
+        for one in (library, alone):
+            listing = one.list()
+            assert sorted(row.path for row in listing.rows) == sorted([own, other])
+            assert listing.hidden == {"imported": 1}
+            assert len(one.usage(Filter(hide=("imported",))).sessions) == 1
+            assert [row.path for row in one.list(Filter(below=[str(home.kept)], id_prefix=SESSION)).rows] == [copy]
+
+
+def test_a_copy_of_another_session_with_that_id_is_listed(home: Home) -> None:
+    """What was imported came from elsewhere."""
+    copy = keep(home, home.write(age=25)).copy
+    elsewhere = home.path / "elsewhere" / f"{SESSION}.jsonl"
+    elsewhere.parent.mkdir()
+    elsewhere.write_bytes(Path(copy).read_bytes())
+    own = import_session(Store(home.path / "own"), str(elsewhere)).path
+    with Library(Store(home.path / "own"), cache=None) as library:
+        library.catch_up()
+        assert sorted(row.path for row in library.list().rows) == sorted([own, copy])

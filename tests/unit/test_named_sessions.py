@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sessile import NamedSessions, Session, Store
-from sessile.errors import InvalidId, LeafMoved
+from sessile.errors import InvalidId, LeafMoved, SessionNotFound
 
 pytestmark = pytest.mark.mission("B9")
 
@@ -130,6 +130,62 @@ def test_sessions_that_nobody_uses_are_closed(tmp_path: Path) -> None:
     assert len(threads._open) == 3
     assert threads.open("", "held") is held
     assert said(threads.open("", "3")) == ["x"]
+
+
+def test_of_sessions_that_were_let_go_nothing_is_known_any_more(tmp_path: Path) -> None:
+    """A program may use names without end."""
+    threads = NamedSessions(Store(tmp_path), "p", keep_open=2)
+    for number in range(10):
+        threads.open("", str(number)).append_custom_entry("said", "x")
+    gc.collect()
+    assert len(threads._inodes) == 2
+    held = threads.open("", "9")
+    threads.close()
+    assert len(threads._inodes) == 0
+    assert threads.open("", "9") is not held
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_leaf_that_was_moved_is_where_it_was_when_its_session_is_opened_again(tmp_path: Path, first: bool) -> None:
+    """Though nobody has closed the session: too many others were used since."""
+    threads = NamedSessions(Store(tmp_path), "p", keep_open=2)
+    session = threads.open("", "x")
+    leaf = session.append_custom_entry("said", "one").id if first else None
+    session.append_custom_entry("said", "two")
+    if leaf is None:
+        session.reset_leaf()
+    else:
+        session.branch(leaf)
+    del session
+    for name in "abc":
+        threads.open("", name)
+    gc.collect()
+    assert threads.path("", "x") not in threads._open
+    assert threads.open("", "x").leaf_id == leaf
+
+
+def test_no_more_sessions_stay_open_than_they_may_though_they_were_held_for_a_while(tmp_path: Path) -> None:
+    """Being found again does not make one stay for ever."""
+    threads = NamedSessions(Store(tmp_path), "p", keep_open=2)
+    held = [threads.open("", str(number)) for number in range(5)]
+    assert [threads.find("", str(number)) for number in range(5)] == held
+    held.clear()
+    gc.collect()
+    assert len(threads._open) == 2
+
+
+def test_a_leaf_that_cannot_be_stored_hinders_nobody_else(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It is told in the log; the next session is opened."""
+    threads = NamedSessions(Store(tmp_path), "p", keep_open=1)
+    session = threads.open("", "x")
+    first = session.append_custom_entry("said", "one").id
+    session.append_custom_entry("said", "two")
+    session.branch(first)
+    Path(session.path).unlink()
+    assert said(threads.open("", "y")) == []
+    assert session.path in caplog.text
+    with pytest.raises(SessionNotFound):
+        session.close()  # whoever has it hears of it
 
 
 def _append(root: str, name: str, count: int) -> None:

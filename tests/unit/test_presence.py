@@ -79,6 +79,16 @@ def test_a_note_that_cannot_be_read_tells_nothing(store: Store, content: bytes) 
     assert Presence(store).running() is None
 
 
+def test_of_many_one_that_ends_by_an_error_leaves_nothing_behind(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lock of its own that stayed would never be taken away: it has no note that tells of a dead gateway."""
+    monkeypatch.setattr(store, "database", object())
+    presence = Presence(store)
+    with pytest.raises(ZeroDivisionError), presence.held():
+        assert presence.is_held()
+        raise ZeroDivisionError
+    assert list(Path(store.layout.root).iterdir()) == []
+
+
 def test_looking_writes_nothing(store: Store) -> None:
     """A store that nobody has used stays away."""
     presence = Presence(store)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from itertools import count
 from pathlib import Path
@@ -16,6 +17,7 @@ from sessile.storage.memory import MemoryFilesystem
 from sessile.storage.raw_file import RawFile
 from sessile.stores.yoyoclaw.bindings import own_bindings
 from sessile.testing.faults import FaultyFilesystem, Kill, Killed
+from sessions import header, write_file
 
 pytestmark = pytest.mark.mission("B8")
 
@@ -106,6 +108,29 @@ def test_an_entry_that_was_rewritten_is_told_and_both_copies_stay(source: Store,
     assert texts(target, session.id) == {"secret"} and texts(source, session.id) == {"[redacted]"}
 
 
+def test_a_rewritten_entry_of_the_same_length_is_told_though_the_ends_are_the_same(
+    source: Store, target: Store
+) -> None:
+    """Size and end of two files say that they are one only if nothing was written since the copy was made."""
+    session = talk(source, "secret", "x" * 10_000)
+    list(sync(source, target))
+    session.rewrite_entries(
+        lambda entry: {**entry.body, "message": user("******")} if entry["message"]["content"] == "secret" else None
+    )
+    (done,) = sync(source, target)
+    assert done.state == "failed" and "1 entry was rewritten" in str(done.error)
+    assert "secret" in texts(target, session.id)
+
+
+def test_copies_that_differ_only_in_their_times_are_the_same(source: Store, target: Store) -> None:
+    """They are compared byte for byte then, also where entries of an old version have no ids to go by."""
+    path = write_file(f"{source.layout.folder('/work/app')}/old.jsonl", header(version=1), {"type": "message"})
+    list(sync(source, target))
+    os.utime(path, ns=(1, 1))
+    (done,) = sync(source, target)
+    assert (done.state, done.error) == ("same", None)
+
+
 def test_a_session_that_was_moved_there_goes_on_where_it_is(source: Store, target: Store) -> None:
     """It is known by its name, not by its folder."""
     session = talk(source, "one")
@@ -179,6 +204,16 @@ def file_bytes(store: Store, path: str) -> bytes:
 def bind(store: Store, key: str, session: Session, updated: int) -> None:
     entry = SessionEntry({"sessionId": session.id, "sessionFile": session.path, "updatedAt": updated})
     own_bindings(store, "main").update(key, lambda _: entry, now=updated)
+
+
+def test_only_what_can_be_an_agent_is_brought(source: Store, target: Store) -> None:
+    """Another spelling in the folder of agents is no second agent."""
+    bind(source, "agent:main:a", talk(source, "one"), 1_000)
+    agents = Path(source.layout.root) / "agents"
+    (agents / "Main").mkdir()
+    (agents / ".DS_Store").touch()
+    assert sync_bindings(source, target, preview=True) == 1
+    assert sync_bindings(source, target) == 1
 
 
 def test_bindings_come_along_and_of_two_the_newer_holds(source: Store, target: Store) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -335,6 +336,24 @@ def test_a_move_whose_artifacts_cannot_follow_does_not_happen(tmp_path: Path) ->
         assert len(artifacts(again.artifacts)) == 2
         again.move_to("/other")
         assert (again.cwd, len(artifacts(again.artifacts))) == ("/other", 2)
+
+
+def test_a_move_takes_copies_of_the_artifacts_where_the_file_system_has_no_links(tmp_path: Path) -> None:
+    """Also one that was broken off when some were copied."""
+    with begun(store_at(tmp_path)) as session:
+        say(session, "one")
+        spill(session)
+    kept = artifacts(session.artifacts)
+    filesystem = FaultyFilesystem(
+        PosixFilesystem(), plan=[Fail(errno.EIO, at=2, on={"link"}), Fail(errno.EPERM, on={"link"}, forever=True)]
+    )
+    with store_at(tmp_path, fs=filesystem).open(session.path) as again:
+        with pytest.raises(errors.StorageFailure, match="Input/output"):
+            again.move_to("/other")
+        assert again.path == session.path
+        again.move_to("/other")
+        assert artifacts(again.artifacts) == kept
+    assert not os.path.exists(session.artifacts)
 
 
 def test_a_file_outside_the_store_stays_where_it_is_when_moved(tmp_path: Path) -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
+from contextlib import suppress
+from itertools import count
 from pathlib import Path
 
 import pytest
 
-from sessile import Session, Store, errors, undo_last
+from sessile import Session, Store, empty_trash, errors, plan_empty_trash, trash_contents, undo_last
+from sessile.storage.filesystem import PosixFilesystem
+from sessile.testing.faults import Fail, FaultyFilesystem
 from sessions import CWD, FOLDER, Clock, answer, begun, say, snapshot, store_at
 
 pytestmark = pytest.mark.mission("X24")
@@ -156,6 +161,78 @@ def test_a_damaged_note_is_named_and_the_files_stay(store: Store, session: Sessi
         store.undo(deletion.token)
     assert damage.value.path == str(manifest)
     assert (tmp_path / "trash" / deletion.token / "0").stat().st_size > 100
+
+
+@pytest.mark.parametrize("note", [b"{", b'{"token": "\xff", "paths": []}', b'{"token": "x", "paths": ["../../etc"]}'])
+def test_a_damaged_note_is_in_nobodys_way(
+    store: Store, session: Session, tmp_path: Path, note: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The other deletions can be taken back; what cannot be told of is shown without paths, and can be removed."""
+    with begun(store) as other:
+        say(other, "x")
+    store.delete(other.id)
+    damaged = store.delete(session.id).token
+    (tmp_path / "trash" / damaged / "manifest.json").write_bytes(note)
+    assert [item.paths for item in trash_contents(store)] == [(other.path,), ()]
+    assert damaged in caplog.text
+    assert undo_last(store).paths == (other.path,)
+    (item,) = trash_contents(store)
+    assert (item.token, item.paths, item.holds) == (damaged, (), True) and item.bytes > 100
+    with pytest.raises((errors.Damaged, errors.UnsafePath)):
+        store.undo(damaged)
+    assert empty_trash(store, plan_empty_trash(store), confirm=True).tokens == (damaged,)
+    assert os.listdir(tmp_path / "trash") == []
+
+
+class Devices(FaultyFilesystem):
+    """The trash is on a device of its own."""
+
+    def rename(self, source: str, target: str) -> None:
+        if ("/trash/" in source) != ("/trash/" in target):
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), source)
+        super().rename(source, target)
+
+
+def test_a_deletion_that_fails_on_the_way_to_another_device_leaves_everything_as_it_was(
+    session: Session, tmp_path: Path
+) -> None:
+    """A link cannot go along: the session, which went first, comes back, and nothing is left in the trash."""
+    os.symlink("/etc/passwd", f"{session.artifacts}/deep/link")
+    before = {path: path.read_bytes() for path in (tmp_path / "sessions").rglob("*") if path.is_file()}
+    store = store_at(tmp_path, fs=Devices(PosixFilesystem()))
+    with pytest.raises(errors.UnsafePath) as failure:
+        store.delete(session.id)
+    assert failure.value.path == f"{session.artifacts}/deep/link"
+    assert {path: path.read_bytes() for path in (tmp_path / "sessions").rglob("*") if path.is_file()} == before
+    assert os.listdir(tmp_path / "trash") == []
+    os.unlink(f"{session.artifacts}/deep/link")
+    store.undo(store.delete(session.id).token)
+    with store.open(session.id, readonly=True) as again:
+        assert len(again.get_entries()) == 2
+
+
+def test_whatever_call_fails_during_a_deletion_to_another_device_loses_nothing(tmp_path: Path) -> None:
+    """All is where it was, or the deletion can be taken back once a half of a folder is moved away."""
+    for number in count(1):
+        root = tmp_path / str(number)
+        store = store_at(root)
+        with begun(store, session_id="same") as session:
+            say(session, "one")
+        (Path(session.artifacts) / "deep").mkdir(parents=True)
+        (Path(session.artifacts) / "deep" / "log").write_bytes(b"output")
+        fs = Devices(PosixFilesystem(), plan=[Fail(errno.EIO, at=number)])
+        with suppress(errors.SessileError):
+            store_at(root, fs=fs).delete(session.path)
+        if not fs.struck:
+            break
+        assert [path for path in (root / "trash").rglob("*") if path.name.endswith(".tmp")] == []
+        for token in [item.token for item in trash_contents(store) if item.paths and item.holds]:
+            if (root / "trash" / token / "1").exists() and os.path.exists(session.artifacts):
+                os.rename(session.artifacts, root / "half")
+            store.undo(token)
+        assert Path(session.path).exists()
+        assert (Path(session.artifacts) / "deep" / "log").read_bytes() == b"output"
+    assert number > 30
 
 
 def test_a_handle_on_a_deleted_session_says_so(store: Store, tmp_path: Path) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Iterable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +12,10 @@ import pytest
 
 from builders import entry, said, user
 from sessile import Session, Store, TreeNode, build_session_context, errors, load_entries_from_file
-from sessile.core.kinds import TAG
+from sessile.core.kinds import LEAF_MARKER, TAG
+from sessile.storage.base import Filesystem
+from sessile.storage.filesystem import PosixFilesystem
+from sessile.testing.faults import Fail, Fault, FaultyFilesystem
 from sessions import answer, begun, header, say, store_at, told, write_file
 
 pytestmark = pytest.mark.mission("X10")
@@ -32,6 +38,42 @@ def session(tmp_path: Path) -> Session:
     session.branch(ids[0])
     say(session, "four")
     return session
+
+
+class Descriptors(FaultyFilesystem):
+    """Knows what is open."""
+
+    def __init__(self, inner: Filesystem, plan: Iterable[Fault]) -> None:
+        super().__init__(inner, plan=plan)
+        self.open_now: set[int] = set()
+
+    def open(self, path: str, flags: int) -> int:
+        fd = super().open(path, flags)
+        self.open_now.add(fd)
+        return fd
+
+    def close(self, fd: int) -> None:
+        self.open_now.discard(fd)
+        super().close(fd)
+
+
+@pytest.mark.parametrize("readonly", [False, True])
+def test_a_session_that_cannot_be_shown_frees_its_file(tmp_path: Path, readonly: bool) -> None:
+    """Wherever reading fails on the way to it."""
+    path = write_file(
+        tmp_path / "s.jsonl", header(), said("a", None), entry("custom", "b", "gone", customType=LEAF_MARKER)
+    )
+    failed = 0
+    for number in count(1):
+        fs = Descriptors(PosixFilesystem(), plan=[Fail(errno.EIO, at=number, on={"read"})])
+        try:
+            store_at(tmp_path / "root", fs=fs).open(path, readonly=readonly).close()
+        except errors.StorageFailure:
+            failed += 1
+        assert fs.open_now == set()
+        if not fs.struck:
+            break
+    assert failed > 1
 
 
 def test_entries_come_in_file_order_and_the_path_from_the_root(session: Session) -> None:

@@ -41,7 +41,7 @@ from sessile.formats.yoyoclaw.normal import normalize_agent_id
 from sessile.formats.yoyoclaw.patching import check_against, check_expected, checked_patch, model_override
 from sessile.store import Store
 from sessile.stores.yoyoclaw.binding_store import Changes, Entries
-from sessile.stores.yoyoclaw.paths import PLACEHOLDER, STORE_FILE, StateFolder, names_in
+from sessile.stores.yoyoclaw.paths import PLACEHOLDER, STORE_FILE, StateFolder, agents_in
 
 ResetReason = Literal["new", "reset"]
 
@@ -250,9 +250,7 @@ class Conversations:
 
     def agents(self) -> Sequence[str]:
         """The agents that have bindings, and the default one."""
-        names = names_in(self._store.fs, f"{self._home.root}/agents")
-        found = [name for name in names if normalize_agent_id(name) == name]
-        return sorted({normalize_agent_id(self._keys.routing.default_agent), *found})
+        return agents_in(self._store.fs, self._home.root, self._keys.routing.default_agent)
 
     def problems(self) -> Sequence[BrokenStore]:
         """The store files that are broken, whose last good copies are in force."""

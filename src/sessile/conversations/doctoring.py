@@ -37,7 +37,7 @@ from sessile.storage.secret_file import keep_secret
 from sessile.storage.turn_log import TurnLog
 from sessile.store import Store
 from sessile.stores.yoyoclaw.bindings import own_bindings
-from sessile.stores.yoyoclaw.paths import StateFolder, names_in
+from sessile.stores.yoyoclaw.paths import StateFolder, agents_in, names_in
 
 _MINUTE = 60_000  # milliseconds
 _ENDING = ".jsonl"
@@ -59,14 +59,9 @@ def examine_conversations(patient: Patient) -> Iterator[Advice]:
     yield from _token(patient)
     yield from _zones(patient.config)
     models = Models(patient.config.models.figures())
-    for agent in _agents(patient):
+    for agent in agents_in(patient.store.fs, patient.store.layout.root, patient.routing.default_agent):
         yield from examine_agent(agent, patient.config, models)
         yield from _Examined(patient, agent, models).advice()
-
-
-def _agents(patient: Patient) -> list[str]:
-    names = names_in(patient.store.fs, f"{patient.store.layout.root}/agents")
-    return sorted({normalize_agent_id(patient.routing.default_agent), *names})
 
 
 # -- the bindings of one agent

@@ -67,14 +67,16 @@ class Presence:
         """Be the one gateway of a folder, which raises `Conflict` if there is one already; or one of a database's."""
         atomic.make_folders(self._fs, self._root)
         self._tidy()
-        with ExitStack() as stack:
-            try:
-                stack.enter_context(locked(self._fs, self._path(self._own, _LOCK), _PATIENCE))
-            except SessionBusy as error:
-                raise self._taken() from error
-            yield
-        if self._many:
-            atomic.remove(self._fs, self._path(self._own, _LOCK))
+        try:
+            with ExitStack() as stack:
+                try:
+                    stack.enter_context(locked(self._fs, self._path(self._own, _LOCK), _PATIENCE))
+                except SessionBusy as error:
+                    raise self._taken() from error
+                yield
+        finally:
+            if self._many:
+                atomic.remove(self._fs, self._path(self._own, _LOCK))
 
     def _tidy(self) -> None:
         """Take away what dead gateways left, where each leaves something of its own. One that starts has no note yet."""

@@ -11,14 +11,14 @@ from sessile.formats.yoyoclaw.normal import normalize_key
 from sessile.store import Store
 from sessile.stores.yoyoclaw.binding_store import Changes, Entries
 from sessile.stores.yoyoclaw.bindings import own_bindings
-from sessile.stores.yoyoclaw.paths import names_in
+from sessile.stores.yoyoclaw.paths import agents_in
 
 _FILE = "sessionFile"
 
 
 def sync_bindings(source: Store, target: Store, *, preview: bool = False) -> int:
     """Bring the bindings of all agents; gives how many entries the target got, or would get."""
-    return sum(_bring(source, target, agent, preview) for agent in names_in(source.fs, f"{source.layout.root}/agents"))
+    return sum(_bring(source, target, agent, preview) for agent in agents_in(source.fs, source.layout.root))
 
 
 def _bring(source: Store, target: Store, agent: str, preview: bool) -> int:

@@ -13,7 +13,6 @@ import anyio
 
 from sessile import apply_maintenance, plan_maintenance
 from sessile.errors import SessileError
-from sessile.library import pins_of
 
 if TYPE_CHECKING:
     from sessile import MaintenancePlan
@@ -61,4 +60,4 @@ class Upkeep:
         return self._gateway.turns.busy()
 
     def _pinned(self) -> list[str]:
-        return pins_of(self._gateway.store).names()
+        return self._gateway.store.pins.names()

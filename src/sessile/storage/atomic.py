@@ -159,7 +159,7 @@ def replace(fs: Filesystem, path: str, chunks: Iterable[bytes], *, durable: bool
 
 def fill_blank(fs: Filesystem, path: str, data: bytes) -> None:
     """Give a file that is missing or empty its first bytes, all at once, unless another process is faster."""
-    try:
+    with storage_failures(path, "begin a file"):
         fd = fs.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         try:
             acquire(fs, fd, path, _PATIENCE)
@@ -169,8 +169,6 @@ def fill_blank(fs: Filesystem, path: str, data: bytes) -> None:
                 replace(fs, path, (data,))
         finally:
             fs.close(fd)
-    except OSError as error:
-        raise storage_failure(error, path, "begin a file") from error
 
 
 def read_all(fs: Filesystem, path: str) -> bytes:

@@ -72,7 +72,7 @@ class Catalog:
         self._copied: dict[str, Sequence[str]] = {}
         self._depth: Depth = "look"
         self.copies: dict[str, Mark] = {}  # by the path of the original: copies that have no row beside it
-        self.imported: Container[bytes] | None = None  # paths of originals, where one's own store has another catalog
+        self.imported: Container[bytes] | None = None  # paths of what was imported, where one's own has another catalog
         self._unread_folders: list[str] = []
 
     def __enter__(self) -> Self:
@@ -246,7 +246,10 @@ class Catalog:
 
     def answering(self, work: Callable[[Callable[[Filter], Question]], Answer]) -> Answer:
         """Do something with what makes a question of a filter."""
-        return self._ask(lambda database: work(lambda wanted: Question(database, self._places, wanted, self.imported)))
+        copied = tuple(self._copied)
+        return self._ask(
+            lambda database: work(lambda wanted: Question(database, self._places, wanted, self.imported, copied))
+        )
 
     def search(
         self,

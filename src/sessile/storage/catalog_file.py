@@ -29,7 +29,7 @@ import msgspec
 from sessile.errors import SessileError, UnsafePath
 from sessile.storage import atomic
 from sessile.storage.filesystem import PosixFilesystem
-from sessile.storage.lock import acquire
+from sessile.storage.lock import locked
 
 PATIENCE = 0.5  # seconds for the lock of another process; reading anew what changed costs no more
 _SIDES = ("-journal", "-wal", "-shm")
@@ -256,13 +256,8 @@ class CatalogFile:
     def _lock(self, patience: float = PATIENCE) -> Iterator[None]:
         assert self._folder is not None
         atomic.make_folders(self._fs, self._folder)
-        path = f"{self._folder}/catalog.lock"
-        fd = self._fs.open(path, os.O_RDWR | os.O_CREAT)
-        try:
-            acquire(self._fs, fd, path, patience)
+        with locked(self._fs, f"{self._folder}/catalog.lock", patience):
             yield
-        finally:
-            self._fs.close(fd)
 
 
 @contextmanager

@@ -160,7 +160,8 @@ class Asked(Protocol):
 class Question:
     """A filter as SQL: which rows match, and which of them are shown.
 
-    `imported` are the paths of sessions that have a copy in a store of ours, if that is in another catalog.
+    `copied` are folders with exact copies of other agents' sessions. `imported` are the paths of sessions that were taken into a
+    store of ours, if that is in another catalog.
     """
 
     def __init__(
@@ -169,18 +170,22 @@ class Question:
         places: Sequence[str],
         wanted: Filter,
         imported: Container[bytes] | None = None,
+        copied: Sequence[str] = (),
     ) -> None:
         database.create_function("fold", 1, fold, deterministic=True)
         database.create_function("moment", 1, parse_timestamp, deterministic=True)
-        why = _HIDDEN
-        if imported is not None:
-            database.create_function("is_imported", 1, imported.__contains__)
-            why = _HIDDEN | {"imported": "is_imported(path)"}
         self._db = database
         self._wanted = wanted
         self._cheap, self._values = _cheap(places, wanted)
         self._dear, more = _dear(wanted)
         self._values |= more
+        if imported is not None:
+            database.create_function("is_imported", 1, imported.__contains__)
+            why = _HIDDEN | {"imported": "is_imported(path)"}
+        else:
+            condition, more = _imported(copied)
+            why = _HIDDEN | {"imported": condition}
+            self._values |= more
         self._where = " AND ".join([*self._cheap, *self._dear])
         for reason in wanted.hide:
             check("a listing cannot hide what is", reason, _HIDDEN)
@@ -280,6 +285,23 @@ def _dear(wanted: Filter) -> tuple[list[str], dict[str, Any]]:
         conditions.append("instr(lower(CAST(models AS TEXT)), lower(:model))")
         values["model"] = storable(wanted.model)
     return conditions, values
+
+
+def _imported(copied: Sequence[str]) -> tuple[str, dict[str, Any]]:
+    """The condition that a row is of another agent and was imported, or is a copy of what was imported.
+
+    A copy lies below the folder of copies as its original does below its agent's, which nobody may know by now.
+    """
+    conditions = [_HIDDEN["imported"]]
+    values: dict[str, Any] = {}
+    for number, folder in enumerate(copied):
+        name = f"copied{number}"
+        condition, more = within([folder], name)
+        rest = f"CAST(substr(sessions.path, :{name}_length + 1) AS TEXT)"
+        own = f"own.id = sessions.id AND substr(own.origin, -length({rest})) = {rest}"
+        conditions.append(f"({condition} AND EXISTS (SELECT 1 FROM sessions own WHERE {own}))")
+        values |= {**more, f"{name}_length": len(os.fsencode(folder.rstrip("/")))}
+    return f"({' OR '.join(conditions)})", values
 
 
 def within(places: Sequence[str], name: str = "place") -> tuple[str, dict[str, Any]]:

@@ -5,7 +5,6 @@ The file is a JSON array that people may edit. One that cannot be read is report
 
 from __future__ import annotations
 
-import os
 import posixpath
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ import msgspec
 from sessile.errors import Damaged, storage_failures
 from sessile.storage import atomic
 from sessile.storage.base import Filesystem
-from sessile.storage.lock import acquire
+from sessile.storage.lock import locked
 
 _PATIENCE = 5.0  # seconds
 
@@ -64,10 +63,5 @@ class NameSet:
     def _locked(self) -> Iterator[None]:
         """The lock is a file of its own: the list itself is replaced."""
         atomic.make_folders(self._fs, posixpath.dirname(self._path))
-        with storage_failures(self._path, "lock the list"):
-            fd = self._fs.open(f"{self._path}.lock", os.O_RDWR | os.O_CREAT)
-        try:
-            acquire(self._fs, fd, self._path, _PATIENCE)
+        with locked(self._fs, f"{self._path}.lock", _PATIENCE):
             yield
-        finally:
-            self._fs.close(fd)

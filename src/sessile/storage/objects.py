@@ -105,7 +105,7 @@ def _opened(url: str) -> ObjectStore:
         return from_url(url)
     except (exceptions.BaseError, ValueError) as error:
         hint = "an address looks like s3://bucket/prefix; keys and endpoint come from AWS_… in the environment"
-        raise InvalidConfig(f"this is no place for blobs: {error}", path=url, hint=hint) from error
+        raise InvalidConfig("this is no place for blobs", path=url, hint=hint) from error
 
 
 @contextmanager

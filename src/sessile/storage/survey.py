@@ -79,6 +79,15 @@ def digest_of(fs: Filesystem, path: str) -> str:
     return digest.hexdigest()
 
 
+def is_kept(fs: Filesystem, path: str, kept: str) -> bool:
+    """Whether two names mean one file, or a file and a copy of it."""
+    one, two = fs.lstat(path), fs.lstat(kept)
+    if (one.st_ino, one.st_dev) == (two.st_ino, two.st_dev):
+        return True
+    comparable = stat.S_ISREG(one.st_mode) and stat.S_ISREG(two.st_mode) and one.st_size == two.st_size
+    return comparable and digest_of(fs, path) == digest_of(fs, kept)
+
+
 def references(fs: Filesystem, path: str) -> set[str]:
     """The hashes of all blobs that the bytes of a file name, whatever the file is."""
     found: set[str] = set()

@@ -9,15 +9,16 @@ from __future__ import annotations
 import posixpath
 import stat
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 
 import msgspec
 
-from sessile.errors import Conflict, Damaged, NotFound, UnsafePath, storage_failures
-from sessile.storage import atomic
+from sessile.errors import Conflict, Damaged, NotFound, SessileError, UnsafePath, storage_failures
+from sessile.storage import atomic, log
 from sessile.storage.base import Filesystem
 from sessile.storage.layout import can_be_named
 from sessile.storage.moving import move
-from sessile.storage.survey import below
+from sessile.storage.survey import below, is_kept
 
 _MANIFEST = "manifest.json"
 
@@ -44,15 +45,23 @@ class Trash:
         self._root = posixpath.dirname(folder)
 
     def move(self, paths: Sequence[str], token: str, root: str | None = None) -> Deletion:
-        """Move files and folders here; the manifest is durable before the first one moves."""
+        """Move files and folders here; the manifest is durable before the first one moves.
+
+        If one cannot be moved, those before it go back; what cannot go back stays here and can be undone.
+        """
         folder = f"{self._folder}/{token}"
         atomic.make_folders(self._fs, folder)
         deletion = Deletion(token, tuple(paths), root)
         # Relative, so that a root that was moved or copied gets its own sessions back, and nothing else.
         manifest = Deletion(token, tuple(posixpath.relpath(path, root or self._root) for path in paths), root)
         atomic.replace(self._fs, f"{folder}/{_MANIFEST}", (msgspec.json.encode(manifest),))
-        for number, path in enumerate(paths):
-            self._rename(path, f"{folder}/{number}")
+        try:
+            for number, path in enumerate(paths):
+                self._rename(path, f"{folder}/{number}")
+        except BaseException:
+            with suppress(SessileError):  # what went wrong before counts more
+                self._put_back(deletion)
+            raise
         return deletion
 
     def undo(self, token: str, roots: Collection[str] = ()) -> Deletion:
@@ -64,19 +73,27 @@ class Trash:
         if deletion.root is not None and deletion.root not in roots:
             hint = f"it was deleted from {deletion.root}; say that this folder is meant"
             raise UnsafePath("the trash names a folder outside of the store", path=deletion.paths[0], hint=hint)
-        folder = f"{self._folder}/{token}"
+        self._put_back(deletion)
+        return deletion
+
+    def _put_back(self, deletion: Deletion) -> None:
+        folder = f"{self._folder}/{deletion.token}"
         for number, path in enumerate(deletion.paths):
-            if not atomic.exists(self._fs, f"{folder}/{number}"):
+            kept = f"{folder}/{number}"
+            if not atomic.exists(self._fs, kept):
                 continue  # was never moved, or is back already
-            if atomic.exists(self._fs, path):
-                raise Conflict("something else has that name now", path=path, hint="move it away, then undo again")
-            atomic.make_folders(self._fs, posixpath.dirname(path), below_links=deletion.root is not None)
-            self._rename(f"{folder}/{number}", path)
+            if not atomic.exists(self._fs, path):
+                atomic.make_folders(self._fs, posixpath.dirname(path), below_links=deletion.root is not None)
+                self._rename(kept, path)
+                continue
+            with storage_failures(path, "put a file back"):
+                if not is_kept(self._fs, path, kept):  # else a move to another device was broken off
+                    raise Conflict("something else has that name now", path=path, hint="move it away, then undo again")
+                self._fs.unlink(kept)
         with storage_failures(folder, "empty the trash of it"):
             self._fs.unlink(f"{folder}/{_MANIFEST}")
             self._fs.rmdir(folder)
             self._fs.sync_directory(self._folder)
-        return deletion
 
     def remove(self, token: str) -> bool:
         """Remove a deletion for good; links in it are removed, not followed. Says whether there was one.
@@ -96,13 +113,21 @@ class Trash:
         return True
 
     def list(self) -> tuple[Deletion, ...]:
-        """All deletions, oldest first."""
+        """All deletions, oldest first; one whose note cannot be read is told in the log, and is in nobody's way."""
         with storage_failures(self._folder, "look into the trash"):
             try:
                 tokens = self._fs.names(self._folder)
             except FileNotFoundError:
                 return ()
-        return tuple(self.get(token) for token in tokens if atomic.exists(self._fs, self._manifest(token)))
+        noted = [token for token in tokens if atomic.exists(self._fs, self._manifest(token))]
+        return tuple(deletion for token in noted if (deletion := self._readable(token)) is not None)
+
+    def _readable(self, token: str) -> Deletion | None:
+        try:
+            return self.get(token)
+        except (Damaged, UnsafePath) as error:
+            log.warning("the deletion %s cannot be undone: %s", token, error)
+            return None
 
     def _manifest(self, token: str) -> str:
         return f"{self._folder}/{token}/{_MANIFEST}"
@@ -125,7 +150,7 @@ class Trash:
             note = msgspec.json.decode(manifest, type=Deletion)
             paths = tuple(_below(path, note.root or self._root) for path in note.paths)
             return Deletion(token, paths, note.root, note.session_id)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             hint = "the files beside it are numbered: the session is 0, its artifacts are 1"
             raise Damaged(
                 "the note of what was deleted cannot be read", path=self._manifest(token), hint=hint

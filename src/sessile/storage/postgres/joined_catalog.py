@@ -11,6 +11,8 @@ Only the best hits of a search cannot be compared from half to half, since each 
 from __future__ import annotations
 
 import heapq
+import os
+import posixpath
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, zip_longest
@@ -97,7 +99,7 @@ class JoinedCatalog:
             return done
         if self._made is None:
             self._made = self._make()
-        self._made.imported = self._own.origins()
+        self._made.imported = _Imported(self._own.origins(), tuple(copies or ()))
         more = self._made.catch_up(theirs, depth=depth, progress=progress, deadline=deadline, copies=copies)
         return CaughtUp(*map(sum, zip(done, more, strict=True)))
 
@@ -171,6 +173,28 @@ class JoinedCatalog:
             ours.pending + theirs.pending,
             ours.ignored,
         )
+
+
+class _Imported:
+    """The paths of files that sessions of the database were imported from, and of copies of these.
+
+    A copy lies below its folder as its original does below its agent's, which nobody may know by now.
+    """
+
+    def __init__(self, origins: Collection[bytes], copied: Sequence[str]) -> None:
+        self._origins = origins
+        self._copied = [os.fsencode(folder.rstrip("/")) for folder in copied]
+        self._named: dict[bytes, list[bytes]] = {}
+        for origin in origins if copied else ():
+            self._named.setdefault(posixpath.basename(origin), []).append(origin)
+
+    def __contains__(self, path: object) -> bool:
+        return isinstance(path, bytes) and (path in self._origins or self._is_copy(path))
+
+    def _is_copy(self, path: bytes) -> bool:
+        originals = self._named.get(posixpath.basename(path), ())
+        rests = [path[len(folder) :] for folder in self._copied if path.startswith(folder + b"/")]
+        return any(origin.endswith(rest) for rest in rests for origin in originals)
 
 
 class _Both(NamedTuple):

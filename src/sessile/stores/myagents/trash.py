@@ -20,7 +20,7 @@ from sessile.formats.myagents.types import Metadata
 from sessile.storage import atomic
 from sessile.storage.base import Filesystem
 from sessile.storage.layout import can_be_named
-from sessile.storage.survey import digest_of, files_below
+from sessile.storage.survey import files_below, is_kept
 from sessile.stores.myagents.directory_lock import PATIENT
 from sessile.stores.myagents.index import Index
 from sessile.stores.myagents.places import Places, new_stamp
@@ -87,7 +87,7 @@ class Trash:
             with storage_failures(path, "remove a file"):
                 if not atomic.exists(self._fs, path):
                     continue
-                if not self._is_kept(path, f"{self._places.trash}/{deletion.token}/{number}"):
+                if not is_kept(self._fs, path, f"{self._places.trash}/{deletion.token}/{number}"):
                     raise LeafMoved("another program wrote into the session; it stays", path=path, hint="try again")
                 self._fs.unlink(path)
         for folder in {posixpath.dirname(path) for path in files}:
@@ -95,13 +95,6 @@ class Trash:
                 self._fs.sync_directory(folder)
                 if posixpath.dirname(folder) == self._places.attachments and not self._fs.names(folder):
                     self._fs.rmdir(folder)
-
-    def _is_kept(self, path: str, kept: str) -> bool:
-        """Whether two names mean one file, or a copy of it."""
-        one, two = self._fs.lstat(path), self._fs.lstat(kept)
-        if (one.st_ino, one.st_dev) == (two.st_ino, two.st_dev):
-            return True
-        return one.st_size == two.st_size and digest_of(self._fs, path) == digest_of(self._fs, kept)
 
     def files_of(self, session_id: str) -> list[str]:
         """Every file of a session."""
@@ -140,7 +133,7 @@ class Trash:
     def _put_back(self, kept: str, path: str) -> None:
         with storage_failures(path, "put a file back"):
             if atomic.exists(self._fs, path):
-                if self._is_kept(path, kept):
+                if is_kept(self._fs, path, kept):
                     return  # an interrupted deletion or undo has left it there
                 raise Conflict("something else has that name now", path=path, hint="move it away, then undo again")
             atomic.keep(self._fs, kept, path)

@@ -70,10 +70,16 @@ class StateFolder(msgspec.Struct, frozen=True):
 
     def agents(self, fs: Filesystem) -> list[str]:
         """The agents that have a folder, and the default one if releases before agents left sessions."""
-        agents = [name for name in names_in(fs, f"{self.root}/agents") if normalize_agent_id(name) == name]
+        agents = agents_in(fs, self.root)
         if DEFAULT_AGENT not in agents and names_in(fs, self.legacy_sessions):
             agents.append(DEFAULT_AGENT)
         return agents
+
+
+def agents_in(fs: Filesystem, root: str, *others: str) -> list[str]:
+    """The agents that have a folder below a state root, and some others, sorted. A name that no agent can have is none."""
+    found = [name for name in names_in(fs, f"{root}/agents") if normalize_agent_id(name) == name]
+    return sorted({*found, *map(normalize_agent_id, others)})
 
 
 def names_in(fs: Filesystem, folder: str) -> list[str]:
