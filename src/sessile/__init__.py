@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from sessile.exporting import FORMS, Export
     from sessile.finding import find_in_session
     from sessile.formats.capabilities import CAPABILITIES, capabilities_of, format_of_agent
+    from sessile.formats.yoyoclaw.patching import patchable
     from sessile.library import Found, Library, added_sources, find_entry, find_leaf
     from sessile.named_sessions import Named, NamedSessions
     from sessile.reviewing import Review, Reviewed, review_export, share_redactor, share_report
@@ -131,6 +132,7 @@ _NAMES = {  # by module
     "sessile.exporting": "Export FORMS",
     "sessile.finding": "find_in_session",
     "sessile.formats.capabilities": "CAPABILITIES capabilities_of format_of_agent",
+    "sessile.formats.yoyoclaw.patching": "patchable",
     "sessile.library": "Found Library added_sources find_entry find_leaf",
     "sessile.named_sessions": "Named NamedSessions",
     "sessile.reviewing": "Review Reviewed review_export share_redactor share_report",
@@ -285,6 +287,7 @@ __all__ = [
     "local_zone",
     "make_demo",
     "migrate_session_entries",
+    "patchable",
     "plan_blob_sweep",
     "plan_empty_trash",
     "plan_maintenance",

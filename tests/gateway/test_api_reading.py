@@ -10,11 +10,13 @@ import pytest
 from msgspec.structs import fields
 
 from http_rig import Http, Json, http
+from sessile import Keeper, Library, Source, import_session
 from sessile.core.silence import NO_REPLY
 from sessile.gateway import history_api
 from sessile.gateway.delivering import shown, shown_message, text_of
 from sessile.gateway.events import Event
 from sessile.gateway.looking_api import Status
+from view_rig import furnished
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mission("Y1")]
 
@@ -164,6 +166,21 @@ async def test_words_are_found_with_their_conversation(tmp_path: Path) -> None:
         assert hit["text"][start:end] == "webhook" and hit["entryId"]
         assert (await gate.get("/v1/search", q="nowhere"))["hits"] == []
         assert len((await gate.get("/v1/search", q="webhook", limit=1))["hits"]) == 1
+
+
+async def test_a_session_that_is_imported_and_kept_is_found_and_counted_once(tmp_path: Path) -> None:
+    """The gateway knows no folder of other agents, but the store has both the session and the copy."""
+    async with http(tmp_path) as gate:
+        store, path = gate.gateway.store, furnished(tmp_path / "home").write_claude("Which walrus?", "This one.")
+        done = import_session(store, str(path))
+        folder = path.parent.parent
+        with Library(store, [Source("claude", str(folder.parent), str(folder))]) as library:
+            Keeper(library).keep(str(path))
+        hits = (await gate.get("/v1/search", q="walrus"))["hits"]
+        assert [hit["sessionId"] for hit in hits] == [done.id]
+        used = await gate.get("/v1/usage", days=3_660)
+        assert [one["sessionId"] for one in used["sessions"]] == [done.id]
+        assert used["total"]["answers"] == 1
 
 
 async def test_usage_is_added_up_for_a_key_an_agent_or_all(tmp_path: Path) -> None:

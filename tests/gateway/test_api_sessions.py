@@ -9,6 +9,7 @@ import anyio
 import pytest
 
 from http_rig import Http, Json, http
+from sessile import patchable
 from sessile.formats.yoyoclaw.keys import KINDS
 from sessile.gateway.sessions_api import KeyKind
 from sessile.gateway.turn import Message
@@ -106,6 +107,9 @@ async def test_a_conversation_is_found_by_any_spelling_of_its_key(tmp_path: Path
         assert (first["previous"], first["resets"]["atHour"]) == ([], 4)
         assert await gate.refusal("GET", "/v1/session", {"key": "nobody"}) == (404, "there is no conversation 'nobody'")
         assert (await gate.refusal("GET", "/v1/session", {"key": "agent::"}))[0] == 400
+        for path in ("/v1/session", "/v1/status"):
+            unknown = await gate.ask("GET", path, {"key": "nobody"}, status=404)
+            assert unknown["hint"] == "GET /v1/sessions, or sessile sessions, lists them"
 
 
 @pytest.mark.mission("Y5")
@@ -124,6 +128,18 @@ async def test_settings_are_changed_cleared_and_compared_first(tmp_path: Path) -
         assert "thinkingLevel is" in (await patch({"label": "x"}, 409, expected={"thinkingLevel": "high"}))["detail"]
         assert "'sessionId' cannot be changed" in (await patch({"sessionId": "x"}, 400))["detail"]
         assert "sendPolicy cannot be" in (await patch({"sendPolicy": "perhaps"}, 400))["detail"]
+        refused = await patch({"thinkingLevel": "banana"}, 400)
+        assert refused["detail"] == "thinkingLevel cannot be 'banana'"
+        assert refused["hint"] == "use one of off, minimal, low, medium, high, xhigh"  # as /think says
+
+
+@pytest.mark.mission("Y5")
+async def test_the_documentation_says_what_can_be_changed(tmp_path: Path) -> None:
+    """Every member, and the values of those that have few."""
+    async with http(tmp_path) as gate:
+        told = (await gate.get("/v1/openapi.json"))["components"]["schemas"]["PatchBody"]["properties"]["changes"]
+        for name, values in patchable().items():
+            assert name in told["description"] and ", ".join(values) in told["description"]
 
 
 async def test_a_model_that_cannot_answer_is_refused_when_it_is_chosen(
@@ -196,7 +212,7 @@ async def test_a_reset_begins_anew_and_resuming_takes_it_back(tmp_path: Path) ->
     async with http(tmp_path, ACME) as gate:
         await gate.say("one")
         begun = await gate.post("/v1/session/reset", key="main", reason="new", model="acme/large")
-        assert begun["notice"] and begun["sessionId"] != begun["previousId"]
+        assert "/resume" in begun["notice"] and begun["sessionId"] != begun["previousId"]
         assert await gate.texts() == []
         assert (await gate.get("/v1/session", key="main"))["model"] == "acme/large"
         stale = {"key": "main", "expected": begun["previousId"]}
@@ -205,6 +221,14 @@ async def test_a_reset_begins_anew_and_resuming_takes_it_back(tmp_path: Path) ->
         assert (back["sessionId"], back["previousId"]) == (begun["previousId"], begun["sessionId"])
         assert await gate.texts() == ["one", "re: one"]
         assert (await gate.refusal("POST", "/v1/session/resume", body={"key": "main", "back": 9}))[0] == 404
+
+
+@pytest.mark.mission("Y4")
+async def test_a_first_session_has_none_to_go_back_to(tmp_path: Path) -> None:
+    """Nobody is told of a way that is not there."""
+    async with http(tmp_path) as gate:
+        begun = await gate.post("/v1/session/reset", key="hook:new")
+        assert (begun["previousId"], begun["notice"]) == (None, "🧭 New session.")
 
 
 # -- trees

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import threading
@@ -11,9 +12,11 @@ import pytest
 
 from sessile import keep_secret
 from sessile.core.secret import Secret
-from sessile.errors import InvalidConfig, NotFound, PermissionRefused, SessileError, UnsafePath
+from sessile.errors import InvalidConfig, NotFound, PermissionRefused, SessileError, StorageFull, UnsafePath
 from sessile.gateway.tokens import NAME, gateway_token
+from sessile.storage.filesystem import PosixFilesystem
 from sessile.storage.memory import MemoryFilesystem
+from sessile.testing.faults import Fail, FaultyFilesystem
 
 pytestmark = pytest.mark.promise("P33")
 
@@ -35,6 +38,32 @@ def test_a_token_is_made_once_and_for_its_owner_only(tmp_path: Path, umask: int)
     assert gateway_token(f"{tmp_path}/new/root") == token
     assert file.read_text() == token.reveal() + "\n"
     assert sorted(os.listdir(file.parent)) == [NAME]
+
+
+@pytest.mark.parametrize(("content", "mode"), [(None, 0), ("short", 0o600), (GOOD, 0o644)])
+def test_a_copy_that_cannot_be_used_is_copied_again(tmp_path: Path, content: str | None, mode: int) -> None:
+    """Whoever asks another gateway makes no token by deleting the file; the gateway itself does."""
+    file = tmp_path / NAME
+    if content is not None:
+        file.write_text(content)
+        file.chmod(mode)
+    with pytest.raises(SessileError) as copied:
+        keep_secret(str(file), make=False)
+    assert "copy the token of the gateway into it (gateway.token in its store" in str(copied.value.hint)
+    assert "chmod 600" in str(copied.value.hint) and "delete it, and" not in str(copied.value.hint)
+    if content is not None:
+        with pytest.raises(SessileError) as own:
+            keep_secret(str(file))
+        assert "delete it, and a new one is made" in str(own.value.hint)
+
+
+def test_a_full_disk_is_told_once(tmp_path: Path) -> None:
+    """What could not be done, the reason, one path and one hint."""
+    fs = FaultyFilesystem(PosixFilesystem(), plan=[Fail(errno.ENOSPC, on=("write",))])
+    with pytest.raises(StorageFull) as caught:
+        keep_secret(f"{tmp_path}/{NAME}", fs=fs)
+    assert str(caught.value).count("could not") == str(caught.value).count("hint:") == 1
+    assert "free some space, then try again" in str(caught.value.hint)
 
 
 def test_no_two_roots_have_the_same_token(tmp_path: Path) -> None:

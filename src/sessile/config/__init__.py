@@ -95,7 +95,7 @@ class Gateway(Part, frozen=True):
         if not self.loopback and self.token_file is None:
             raise InvalidConfig(
                 f"gateway.host {self.host} can be reached from other machines, and gateway.tokenFile is not set",
-                hint="name a token file, or listen on 127.0.0.1",
+                hint="set gateway.tokenFile in config.toml, or listen on 127.0.0.1",
             )
 
 

@@ -39,12 +39,13 @@ class Row(NamedTuple):
     aliases: tuple[str, ...] = ()
     values: Mapping[str, str] = {}
     shown: tuple[str, ...] = ()  # the values that are told to people
+    member: str | None = None  # of a conversation's entry, which holds the value
     for_all: bool = False
 
 
-def _choice(name: str, purpose: str, *values: str, aliases: tuple[str, ...] = (), **others: str) -> Row:
+def _choice(name: str, member: str, purpose: str, *values: str, aliases: tuple[str, ...] = (), **others: str) -> Row:
     table = {**{value: value for value in values}, **others, **_INHERIT}
-    return Row(name, "choice", purpose, f"[{'|'.join(values)}]", aliases, table, values)
+    return Row(name, "choice", purpose, f"[{'|'.join(values)}]", aliases, table, values, member)
 
 
 COMMANDS: tuple[Row, ...] = (
@@ -55,12 +56,13 @@ COMMANDS: tuple[Row, ...] = (
     Row("compact", "text", "sum up the older part of the conversation", "[instructions]"),
     _choice(
         "think",
+        "thinkingLevel",
         "set how much the model thinks",
         *("off", "minimal", "low", "medium", "high", "xhigh"),
         aliases=("thinking", "t"),
     ),
-    _choice("verbose", "show what happens inside of a turn", "off", "on", "full", aliases=("v",)),
-    _choice("reasoning", "show the model's reasoning", "off", "on", "stream", aliases=("reason",)),
+    _choice("verbose", "verboseLevel", "show what happens inside of a turn", "off", "on", "full", aliases=("v",)),
+    _choice("reasoning", "reasoningLevel", "show the model's reasoning", "off", "on", "stream", aliases=("reason",)),
     Row("model", "model", "show or set the model", "[model|default]"),
     Row(
         "send",
@@ -69,16 +71,24 @@ COMMANDS: tuple[Row, ...] = (
         "[on|off|inherit]",
         values={"on": "allow", "allow": "allow", "off": "deny", "deny": "deny", **_INHERIT},
         shown=("on", "off", INHERIT),
+        member="sendPolicy",
     ),
     _choice(
         "queue",
+        "queueMode",
         "set what happens to messages during a turn",
         *("steer", "followup", "collect", "steer-backlog", "steer+backlog", "queue", "interrupt"),
     ),
     Row("abort", "nothing", "stop the running turn", aliases=("stop",)),
-    _choice("usage", "show usage, or add it to each reply", "off", "tokens", "full", on="on"),
+    _choice("usage", "responseUsage", "show usage, or add it to each reply", "off", "tokens", "full", on="on"),
     Row("help", "nothing", "show this list", aliases=("commands",), for_all=True),
 )
+
+CHOICES: dict[str, tuple[str, ...]] = {  # what the members may hold that commands set
+    row.member: tuple(value for value in dict.fromkeys(row.values.values()) if value != INHERIT)
+    for row in COMMANDS
+    if row.member is not None
+}
 
 _ROWS = {word: row for row in COMMANDS for word in (row.name, *row.aliases)}
 

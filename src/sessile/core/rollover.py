@@ -27,6 +27,7 @@ Reason = Literal["new", "reset", "daily", "idle"]
 
 PREVIOUS = "previousSessions"
 LIMIT = 20  # sessions that are remembered
+NEW_SESSION = "🧭 New session."  # what is said of one where there was none before
 
 _BACK = "Nothing is lost: /resume takes you back to the last one."
 _NO_RESETS = 'To have no resets, set session.reset.mode to "none".'
@@ -179,4 +180,4 @@ def reset_notice(reason: str, policy: ResetPolicy | None = None) -> str:
         minutes = policy.idle_minutes
         idle = "idle time" if minutes is None else f"{minutes} idle minute{'' if minutes == 1 else 's'}"
         return f"🧭 New session: the last one ended after {idle}. {_BACK} {_NO_RESETS}"
-    return f"🧭 New session. {_BACK}"
+    return f"{NEW_SESSION} {_BACK}"

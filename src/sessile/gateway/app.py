@@ -90,7 +90,7 @@ def _opening(path: str) -> str:
 
 
 async def _nothing_here(scope: Scope, receive: Receive, send: Send) -> None:
-    raise NoSuchPath("there is nothing at this path", hint="openapi.json says what there is")
+    raise NoSuchPath("there is nothing at this path", hint="GET /v1/openapi.json says what there is")
 
 
 class _Resource:

@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from sessile.core.chat_commands import COMMANDS, INHERIT, ChatCommand, help_text
-from sessile.core.rollover import previous_sessions, reset_notice
+from sessile.core.rollover import NEW_SESSION, previous_sessions, reset_notice
 from sessile.core.status_text import (
     UNKNOWN,
     ago,
@@ -87,7 +87,7 @@ async def _new(gateway: Gateway, bound: Bound, command: ChatCommand) -> Executed
         if command.model is not None:
             changed = await gateway.call(gateway.conversations.patch, bound.text, {"model": command.model})
             begun = begun._replace(entry=changed.entry)
-    lines = ["🧭 New session." if begun.previous_id is None else reset_notice(command.name)]
+    lines = [NEW_SESSION if begun.previous_id is None else reset_notice(command.name)]
     if command.model is not None:
         lines.append(f"🧠 Model: {command.model}")
     if not command.text and toggles_of(begun.entry).is_verbose:
@@ -161,14 +161,7 @@ async def _help(gateway: Gateway, bound: Bound, command: ChatCommand) -> Execute
 # -- settings
 
 
-_MEMBERS = {
-    "think": "thinkingLevel",
-    "verbose": "verboseLevel",
-    "reasoning": "reasoningLevel",
-    "queue": "queueMode",
-    "usage": "responseUsage",
-    "send": "sendPolicy",
-}
+_MEMBERS = {row.name: row.member for row in COMMANDS if row.member is not None}
 _VALUES = {row.name: row.shown for row in COMMANDS}
 
 

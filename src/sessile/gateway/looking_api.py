@@ -70,7 +70,7 @@ def _search(gateway: Gateway, query: SearchQuery) -> Searched:
     keys = {one.session_id: one.text for one in gateway.conversations.list().rows}
     with _library(gateway) as library:
         library.catch_up("index", deadline=time.monotonic() + _FILLING)
-        results = library.search(query.q, limit=query.limit, count=False)
+        results = library.search(query.q, _once(library), limit=query.limit, count=False)
         titles = {row.path: row.id for row in library.list(Filter(hide=())).rows} if results.titles else {}
     hits = [
         Found(
@@ -99,6 +99,11 @@ def _delivered(gateway: Gateway, hits: Sequence[Hit]) -> list[Hit]:
                 if isinstance(message, dict) and is_silent_answer(message):
                     silent.add((path, hit.entry_id))
     return [hit for hit in hits if (hit.path, hit.entry_id) not in silent]
+
+
+def _once(library: Library) -> Filter | None:
+    """What finds each session once: to choose takes time, and is needed only if there are copies of what may be imported."""
+    return Filter(hide=("imported",)) if len(library.sources) > len(library.given) else None
 
 
 def _library(gateway: Gateway) -> Library:

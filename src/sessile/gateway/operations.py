@@ -133,7 +133,7 @@ API: tuple[Operation, ...] = (
     Operation(
         "GET",
         "/v1/search",
-        "Find words in all sessions.",
+        "Find words in the sessions of the store; /v1/view/search looks through those of all agents.",
         looking_api.search,
         query=looking_api.SearchQuery,
         answers={200: looking_api.Searched},

@@ -27,8 +27,9 @@ MEDIA_TYPE = b"application/problem+json"
 
 _LONGEST = 500  # characters of a text
 _CAPITAL = re.compile(r"(?<!^)(?=[A-Z])")
-# Two or more names behind slashes, or anything behind a tilde; not the path of an address, a media type or a chat command.
-_PATH = re.compile(r"""(?<![\w.:/-])(?:~(?:/[^\s/:'"`,;()]*)+|(?:/[^\s/:'"`,;()]+){2,}/?)""")
+# Two or more names behind slashes, or anything behind a tilde; not the path of an address, a media type or a chat command, nor
+# what a hint says to ask the gateway.
+_PATH = re.compile(r"""(?<!GET )(?<![\w.:/-])(?:~(?:/[^\s/:'"`,;()]*)+|(?:/[^\s/:'"`,;()]+){2,}/?)""")
 
 
 class HeadersTooLarge(TooLarge):

@@ -41,7 +41,9 @@ async def status_of(gateway: Gateway, key: str | None = None) -> Json:
     if key is not None:
         conversation = await gateway.call(gateway.conversations.get, key)
         if conversation is None:
-            raise NotFound(f"there is no conversation {key[:120]!r}", hint="list them")
+            raise NotFound(
+                f"there is no conversation {key[:120]!r}", hint="GET /v1/sessions, or sessile sessions, lists them"
+            )
         status = await chat_status(gateway, conversation)
         told = {**_document(status), "lines": status_lines(status)}
     states = Counter(turn.state for turn in gateway.turns.live())

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from msgspec import Meta
 
-from sessile import Bound, ConversationFilter
-from sessile.core.rollover import reset_notice
+from sessile import Bound, ConversationFilter, patchable
+from sessile.core.rollover import NEW_SESSION, reset_notice
 from sessile.core.status_text import SessionKind, session_kind, session_row
 from sessile.errors import InvalidId, InvalidQuery, NotFound, SessionNotFound
 from sessile.gateway.toggles import model_override_of
@@ -40,6 +40,7 @@ KeyKind = (
 )
 
 _MOST = 2**31
+_LISTED = "GET /v1/sessions, or sessile sessions, lists them"
 
 
 class OneKey(Taken, frozen=True):
@@ -63,7 +64,7 @@ def place_of(gateway: Gateway, key: str | None, session_id: str | None) -> Place
     if key is None:
         found = gateway.store.find(str(session_id))
         if found is None:
-            raise SessionNotFound(f"there is no session {str(session_id)[:80]!r}", hint="list the conversations")
+            raise SessionNotFound(f"there is no session {str(session_id)[:80]!r}", hint=_LISTED)
         return Place(None, str(session_id), found)
     conversation = conversation_of(gateway, key)
     path = gateway.conversations.path_of(key)
@@ -76,7 +77,7 @@ def conversation_of(gateway: Gateway, key: str) -> Conversation:
     """The conversation of a key; blocks."""
     found = gateway.conversations.get(key)
     if found is None:
-        raise NotFound(f"there is no conversation {key[:120]!r}", hint="list them")
+        raise NotFound(f"there is no conversation {key[:120]!r}", hint=_LISTED)
     return found
 
 
@@ -260,10 +261,13 @@ def detail_of(gateway: Gateway, conversation: Conversation) -> Detail:
     )
 
 
+_CHANGED = ", ".join(f"{name} ({', '.join(few)})" if few else name for name, few in patchable().items())
+
+
 class PatchBody(Taken, frozen=True):
     """Members to change; `null` clears one. `expected` are values that members must have now."""
 
-    changes: dict[str, Any]
+    changes: Annotated[dict[str, Any], Meta(description=f"What can be changed: {_CHANGED}.")]
     expected: dict[str, Any] | None = None
 
 
@@ -369,7 +373,8 @@ async def reset_conversation(gateway: Gateway, body: ResetBody) -> Begun:
             _check_model(gateway, body.key, {"model": body.model})
         return gateway.conversations.reset(body.key, body.reason, body.model, expected=body.expected)
 
-    return _begun(gateway, await gateway.call(reset), reset_notice(body.reason))
+    bound = await gateway.call(reset)
+    return _begun(gateway, bound, NEW_SESSION if bound.previous_id is None else reset_notice(body.reason))
 
 
 async def resume_conversation(gateway: Gateway, body: ResumeBody) -> Begun:

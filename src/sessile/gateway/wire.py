@@ -31,7 +31,7 @@ from sessile.gateway.problems import App, Receive, Scope, Send
 Handler = Callable[..., Awaitable[object]]
 
 JSON = "application/json"
-_HINT = "openapi.json says what there is"
+_HINT = "GET /v1/openapi.json says what there is"
 _MOST_FIELDS = 100  # in a query
 
 

@@ -276,9 +276,7 @@ def _is_empty(fs: Filesystem, seen: _Seen) -> bool:
     return not any(flags_of(item.head) & TALK if isinstance(item, Line) else True for item in scanner.finish())
 
 
-def _spared(
-    store: Store, seen: _Seen, pinned: frozenset[str], in_use: frozenset[Identity], since: float
-) -> Why | None:
+def _spared(store: Store, seen: _Seen, pinned: frozenset[str], in_use: frozenset[Identity], since: float) -> Why | None:
     """Why a session stays, whatever else the rule says; those that were used since a moment stay."""
     if seen.info is not None and seen.info.id in pinned:
         return "pinned"

@@ -100,8 +100,8 @@ def _kind_of(path: str, size: int) -> list[tuple[str, int]]:
 class Trashed(NamedTuple):
     """One deletion: its token, when it was (milliseconds; `None` if its name does not say), what was where, its size.
 
-    Without `paths` it cannot be undone: it is what an interrupted emptying has left. `holds` says whether anything is left
-    in it; a deletion that was interrupted before its first file moved holds nothing.
+    Without `paths` it cannot be undone: it is what an interrupted emptying has left, or its note is damaged. `holds` says
+    whether anything is left in it; a deletion that was interrupted before its first file moved holds nothing.
     """
 
     token: str
@@ -142,7 +142,7 @@ def undo_last(store: Store, *, roots: Sequence[str] = ()) -> Deletion:
         default=None,
     )
     if last is None:
-        raise NotFound("there is nothing to undo", path=store.layout.trash)
+        raise NotFound("there is nothing to undo", path=store.layout.trash, hint="sessile trash shows deletions")
     return store.undo(last.token, roots=roots)
 
 

@@ -1,8 +1,9 @@
 """What a person may change in the entry of a conversation: toggles, overrides and names.
 
-Rules: documented members only, with documented values; `None` clears one. What the gateway keeps by itself (ids, times, counters,
-routes) is refused. `model` is short for the override: "provider/id", or an id alone. A label is at most 64 characters long; that
-no other conversation has it, and that who spawned a sub-agent never changes, is checked against the entries.
+Rules: documented members only, with documented values; what a chat command sets too has the values that the command takes.
+`None` clears a member. What the gateway keeps by itself (ids, times, counters, routes) is refused. `model` is short for the
+override: "provider/id", or an id alone. A label is at most 64 characters long; that no other conversation has it, and that who
+spawned a sub-agent never changes, is checked against the entries.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from sessile.core.chat_commands import CHOICES
 from sessile.core.text import utf16_length
 from sessile.errors import Conflict, Invalid
 from sessile.formats.yoyoclaw.entries import FIELDS, MAX_LABEL, SessionEntry, fits
@@ -50,12 +52,21 @@ def checked_patch(changes: Mapping[str, Any]) -> dict[str, Any]:
             continue
         if not fits(field, value):
             raise Invalid(f"{name} cannot be {str(value)[:80]!r}", hint=f"a {field.type.__name__} is expected")
-        if field.values and value not in field.values:
-            raise Invalid(f"{name} cannot be {str(value)[:80]!r}", hint=f"use one of {', '.join(field.values)}")
+        if (values := _values(name)) and value not in values:
+            raise Invalid(f"{name} cannot be {str(value)[:80]!r}", hint=f"use one of {', '.join(values)}")
         if name == "label":
             value = _label(value)
         patch |= model_override(value) if name == "model" else {name: value}
     return patch
+
+
+def patchable() -> dict[str, tuple[str, ...]]:
+    """The members that a patch of a conversation may set, each with its values; with none if any of its type will do."""
+    return {name: _values(name) for name in sorted(PATCHABLE)}
+
+
+def _values(name: str) -> tuple[str, ...]:
+    return CHOICES.get(name, FIELDS[name].values)
 
 
 def _label(text: str) -> str:
