@@ -41,12 +41,14 @@ def _table(measured: Measured) -> Iterator[str]:
     yield "|---" * (len(peers) + 2) + "|"
     for row in rows:
         assert row.median is not None
-        theirs = " | ".join(_cell(row, row.rivals.get(name)) for name in peers)
-        yield f"| {_name(row)} | **{amount(row.median, row.unit)}** | {theirs} |"
+        best = min([row.median, *(rival.median for rival in row.rivals.values() if rival.median is not None)])
+        theirs = " | ".join(_cell(row, row.rivals.get(name), best) for name in peers)
+        yield f"| {_name(row)} | {_figure(row, row.median, best)} | {theirs} |"
     versions = ", ".join(f"{NAMES.get(name, name)} {measured.peers[name]}" for name in peers if name in measured.peers)
     yield (
-        f"\nMeasured on {measured.day} with {versions}, on {measured.cores} cores, on the same files in the same run. An empty "
-        "cell is work that the other does not do. [All figures, with the limits of the machine](docs/explanation/speed.md)."
+        f"\nMeasured on {measured.day} with {versions}, on {measured.cores} cores, on the same files in the same run. The best "
+        "of a row is bold; an empty cell was not measured. "
+        "[All figures, with the limits of the machine](docs/explanation/speed.md)."
     )
 
 
@@ -68,7 +70,13 @@ def _name(row: Row) -> str:
     return plain if row.at is None else f"{plain}, {row.at:,.0f} MB"
 
 
-def _cell(row: Row, rival: Rival | None) -> str:
+def _cell(row: Row, rival: Rival | None, best: float) -> str:
     if rival is None:
         return ""
-    return "failed" if rival.median is None else amount(rival.median, row.unit)
+    return "failed" if rival.median is None else _figure(row, rival.median, best)
+
+
+def _figure(row: Row, value: float, best: float) -> str:
+    """A time or a size; the best is bold."""
+    text = amount(value, row.unit)
+    return f"**{text}**" if value == best else text

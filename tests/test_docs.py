@@ -49,7 +49,7 @@ def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
 
 
 def test_the_table_of_the_readme_holds_what_was_measured(tmp_path: Path) -> None:
-    """For each work that others did the time of each; of several sizes the largest; what only we did is left out."""
+    """The time of each who did the work, the best in bold; of several sizes the largest; what only we did is left out."""
     rows = [
         Row("S1", "resume 10 MB, context", 0.001, rivals={"pi": Rival(0.2, 200)}, curve="resume", at=10),
         Row("S1", "resume 1000 MB, context", 0.0015, rivals={"pi": Rival(9.5, 6333)}, curve="resume", at=1000),
@@ -59,6 +59,7 @@ def test_the_table_of_the_readme_holds_what_was_measured(tmp_path: Path) -> None
             0.00002,
             rivals={"openai": Rival(0.0004, 20), "pi": Rival(failed="no")},
         ),
+        Row("S4", "a short message", 0.002, rivals={"openai": Rival(0.004, 2), "pi": Rival(0.001, 0.5)}),
         Row("S9", "search", 0.1),
     ]
     peers = {"pi": "0.87.1", "openai": "0.24.0"}
@@ -67,6 +68,8 @@ def test_the_table_of_the_readme_holds_what_was_measured(tmp_path: Path) -> None
     text = readme(path)
     assert "| resume, with the context, 1,000 MB | **1.50 ms** | 9.50 s |  |" in text
     assert "| append a message | **20.0 µs** | failed | 400.0 µs |" in text
+    assert "| a short message | 2.00 ms | **1.00 ms** | 4.00 ms |" in text
+    assert "an empty cell was not measured" in text
     assert "10 MB" not in text and "search |" not in text
     assert "pi 0.87.1, OpenAI Agents `SQLiteSession` 0.24.0" in text
 

@@ -35,7 +35,7 @@ from sessile.formats.claude.side_rows import title_row
 from sessile.formats.myagents import rendering as myagents
 from sessile.session import Session
 from sessile.storage import atomic
-from sessile.storage.base import Row
+from sessile.storage.base import NATIVE, Row
 from sessile.storage.foreign import ForeignReader
 from sessile.storage.layout import artifacts_of, file_name
 from sessile.store import Store
@@ -76,7 +76,7 @@ def _import(store: Store, path: str) -> Imported:
     with closing(open_foreign(store.fs, path)) as reader:
         known = store.find(reader.session_id)
         with store.open(known) if known is not None else _begin(store, reader, path) as session:
-            if session.header.get(SOURCE, {}).get("path") != path:
+            if _source(session).get("path") != path:
                 raise Conflict("a session of that id came from elsewhere", path=session.path, hint="fork it instead")
             before, new = _compared(session, reader.entries())
             names: list[str] = []
@@ -89,7 +89,7 @@ def _import(store: Store, path: str) -> Imported:
                 title = session.title if known is not None else names[-1] if names else session.header.get("title")
                 if source.title and source.title != title:  # it stood where no listing looks
                     session.set_session_name(source.title)
-            unreadable = tuple(finding.detail for finding in source.findings)
+            unreadable = tuple(f"at byte {finding.offset:,}: {finding.detail}" for finding in source.findings)
             return Imported(session.id, session.path, reader.format.name, before + added, added, unreadable)
 
 
@@ -140,6 +140,12 @@ def _line(row: Row, entry: Payload, names: list[str]) -> bytes:
     return encode_plain(entry)
 
 
+def _source(session: SessionView) -> Payload:
+    """What the header says of where the session comes from; a member of that name that is no object says nothing."""
+    told = session.header.get(SOURCE)
+    return told if isinstance(told, dict) else {}
+
+
 # -- the other way
 
 
@@ -147,7 +153,7 @@ def converted(session: SessionView, to: str, report: Report) -> Iterator[bytes]:
     """A session as a file of another agent; `report` counts the entries that have no counterpart there."""
     if to not in CONVERSIONS:
         raise Unsupported(f"there is no conversion to {to!r}", hint=f"there are {', '.join(CONVERSIONS)}")
-    if session.header.get("format") == to and (pieces := session.file_pieces()) is not None:
+    if session.format == to and (pieces := session.file_pieces()) is not None:
         return pieces  # it is that already
     return CONVERSIONS[to](session, report)
 
@@ -187,7 +193,7 @@ def _claude_rows(session: SessionView, blob: str | None, report: Report) -> Iter
 
 def _imported(session: SessionView, name: str) -> str | None:
     """The hash of the bytes that the session was imported from, if that was a file of this format."""
-    if session.header.get(SOURCE, {}).get("format") != name:
+    if _source(session).get("format") != name:
         return None
     notes = deque((entry for entry in session.iter_lines() if _origin_of(entry).customType == IMPORT_MARKER), maxlen=1)
     return str(notes[0]["data"]["blob"]).rpartition(":")[2] if notes else None
@@ -195,7 +201,7 @@ def _imported(session: SessionView, name: str) -> str | None:
 
 def _whole(session: SessionView, entry: Entry) -> Payload:
     """An entry with its full texts and images; another agent's file holds them itself."""
-    beside = entry.get("customType") in MARKERS or "format" in session.header
+    beside = entry.get("customType") in MARKERS or session.format != NATIVE
     return entry.body if beside else session.get_full_entry(entry.id)
 
 

@@ -4,6 +4,7 @@
     export.report                   what was replaced, where and how often
     export.written("html")          the file, piece by piece
     export.written("md", keep=…)    the same; pictures go to `keep`, and the file names them
+    export.artifacts(store.fs)      what lies beside a session file, to lie beside the copy
 
 Rules:
 
@@ -27,7 +28,10 @@ from sessile.core.parts import Depth
 from sessile.core.redact import Redaction, Redactor
 from sessile.core.text import parse_timestamp
 from sessile.core.transcript import Gap, Transcript
-from sessile.errors import Unsupported
+from sessile.errors import Refused, Unsupported, storage_failures
+from sessile.storage.atomic import read_all
+from sessile.storage.base import Filesystem
+from sessile.storage.survey import files_below
 from sessile.view import SessionView
 
 if TYPE_CHECKING:
@@ -168,6 +172,24 @@ class Export:
             body = entry.body
             changed = self._redacted(self._body(entry), f"entry {entry.id}")
             yield (entry.raw if changed is body else encode_plain(changed)) + b"\n"
+
+    def artifacts(self, fs: Filesystem) -> Iterator[tuple[str, bytes | None]]:
+        """What tools and sub-agents of the session spilled, from the file system of its store, each as `artifact` gives it.
+
+        Names are those below the folder. Links are not followed.
+        """
+        folder = self._session.artifacts
+        for path, _ in files_below(fs, folder):
+            if path == folder:
+                return  # a file that happens to have the name of the folder
+            name = path.removeprefix(f"{folder}/")
+            if not {"", ".", ".."}.isdisjoint(name.split("/")):  # a database may hold names that no disk would
+                raise Refused(
+                    "the name of an artifact leads elsewhere", path=path, hint="take it away, and begin again"
+                )
+            with storage_failures(path, "read an artifact"):
+                content = read_all(fs, path)
+            yield name, self.artifact(name, content)
 
     def artifact(self, name: str, content: bytes) -> bytes | None:
         """A file of the artifacts folder as it leaves; `None` if it is no text, in which nobody could look for secrets."""

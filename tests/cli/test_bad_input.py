@@ -381,3 +381,9 @@ def test_it_waits_for_nobody(home: Path, pi: Path, tmp_path: Path) -> None:
     began = time.monotonic()
     done = apart(tmp_path / "report", "resume", "--print")
     assert done.code == 0 and "x.jsonl" in done.out and time.monotonic() - began < 10
+
+
+def test_hints_name_the_verbs_of_the_store_that_was_asked(sessile: Command) -> None:
+    """Without --demo they would show another one, in which there is nothing of what was asked for."""
+    asked = sessile("--demo", "show", "zzzz")
+    assert asked.code == 3 and "hint: sessile --demo ls shows what there is" in asked.err

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sessile import Store
+from sessile import Report, Store, check
+from sessile.errors import StorageFailure
 
 from .conftest import Command
 
@@ -51,6 +52,21 @@ def test_what_check_could_not_read_is_in_its_code_and_its_document(
     assert sessile("secrets", DAMAGED).code == 5
 
 
+@pytest.mark.parametrize("names", [(WEBHOOK, DAMAGED), (DAMAGED, WEBHOOK)])
+def test_the_worst_that_check_met_is_its_code_in_whatever_order(
+    sessile: Command, demo: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, str]
+) -> None:
+    """A disk that failed is worse than a damaged session."""
+
+    def checked(store: Store, path: str) -> Report:
+        if WEBHOOK in path:
+            raise StorageFailure("the disk has failed", path=path)
+        return check(store, path)
+
+    monkeypatch.setattr("sessile.cli.mending.check", checked)
+    assert sessile("check", *names).code == StorageFailure.exit_code != sessile("check", DAMAGED).code
+
+
 def test_pinned_and_recent_sessions_are_always_spared(sessile: Command, demo: Path) -> None:
     """Whatever the rule says; and it is said why."""
     sessile("pin", WEBHOOK)
@@ -63,6 +79,16 @@ def test_pinned_and_recent_sessions_are_always_spared(sessile: Command, demo: Pa
     done = sessile("rm", fresh, "--apply", "--json").json
     assert done["items"] == [] and done["spared"][0]["why"] in ("recent", "open")
     assert sessile("show", fresh).code == 0
+
+
+def test_a_session_that_was_just_used_goes_if_it_is_named_with_recent(sessile: Command, demo: Path) -> None:
+    """Whoever names one that is spared is told how; a rule never means such sessions."""
+    name = sessile("fork", WEBHOOK, "--json").json["id"]
+    spared = sessile("rm", name, "--apply")
+    assert "1 used within the last day; --recent means those, too" in spared.err and spared.code == 1
+    assert sessile("rm", name, "--recent", "--apply", "--json").json["items"][0]["id"] == name
+    assert sessile("undo").code == 0 and sessile("show", name).code == 0
+    assert "name those that you mean" in sessile("prune", "--empty", "--recent").err
 
 
 def test_a_session_is_removed_by_name_and_restored_by_token(sessile: Command, demo: Path) -> None:

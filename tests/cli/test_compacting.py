@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -70,3 +71,12 @@ def test_the_context_is_shown_as_a_provider_takes_it(sessile: Command, demo: Pat
     assert all(note.keys() == {"entry", "did", "text"} for note in document["notes"])
     earlier = sessile("context", WEBHOOK, "--at", "1b0CnUN9", "--provider", provider).json
     assert earlier["messages"] != document["messages"]
+
+
+def test_a_session_of_ones_own_is_compacted_whatever_its_header_says(sessile: Command, demo: Path) -> None:
+    """The format is that of the file: a member of that name says nothing about what can be written."""
+    (path,) = demo.rglob(f"*{WEBHOOK}*.jsonl")
+    head, rest = path.read_bytes().split(b"\n", 1)
+    path.write_bytes(json.dumps({**json.loads(head), "format": "codex"}).encode() + b"\n" + rest)
+    done = sessile("compact", str(path), "--keep", "50", "--json")
+    assert done.code == 0 and done.json["status"] == "compacted"

@@ -78,6 +78,13 @@ def test_what_cannot_be_imported_is_said(sessile: Command, home: Path) -> None:
     assert done.code == 5 and "1 could not be imported" in done.err
 
 
+def test_an_agent_without_sessions_is_said_with_where_to_look(sessile: Command, home: Path) -> None:
+    """Not found, and the verb that shows which folders were looked into."""
+    (home / ".claude" / "projects").mkdir(parents=True)
+    done = sessile("import", "claude")
+    assert done.code == 3 and "no sessions here" in done.err and "hint: sessile sources" in done.err
+
+
 def test_resume_starts_the_agent_that_wrote_it_or_forks_for_another(
     sessile: Command, claude: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -103,6 +103,15 @@ def test_keys_that_differ_only_in_spelling_are_one_conversation(sessile: Command
     assert "telegram:GROUP:7" in item["what"] and "agent:main:telegram:group:7 is used" in item["what"]
 
 
+def test_only_what_can_be_an_agent_is_examined_as_one(sessile: Command, patient: Patient) -> None:
+    """What is wrong with an agent is told once, though its folder has a second spelling."""
+    patient.conversation()
+    patient.edit(lambda entries: entries.update({"agent::main": {"updatedAt": 1}}))
+    (patient.root / "agents" / "Main").mkdir()
+    (patient.root / "agents" / ".DS_Store").touch()
+    assert len(found(sessile, "key", 1)) == 1
+
+
 def test_a_chat_whose_messages_go_elsewhere_is_told(sessile: Command, patient: Patient) -> None:
     """Because of session.dmScope; that may be meant, so it is a note."""
     patient.conversation("agent:main:telegram:direct:42")

@@ -34,6 +34,22 @@ def test_show_another_branch_by_label_entry_or_all(sessile: Command, demo: Path)
     assert "Let's try approach A" in everything and "table row" in everything
 
 
+@pytest.mark.parametrize("written", ["{path}", "{path}#0b1d22ef", "{path}@0b1d22ef"])
+def test_a_branch_is_chosen_whatever_its_file_is_called(
+    sessile: Command, demo: Path, tmp_path: Path, written: str
+) -> None:
+    """A # in the name of a folder belongs to it; an entry or a branch behind the name gives way to --branch."""
+    (path,) = demo.rglob(f"*{WEBHOOK}*.jsonl")
+    copy = tmp_path / "c#" / "x@y" / "a.jsonl"
+    copy.parent.mkdir(parents=True)
+    copy.write_bytes(path.read_bytes())
+    name = written.format(path=copy)
+    shown = sessile("show", name, "--branch", "tests-green", "--json")
+    assert shown.code == 0 and shown.json["leaf"] == "9f31c2a0"
+    exported = sessile("export", name, "--branch", "tests-green", "-t", "jsonl", "-o", "-")
+    assert exported.code == 0 and exported.out == sessile("export", f"{copy}@tests-green", "-t", "jsonl", "-o", "-").out
+
+
 def test_depth_decides_how_much_and_says_what_it_hides(sessile: Command, demo: Path) -> None:
     """Prompts only, then the talk, then tools, then everything."""
     prompts, chat, tools, whole = (

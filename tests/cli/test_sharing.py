@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from sessile import Store, find_secrets, load_entries_from_file
+from sessile.cli.app import App
 from sessile.cli.files import Pictures
 from sessile.core.secrets_table import fill
+from sessile.storage import atomic
 
 from .conftest import Command, at_a_terminal
 
@@ -105,6 +107,20 @@ def test_artifacts_go_along_with_a_session_file(sessile: Command, demo: Path, tm
     assert b"ghp_" not in copied["note.md"] and b"REDACTED" in copied["note.md"]
     sessile("export", session, "-o", str(tmp_path / "whole.jsonl"), "--redact", "off")
     assert (tmp_path / "whole" / "picture.bin").read_bytes() == b"\xff\x00"
+
+
+def test_artifacts_of_a_store_that_is_no_folder_go_along_too(
+    sessile: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They lie where the session lies, which need not be a disk."""
+    store = Store.in_memory()
+    monkeypatch.setattr(App, "store", store)
+    with store.create("/work", publish=True) as session:
+        atomic.make_folders(store.fs, f"{session.artifacts}/deep")
+        atomic.replace(store.fs, f"{session.artifacts}/deep/note.md", [b"token ", fill("ghp_<w36>").encode()])
+    assert sessile("export", session.id, "-o", str(tmp_path / "copy.jsonl")).code == 0
+    copied = (tmp_path / "copy" / "deep" / "note.md").read_bytes()
+    assert copied.startswith(b"token [REDACTED:github-token") and b"ghp_" not in copied
 
 
 def test_images_can_be_left_out(sessile: Command, demo: Path, tmp_path: Path) -> None:

@@ -6,9 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from sessile import Store
+
 from .conftest import Command
 
 pytestmark = pytest.mark.mission("B8")
+
+WEBHOOK = "6513270e"
 
 
 def test_sync_names_what_it_brings_and_is_quiet_the_next_time(sessile: Command, demo: Path, tmp_path: Path) -> None:
@@ -20,6 +24,34 @@ def test_sync_names_what_it_brings_and_is_quiet_the_next_time(sessile: Command, 
     assert done.out == seen.out and len(done.out.splitlines()) > 30
     assert all(Path(path).is_file() for path in done.out.splitlines())
     assert sessile("sync", str(backup)) == (0, "", f"nothing is missing in {backup}\n")
+
+
+def test_a_folder_that_is_not_there_has_nothing_to_bring(sessile: Command, demo: Path, tmp_path: Path) -> None:
+    """Whoever mistypes the folder of a backup is not told that everything is restored."""
+    for arguments in (
+        ("--from", str(tmp_path / "nowhere")),
+        (str(tmp_path / "a"), "--from", str(tmp_path / "nowhere")),
+    ):
+        done = sessile("sync", *arguments)
+        assert done.code == 3 and "there is no store" in done.err and "nothing is missing" not in done.err
+    assert not (tmp_path / "nowhere").exists() and not (tmp_path / "a").exists()
+
+
+def test_sync_never_says_that_nothing_is_missing_where_it_failed(sessile: Command, demo: Path, tmp_path: Path) -> None:
+    """Two copies of which one was rewritten stay as they are: how many failed is told, whether others came along or not."""
+    backup = tmp_path / "backup"
+    sessile("sync", str(backup))
+    (copy,) = backup.rglob(f"*{WEBHOOK}*.jsonl")
+    copy.write_bytes(copy.read_bytes().replace(b'"role":"user"', b'"role":"user","mine":true', 1))
+    failed = f"1 session could not be brought to {backup}\n"
+    for options in ((), ("--dry-run",)):
+        done = sessile("sync", str(backup), *options)
+        assert done.code == 6 and "rewritten" in done.err
+        assert "nothing is missing" not in done.err and done.err.endswith(failed)
+    with Store(demo).create("/work/new", publish=True):
+        pass
+    done = sessile("sync", str(backup))
+    assert done.code == 6 and "1 new session" in done.err and done.err.endswith(failed)
 
 
 def test_sync_brings_back_what_is_missing_here(sessile: Command, demo: Path, tmp_path: Path) -> None:
@@ -34,6 +66,7 @@ def test_sync_brings_back_what_is_missing_here(sessile: Command, demo: Path, tmp
 @pytest.mark.parametrize("arguments", [(), ("--from", "X", "X")])
 def test_sync_needs_two_stores(sessile: Command, tmp_path: Path, arguments: tuple[str, ...]) -> None:
     """Which is said before anything is looked at."""
+    (tmp_path / "X").mkdir()
     done = sessile("sync", *(str(tmp_path / name) if name == "X" else name for name in arguments))
     assert done.code == 2 and done.out == "" and "hint: " in done.err
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from sessile import Store
 from .conftest import Command, at_a_terminal
 
 WEBHOOK = "6513270e-2b1d-4c55-9a0e-7d1f3c5b9e42"
+CODEX = "0199aaaa-1111-7000-8000-000000000001"
 
 
 @pytest.fixture
@@ -55,6 +57,32 @@ def test_resume_without_a_name_offers_the_sessions_of_this_folder(
     assert str(pi_session) in at_a_terminal(["resume", "--print"], environment, "from pi\n")
     assert "there is no session" in at_a_terminal(["resume", "--print"], environment, "77\n")
     assert str(newer) in sessile("resume", "--print").out
+
+
+@pytest.mark.parametrize("named", ["claude", "codex", "another"])
+def test_what_a_header_calls_its_format_does_not_choose_the_agent(
+    sessile: Command, pi_session: Path, named: str
+) -> None:
+    """The format is that of the file, and a member of that name is nobody's business."""
+    head, rest = pi_session.read_bytes().split(b"\n", 1)
+    pi_session.write_bytes(json.dumps({**json.loads(head), "format": named}).encode() + b"\n" + rest)
+    assert sessile("resume", "from pi", "--json").json["argv"] == ["pi", "--session", str(pi_session)]
+
+
+def test_resume_of_a_fork_names_the_command_that_makes_it(sessile: Command, home: Path, tmp_path: Path) -> None:
+    """Word by word, with the store that it goes to: whoever runs the list, or the line in a shell, gets there."""
+    folder = home / ".codex" / "sessions"
+    folder.mkdir(parents=True)
+    rows = (
+        {"type": "session_meta", "payload": {"id": CODEX, "cwd": str(home)}},
+        {"type": "response_item", "payload": {"type": "message", "role": "user", "content": []}},
+    )
+    (folder / f"rollout-2026-05-01T10-00-00-{CODEX}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    root = str(tmp_path / "my own")
+    expected = ["sessile", "--root", root, "resume", CODEX, "--in", "pi"]
+    assert sessile("--root", root, "resume", CODEX, "--in", "pi", "--json").json["argv"] == expected
+    printed = sessile("--root", root, "resume", CODEX, "--in", "pi", "--print").out
+    assert shlex.split(printed) == ["cd", str(home), "&&", *expected]
 
 
 @pytest.mark.promise("P32")
@@ -156,6 +184,14 @@ def test_rename_and_move(sessile: Command, demo: Path, home: Path) -> None:
     assert Path(moved["path"]).exists() and moved["cwd"] == str(home)
     (item,) = sessile("ls", "Retries at last", "--json").json["items"]
     assert (item["title"], item["project"]) == ("Retries at last", str(home))
+
+
+def test_a_name_that_nobody_sees_is_refused_with_a_way_out(sessile: Command, demo: Path) -> None:
+    """Nothing is written, and what a name needs is said."""
+    (path,) = demo.rglob(f"*{WEBHOOK}.jsonl")
+    before = path.read_bytes()
+    done = sessile("rename", WEBHOOK, " ")
+    assert done.code == 2 and "hint: say what the session is about" in done.err and path.read_bytes() == before
 
 
 def test_other_agents_files_are_written_only_in_place(sessile: Command, pi_session: Path) -> None:

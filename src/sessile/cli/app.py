@@ -252,7 +252,7 @@ def run(arguments: list[str]) -> int:
     try:
         return _perform(app, arguments)
     except errors.SessileError as error:
-        return app.out.fail(error)
+        return app.out.fail(error, command="sessile --demo" if app.demo else "sessile")
     except click.ClickException as error:
         usage = error.ctx.get_usage() if isinstance(error, click.UsageError) and error.ctx else None
         return app.out.fail(errors.Invalid(error.format_message(), hint=usage))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sessile.cli.app import App, verb
-from sessile.cli.naming import SESSION, handle, in_place_option, opened, writable
+from sessile.cli.naming import SESSION, handle, in_place_option, opened, writable, written_by
 from sessile.errors import Invalid, Unsupported
 from sessile.render.wording import many
 
@@ -67,10 +67,10 @@ def compact_verb(
     with opened(app, session) if only_plan else writable(app, session, in_place=in_place) as (found, at, leaf):
         if at is not None or leaf is not None:
             raise Invalid("a whole session is compacted", hint="sessile branch SESSION#ENTRY, then compact")
-        written_by = found.header.get("format")
-        if not only_plan and written_by and "compact" not in capabilities_of(written_by):
+        writer = written_by(found)
+        if not only_plan and writer is not None and "compact" not in capabilities_of(writer):
             hint = "fork it (sessile fork), and compact the copy"
-            raise Unsupported(f"{written_by} has no compactions", path=found.path, hint=hint)
+            raise Unsupported(f"{writer} has no compactions", path=found.path, hint=hint)
         known = window or _window(found)
         settings = CompactionSettings() if keep is None else CompactionSettings(keep_recent_tokens=keep)
         work = Compactor(found, _summarizer(summarizer, base_url), window=known, settings=settings)

@@ -12,12 +12,10 @@ import click
 from sessile import CONVERSIONS, Filter, Imported, converted, import_session
 from sessile.cli.app import App, verb
 from sessile.cli.files import write_file
-from sessile.cli.naming import SESSION, addresses, damage, located, opened
+from sessile.cli.naming import DAMAGED, SESSION, addresses, damage, located, opened
 from sessile.cli.table import Cell, Column
 from sessile.errors import Invalid, NotFound, SessileError
 from sessile.render.wording import many
-
-_DAMAGED = 5
 
 
 @verb(
@@ -54,7 +52,7 @@ def import_verb(app: App, sessions: tuple[str, ...], deleted: bool) -> int:
         new = sum(item.added for item in done)
         app.out.note(f"{many(len(done), 'session')}, {many(new, 'new row')}; {len(failed)} could not be imported")
     unreadable = any(item.unreadable for item in done)
-    return failed[0].exit_code if failed else _DAMAGED if unreadable else 0
+    return failed[0].exit_code if failed else DAMAGED if unreadable else 0
 
 
 def _paths(app: App, sessions: tuple[str, ...]) -> Iterator[str]:
@@ -65,7 +63,9 @@ def _paths(app: App, sessions: tuple[str, ...]) -> Iterator[str]:
             app.library.catch_up()
             rows = app.library.list(Filter(below=places, hide=("unreadable", "sub_agent"))).rows
             if not rows:
-                raise NotFound(f"{address.session} has no sessions here")
+                raise NotFound(
+                    f"{address.session} has no sessions here", hint="sessile sources shows where they are looked for"
+                )
             yield from (row.path for row in rows)
         else:
             yield located(app, address)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sessile.cli.app import App
+from sessile.cli.naming import DAMAGED
 from sessile.cli.table import Cell, Column
 from sessile.errors import Invalid, NotFound
 from sessile.render.wording import many, short_id
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from sessile import ImportReport
 
 _NAMES = ("openclaw", "yoyoclaw")  # two names of one program
-_DAMAGED = 5
 _TOLD = 3  # of each sort of thing that are told one by one; the document has all
 
 
@@ -71,7 +71,7 @@ def import_gateways(app: App, roots: Sequence[str], *, deleted: bool) -> int:
         _table(app, done)
         for one in done:
             _notes(app, one)
-    return _DAMAGED if any(report.damaged for _, report in done) else 0
+    return DAMAGED if any(report.damaged for _, report in done) else 0
 
 
 # -- for a program

@@ -63,7 +63,7 @@ class Checking:
             self.read += 1
             if not report.ok:
                 self.damaged += 1
-                self.code = DAMAGED
+                self.code = max(self.code, DAMAGED)
             yield report
 
     def _fail(self, path: str, error: SessileError) -> None:

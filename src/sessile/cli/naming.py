@@ -28,6 +28,7 @@ _SUGGESTED = 40  # sessions that a shell is offered
 _PATIENCE = 0.3  # seconds that somebody waits for titles after pressing Tab
 _SHORT = 8  # characters of an id that are enough, nearly always
 _TOLD = 3  # findings that are told one by one
+_NATIVE = "native"  # the format of our own files
 DAMAGED = 5  # the exit code where data is damaged, and what could be read was given
 
 
@@ -96,9 +97,9 @@ def _is_file(text: str) -> bool:
 
 
 @contextmanager
-def opened(app: App, name: str) -> Iterator[Named]:
-    """The session that a name means, open for reading."""
-    address = one(name)
+def opened(app: App, name: str, *, branch: str | None = None) -> Iterator[Named]:
+    """The session that a name means, open for reading; a `branch` replaces the entry or the branch behind the name."""
+    address = one(name) if branch is None else one(name)._replace(entry=None, branch=branch)
     with app.store.open(located(app, address), readonly=True) as session:
         yield _within(session, address)
 
@@ -152,6 +153,11 @@ def handle(app: App, session_id: str | None, path: str, *, whole: bool = False) 
 def name_of(session: Session) -> str:
     """The title of a session, for a terminal."""
     return visible_line(session.title or "(no title)")
+
+
+def written_by(session: Session) -> str | None:
+    """The agent whose own format the file of a session has; `None` if it is ours, which the family shares."""
+    return None if session.format == _NATIVE else session.format
 
 
 def when(app: App) -> Callable[[int | None], str]:

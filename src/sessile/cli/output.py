@@ -12,6 +12,7 @@ visible before it comes here, because that changes its width; all that leaves is
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -44,6 +45,7 @@ _STYLES: dict[str, str] = {
     "removed": "31",
     "mark": "1;33",
 }
+_VERB = re.compile(r"\bsessile (?=[a-z])")
 _HINTS = {  # by exit code, for errors that know none better
     2: "sessile help VERB shows how it is used",
     3: "sessile ls shows what there is",
@@ -237,10 +239,10 @@ class Output:
             reasons = ", ".join(f"{count} {reason.replace('_', '-')}" for reason, count in hidden.items())
             self.note(f"… {sum(hidden.values())} hidden ({reasons}). Show: {show}")
 
-    def fail(self, error: errors.SessileError) -> int:
-        """Say what went wrong, and what can be done; the exit code."""
+    def fail(self, error: errors.SessileError, *, command: str = "sessile") -> int:
+        """Say what went wrong, and what can be done; the exit code. Hints name verbs, which are said as `command` has them."""
         candidates = error.candidates if isinstance(error, errors.Ambiguous) else ()
-        hint = error.hint or _HINTS.get(error.exit_code)
+        hint = _VERB.sub(f"{command} ", error.hint or _HINTS.get(error.exit_code) or "") or None
         if self.json:
             told = {"kind": _kind(error), "message": error.message, "path": error.path, "hint": hint}
             report = {"schema": "sessile.error/1", "error": {**told, "candidates": list(candidates)}}

@@ -70,8 +70,7 @@ def show_verb(
         return _show_agents(app, session)
     if raw and app.out.is_terminal:
         raise Invalid("--raw is not printed to a terminal, which stored text could drive", hint="redirect it to a file")
-    name = session if branch in (None, "all") else f"{session.partition('#')[0]}@{branch}"
-    with opened(app, name) as named:
+    with opened(app, session, branch=None if branch == "all" else branch) as named:
         following = _Following(app, named.session, depth, jsonl) if follow else None
         entries = _part(named, branch == "all", first, last or named.entry, tail)
         if following:

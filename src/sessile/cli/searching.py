@@ -84,7 +84,7 @@ def search_verb(
     _fill(app, words=not (literal or regex))
     notices: list[str] = []
     searching = _Search(app, text, fields, wanted, notices)
-    hits = searching.scan(literal, regex) if literal or regex else searching.words(limit)
+    hits = searching.scan(regex) if literal or regex else searching.words(limit)
     if only_count:
         return _print_counts(app, hits if literal or regex else searching.words(None), notices)
     shown = list(_printed(app, islice(hits, limit + 1), limit, jsonl)) if jsonl else list(islice(hits, limit + 1))
@@ -155,7 +155,7 @@ class _Search:
         if "tool_result" in self._fields:
             yield from self._scan(WordNeedle(Query(self._text)), ["tool_result"])
 
-    def scan(self, literal: bool, regex: bool) -> Iterator[_Hit]:
+    def scan(self, regex: bool) -> Iterator[_Hit]:
         """Texts that hold a substring or match a pattern."""
         return self._scan(Needle(self._text, regex=regex), self._fields)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import click
@@ -60,8 +60,7 @@ def export_verb(
     force: bool,
 ) -> int:
     """Write a session for others to read. Secrets are replaced by stable placeholders, as far as their shapes are known."""
-    name = session if branch is None else f"{session.partition('#')[0]}@{branch}"
-    with opened(app, name) as named:
+    with opened(app, session, branch=branch) as named:
         form = form or _form_of(output)
         target = _target(app, named.session, output, form)
         _refuse_early(target, form, force)
@@ -74,7 +73,7 @@ def export_verb(
             else:
                 size, pictures = _to_file(target, export, form, depth, force)
         if form == "jsonl" and target != "-":
-            _artifacts(app, named.session, export, target, force)
+            _artifacts(app, export, target, force)
         _tell(app, export, redact)
         if report_file is not None:
             report_path = _absolute(app, report_file)
@@ -135,12 +134,11 @@ def _to_file(path: str, export: Export, form: str, depth: Depth, force: bool) ->
     return size, pictures if pictures.count else None
 
 
-def _artifacts(app: App, session: Session, export: Export, target: str, force: bool) -> None:
+def _artifacts(app: App, export: Export, target: str, force: bool) -> None:
     """What tools and sub-agents of the session spilled, in the folder where the copy would have it."""
-    source, folder = session.artifacts, os.path.splitext(target)[0]
+    folder = os.path.splitext(target)[0]
     left_out = 0
-    for name in _files_below(source):
-        content = export.artifact(name, _read(os.path.join(source, name)))
+    for name, content in export.artifacts(app.store.fs):
         if content is None:
             left_out += 1
             continue
@@ -151,20 +149,6 @@ def _artifacts(app: App, session: Session, export: Export, target: str, force: b
     if left_out:
         told = many(left_out, "artifact that is no text was", "artifacts that are no text were")
         app.out.note(f"{told} left out; --redact off takes them along")
-
-
-def _files_below(folder: str) -> Iterator[str]:
-    """The plain files below a folder, by their names from there; links are not followed."""
-    for place, _, names in os.walk(folder):
-        for name in names:
-            path = os.path.join(place, name)
-            if os.path.isfile(path) and not os.path.islink(path):
-                yield os.path.relpath(path, folder)
-
-
-def _read(path: str) -> bytes:
-    with storage_failures(path, "read an artifact"), open(path, "rb") as file:
-        return file.read()
 
 
 def _tell(app: App, export: Export, redact: str) -> None:

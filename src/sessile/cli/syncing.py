@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from contextlib import ExitStack
 from typing import Any
@@ -11,7 +12,7 @@ import click
 from sessile import Store, Synced, is_database, sync, sync_bindings
 from sessile.cli.app import App, verb
 from sessile.cli.output import size_of
-from sessile.errors import Invalid
+from sessile.errors import Invalid, NotFound
 from sessile.render.wording import many
 
 
@@ -34,7 +35,7 @@ def sync_verb(app: App, target: str | None, source: str | None, dry_run: bool) -
     if target is None and source is None:
         raise Invalid("say which store", hint="sessile sync FOLDER or sessile sync postgresql://…")
     with ExitStack() as stack:
-        here = app.store if source is None else stack.enter_context(_store(app, source))
+        here = app.store if source is None else stack.enter_context(_existing(app, source))
         there = app.store if target is None else stack.enter_context(_store(app, target))
         if (here.name, here.layout.root) == (there.name, there.layout.root):
             raise Invalid("this is one store, not two", path=here.name, hint="name another one")
@@ -50,6 +51,15 @@ def sync_verb(app: App, target: str | None, source: str | None, dry_run: bool) -
     return failed[0].exit_code if failed else 0
 
 
+def _existing(app: App, name: str) -> Store:
+    """A store that sessions come from: a folder that is not there is a mistake, not a store without sessions."""
+    if not is_database(name) and not os.path.isdir(os.path.expanduser(name)):
+        raise NotFound(
+            "there is no store", path=name, hint="look at the path; a store is a folder with sessions/ in it"
+        )
+    return _store(app, name)
+
+
 def _store(app: App, name: str) -> Store:
     return Store(name, cache=app.places.cache if is_database(name) else None)
 
@@ -61,15 +71,18 @@ def _print(app: App, done: list[Synced], bound: int, target: str, preview: bool)
         elif each.error is not None:
             app.out.fail(each.error)
     count = Counter(each.state for each in done)
-    if not count["new"] and not count["grown"] and not bound:
-        app.out.note(f"nothing is missing in {app.tilde(target)}")
-        return
     parts = [many(count["new"], "new session")] if count["new"] else []
     parts += [f"{many(count['grown'], 'other')} with new entries"] if count["grown"] else []
     parts += [many(bound, "binding")] if bound else []
     room = sum(each.bytes for each in done)
     parts += [size_of(room)] if room else []
-    app.out.note(f"{', '.join(parts)}, {'would be brought to' if preview else 'in'} {app.tilde(target)}")
+    where = app.tilde(target)
+    if parts:
+        app.out.note(f"{', '.join(parts)}, {'would be brought to' if preview else 'in'} {where}")
+    if count["failed"]:
+        app.out.note(f"{many(count['failed'], 'session')} could not be brought to {where}")
+    elif not parts:
+        app.out.note(f"nothing is missing in {where}")
 
 
 def _described(done: Synced) -> dict[str, Any]:

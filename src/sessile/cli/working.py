@@ -15,7 +15,7 @@ import click
 
 from sessile import Session
 from sessile.cli.app import App, verb
-from sessile.cli.naming import SESSION, damage, handle, in_place_option, opened, writable
+from sessile.cli.naming import SESSION, damage, handle, in_place_option, opened, writable, written_by
 from sessile.core.address import sub_agent
 from sessile.core.ids import is_plain_id
 from sessile.errors import Invalid, NotFound, SessionNotFound, Unsupported
@@ -68,8 +68,8 @@ def continue_verb(app: App, agent: str | None, only_print: bool) -> int:
 def _resume(app: App, name: str, agent: str | None, only_print: bool) -> int:
     with opened(app, name) as named:
         session, cwd = named.session, named.session.cwd
-        written_by = session.header.get("format")  # by one with a format of its own
-        owner = written_by or app.library.agent_of(session.path)
+        writer = written_by(session)
+        owner = writer or app.library.agent_of(session.path)
         kept = app.store.layout.keeps(session.path)  # its agent has deleted it, and does not know it any more
         agent = agent or (owner if owner in _AGENTS and named.at is None and not kept else "pi")
         if agent in _BY_ID and kept:
@@ -77,13 +77,13 @@ def _resume(app: App, name: str, agent: str | None, only_print: bool) -> int:
             put_back = "" if place is None else f", or put it back: {shlex.join(['cp', session.path, place])}"
             message = f"this is the copy that was kept, which {agent} does not know"
             raise Unsupported(message, path=session.path, hint=f"say --in pi{put_back}")
-        if agent in _BY_ID and (agent != written_by or named.at is not None):
+        if agent in _BY_ID and (agent != writer or named.at is not None):
             again = f"sessile convert {handle(app, session.id, session.path)}"
             hint = f"{again} --to {agent} -o FILE" if agent == "claude" else "say --in pi"
             raise Unsupported(f"{agent} goes on with whole sessions of its own only", path=session.path, hint=hint)
         if agent in _BY_ID and sub_agent(name) is not None:
             raise Unsupported("a sub-agent goes on with its session only", path=session.path, hint="say --in pi")
-        foreign = written_by is not None or owner == "openclaw"  # the family goes on in the files of its members
+        foreign = writer is not None or owner == "openclaw"  # the family goes on in the files of its members
         command = [*_AGENTS[agent], _plain_id(session) if agent in _BY_ID else session.path]
         forks = agent not in _BY_ID and (named.at is not None or foreign or kept)
         if app.store.database is not None and (forks or app.store.layout.owns(session.path)):
@@ -93,7 +93,7 @@ def _resume(app: App, name: str, agent: str | None, only_print: bool) -> int:
         if forks:
             if only_print or app.json:
                 app.out.note("it is forked into your own store first; nothing is written into its own file")
-                command = [app.command, "resume", name, "--in", agent]
+                command = [*shlex.split(app.command), "resume", name, "--in", agent]
             else:
                 command[-1] = _forked(app, session, named.at)
         damage(app, session)
@@ -129,7 +129,6 @@ def _forked(app: App, session: Session, entry: str | None) -> str:
     """The session, or the path to an entry of it, as one of one's own; its file."""
     fork = app.store.fork_from(session.path, session.cwd) if entry is None else session.create_branched_session(entry)
     with fork:
-        fork.publish()
         app.out.note(f"forked into {fork.path}")
         return fork.path
 
@@ -172,7 +171,6 @@ def fork_verb(app: App, session: str, cwd: str | None) -> int:
         else:
             fork = source.create_branched_session(named.at)
         with fork:
-            fork.publish()
             if folder is not None and named.at is not None:
                 fork.move_to(folder)
             _done(app, "fork", fork, f"forked as {fork.id}", source=source.path)
@@ -209,7 +207,7 @@ def rename_verb(app: App, session: str, title: tuple[str, ...], in_place: bool) 
     """Name a session."""
     with writable(app, session, in_place=in_place) as (found, _, _):
         if not found.set_session_name(" ".join(title)):
-            raise Invalid("a name needs a visible character")
+            raise Invalid("a name needs a visible character", hint="say what the session is about")
         return _done(app, "rename", found, f"it is called {found.title!r} now", title=found.title)
 
 
