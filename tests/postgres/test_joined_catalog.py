@@ -117,14 +117,20 @@ def test_a_search_goes_to_both_halves(pair: Pair) -> None:
 
 
 def test_a_session_that_was_imported_is_shown_once(pair: Pair) -> None:
-    """One's own copy; the original is hidden, and told."""
+    """One's own copy; the original is hidden, and told. So it is with its sub-agents."""
     path = pair.home.write_claude("Why?", "So.")
+    agent = path.with_suffix("") / "subagents" / "agent-a1.jsonl"
+    agent.parent.mkdir(parents=True)
+    agent.write_bytes(path.read_bytes())
     for store in pair.stores:
         import_session(store, str(path))
     pair.catch_up()
     assert sorted(pair.same(Filter())).count(CLAUDE) == 1
-    assert pair.libraries[1].list(Filter()).hidden == {"imported": 1}
+    assert pair.libraries[1].list(Filter(hide=("imported",))).hidden == {"imported": 2}
     assert pair.libraries[1].agent_of(pair.libraries[1].find(CLAUDE)) == "sessile"
+    for library in pair.libraries:
+        agents = [row.path for row in library.list(Filter(hide=("imported",))).rows if row.sub_agent]
+        assert [library.agent_of(path) for path in agents] == ["sessile"]
 
 
 def test_a_copy_that_was_kept_stands_for_its_original_when_that_is_gone(pair: Pair) -> None:

@@ -472,6 +472,22 @@ def test_a_copy_of_what_was_imported_is_not_listed_or_counted_again(home: Home) 
             assert [row.path for row in one.list(Filter(below=[str(home.kept)], id_prefix=SESSION)).rows] == [copy]
 
 
+def test_sub_agents_of_what_was_imported_are_counted_once(home: Home) -> None:
+    """They are copied with their session; those of a session that was not imported stay."""
+    answer = json.dumps(row("assistant", "a1", None, [{"type": "text", "text": "here"}])) + "\n"
+    for session in (SESSION, OTHER):
+        agent = home.write(session).with_suffix("") / "subagents" / "agent-a1.jsonl"
+        agent.parent.mkdir(parents=True)
+        agent.write_text(answer)
+    import_session(Store(home.path / "own"), str(home.project / f"{SESSION}.jsonl"))
+    with home.library() as library:
+        library.catch_up("count")
+        rows = library.list(Filter(hide=("imported",))).rows
+        agents = sorted(row.path for row in rows if row.sub_agent)
+        assert len(agents) == 2 and agents[0] == str(home.project / OTHER / "subagents" / "agent-a1.jsonl")
+        assert agents[1].startswith(str(home.path / "own"))
+
+
 def test_a_copy_of_another_session_with_that_id_is_listed(home: Home) -> None:
     """What was imported came from elsewhere."""
     copy = keep(home, home.write(age=25)).copy

@@ -20,6 +20,7 @@ from sessile.core.digest import Counts
 from sessile.core.text import parse_timestamp, without_surrogates
 from sessile.core.words import fold
 from sessile.errors import InvalidQuery
+from sessile.storage.layout import JOURNAL
 
 COUNTS = Counts.__struct_fields__
 _OBJECTS = ("roles", "models")  # stored as JSON
@@ -46,11 +47,14 @@ SESSIONS = (
     "CREATE INDEX titled ON sessions (mtime_ns) WHERE title IS NOT NULL",
 )
 
+SUB_AGENTS = "/subagents/"  # what leads from the name of a session to what Claude Code keeps of its sub-agents
+_PATH = "CAST(sessions.path AS TEXT)"
 _HIDDEN = {  # why a row is not shown; the first of the reasons that are asked for counts
     "unreadable": "format IS NULL",
     "sub_agent": "sub_agent",
-    # Of another agent, with a copy in a store of ours.
-    "imported": "EXISTS (SELECT 1 FROM sessions own WHERE own.origin = CAST(sessions.path AS TEXT))",
+    # Of another agent, with a copy in a store of ours; sub-agents were copied with their session.
+    "imported": f"EXISTS (SELECT 1 FROM sessions own WHERE own.origin = {_PATH}"
+    f" OR (sessions.sub_agent AND own.origin = substr({_PATH}, 1, instr({_PATH}, '{SUB_AGENTS}') - 1) || '{JOURNAL}'))",
     "empty": "counted AND messages = 0",
     "one_shot": "counted AND user_messages = 1 AND title IS NULL AND labels = 0",
 }

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 from sessile.core.passages import INDEXED, Field
 from sessile.storage.catalog import Catalog, CaughtUp
-from sessile.storage.catalog_rows import EVERYTHING, Asked, Filter, Listing, SessionRow
+from sessile.storage.catalog_rows import EVERYTHING, SUB_AGENTS, Asked, Filter, Listing, SessionRow
+from sessile.storage.layout import JOURNAL
 from sessile.storage.mounted import is_below
 from sessile.storage.postgres.catalog import PostgresCatalog
 from sessile.storage.walk import Mark
@@ -189,7 +190,12 @@ class _Imported:
             self._named.setdefault(posixpath.basename(origin), []).append(origin)
 
     def __contains__(self, path: object) -> bool:
-        return isinstance(path, bytes) and (path in self._origins or self._is_copy(path))
+        return isinstance(path, bytes) and (path in self._origins or self._is_copy(path) or self._is_sub_agent(path))
+
+    def _is_sub_agent(self, path: bytes) -> bool:
+        """Whether a file is of a sub-agent, which was copied with its session."""
+        session, below, _ = path.partition(SUB_AGENTS.encode())
+        return bool(below) and session + JOURNAL.encode() in self._origins
 
     def _is_copy(self, path: bytes) -> bool:
         originals = self._named.get(posixpath.basename(path), ())
