@@ -205,3 +205,11 @@ def test_secrets_are_found_and_never_printed(sessile: Command, demo: Path) -> No
     rules = {item["rule"] for item in sessile("secrets", SECRETIVE, "--json").json["items"]}
     assert {"github-token", "anthropic-key", "aws-access-key"} <= rules
     assert sessile("secrets", WEBHOOK).code == 0
+
+
+def test_a_file_that_ends_with_an_unknown_form_is_not_written(sessile: Command, demo: Path, tmp_path: Path) -> None:
+    """Nobody gets HTML who asks for something else."""
+    done = sessile("export", WEBHOOK, "-o", str(tmp_path / "x.pdf"))
+    assert done.code == 2 and ".pdf" in done.err and "say -t html" in done.err
+    assert not (tmp_path / "x.pdf").exists()
+    assert sessile("export", WEBHOOK, "-t", "md", "-o", str(tmp_path / "x.pdf")).code == 0

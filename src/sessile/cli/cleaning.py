@@ -282,7 +282,7 @@ def trash_verb(app: App, action: str, token: str | None, older_than: str | None,
             told = f"{many(len(plan.items), 'deletion')}, {size_of(plan.bytes)} would be gone for good"
             if plan.items and not app.json:
                 app.out.note(f"{told}. Do it: --apply")
-        else:
+        elif plan.items:
             app.out.note(f"{size_of(done.bytes)} are gone for good")
             if done.failure is not None:
                 raise done.failure

@@ -55,7 +55,7 @@ def filters(function: Any) -> Any:
         click.option(
             "-p", "--project", metavar="FOLDER", help="Those of a project and its git worktrees; . is this folder."
         ),
-        click.option("-a", "--agent", metavar="NAME", help="Those of an agent: sessile, pi, omp, xcsh …"),
+        click.option("-a", "--agent", metavar="NAME", help="Those of an agent: sessile, pi, claude, codex …"),
         click.option("--since", metavar="WHEN", help="Changed since 14d, yesterday, 2026-11-01 …"),
         click.option("--until", metavar="WHEN", help="Changed before then."),
         click.option("--model", metavar="NAME", help="With answers of a model."),

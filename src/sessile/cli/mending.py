@@ -28,7 +28,9 @@ _GLYPHS = {"damage": "✗", "warning": "!", "note": "·"}
     name="check",
 )
 @click.argument("sessions", type=SESSION, nargs=-1)
-@click.option("--all", "everything", is_flag=True, help="All sessions of all agents.")
+@click.option(
+    "--all", "everything", is_flag=True, help="All sessions of all agents, as without a name; only damage is printed."
+)
 def check_verb(app: App, sessions: tuple[str, ...], everything: bool) -> int:
     """Read sessions from end to end and say what is wrong with them. Nothing is written, no index is believed."""
     checking = Checking(app)

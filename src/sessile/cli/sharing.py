@@ -92,7 +92,10 @@ def export_verb(
 
 def _form_of(output: str | None) -> str:
     suffix = os.path.splitext(output or "")[1].lstrip(".").lower()
-    return {"htm": "html", "markdown": "md"}.get(suffix, suffix) if suffix in (*FORMS, "htm", "markdown") else "html"
+    form = {"": "html", "htm": "html", "markdown": "md"}.get(suffix, suffix)
+    if form not in FORMS:
+        raise Invalid(f"there is no form for a file that ends with .{suffix[:20]}", hint=f"say -t {'|'.join(FORMS)}")
+    return form
 
 
 def _target(app: App, session: Session, output: str | None, form: str) -> str:

@@ -51,7 +51,7 @@ def welcome(app: App) -> None:
 
 
 def _nothing(app: App) -> None:
-    looked = ", ".join(map(app.tilde, [app.store.name, *(source.root for source in app.places.family)]))
+    looked = ", ".join(dict.fromkeys(map(app.tilde, [app.store.name, *(source.root for source in app.places.family)])))
     app.out.note(f"No agent sessions found. Looked in: {looked}")
     app.out.note("  sessile demo               try it on made-up sessions; they go to the cache folder only")
     app.out.note("  sessile sources add PATH   look in another folder")

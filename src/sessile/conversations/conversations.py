@@ -43,6 +43,8 @@ from sessile.store import Store
 from sessile.stores.yoyoclaw.binding_store import Changes, Entries
 from sessile.stores.yoyoclaw.paths import PLACEHOLDER, STORE_FILE, StateFolder, agents_in
 
+_LISTED = "sessile sessions, or GET /v1/sessions, lists them"
+
 ResetReason = Literal["new", "reset"]
 
 HOLD = 1.0  # seconds
@@ -297,7 +299,7 @@ class Conversations:
         live = self._agents.of(asked.agent)
         entry = live.get(asked.text)
         if entry is None:
-            raise NotFound(f"there is no conversation {asked.text[:120]!r}", path=live.path, hint="list them")
+            raise NotFound(f"there is no conversation {asked.text[:120]!r}", path=live.path, hint=_LISTED)
         _check_session(entry, expected, live.path)
         path = None if entry.session_id is None else self._sessions.path_of(asked.agent, entry)
         note = self._deleted.note(asked.agent, asked.text, entry, path, moment)

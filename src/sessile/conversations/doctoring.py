@@ -202,9 +202,8 @@ class _Examined:
         names = [name for name in names_in(self._patient.store.fs, folder) if name.endswith(_ENDING)]
         count = sum(name.removesuffix(_ENDING).rpartition("_")[2] not in known for name in names)
         if count:
-            told = (
-                f"{count} sessions of {self._agent} belong to no conversation: it was deleted, or they were forked off"
-            )
+            those = "1 session" if count == 1 else f"{count} sessions"
+            told = f"{those} of {self._agent} without a conversation: deleted there, or forked off"
             yield Advice("transcript", "note", told, folder, "sessile ls lists them, sessile prune takes old ones away")
 
     # -- around them
