@@ -196,7 +196,7 @@ def test_sessions_that_belong_to_no_conversation_any_more_are_counted(sessile: C
     assert found(sessile, "transcript", 0) == []
     patient.edit(lambda entries: entries.pop("agent:main:gone"))
     (item,) = found(sessile, "transcript", 0)
-    assert item["what"].startswith("1 sessions of main") and item["where"] == str(Path(bound.path).parent)
+    assert item["what"].startswith("1 session of main") and item["where"] == str(Path(bound.path).parent)
 
 
 # -- compaction
