@@ -139,8 +139,9 @@ class Verb(click.Command):
         super().format_help_text(ctx, formatter)
         if self.examples:
             with formatter.section("Examples"):
-                for example in self.examples:
-                    formatter.write_text(example)
+                first = " " * formatter.current_indent
+                for example in self.examples:  # what does not fit is further in, so that it is not taken for a command
+                    formatter.write(click.wrap_text(example, formatter.width, first, first + " " * 8) + "\n")
 
 
 def verb(*examples: str, name: str) -> Callable[[Callable[..., Any]], Verb]:
