@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from sessile import Bound, Conversations, Presence, Session, Store
+from sessile import Bound, Conversations, Presence, Report, Session, Store
+from sessile.errors import PermissionRefused
 
 from .conftest import Command
 
@@ -185,6 +186,24 @@ def test_a_transcript_that_no_key_leads_to_is_told(sessile: Command, patient: Pa
     (folder / "11111111-2222-4333-8444-555555555555.jsonl").write_bytes(Path(bound.path).read_bytes())
     (item,) = found(sessile, "transcript", 0)
     assert item["severity"] == "note" and "11111111-2222" in item["what"] and "sessile show" in item["do"]
+
+
+def test_a_session_that_may_not_be_read_any_more_is_told(
+    sessile: Command, patient: Patient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the catalog knows of it from before."""
+    path = patient.conversation().path
+    assert sessile("ls", "--all").code == 0 and sessile("doctor").code == 0
+    monkeypatch.setattr(os, "access", lambda asked, mode: asked != path)
+    checked: list[str] = []
+
+    def check(store: Store, asked: str) -> Report:
+        checked.append(asked)
+        raise PermissionRefused("could not read the session", path=asked)
+
+    monkeypatch.setattr("sessile.cli.mending.check", check)
+    done = sessile("doctor")
+    assert (done.code, checked) == (PermissionRefused.exit_code, [path]) and "nothing is wrong" not in done.err
 
 
 def test_sessions_that_belong_to_no_conversation_any_more_are_counted(sessile: Command, patient: Patient) -> None:

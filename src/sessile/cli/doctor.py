@@ -76,16 +76,23 @@ def _print(app: App, advice: Advice) -> None:
 
 
 def _suspects(app: App, sessions: tuple[str, ...]) -> Iterator[str]:
-    """The sessions that were named; else those that the catalog could not read, or found something in."""
+    """The sessions that were named; else those that cannot be read, or in which the catalog found something."""
     if sessions:
         yield from paths_of(app, sessions, everything=False)
         return
     with app.out.progress("Reading sessions") as progress:
         app.library.catch_up("count", progress=progress)
-    unreadable = (row.path for row in app.library.list(Filter(hide=())).rows if row.format is None)
+    rows = app.library.list(Filter(hide=())).rows
+    unreadable = (row.path for row in rows if row.format is None or not _can_be_read(app, row.path))
     yield from dict.fromkeys(
         [*unreadable, *(row.path for row in app.library.list(Filter(has=("finding",), hide=())).rows)]
     )
+
+
+def _can_be_read(app: App, path: str) -> bool:
+    """Whether a file may be opened: what the catalog knows of it may be from when it could."""
+    in_database = app.store.database is not None and app.store.layout.owns(path)
+    return in_database or os.access(path, os.R_OK)
 
 
 def _advice(app: App, report: Report) -> Advice:
