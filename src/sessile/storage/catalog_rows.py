@@ -49,12 +49,13 @@ SESSIONS = (
 
 SUB_AGENTS = "/subagents/"  # what leads from the name of a session to what Claude Code keeps of its sub-agents
 _PATH = "CAST(sessions.path AS TEXT)"
+_SESSION = f"substr({_PATH}, 1, instr({_PATH}, '{SUB_AGENTS}') - 1) || '{JOURNAL}'"  # of a sub-agent
+_IS_ORIGIN = "EXISTS (SELECT 1 FROM sessions own WHERE own.origin = {})"
 _HIDDEN = {  # why a row is not shown; the first of the reasons that are asked for counts
     "unreadable": "format IS NULL",
     "sub_agent": "sub_agent",
     # Of another agent, with a copy in a store of ours; sub-agents were copied with their session.
-    "imported": f"EXISTS (SELECT 1 FROM sessions own WHERE own.origin = {_PATH}"
-    f" OR (sessions.sub_agent AND own.origin = substr({_PATH}, 1, instr({_PATH}, '{SUB_AGENTS}') - 1) || '{JOURNAL}'))",
+    "imported": f"({_IS_ORIGIN.format(_PATH)} OR (sub_agent AND {_IS_ORIGIN.format(_SESSION)}))",
     "empty": "counted AND messages = 0",
     "one_shot": "counted AND user_messages = 1 AND title IS NULL AND labels = 0",
 }
