@@ -7,7 +7,7 @@ Rules: the file of a session follows from program, scope and name, so to find on
 begin it at once one does and all get it. Names may be any text; only a hash of them becomes a part of a path. Sessions are
 kept open and shared: nobody closes one but `close`. A deleted one goes to the trash, and the next who asks begins a new one,
 also in another process: a kept session whose file is another one by now is not given out again. A leaf that was moved is
-stored when its session is closed or makes room for others; who holds a session longer and moves its leaf then says `durable`.
+stored when `close` is called; one that must survive that its session makes room for others is moved with `durable`.
 
 What is said in the sessions is for the program to know.
 """
@@ -27,9 +27,8 @@ from sessile.core.hashes import sha256
 from sessile.core.ids import check_session_id
 from sessile.core.text import clean_name, iso_timestamp
 from sessile.discovery import find_session_files, read_header
-from sessile.errors import SessileError, SessionNotFound, storage_failures
+from sessile.errors import SessionNotFound, storage_failures
 from sessile.session import Session
-from sessile.storage import log
 from sessile.storage.layout import JOURNAL
 from sessile.store import Store
 
@@ -190,12 +189,7 @@ class NamedSessions:
         self._recent[path] = session
         self._recent.move_to_end(path)
         while len(self._recent) > self._keep_open:
-            unused, old = self._recent.popitem(last=False)
-            try:
-                with old._lock:
-                    old._mark_leaf()  # as closing does: when the session is gone, nobody knows its leaf
-            except SessileError as error:
-                log.warning("the leaf of %s is not stored: %s", unused, error)
+            self._recent.popitem(last=False)
         return session
 
     def _let_go(self, path: str) -> None:

@@ -23,7 +23,7 @@ from typing import Literal, NamedTuple
 from sessile.core.codec import decode
 from sessile.core.hashes import sha256
 from sessile.core.migrate import VERSION, version_of
-from sessile.errors import Conflict, NotFound, SessileError, SessionExists, StorageFull
+from sessile.errors import Conflict, NotFound, SessileError, SessionExists, StorageFull, storage_failures
 from sessile.storage import atomic, survey
 from sessile.storage.base import News, ReadableOwnJournal, Row
 from sessile.storage.layout import JOURNAL, artifacts_of, stem_of
@@ -128,6 +128,7 @@ class _Sync:
                 return Synced(self._original, self.path, state, len(missing), files=files)
             blobs, files = self._bring_blobs(), self._bring_artifacts()
             added = self._append(theirs, missing)
+        self._date()
         return Synced(self._original, self.path, "grown", len(missing), added, blobs, files)
 
     def _missing(self, theirs: ReadableOwnJournal, ours: ReadableOwnJournal) -> Sequence[Row]:
@@ -162,6 +163,13 @@ class _Sync:
                 journal.commit(journal.append(list(lines.values()), revise).mark)
                 added += sum(map(len, lines.values()))
         return added
+
+    def _date(self) -> None:
+        """Give a copy that has all bytes of its original, and no others, the time of that, as one that is new gets it."""
+        with storage_failures(self.path, "look at the copy"):
+            original, copy = self._source.fs.lstat(self._original), self._target.fs.lstat(self.path)
+        if copy.st_size == original.st_size:
+            atomic.set_modified(self._target.fs, self.path, original.st_mtime_ns)
 
     def _is_same(self) -> bool:
         """Whether the two files have the same bytes: of a copy that has the time of its original, the end tells."""

@@ -126,7 +126,7 @@ def _link_folder(fs: Filesystem, source: str, target: str) -> None:
             if atomic.is_folder(fs, old):
                 _link_folder(fs, old, new)
             elif not atomic.exists(fs, new):
-                atomic.keep(fs, old, new)
+                atomic.link_or_copy(fs, old, new)
             elif not is_kept(fs, old, new):  # else it is from a move that was broken off
                 raise SessionExists("something of that name is already in the other project", path=new)
         fs.sync_directory(target)

@@ -45,6 +45,9 @@ def test_an_address_of_anything_else_is_no_folder_of_that_name(tmp_path: Path, m
         with pytest.raises(errors.Unsupported, match="no store can be at this address"):
             Store(address)
     assert not list(tmp_path.iterdir())
+    with pytest.raises(errors.Unsupported) as raised:
+        Store("postgresql+psycopg://me:hunter2@host/db")
+    assert "hunter2" not in str(raised.value)
 
 
 def test_a_file_is_no_store(tmp_path: Path) -> None:

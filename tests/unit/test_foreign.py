@@ -412,3 +412,11 @@ def test_several_results_in_one_row_are_several_entries(tmp_path: Path) -> None:
         assert [answer and answer["message"]["toolCallId"] for answer in answers] == ["t1", "t2", "t3"]
         assert [len(answer["message"]["content"]) for answer in answers if answer] == [1, 1, 2]
         assert len(session.context().messages) == 7
+
+
+def test_a_text_of_codex_that_is_none_says_nothing() -> None:
+    """Found by fuzzing: it was joined with others in a listing."""
+    content = '[{"type":"input_text","text":0.5},{"type":"input_text","text":"hello"}]'
+    said = f'{{"type":"response_item","payload":{{"type":"message","role":"user","content":{content}}}}}\n'.encode()
+    seen = Codex().glimpse("stem", said, said)
+    assert seen is not None and seen.first_text == "hello"

@@ -122,6 +122,16 @@ def test_a_rewritten_entry_of_the_same_length_is_told_though_the_ends_are_the_sa
     assert "secret" in texts(target, session.id)
 
 
+def test_a_copy_that_has_grown_has_the_time_of_its_original(source: Store, target: Store) -> None:
+    """So that the next sync has to look at its end only, as at that of a new one."""
+    session = talk(source, "one")
+    list(sync(source, target))
+    session.append_message(user("two"))
+    (done,) = sync(source, target)
+    assert done.state == "grown"
+    assert os.stat(done.path).st_mtime_ns == os.stat(session.path).st_mtime_ns
+
+
 def test_copies_that_differ_only_in_their_times_are_the_same(source: Store, target: Store) -> None:
     """They are compared byte for byte then, also where entries of an old version have no ids to go by."""
     path = write_file(f"{source.layout.folder('/work/app')}/old.jsonl", header(version=1), {"type": "message"})

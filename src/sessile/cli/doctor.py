@@ -91,7 +91,7 @@ def _suspects(app: App, sessions: tuple[str, ...]) -> Iterator[str]:
 
 def _can_be_read(app: App, path: str) -> bool:
     """Whether a file may be opened: what the catalog knows of it may be from when it could."""
-    in_database = app.store.database is not None and app.store.layout.owns(path)
+    in_database = app.store.database is not None and path.startswith(f"{app.store.layout.root}/")
     return in_database or os.access(path, os.R_OK)
 
 

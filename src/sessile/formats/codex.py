@@ -59,7 +59,7 @@ class Codex:
         for line in first.split(b"\n"):
             kind, item = _item(row_of(line))
             if kind == "message" and item.get("role") == "user":
-                said = " ".join(part["text"] for part in _texts(item.get("content")) if part.get("text")).strip()
+                said = _joined(" ", item.get("content")).strip()
                 if said and not said.startswith("<"):
                     return Glimpse(first_text=said)
         return Glimpse()
@@ -145,7 +145,7 @@ def _said(kind: str, item: Mapping[str, Any]) -> list[Entry]:
     if kind == "message":
         return _texts(item.get("content"))
     if kind == "reasoning":
-        thought = "\n".join(part["text"] for part in _texts(item.get("summary")) if part.get("text"))
+        thought = _joined("\n", item.get("summary"))
         return [{"type": "thinking", "thinking": thought, "redacted": not thought}]
     name = item.get("name") or {"local_shell_call": "shell", "web_search_call": "web_search"}.get(kind, kind)
     given = item.get("arguments", item.get("input", item.get("action")))
@@ -176,6 +176,12 @@ def _output(item: Mapping[str, Any], at: int | None) -> Entry:
     )
     message = {"role": "toolResult", "toolCallId": item.get("call_id") or "", "toolName": "", "content": content}
     return {**message, "isError": failed, "timestamp": at}
+
+
+def _joined(between: str, content: object) -> str:
+    """What a content says; a text that is none says nothing."""
+    texts = (part.get("text") for part in _texts(content))
+    return between.join(text for text in texts if isinstance(text, str) and text)
 
 
 def _texts(content: object) -> list[Entry]:

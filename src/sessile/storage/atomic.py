@@ -121,17 +121,22 @@ def remove(fs: Filesystem, path: str) -> None:
 def keep(fs: Filesystem, path: str, name: str) -> None:
     """Keep a file under a second name, durably: as a link, or as a copy where no link can reach."""
     make_folders(fs, posixpath.dirname(name))
+    link_or_copy(fs, path, name)
+    try:
+        fs.sync_directory(posixpath.dirname(name))
+    except OSError:
+        remove(fs, name)
+        raise
+
+
+def link_or_copy(fs: Filesystem, path: str, name: str) -> None:
+    """Give a file a second name in a folder that the caller syncs: as a link, or as a copy where no link can reach."""
     try:
         fs.link(path, name)
     except OSError as error:
         if error.errno not in _NO_LINK:
             raise
         write_new(fs, name, (read_all(fs, path),))
-    try:
-        fs.sync_directory(posixpath.dirname(name))
-    except OSError:
-        remove(fs, name)
-        raise
 
 
 def temp_beside(path: str) -> str:

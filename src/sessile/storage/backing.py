@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _DATABASES = ("postgresql://", "postgres://")
 _ADDRESS = re.compile("[A-Za-z][A-Za-z0-9+.-]*://")
+_SECRET = re.compile("//.*@")  # who, and perhaps a password
 
 
 class Backing(NamedTuple):
@@ -48,7 +49,7 @@ def is_database(root: str) -> bool:
         return True
     if _ADDRESS.match(root):
         told = "a store is a folder or postgresql://…; s3://… is for large content: SESSILE_BLOBS"
-        raise Unsupported("no store can be at this address", path=root, hint=told)
+        raise Unsupported("no store can be at this address", path=_SECRET.sub("//…@", root), hint=told)
     return False
 
 

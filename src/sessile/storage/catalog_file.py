@@ -26,7 +26,7 @@ from contextlib import contextmanager, suppress
 
 import msgspec
 
-from sessile.errors import SessileError, UnsafePath
+from sessile.errors import SessileError, SessionBusy, UnsafePath
 from sessile.storage import atomic
 from sessile.storage.filesystem import PosixFilesystem
 from sessile.storage.lock import locked
@@ -249,7 +249,7 @@ class CatalogFile:
         try:
             with self._lock(patience=0):
                 return False
-        except SessileError:
+        except SessionBusy:
             return True
 
     @contextmanager

@@ -47,7 +47,8 @@ class Trash:
     def move(self, paths: Sequence[str], token: str, root: str | None = None) -> Deletion:
         """Move files and folders here; the manifest is durable before the first one moves.
 
-        If one cannot be moved, those before it go back; what cannot go back stays here and can be undone.
+        If one cannot be moved, those before it go back. If one is here as a whole, but could not be taken away where it was,
+        all stay.
         """
         folder = f"{self._folder}/{token}"
         atomic.make_folders(self._fs, folder)
@@ -55,13 +56,15 @@ class Trash:
         # Relative, so that a root that was moved or copied gets its own sessions back, and nothing else.
         manifest = Deletion(token, tuple(posixpath.relpath(path, root or self._root) for path in paths), root)
         atomic.replace(self._fs, f"{folder}/{_MANIFEST}", (msgspec.json.encode(manifest),))
-        try:
-            for number, path in enumerate(paths):
-                self._rename(path, f"{folder}/{number}")
-        except BaseException:
-            with suppress(SessileError):  # what went wrong before counts more
-                self._put_back(deletion)
-            raise
+        for number, path in enumerate(paths):
+            kept = f"{folder}/{number}"
+            try:
+                self._rename(path, kept)
+            except BaseException:
+                with suppress(SessileError):  # what went wrong before counts more
+                    if not atomic.exists(self._fs, kept):  # else the whole is here, and only a part of it where it was
+                        self._put_back(deletion)
+                raise
         return deletion
 
     def undo(self, token: str, roots: Collection[str] = ()) -> Deletion:
