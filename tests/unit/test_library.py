@@ -78,3 +78,10 @@ def test_entries_and_labels_are_found_by_their_beginning() -> None:
         find_leaf(session, "nowhere")
     with pytest.raises(Ambiguous):
         find_entry(session, "")
+
+
+@pytest.mark.parametrize("name", ["/work/\0", "./\0.jsonl", "a/\0/agent-1", "\0", "ab\0cd"])
+def test_a_name_that_no_file_can_have_means_no_session(tmp_path: Path, name: str) -> None:
+    """Whoever asks over the network may send one."""
+    with Library(Store(tmp_path)) as library, pytest.raises(SessionNotFound):
+        library.find(name)

@@ -23,7 +23,9 @@ _OUR_DEPTH = 3  # <root>/sessions/<project>
 
 
 def exists(fs: Filesystem, path: str) -> bool:
-    """Whether there is anything of that name."""
+    """Whether there is anything of that name; nothing has one with a NUL in it."""
+    if "\0" in path:
+        return False
     try:
         fs.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
