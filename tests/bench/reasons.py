@@ -32,9 +32,11 @@ REASONS = {
     ),
     "S9": (
         "Half of the time to index the sessions goes into decoding their entries and counting them for listings "
-        "and statistics in the same pass, a third into SQLite, which sorts and writes the words. A scan reads "
-        "each block once and looks through it twice: for the needle, and for JSON escapes of its letters, which "
-        "take longer; what Python needs to read and to look once is beside it."
+        "and statistics in the same pass, a third into SQLite, which sorts and writes the words. To catch up one "
+        "session, the rows of all are read and compared with the files, half of the time for each; it varies "
+        "around the target. A scan reads each block once and lets the C library look through it twice: for the "
+        "needle, and for JSON escapes of its letters, which take three times as long, because a session is full "
+        "of backslashes."
     ),
     "S10": (
         "More than half of it is the start: 196 modules, ours and those of click, msgspec and the standard library. "
