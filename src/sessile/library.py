@@ -24,6 +24,7 @@ from sessile.core.passages import FIELDS, INDEXED, Field
 from sessile.core.text import clean_name
 from sessile.errors import Ambiguous, EntryNotFound, SessionNotFound, StorageFailure, storage_failures
 from sessile.storage import atomic
+from sessile.storage.base import NATIVE
 from sessile.storage.catalog import CaughtUp
 from sessile.storage.catalog_rows import EVERYTHING, Filter, Listing, SessionRow
 from sessile.storage.layout import Source, artifacts_of, stem_of
@@ -269,7 +270,7 @@ class Library:
             unread: list[Any] = []
             try:
                 for match in scan_file(
-                    self.store.fs, row.path, needle, fields=fields, findings=unread, name=row.format or "native"
+                    self.store.fs, row.path, needle, fields=fields, findings=unread, name=row.format or NATIVE
                 ):
                     yield Found(row, match)
             except (StorageFailure, SessionNotFound) as error:
@@ -287,7 +288,7 @@ class Library:
                 return found, len(rows) - number
             try:
                 found += len(
-                    [*scan_file(self.store.fs, row.path, needle, fields=_UNINDEXED, name=row.format or "native")]
+                    [*scan_file(self.store.fs, row.path, needle, fields=_UNINDEXED, name=row.format or NATIVE)]
                 )
             except (StorageFailure, SessionNotFound):
                 continue  # a search for tool results says so

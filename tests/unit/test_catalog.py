@@ -628,6 +628,22 @@ def test_a_truncated_or_deleted_catalog_is_made_anew(tmp_path: Path, sizes: int)
     measured("P12", "catalogs cut short or deleted", catalogs=sizes + 3, wrong_answers=0)
 
 
+def test_a_catalog_that_a_writer_left_is_not_believed_where_its_lock_cannot_be_had(tmp_path: Path) -> None:
+    """Nobody can tell then whether that writer is still at work."""
+    some_sessions(tmp_path)
+    fresh = caught_up(tmp_path)
+    seal, lock = tmp_path / "cache" / "catalog.seal", tmp_path / "cache" / "catalog.lock"
+    left = seal.read_bytes().replace(b"false", b"true")
+    assert left != seal.read_bytes()
+    seal.write_bytes(left)
+    lock.unlink()
+    lock.mkdir()
+    with Catalog(PosixFilesystem(), str(tmp_path / "cache")) as catalog:
+        catalog.catch_up([place(tmp_path)], depth="index")
+        assert "cannot be used" in catalog.notices[0]
+        assert {row.path for row in catalog.list(Filter()).rows} == {row.path for row in fresh[0]}
+
+
 @pytest.mark.promise("P12")
 @pytest.mark.parametrize("times", [50, pytest.param(1_000, marks=pytest.mark.long)])
 def test_flipped_bytes_are_never_believed(tmp_path: Path, times: int) -> None:

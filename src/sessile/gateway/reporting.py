@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from sessile import Bound, Compactor, ConversationFilter, __version__
 from sessile.core.status_text import Queue, Status, session_kind, session_row, status_lines
-from sessile.errors import InvalidId, NotFound
+from sessile.errors import InvalidId
 from sessile.gateway.problems import tellable
+from sessile.gateway.sessions_api import conversation_of
 from sessile.gateway.toggles import sending_of, toggles_of
 
 if TYPE_CHECKING:
@@ -39,12 +40,7 @@ async def status_of(gateway: Gateway, key: str | None = None) -> Json:
     """The state of the whole gateway as one document, and of a conversation if its key is given."""
     told = None
     if key is not None:
-        conversation = await gateway.call(gateway.conversations.get, key)
-        if conversation is None:
-            raise NotFound(
-                f"there is no conversation {key[:120]!r}", hint="GET /v1/sessions, or sessile sessions, lists them"
-            )
-        status = await chat_status(gateway, conversation)
+        status = await chat_status(gateway, await gateway.call(conversation_of, gateway, key))
         told = {**_document(status), "lines": status_lines(status)}
     states = Counter(turn.state for turn in gateway.turns.live())
     return {
