@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from sessile.gateway.problems import App, Message, Receive
+from sessile.gateway.http.problems import App, Message, Receive
 
 Header = tuple[str | bytes, str | bytes]
 Piece = bytes | float | None

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from builders import Json, entry
-from sessile.core.transcript import Gap, Transcript
+from sessile.render.shown import Gap, Transcript
 from transcripts import transcript
 
 _RUN = "window.pwned=1"

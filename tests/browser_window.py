@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 from playwright.sync_api import Browser, BrowserContext, Dialog, Page, Request
 
-from sessile.core.transcript import Transcript
 from sessile.render.page import WHOLE, html_page
+from sessile.render.shown import Transcript
 
 # Runs before everything else in a page, and is not bound by its policy.
 WATCH = """

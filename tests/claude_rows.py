@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from sessile.formats.claude.recording import Stamp
+from sessile.agents.claude.paths import Current
+from sessile.agents.claude.transcript import Stamp, Transcript
 from sessile.storage.base import Filesystem
 from sessile.storage.memory import MemoryFilesystem
-from sessile.stores.claude.paths import Current
-from sessile.stores.claude.transcript import Transcript
 
 Json = dict[str, Any]
 

@@ -13,9 +13,9 @@ import anyio
 from sessile import Store
 from sessile.config import load_config
 from sessile.core.codec import encode_plain
-from sessile.gateway.runners import Done, RunRequest, Text
 from sessile.gateway.service import Gateway, make_gateway
-from sessile.gateway.turn import Message, Reply
+from sessile.gateway.turns.runners import Done, RunRequest, Text
+from sessile.gateway.turns.turn import Message, Reply
 
 NOON = 1_771_243_200.0  # 2026-02-16 12:00 UTC
 

@@ -13,8 +13,8 @@ import uvicorn
 
 from gateways import Scripted, gateway_in, running, scripted
 from sessile.core.secret import Secret
-from sessile.gateway.app import make_app
-from sessile.gateway.problems import App
+from sessile.gateway.http.app import make_app
+from sessile.gateway.http.problems import App
 from sessile.gateway.service import Gateway
 
 TOKEN = "canary-Abcdefghijklmnopqrstuvwxyz0123456789_-Z"

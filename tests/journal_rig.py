@@ -18,8 +18,8 @@ from sessile.storage.journal import FileJournal
 from sessile.storage.memory import MemoryFilesystem
 from sessile.storage.reader import JournalReader
 from sessile.testing.faults import Call, Fault, FaultyFilesystem
-from sessile.testing.handling import get, opened
-from sessile.testing.journal_reading import HEADER
+from sessile.testing.filesystem_contract import get, opened
+from sessile.testing.journal_contract import HEADER
 
 PATH = "/s/s.jsonl"
 INDEX = "/c/s.index"

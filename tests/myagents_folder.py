@@ -7,10 +7,10 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
+from sessile.agents.myagents.store import MyAgentsStore
 from sessile.storage import atomic
 from sessile.storage.base import Filesystem
 from sessile.storage.memory import MemoryFilesystem
-from sessile.stores.myagents.store import MyAgentsStore
 
 Json = dict[str, Any]
 
@@ -105,6 +105,6 @@ def ids(store: MyAgentsStore, session_id: str = "s") -> list[str | None]:
 
 def everything(fs: Filesystem, top: str) -> dict[str, tuple[bytes, int]]:
     """All files below a folder, with content and time."""
-    from sessile.storage.survey import files_below
+    from sessile.storage.session_bytes import files_below
 
     return {path: (atomic.read_all(fs, path), status.st_mtime_ns) for path, status in files_below(fs, top)}

@@ -30,8 +30,8 @@ from typing import NamedTuple
 import pytest
 
 from sessile import __version__
+from sessile.agents import registry
 from sessile.cli.app import run
-from sessile.storage import known_formats
 
 _BLOCK = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", re.S | re.M)
 _SHELL = re.compile(r"[|<>;&$`*]")
@@ -133,7 +133,7 @@ class Reader:
             for group, points in project.get("entry-points", {}).items()
         ]
         (info / "entry_points.txt").write_text("\n".join(sections))
-        known_formats.installed.cache_clear()
+        registry.installed.cache_clear()
 
     def _run(self, command: Command) -> None:
         if command.words.endswith("&"):

@@ -7,7 +7,7 @@ from typing import Any
 from builders import assistant, user
 from http_rig import Http
 from sessile import Session, Store
-from sessile.render.page_tree import PageTree
+from sessile.render.page import PageTree
 from sessions import append_raw, begun
 
 Json = dict[str, Any]

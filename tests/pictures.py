@@ -57,95 +57,63 @@ class Line(NamedTuple):
 
 LINES = {
     "append": Line(
-        "The way of an append, from a value to a receipt",
+        "An append, from a value to a receipt",
         (
-            Step("session", "append_message(…): one verb for each kind of entry", "the thread's lock of this session"),
+            Step("session", "append_message(…): one method for each kind of entry", "takes the session's thread lock"),
             Step(
-                "batch",
-                "a private copy, encoded for its parent as one line",
-                "large texts and images go to blobs first",
+                "session", "copies the value and sets id, parent and time", "large texts and images go to blobs first"
             ),
-            Step(
-                "codec",
-                "JSON as JavaScript writes it; no raw newline is possible",
-                "NaN, infinity: InvalidEntry",
-                "pure",
-            ),
-            Step(
-                "journal",
-                "flock; is it still our file? catch up; has the leaf moved?",
-                "a torn tail gets its newline",
-                "disk",
-            ),
-            Step("journal", "one write of the whole line; a short one is taken back", "full disk: StorageFull", "disk"),
-            Step("commits", "one fdatasync for all who wait", "an error poisons the handle: SyncFailed", "disk"),
-            Step("batch", "Receipt: id, position, durability, diverged", "or an error; never neither"),
+            Step("codec", "encodes one line of JSON, as JavaScript writes it", "NaN, infinity: InvalidEntry", "pure"),
+            Step("journal", "flock; same file? catch up; has the leaf moved?", "a torn tail gets a newline", "disk"),
+            Step("journal", "one write of the whole line; a short write is undone", "disk full: StorageFull", "disk"),
+            Step("journal", "one fdatasync for all waiting writers", "an error poisons the handle: SyncFailed", "disk"),
+            Step("session", "Receipt: id, position, durability, diverged", "or an error; never neither"),
         ),
     ),
     "resume": Line(
-        "The way of a resume, from a folder to what the model sees",
+        "A resume, from a folder to what the model sees",
         (
+            Step("store", "continue_recent(cwd): the newest session of a folder", "drafts left by a crash come first"),
+            Step("store", "detects agent and format version", "other agents' files are opened read-only"),
             Step(
-                "store",
-                "continue_recent(cwd): the newest session of a folder",
-                "a draft that a crash has left comes first",
-            ),
-            Step("opening", "which format is it? which version?", "other agents' files are opened for reading"),
-            Step(
-                "reader",
-                "the head of the index, and the end of the journal",
-                "the index is a cache, held against the file",
-                "disk",
+                "reader", "reads the head of the index and the end of the journal", "the index is only a cache", "disk"
             ),
             Step(
                 "lines",
-                "what is new since the index was saved, line by line",
+                "scans what was appended since the index was saved",
                 "every byte is a line or a finding",
                 "pure",
             ),
-            Step("resume", "rows of 28 bytes, from the leaf up to the boundary", "the last compaction or reset"),
-            Step("reader", "only these bodies are read and decoded", "nothing grows with the session", "disk"),
-            Step("context", "messages and state: summary, what was kept, what came after", "", "pure"),
+            Step("session", "follows 28-byte rows from the leaf to the last boundary", "a compaction or a reset"),
+            Step("reader", "reads and decodes only those bodies", "nothing grows with the session", "disk"),
+            Step("context", "builds messages and state: summary, kept range, the rest", "", "pure"),
         ),
     ),
     "turn": Line(
-        "The way of a turn, from a request to the last event",
+        "A turn, from a request to the last event",
         (
-            Step("guards", "sizes, rate, host, origin, token", "refused by name, before anything is read"),
-            Step("chat_api", "POST /v1/chat/send: the body, checked against its type", ""),
-            Step(
-                "admission",
-                "key → conversation → session; has it to begin anew?",
-                "the same idempotency key: the same turn",
-            ),
-            Step(
-                "records",
-                "the message is durable: in the session, or waiting in the line",
-                "202: the gateway has it",
-                "disk",
-            ),
-            Step("lanes", "one turn at a time in a session; the others wait", "on a database: a lease"),
-            Step("prompts", "the context, as the provider takes it", "compacted before, if it is too long"),
-            Step("runners", "the model, a program, or the echo answers", "piece by piece, to whoever listens"),
-            Step(
-                "records",
-                "the reply is appended, with what it used",
-                "a kill here: marked as interrupted, once",
-                "disk",
-            ),
-            Step("events", "every entry once, in order, also after a reconnect", ""),
-            Step("care", "notes and a compaction, when they are due", ""),
+            Step("guards", "check size, rate, host, origin and token", "refused before the body is read"),
+            Step("chat", "POST /v1/chat/send: validates the body", ""),
+            Step("admission", "key → conversation → session; resets when due", "same idempotency key: same turn"),
+            Step("replies", "makes the message durable", "202: the gateway has it", "disk"),
+            Step("line", "runs one turn at a time per session; others wait", "on a database: a lease"),
+            Step("admission", "builds the context as the provider takes it", "compacts first if it is too long"),
+            Step("runners", "the model, a command or the echo answers", "streamed to every listener"),
+            Step("replies", "appends the reply and its usage", "killed here: marked interrupted, once", "disk"),
+            Step("events", "delivers every entry once, in order", "also after a reconnect"),
+            Step("care", "writes notes and compacts when due", ""),
         ),
     ),
 }
 
 LAYERS = (
-    ("cli · gateway · mcp · adapters · aio", "what people and programs meet; public names only", "box"),
-    ("store · session · library · compactor · …", "the package: verbs, each in one place", "box"),
-    ("stores", "other agents' folders, written as their owners do", "box"),
-    ("storage", "the only layer that touches the machine, through one seam", "disk"),
-    ("formats · render", "other agents' rows; text, Markdown and HTML", "pure"),
-    ("core", "bytes and values in, values out: no files, no clock, no random numbers", "pure"),
+    ("cli · gateway · mcp · adapters · aio", "what people and programs use", "box"),
+    ("upkeep", "compaction, checks, pruning, repairs", "box"),
+    ("store · session · library · transfer · export", "the verbs, each in one place", "box"),
+    ("agents", "one package for each agent: its files read, written and resumed", "box"),
+    ("storage", "the only layer that touches files, locks and databases", "disk"),
+    ("render · vendors", "text, Markdown and HTML; model vendors", "box"),
+    ("core", "bytes and values in, values out: no files, clock or randomness", "pure"),
     ("errors", "every error, with a path and a hint", "pure"),
 )
 
@@ -201,9 +169,9 @@ def _layers() -> Iterator[str]:
     bottom = EDGE + len(LAYERS) * (high + gap) - gap
     yield from _arrow(EDGE + wide + 30, EDGE, EDGE + 2 * (high + gap) - gap)
     yield _text("small", EDGE + wide + 44, EDGE + high, "imports go down only")
-    yield f'  <path class="line" d="M{EDGE + wide + 24} {bottom - 3 * (high + gap) + gap} h6 V{bottom} h-6"/>'
-    yield _text("small", EDGE + wide + 44, bottom - high, "pure: the same answer")
-    yield _text("small", EDGE + wide + 44, bottom - high + 18, "for the same bytes")
+    yield f'  <path class="line" d="M{EDGE + wide + 24} {bottom - 2 * (high + gap) + gap} h6 V{bottom} h-6"/>'
+    yield _text("small", EDGE + wide + 44, bottom - high + 6, "pure: the same answer")
+    yield _text("small", EDGE + wide + 44, bottom - high + 24, "for the same bytes")
     yield "</svg>"
 
 

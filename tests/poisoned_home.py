@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 from browser_payloads import PAYLOADS, entries_with
 from builders import AT_MS, Json, entry
 from poisoned_rows import MARK, NEEDLE, claude_rows, codex_rows, header, myagents_rows, told_entries
-from sessile import Source, Store
-from sessile.formats.yoyoclaw.entries import FIELDS
+from sessile import Store
+from sessile.agents.openclaw.entries import FIELDS
+from sessile.storage.layout import Source
 
 # The corpus of the exports, and what else a page with scripts could fall for.
 CORPUS = [

@@ -19,8 +19,8 @@ from pathlib import Path
 import click
 
 import sessile
+import sessile.agents
 import sessile.aio
-import sessile.formats
 from reference_config import config_page, errors_page
 from reference_http import http_page
 from reference_measured import README, readme
@@ -34,30 +34,28 @@ TESTING = (
     "crashes",
     "faults",
     "filesystem_contract",
-    "format_contract",
+    "agent_contract",
     "journal_contract",
     "store_contract",
 )
 STORES = {
-    "sessile.stores.claude.transcript": ("Transcript", "Diagnostic"),
-    "sessile.stores.claude.paths": ("Current",),
-    "sessile.formats.claude.recording": ("Stamp",),
-    "sessile.stores.claude.reading": ("ClaudeSessions",),
-    "sessile.stores.claude.mutations": ("Mutations", "Forked"),
-    "sessile.stores.claude.checking": ("check_transcript", "TranscriptReport"),
-    "sessile.stores.claude.hydrate": ("hydrate_session", "Hydration"),
-    "sessile.stores.claude.remote": (
+    "sessile.agents.claude.transcript": ("Transcript", "Diagnostic", "Stamp", "hydrate_session", "Hydration"),
+    "sessile.agents.claude.paths": ("Current",),
+    "sessile.agents.claude.sdk": ("ClaudeSessions",),
+    "sessile.agents.claude.mutations": ("Mutations", "Forked"),
+    "sessile.agents.claude.checking": ("check_transcript", "TranscriptReport"),
+    "sessile.agents.claude.remote": (
         "fetch_from_folder",
         "fetch_from_store",
         "fetch_from_url",
         "mirror_to_url",
         "Address",
     ),
-    "sessile.stores.myagents.store": ("MyAgentsStore", "Saved"),
-    "sessile.stores.myagents.switching": ("Switcher", "Steps", "Active"),
-    "sessile.stores.myagents.archive": ("Archive", "Plan"),
-    "sessile.stores.myagents.correlation": ("joined", "report", "Report"),
-    "sessile.stores.yoyoclaw.session_store": ("SessionStore",),
+    "sessile.agents.myagents.store": ("MyAgentsStore", "Saved"),
+    "sessile.agents.myagents.switching": ("Switcher", "Steps", "Active"),
+    "sessile.agents.myagents.archive": ("Archive", "Plan"),
+    "sessile.agents.myagents.correlation": ("joined", "report", "Report"),
+    "sessile.agents.openclaw.binding_store": ("SessionStore",),
     "sessile.storage.filesystem": ("PosixFilesystem",),
 }
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
@@ -114,10 +112,10 @@ def _api() -> Iterator[str]:
             yield f"## {name}\n\n`{name}{_signature(value)}`\n\n{inspect.getdoc(value)}\n"
     yield "## sessile.aio\n"
     yield f"{inspect.getdoc(sessile.aio)}\n\n`AsyncStore` and `AsyncSession` have the methods of `Store` and `Session`.\n"
-    yield "## sessile.formats\n"
-    yield f"{inspect.getdoc(sessile.formats)}\n"
-    for name in sessile.formats.__all__:
-        value = getattr(sessile.formats, name)
+    yield "## sessile.agents\n"
+    yield f"{inspect.getdoc(sessile.agents)}\n"
+    for name in sessile.agents.__all__:
+        value = getattr(sessile.agents, name)
         if inspect.isclass(value):
             yield f"### {name}\n\n{inspect.getdoc(value)}\n"
             yield from _members(value)

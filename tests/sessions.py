@@ -12,7 +12,7 @@ from typing import Any
 
 from builders import AT
 from sessile import Store
-from sessile.testing.store_handling import CWD, answer, begun, say, told
+from sessile.testing.store_contract import CWD, answer, begun, say, told
 
 __all__ = ["CWD", "answer", "begun", "say", "told"]
 

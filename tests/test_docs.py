@@ -14,9 +14,9 @@ from pictures import modules, pictures
 from reference import pages
 from reference_config import errors_page, tables
 from reference_measured import readme
-from sessile import Store, make_demo
-from sessile.config import load_config
-from sessile.core.variables import VARIABLES
+from sessile import Store
+from sessile.config import VARIABLES, load_config
+from sessile.demo.sessions import make_demo
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])

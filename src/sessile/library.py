@@ -10,35 +10,63 @@ Rules: other agents' folders are only read; what a library keeps lies in the cac
 for pins and copies of other agents' sessions, which lie in the store. A copy stands for its session as soon as the original is
 gone, or has fewer bytes; until then it is not listed beside it. A name that means several sessions is an error that lists
 them. Which folders there are is an argument: the library never looks for a home.
+
+Finding a text in one session: which of its entries hold it, on whatever branch, from its bytes as they are now.
+
+Rules: the file is searched as `storage.search` does it, so that only lines that can hold the text are decoded. A file that is
+shown in another version than it has is read entry by entry instead. Nothing is written, and no catalog is asked.
+
+The sub-agents of a session: whose transcripts lie in its folder, what each is, and how much was said.
+
+Rules: what an agent is, its sidecar says. One that is missing or broken is told, and nothing is put in its place: an agent that
+is taken for another one does harm. Agents of the family have no sidecars. Everything is only read.
 """
 
 from __future__ import annotations
 
 import posixpath
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, MutableSequence, Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
+from sessile.agents.claude.paths import agent_of, read_sidecar
+from sessile.agents.claude.rows import text_of
+from sessile.agents.reader import open_foreign
 from sessile.core.address import SHORTEST_PREFIX, is_path, relative, sub_agent
-from sessile.core.passages import FIELDS, INDEXED, Field
+from sessile.core.kinds import MARKER, MESSAGE
 from sessile.core.text import clean_name
-from sessile.errors import Ambiguous, EntryNotFound, SessionNotFound, StorageFailure, storage_failures
+from sessile.core.words import FIELDS, INDEXED, Field, pieces
+from sessile.errors import (
+    Ambiguous,
+    EntryNotFound,
+    NotASession,
+    SessileError,
+    SessionNotFound,
+    StorageFailure,
+    storage_failures,
+)
+from sessile.session import SessionView
 from sessile.storage import atomic
-from sessile.storage.base import NATIVE
+from sessile.storage.atomic import NameSet
+from sessile.storage.base import NATIVE, Row
 from sessile.storage.catalog import CaughtUp
 from sessile.storage.catalog_rows import EVERYTHING, Filter, Listing, SessionRow
-from sessile.storage.layout import Source, artifacts_of, stem_of
-from sessile.storage.name_set import NameSet
+from sessile.storage.layout import JOURNAL, Source, artifacts_of, stem_of
+from sessile.storage.reader import JournalReader
+from sessile.storage.search import Match, Needle, scan_file
+from sessile.storage.session_bytes import files_below
 from sessile.store import Store
 
 if TYPE_CHECKING:
     from sessile.core.statistics import Usage
-    from sessile.storage.catalog_facets import Facets
-    from sessile.storage.reconcile import Depth, Progress
-    from sessile.storage.scan import Match, Needle
-    from sessile.storage.searcher import Results
-    from sessile.storage.walk import Mark
-    from sessile.view import SessionView
+    from sessile.storage.catalog_rows import Facets
+    from sessile.storage.catch_up import Depth, Mark, Progress
+    from sessile.storage.search import Results
+
+
+# --- library
 
 _UNINDEXED: tuple[Field, ...] = ("tool_result",)
 _MOST_CANDIDATES = 20  # that an error about an ambiguous name lists
@@ -180,7 +208,6 @@ class Library:
 
     def _agent(self, owner: str, name: str, cwd: str | None, progress: Callable[[Progress], None] | None) -> str:
         """The transcript of a session's sub-agent that begins so."""
-        from sessile.agents import agent_files
 
         path = self.find(owner, cwd, progress=progress)
         agents = [file for file in agent_files(self.store, path) if stem_of(file).startswith(name)]
@@ -261,7 +288,7 @@ class Library:
         deadline: float | None = None,
     ) -> Iterator[Found]:
         """The same in some sessions that were listed, as far as the time reaches; the catalog is not asked for that."""
-        from sessile.storage.scan import scan_file
+        from sessile.storage.search import scan_file
 
         for number, row in enumerate(rows):
             if deadline is not None and time.monotonic() > deadline:
@@ -280,7 +307,7 @@ class Library:
     def count_results(self, text: str, wanted: Filter = EVERYTHING, *, deadline: float) -> tuple[int, int]:
         """How many tool results hold all words of a text, and how many sessions the time was too short for."""
         from sessile.core.words import Query
-        from sessile.storage.scan import WordNeedle, scan_file
+        from sessile.storage.search import WordNeedle, scan_file
 
         needle, rows, found = WordNeedle(Query(text)), self.list(wanted).rows, 0
         for number, row in enumerate(rows):
@@ -340,3 +367,111 @@ def _candidate(row: SessionRow) -> dict[str, str | None]:
 
 def _quoted(name: str) -> str:
     return f'"{clean_name(name)[:80]}"'
+
+
+# --- finding
+
+
+def find_in_session(
+    store: Store, session: SessionView, needle: Needle, *, rows: Sequence[Row] | None = None, most: int | None = None
+) -> list[int]:
+    """The numbers of the entries that hold a text, in file order, `most` at most; leaf markers are counted, never found.
+
+    `rows` are those of the session, for who has them.
+    """
+    rows = list(session.iter_rows()) if rows is None else rows
+    found: list[int] = []
+    for match in scan_file(store.fs, session.path, needle, name=session.format):
+        number = _number(rows, match)
+        if number is None:
+            return _first(_holding(session, rows, needle), most)
+        if not rows[number].flags & MARKER and number not in found[-1:]:
+            found.append(number)
+        if len(found) == most:
+            break
+    return found
+
+
+def _number(rows: Sequence[Row], match: Match) -> int | None:
+    """The entry that a match is in, by its place; several entries may lie in one row of another agent's."""
+    number = bisect_left(rows, match.offset, key=lambda row: int(row.position[0]))
+    while number < len(rows) and rows[number].position[0] == match.offset:
+        if rows[number].id == match.entry_id:
+            return number
+        number += 1
+    return None
+
+
+def _holding(session: SessionView, rows: Sequence[Row], needle: Needle) -> Iterator[int]:
+    for number, (row, entry) in enumerate(zip(rows, session.read_rows(rows), strict=True)):
+        if not row.flags & MARKER and any(needle.spans(text) for _, text in pieces(entry)):
+            yield number
+
+
+def _first(numbers: Iterator[int], most: int | None) -> list[int]:
+    return [number for _, number in zip(range(most), numbers, strict=False)] if most is not None else list(numbers)
+
+
+# --- agents
+
+_FOLDER = "subagents"  # where Claude Code puts them
+
+
+class SubAgent(NamedTuple):
+    """A sub-agent; what nobody says is `None`, and `problem` says what could not be read."""
+
+    name: str
+    path: str
+    agent_type: str | None
+    description: str | None
+    worktree_path: str | None
+    messages: int | None
+    problem: str | None
+
+
+def agent_files(store: Store, path: str) -> Iterator[str]:
+    """The transcripts of the sub-agents of the session in a file."""
+    folder = artifacts_of(path)
+    for found, _ in files_below(store.fs, folder):
+        theirs = _is_claude(found, folder)
+        if found.endswith(JOURNAL) and (not theirs or agent_of(posixpath.basename(found)) is not None):
+            yield found
+
+
+def sub_agents(store: Store, path: str) -> Iterator[SubAgent]:
+    """The sub-agents of the session in a file, in the order of their names."""
+    folder = artifacts_of(path)
+    for found in agent_files(store, path):
+        told: object = {}
+        problems = []
+        if _is_claude(found, folder):
+            try:
+                told = read_sidecar(store.fs, found)
+            except SessileError as error:
+                problems.append(error.message)
+        messages = None
+        try:
+            messages = _count(store, found)
+        except SessileError as error:
+            problems.append(error.message)
+        agent_type, description, worktree = (
+            text_of(told, name) for name in ("agentType", "description", "worktreePath")
+        )
+        problem = "; ".join(problems) or None
+        yield SubAgent(stem_of(found), found, agent_type, description, worktree, messages, problem)
+
+
+def _is_claude(path: str, folder: str) -> bool:
+    """Whether a file is where Claude Code puts what belongs to sub-agents."""
+    return path.startswith(f"{folder}/{_FOLDER}/")
+
+
+def _count(store: Store, path: str) -> int:
+    """How many messages a transcript holds."""
+    index_path = store.layout.index(path)
+    try:
+        reader = JournalReader(store.fs, path, index_path=index_path)
+    except NotASession:
+        reader = open_foreign(store.fs, path, index_path)
+    with closing(reader):
+        return sum(1 for row in reader.rows() if row.flags & MESSAGE)

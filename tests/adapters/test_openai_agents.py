@@ -19,9 +19,9 @@ from openai.types.responses import ResponseOutputMessage, ResponseOutputText
 
 from adapters.conftest import Look
 from adapters.many import assert_all_survived, write_at_once
-from sessile import NamedSessions, Session, Store
-from sessile.adapters.openai_agents import PROGRAM, SessileSession
-from sessile.adapters.openai_agents_items import entry_of, items_of, text_of, written
+from sessile import Session, Store
+from sessile.adapters.named_sessions import NamedSessions
+from sessile.adapters.openai_agents import PROGRAM, SessileSession, entry_of, items_of, text_of, written
 
 pytestmark = pytest.mark.mission("B9")
 

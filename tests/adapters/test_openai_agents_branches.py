@@ -10,7 +10,8 @@ import pytest
 from agents.usage import Usage
 
 from adapters.conftest import Look
-from sessile import NamedSessions, Store
+from sessile import Store
+from sessile.adapters.named_sessions import NamedSessions
 from sessile.adapters.openai_agents import PROGRAM
 from sessile.adapters.openai_agents_branches import SessileBranchingSession
 

@@ -39,7 +39,8 @@ from pydantic_ai.usage import RequestUsage
 
 from adapters.conftest import Look
 from adapters.many import TEXTS, assert_all_survived, write_at_once
-from sessile import NamedSessions, Session, Store
+from sessile import Session, Store
+from sessile.adapters.named_sessions import NamedSessions
 from sessile.adapters.pydantic_ai import PROGRAM, SessileConversationStore
 
 pytestmark = pytest.mark.mission("B9")

@@ -20,10 +20,11 @@ from typing import Any
 
 import msgspec
 
-from sessile import Filter, Library, SessionContext, Source, Store
-from sessile.converting import converted, import_session
+from sessile import Filter, Library, SessionContext, Store
+from sessile.agents.claude.sdk import ClaudeSessions
 from sessile.storage.filesystem import PosixFilesystem
-from sessile.stores.claude.reading import ClaudeSessions
+from sessile.storage.layout import Source
+from sessile.transfer import converted, import_session
 
 from . import limits
 from .claude_corpus import Transcript, sessions, transcript

@@ -70,7 +70,7 @@ class Seen(msgspec.Struct, frozen=True):
 
 def main(root: str) -> None:
     """Serve a store until somebody ends it."""
-    from sessile.gateway.server import listen
+    from sessile.gateway.http.server import listen
 
     with listen("127.0.0.1", 0) as sock:
         serve_store(root, sock, lambda: print(sock.getsockname()[1], flush=True))
@@ -79,8 +79,8 @@ def main(root: str) -> None:
 def serve_store(root: str, sock: socket.socket, ready: Callable[[], None]) -> None:
     """The gateway of a store as `sessile serve` has it."""
     from sessile.core.secret import Secret
-    from sessile.gateway.app import make_app
-    from sessile.gateway.server import serve
+    from sessile.gateway.http.app import make_app
+    from sessile.gateway.http.server import serve
     from sessile.gateway.service import make_gateway
 
     config = _config()
@@ -119,7 +119,7 @@ def load(order: Order) -> Seen:
 
 def make_store(root: Path, count: int) -> list[str]:
     """A store with so many conversations in which nobody has spoken yet; gives their keys."""
-    from sessile.formats.yoyoclaw.entries import SessionEntry
+    from sessile.agents.openclaw.entries import SessionEntry
     from sessile.gateway.service import make_gateway
 
     shutil.rmtree(root, ignore_errors=True)
@@ -255,7 +255,7 @@ def p99(times: Sequence[float]) -> float:
 
 def touch_every_key_once(scale: Scale) -> None:
     """The memory of a gateway in whose store every key has had a turn: it is served in this process."""
-    from sessile.gateway.server import listen
+    from sessile.gateway.http.server import listen
 
     root = scale.scratch() / "gateway-touched"
     keys = make_store(root, scale.keys)

@@ -20,7 +20,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from sessile.config import Limits
-from sessile.gateway.server import listen, serve
+from sessile.gateway.http.server import listen, serve
 
 from .limits import synced_append
 

@@ -49,9 +49,9 @@ def _server() -> Iterator[_Bench]:
     sys.path.append(str(ROOT / "tests"))  # where the rig is: we run as `tests.bench.worker`
     from postgres_rig import new_server
     from sessile.storage.postgres.database import Database
-    from sessile.storage.postgres.filesystem import PostgresFilesystem
     from sessile.storage.postgres.journals import PostgresJournals
     from sessile.storage.postgres.leases import Leases
+    from sessile.storage.postgres.names import PostgresFilesystem
     from sessile.storage.postgres.schema import migrate
 
     with new_server() as server:
@@ -203,7 +203,7 @@ def _copying(bench: _Bench, _: str, lines: Sequence[bytes]) -> Any:
 
 def _resumes(scale: Scale, bench: _Bench) -> Row:
     from sessile import BlobStore
-    from sessile.view import SessionView
+    from sessile.session import SessionView
 
     entries = min(_ENTRIES, scale.many)
     path = _fresh(bench)

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import msgspec
 
-from sessile.core.passages import INDEXED, passages
+from sessile.core.words import INDEXED, passages
 from sessile.storage.catalog import Catalog
 from sessile.storage.filesystem import PosixFilesystem
-from sessile.storage.scan import Needle, scan_file
+from sessile.storage.search import Needle, scan_file
 
 from .corpus import Corpus, corpus
 from .listing import store, walk_and_stat

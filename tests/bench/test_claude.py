@@ -13,7 +13,7 @@ from bench.claude_corpus import Transcript, sessions, transcript
 from bench.scale import Scale, smoke
 from bench.tables import table
 from sessile import Store
-from sessile.converting import converted
+from sessile.transfer import converted
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from playwright.sync_api import Page, expect
 from browser_payloads import PAYLOADS, poisoned_entries, poisoned_head
 from browser_window import Open, Opened
 from builders import Json, entry, said
-from sessile.core.transcript import Gap, Transcript
+from sessile.render.shown import Gap, Transcript
 from transcripts import called, resulted, transcript
 
 PLAIN, CHUNKED = 8000, 3

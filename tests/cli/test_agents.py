@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from sessile import Library, Source, Store, agent_files, sub_agents
+from sessile import Library, Store
 from sessile.core.address import sub_agent
 from sessile.errors import Ambiguous, SessionNotFound
+from sessile.library import agent_files, sub_agents
+from sessile.storage.layout import Source
 
 from .conftest import Command
 
@@ -239,7 +241,7 @@ def test_a_git_that_does_not_answer_is_told(
         (programs / "git").write_text(f"#!/bin/sh\n{does}\n")
         (programs / "git").chmod(0o700)
     monkeypatch.setenv("PATH", str(programs))
-    monkeypatch.setattr("sessile.cli.worktrees._PATIENCE", 0.2)
+    monkeypatch.setattr("sessile.cli.names._WORKTREES_PATIENCE", 0.2)
     done = sessile("ls", "-p", str(repository), "--json")
     assert {item["id"][0] for item in done.json["items"]} == {"0", "2"}
     assert "worktrees are left out" in done.err

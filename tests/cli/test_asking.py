@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from sessile import Conversations, Store
+from sessile import Store
+from sessile.gateway.conversations.conversations import Conversations
 
 from .conftest import Command, at_a_terminal
 from .gateways import Serving, serving

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from builders import answered, entry, said
-from sessile import exporting
-from sessile.core.secrets_table import fill
-from sessile.storage import scan
+from sessile import export
+from sessile.core.secret_shapes import fill
+from sessile.storage import search
 from sessions import header, write_file
 
 from .conftest import Apart, Command, Done, apart, at_a_terminal
@@ -317,16 +317,16 @@ def test_a_session_that_grows_while_it_is_exported_is_whole(
     path = write_file(
         home / "x.jsonl", header("growing1"), *(said(f"e{n}", f"e{n - 1}" if n else None) for n in range(200))
     )
-    original = exporting.Export._entries
+    original = export.Export._entries
 
-    def growing(self: exporting.Export) -> object:
+    def growing(self: export.Export) -> object:
         for number, each in enumerate(original(self)):
             if number == 50:
                 with open(path, "a") as file:
                     file.write(json.dumps(said("late", "e199", SECRET)) + "\n")
             yield each
 
-    monkeypatch.setattr(exporting.Export, "_entries", growing)
+    monkeypatch.setattr(export.Export, "_entries", growing)
     done = sessile("export", path, "-t", "jsonl", "-o", "-")
     assert done.code in (0, 5)
     lines = [json.loads(line) for line in done.out.splitlines()]
@@ -362,14 +362,14 @@ def test_a_session_that_is_deleted_while_it_is_searched_is_left_out(
     for number in range(3):
         write_file(pi / f"{number}.jsonl", header(f"search0{number}"), said("e1", None, "a needle"))
     sessile("ls")
-    original = scan.scan_file
+    original = search.scan_file
 
     def vanishing(fs: Any, path: str, *arguments: Any, **options: Any) -> Any:
         if path.endswith("1.jsonl"):
             os.unlink(path)
         return original(fs, path, *arguments, **options)
 
-    monkeypatch.setattr(scan, "scan_file", vanishing)
+    monkeypatch.setattr(search, "scan_file", vanishing)
     done = sessile("search", "-F", "needle")
     assert done.code == 0 and len(done.out.splitlines()) == 2
     assert "1.jsonl was not searched" in done.err

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from sessile import Report, Store, check
+from sessile import Store, check
 from sessile.errors import StorageFailure
+from sessile.upkeep.check import Report
 
 from .conftest import Command
 
@@ -63,7 +64,7 @@ def test_the_worst_that_check_met_is_its_code_in_whatever_order(
             raise StorageFailure("the disk has failed", path=path)
         return check(store, path)
 
-    monkeypatch.setattr("sessile.cli.mending.check", checked)
+    monkeypatch.setattr("sessile.cli.health.check", checked)
     assert sessile("check", *names).code == StorageFailure.exit_code != sessile("check", DAMAGED).code
 
 

@@ -16,7 +16,7 @@ import pytest
 from sessile import Store, __version__
 from sessile.cli.app import sessile as group
 from sessile.cli.main import ALIASES, VERBS
-from sessile.core.secrets_table import fill
+from sessile.core.secret_shapes import fill
 
 from .conftest import Command, at_a_terminal
 

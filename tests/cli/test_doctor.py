@@ -10,8 +10,12 @@ from typing import Any
 
 import pytest
 
-from sessile import Bound, Conversations, Presence, Report, Session, Store
+from sessile import Session, Store
 from sessile.errors import PermissionRefused
+from sessile.gateway.conversations.bindings import Bound
+from sessile.gateway.conversations.conversations import Conversations
+from sessile.gateway.conversations.presence import Presence
+from sessile.upkeep.check import Report
 
 from .conftest import Command
 
@@ -201,7 +205,7 @@ def test_a_session_that_may_not_be_read_any_more_is_told(
         checked.append(asked)
         raise PermissionRefused("could not read the session", path=asked)
 
-    monkeypatch.setattr("sessile.cli.mending.check", check)
+    monkeypatch.setattr("sessile.cli.health.check", check)
     done = sessile("doctor")
     assert (done.code, checked) == (PermissionRefused.exit_code, [path]) and "nothing is wrong" not in done.err
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from sessile import errors
-from sessile.cli.gateway_client import BrokenOff, Event, GatewayClient, Unreachable, holding, kebab, problem_class
+from sessile.cli.gateway import BrokenOff, Event, GatewayClient, Unreachable, holding, kebab, problem_class
 from sessile.core.secret import Secret
 
 TOKEN = "t" * 43
@@ -86,7 +86,7 @@ def test_an_unknown_problem_is_told_by_its_status(name: object, status: int, kin
 
 def test_problems_are_named_as_the_gateway_names_them() -> None:
     """For every error that there is."""
-    from sessile.gateway.problems import problem
+    from sessile.gateway.http.problems import problem
 
     waiting: list[type[errors.SessileError]] = [errors.SessileError]
     while waiting:

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from sessile import Store, find_secrets, load_entries_from_file
+from sessile import Store, find_secrets
 from sessile.cli.app import App
-from sessile.cli.files import Pictures
-from sessile.core.secrets_table import fill
+from sessile.cli.output import Pictures
+from sessile.core.secret_shapes import fill
+from sessile.discovery import load_entries_from_file
 from sessile.storage import atomic
 
 from .conftest import Command, at_a_terminal

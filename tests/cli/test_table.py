@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessile.cli.table import Cell, Column, aligned
+from sessile.cli.output import Cell, Column, aligned
 from sessile.core.visible import width
 
 COLUMNS = (

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from sessile.storage.base import Filesystem
-from sessile.storage.filesystem import PosixFilesystem
+from sessile.storage.filesystem import PosixFilesystem, RootedFilesystem
 from sessile.storage.memory import MemoryFilesystem
-from sessile.storage.rooted import RootedFilesystem
 from sessile.testing.crashes import CrashableFilesystem
 from sessile.testing.faults import FaultyFilesystem
 from sessile.testing.filesystem_contract import FilesystemContract

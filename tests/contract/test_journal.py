@@ -10,13 +10,13 @@ import pytest
 
 from contract.sqlite_journal import SqliteJournal
 from sessile import BlobStore, Store
+from sessile.session import SessionView
 from sessile.storage import atomic
 from sessile.storage.base import Filesystem, Journal
 from sessile.storage.filesystem import PosixFilesystem
 from sessile.storage.journal import FileJournal
 from sessile.storage.memory import MemoryFilesystem
 from sessile.testing.journal_contract import Create, JournalContract, Open
-from sessile.view import SessionView
 
 pytestmark = pytest.mark.mission("X21")
 

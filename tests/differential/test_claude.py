@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from figures import measured
-from sessile.formats.claude.lite import SessionInfo
-from sessile.formats.claude.messages import SessionMessage
-from sessile.formats.claude.slug import slug
+from sessile.agents.claude.listing import SessionInfo
+from sessile.agents.claude.messages import SessionMessage
+from sessile.agents.claude.paths import slug
+from sessile.agents.claude.sdk import ClaudeSessions
 from sessile.storage.filesystem import PosixFilesystem
-from sessile.stores.claude.reading import ClaudeSessions
 
 pytestmark = [pytest.mark.mission("C10"), pytest.mark.mission("C11")]
 

@@ -9,14 +9,13 @@ from collections.abc import Callable
 
 from faults.ledger import CWD, Run, beside, message, session_id, text_of
 from sessile import Receipt, Store
-from sessile.care.compactor import Compactor
-from sessile.converting import import_session
 from sessile.core import entries as make
 from sessile.core.compaction import CompactionSettings
 from sessile.storage import atomic
 from sessile.storage.layout import file_name
-from sessile.syncing import sync
-from sessile.upkeep.checking import repair
+from sessile.transfer import import_session, sync
+from sessile.upkeep.check import repair
+from sessile.upkeep.compactor import Compactor
 
 FOREIGN = "11111111-1111-4111-8111-111111111111"
 SOURCE = f"claude/projects/-home-ada-project/{FOREIGN}.jsonl"

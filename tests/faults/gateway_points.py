@@ -19,11 +19,12 @@ import anyio
 
 from gateways import Clock, Scripted, ask, gateway_in, lines, running, scripted
 from http_rig import NEVER
-from sessile import Store, TurnLog
+from sessile import Store
 from sessile.gateway.service import Gateway
-from sessile.gateway.turn import Message
+from sessile.gateway.turns.turn import Message
 from sessile.storage import atomic
 from sessile.storage.base import Filesystem
+from sessile.storage.turn_log import TurnLog
 from sessile.testing.crashes import CrashableFilesystem, CrashModel
 from sessile.testing.faults import Call, FaultyFilesystem, Kill, Killed
 from sessions import numbered

@@ -26,16 +26,18 @@ from event_streams import EventSource, Received
 from faults.processes import Child, Tell
 from gateways import gateway_in
 from http_rig import BEARER, NEVER, TOKEN
-from sessile import Conversations, Entry, Store, TurnLog
+from sessile import Entry, Store
 from sessile.core.ids import derived_entry_id
 from sessile.core.secret import Secret
 from sessile.errors import RunnerFailed
-from sessile.gateway.app import make_app
-from sessile.gateway.job import reply_id
-from sessile.gateway.records import INTERRUPTED
-from sessile.gateway.runners import Done, RunRequest, Text
-from sessile.gateway.server import listen, serve
+from sessile.gateway.conversations.conversations import Conversations
+from sessile.gateway.http.app import make_app
+from sessile.gateway.http.server import listen, serve
+from sessile.gateway.turns.replies import INTERRUPTED
+from sessile.gateway.turns.runners import Done, RunRequest, Text
+from sessile.gateway.turns.turn import reply_id
 from sessile.storage.filesystem import PosixFilesystem
+from sessile.storage.turn_log import TurnLog
 
 Json = dict[str, Any]
 Weakness = Callable[[], None]

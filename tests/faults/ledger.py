@@ -12,12 +12,12 @@ from itertools import count
 from random import Random
 from typing import Any
 
-from sessile import Deletion, Entry, Session, Store
-from sessile.converting import import_session
+from sessile import Entry, Session, Store
 from sessile.core import entries as make
 from sessile.storage import atomic
 from sessile.storage.base import Filesystem
-from sessile.syncing import sync
+from sessile.storage.trash import Deletion
+from sessile.transfer import import_session, sync
 
 CWD = "/home/ada/project"
 OTHER = "/home/ada/elsewhere"

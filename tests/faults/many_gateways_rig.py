@@ -28,17 +28,18 @@ from faults.gateway_rig import ASKED, FAILED, KEYS, STOP, answer_to
 from faults.processes import Child, Tell
 from gateways import gateway_in
 from http_rig import BEARER, NEVER, TOKEN
-from sessile import Conversations, Entry, Store
+from sessile import Entry, Store
 from sessile.core.ids import derived_entry_id
 from sessile.core.secret import Secret
 from sessile.errors import RunnerFailed
-from sessile.gateway.app import make_app
-from sessile.gateway.job import reply_id
-from sessile.gateway.records import INTERRUPTED
-from sessile.gateway.runners import Done, RunRequest, Text
-from sessile.gateway.server import listen, serve
-from sessile.storage.postgres import turns
-from sessile.storage.postgres.turns import TurnTable
+from sessile.gateway.conversations.conversations import Conversations
+from sessile.gateway.http.app import make_app
+from sessile.gateway.http.server import listen, serve
+from sessile.gateway.turns.replies import INTERRUPTED
+from sessile.gateway.turns.runners import Done, RunRequest, Text
+from sessile.gateway.turns.turn import reply_id
+from sessile.storage.postgres import turn_queue
+from sessile.storage.postgres.turn_queue import TurnTable
 
 Json = dict[str, Any]
 Weakness = Callable[[], None]
@@ -111,7 +112,7 @@ class Answering:
 
 def serving(folder: str, url: str, sock: socket, weakness: Weakness, tell: Tell) -> None:
     """A gateway in a process of its own, until it is killed or told to end."""
-    turns.NODE_TTL = TTL
+    turn_queue.NODE_TTL = TTL
     weakness()
     gateway = gateway_in(Path("/nowhere"), NEVER, store=Store(url, durability="process"))
     runner = Answering(folder)

@@ -17,7 +17,7 @@ from faults import caring
 from faults.ledger import CWD, OTHER, Ledger, Run, session_id, store_on, text_of
 from sessile.storage import atomic
 from sessile.testing.crashes import CrashableFilesystem
-from sessile.upkeep.trash import undo_last
+from sessile.upkeep.disk import undo_last
 
 ROOT = "/store"
 LARGE = "All work and no play. " * 25_000  # over 500,000 characters: the full text becomes a blob

@@ -13,11 +13,11 @@ import pytest
 from faults.striding import calls
 from sessile import Store
 from sessile.config import Maintenance
-from sessile.conversations.archived_bindings import Archives
-from sessile.conversations.conversations import Conversations
-from sessile.conversations.maintenance import apply_maintenance, plan_maintenance, undo_maintenance
 from sessile.core.resets import ResetConfig, ResetRule
 from sessile.errors import Conflict, SessileError
+from sessile.gateway.conversations.conversations import Conversations
+from sessile.gateway.conversations.maintenance import apply_maintenance, plan_maintenance, undo_maintenance
+from sessile.gateway.conversations.removed import Archives
 from sessile.storage.base import Filesystem
 from sessile.testing.crashes import CrashableFilesystem, CrashModel
 from sessile.testing.faults import Fail, FaultyFilesystem, Kill, Killed
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.mission("Y2", "B4")
 @pytest.fixture(autouse=True)
 def _open_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """No process has files in memory open; to ask each of them takes longer than what is tried."""
-    for module in ("conversations.maintenance", "upkeep.pruning"):
+    for module in ("gateway.conversations.maintenance", "upkeep.prune"):
         monkeypatch.setattr(f"sessile.{module}.open_files", frozenset)
 
 

@@ -14,13 +14,13 @@ import pytest
 
 from faults.processes import Child, Tell, fast_folder, killed_after
 from faults.striding import calls
-from sessile import Bound, Store
-from sessile.conversations.conversations import Conversations
-from sessile.conversations.inbound import Inbound
-from sessile.core.resets import ResetConfig
-from sessile.core.rollover import previous_sessions
+from sessile import Store
+from sessile.core.resets import ResetConfig, previous_sessions
 from sessile.core.usage import Usage
 from sessile.errors import SessileError
+from sessile.gateway.conversations.bindings import Bound
+from sessile.gateway.conversations.conversations import Conversations
+from sessile.gateway.conversations.inbound import Inbound
 from sessile.storage.base import Filesystem
 from sessile.testing.crashes import CrashableFilesystem, CrashModel
 from sessile.testing.faults import Fail, FaultyFilesystem, Kill, Killed

@@ -21,8 +21,8 @@ from figures import measured
 from sessile.errors import NotFound, SessionNotFound
 from sessile.testing.crashes import CrashableFilesystem, CrashModel
 from sessile.testing.faults import FaultyFilesystem, Kill, Killed
-from sessile.testing.handling import put
-from sessile.upkeep.checking import repair
+from sessile.testing.filesystem_contract import put
+from sessile.upkeep.check import repair
 
 AT_THE_END = 10_000  # no verb takes that many calls
 

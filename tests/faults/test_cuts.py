@@ -8,7 +8,7 @@ from figures import measured
 from journal_rig import content_of, journal_on, settled
 from sessile.errors import NotASession
 from sessile.storage.memory import MemoryFilesystem
-from sessile.testing.journal_reading import HEADER, chain, line, unexpected
+from sessile.testing.journal_contract import HEADER, chain, line, unexpected
 
 IDS = [f"entry{number:03}" for number in range(200)]
 LINES = chain(*IDS)

@@ -30,9 +30,8 @@ from gateways import Clock
 from http_rig import BEARER, Http, Json, http
 from sessile import Store
 from sessile.core.ids import derived_entry_id
-from sessile.gateway import admission, turns
-from sessile.gateway.server import listen
-from sessile.gateway.slow_headers import Punctual
+from sessile.gateway.http.server import Punctual, listen
+from sessile.gateway.turns import admission, turns
 
 CLIENTS, KEYS = 20, 50
 HOSTILE = 200  # connections

@@ -17,11 +17,10 @@ from faults.test_teeth import reports_loss
 from figures import measured
 from gateways import gateway_in, lines, running, scripted
 from sessile.gateway.events import Hub, Subscription
-from sessile.gateway.job import Job
-from sessile.gateway.lanes import Lanes
-from sessile.gateway.records import Records
 from sessile.gateway.service import Gateway
-from sessile.gateway.turn import Message
+from sessile.gateway.turns.line import Lanes
+from sessile.gateway.turns.replies import Records
+from sessile.gateway.turns.turn import Job, Message
 from sessile.storage.filesystem import PosixFilesystem
 from sessile.storage.turn_log import TurnLog
 

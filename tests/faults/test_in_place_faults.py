@@ -28,12 +28,12 @@ from claude_rows import (
 from faults.processes import Child, Tell, fast_folder, killed_after
 from faults.striding import calls
 from sessile import Session, Store
+from sessile.agents.claude.paths import Current
+from sessile.agents.claude.transcript import Transcript
 from sessile.errors import SessileError
 from sessile.storage import atomic
 from sessile.storage.base import Filesystem
 from sessile.storage.filesystem import PosixFilesystem
-from sessile.stores.claude.paths import Current
-from sessile.stores.claude.transcript import Transcript
 from sessile.testing.crashes import CrashableFilesystem, CrashModel
 from sessile.testing.faults import Fail, FaultyFilesystem, Kill, Killed
 

@@ -15,11 +15,11 @@ from faults.processes import Child, Tell, fast_folder, killed_after
 from faults.striding import calls
 from myagents_folder import NOW_MS, ROOT, Time, asked, content, put, stamps, told
 from sessile import Session, Store
+from sessile.agents.myagents.store import MyAgentsStore
 from sessile.errors import SessileError
 from sessile.storage import atomic
 from sessile.storage.base import Filesystem
 from sessile.storage.filesystem import PosixFilesystem
-from sessile.stores.myagents.store import MyAgentsStore
 from sessile.testing.crashes import CrashableFilesystem, CrashModel
 from sessile.testing.faults import Fail, FaultyFilesystem, Kill, Killed
 

@@ -11,13 +11,15 @@ from random import Random
 import pytest
 
 from faults.striding import calls
-from sessile import Keeper, Kept, Library, Source, Store
+from sessile import Library, Store
 from sessile.errors import SessileError
 from sessile.storage import atomic
 from sessile.storage.base import Filesystem
-from sessile.storage.survey import files_below
+from sessile.storage.layout import Source
+from sessile.storage.session_bytes import files_below
 from sessile.testing.crashes import CrashableFilesystem, CrashModel
 from sessile.testing.faults import Fail, FaultyFilesystem, Kill, Killed
+from sessile.upkeep.keep import Keeper, Kept
 
 CLAUDE = "/claude"
 PROJECTS = f"{CLAUDE}/projects"

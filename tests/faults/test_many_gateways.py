@@ -11,10 +11,9 @@ import pytest
 from faults.many_gateways_rig import Plan, Weakness, check, nothing, talk
 from faults.processes import fast_folder
 from faults.test_teeth import reports_loss
-from sessile.gateway.job import Job
-from sessile.gateway.shared_line import SharedLine
-from sessile.gateway.turn import Message
-from sessile.storage.postgres.turns import Entered, TurnTable
+from sessile.gateway.turns.line import SharedLine
+from sessile.gateway.turns.turn import Job, Message
+from sessile.storage.postgres.turn_queue import Entered, TurnTable
 
 pytestmark = pytest.mark.mission("B8")
 

@@ -10,8 +10,8 @@ from random import Random
 
 import pytest
 
-from sessile.conversations.memory_notes import append_notes
 from sessile.errors import SessileError
+from sessile.gateway.conversations.notes import append_notes
 from sessile.storage.atomic import exists, make_folders, read_all, write_new
 from sessile.storage.base import Filesystem
 from sessile.testing.crashes import CrashableFilesystem, CrashModel

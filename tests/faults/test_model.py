@@ -21,7 +21,7 @@ from figures import measured
 from sessile import Receipt, Session
 from sessile.errors import SessileError, SessionNotFound
 from sessile.testing.crashes import CrashableFilesystem, CrashModel
-from sessile.upkeep.checking import check, repair
+from sessile.upkeep.check import check, repair
 
 ROOT = "/store"
 KINDS = ["model", "thinking", "custom", "mode", "compaction", "reset", "shown", "init", "rules", "edit"]

@@ -13,9 +13,9 @@ import pytest
 
 import myagents_peer
 from myagents_folder import asked, told
+from sessile.agents.myagents.store import MyAgentsStore
 from sessile.errors import SessionBusy
 from sessile.storage.filesystem import PosixFilesystem
-from sessile.stores.myagents.store import MyAgentsStore
 
 pytestmark = [pytest.mark.mission("M5"), pytest.mark.mission("M4")]
 
@@ -65,7 +65,7 @@ def test_programs_of_theirs_and_ours_lose_nothing_of_each_other(tmp_path: Path, 
 WRITER = """
 import sys
 from sessile.storage.filesystem import PosixFilesystem
-from sessile.stores.myagents.store import MyAgentsStore
+from sessile.agents.myagents.store import MyAgentsStore
 store = MyAgentsStore(PosixFilesystem(), sys.argv[1], sys.argv[2])
 for number in range(int(sys.argv[3])):
     usage = {"inputTokens": 1, "outputTokens": 2}
@@ -125,7 +125,7 @@ def test_a_stale_lock_of_the_first_version_is_broken_by_its_age(tmp_path: Path) 
 HOLDER = """
 import sys, time
 from sessile.storage.filesystem import PosixFilesystem
-from sessile.stores.myagents.store import MyAgentsStore
+from sessile.agents.myagents.store import MyAgentsStore
 with MyAgentsStore(PosixFilesystem(), sys.argv[1], sys.argv[2]).index._lock.held():
     print("held", flush=True)
     time.sleep(60)

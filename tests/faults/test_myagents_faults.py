@@ -13,12 +13,11 @@ import pytest
 
 from faults.striding import calls
 from myagents_folder import NOW_MS, OURS, ROOT, Time, asked, folder, line, put, put_index, row, stamps, told
+from sessile.agents.myagents.archive import Archive, adopt, orphans
+from sessile.agents.myagents.store import MyAgentsStore
 from sessile.errors import SessileError
 from sessile.storage import atomic
-from sessile.storage.survey import files_below
-from sessile.stores.myagents.archive import Archive
-from sessile.stores.myagents.orphans import adopt, orphans
-from sessile.stores.myagents.store import MyAgentsStore
+from sessile.storage.session_bytes import files_below
 from sessile.testing.crashes import CrashableFilesystem, CrashModel
 from sessile.testing.faults import Call, Fail, FaultyFilesystem, Kill, Killed, ShortWrite
 

@@ -14,7 +14,8 @@ import pytest
 from faults.ledger import CWD, Ledger, Run, message
 from faults.scenarios import SCENARIOS, an_old_session
 from figures import measured
-from sessile import Session, Store, find_most_recent_session, get_recent_sessions, load_entries_from_file
+from sessile import Session, Store
+from sessile.discovery import find_most_recent_session, get_recent_sessions, load_entries_from_file
 from sessile.errors import SessileError
 
 CORPUS = sorted((Path(__file__).parent.parent / "corpus").glob("*.jsonl"))

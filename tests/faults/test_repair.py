@@ -16,21 +16,21 @@ from faults.striding import calls
 from figures import measured
 from sessile import Store
 from sessile.errors import LeafMoved, SessileError, StorageFull
-from sessile.storage import atomic, survey
+from sessile.storage import atomic, session_bytes
 from sessile.storage.base import Filesystem
 from sessile.testing.crashes import CrashableFilesystem, CrashModel
 from sessile.testing.faults import Fail, FaultyFilesystem, Kill, Killed, Meddle
-from sessile.testing.handling import get, put
-from sessile.upkeep.blob_sweep import apply_blob_sweep, plan_blob_sweep
-from sessile.upkeep.checking import check, repair
-from sessile.upkeep.pruning import PruneRule, apply_prune, plan_prune
-from sessile.upkeep.trash import empty_trash, plan_empty_trash, trash_contents
+from sessile.testing.filesystem_contract import get, put
+from sessile.upkeep.check import check, repair
+from sessile.upkeep.disk import empty_trash, plan_empty_trash, trash_contents
+from sessile.upkeep.prune import PruneRule, apply_prune, plan_prune
+from sessile.upkeep.sweep import apply_blob_sweep, plan_blob_sweep
 
 
 @pytest.fixture(autouse=True)
 def _open_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """No process has files in memory open; to ask each of them takes longer than what is tried."""
-    monkeypatch.setattr("sessile.upkeep.pruning.open_files", frozenset)
+    monkeypatch.setattr("sessile.upkeep.prune.open_files", frozenset)
 
 
 FILE = f"{ROOT}/sessions/--home-ada-project--/2026-02-16T10-20-30-000Z_s.jsonl"
@@ -115,7 +115,7 @@ def prepared(verb: Verb) -> CrashableFilesystem:
 
 def content(filesystem: Filesystem, *below: str) -> Files:
     """Every file below some folders of the root."""
-    found = (path for name in below for path, _ in survey.files_below(filesystem, f"{ROOT}/{name}"))
+    found = (path for name in below for path, _ in session_bytes.files_below(filesystem, f"{ROOT}/{name}"))
     return {path: get(filesystem, path) for path in found}
 
 

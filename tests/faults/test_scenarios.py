@@ -10,19 +10,23 @@ from typing import Any
 
 import pytest
 
-import sessile
 from faults.ledger import Run, store_on
 from faults.scenarios import ROOT, SCENARIOS, prepared
-from sessile import Session, Store
+from sessile import Session, Store, export, library, transfer
+from sessile.agents.openclaw import importing
+from sessile.demo import sessions as demo
+from sessile.gateway.conversations import bindings, presence
+from sessile.session import SessionView
 from sessile.testing.faults import FaultyFilesystem
-from sessile.view import SessionView
+from sessile.upkeep import check, disk, keep, prune, sweep
 
+MODULES = (export, library, transfer, importing, demo, bindings, presence, check, disk, keep, prune, sweep)
 # Verbs that only look, and those of sessions that have no file.
 LOOKING = {
     *("Store.in_memory", "Store.close", "Store.now", "Store.find", "Store.list", "Store.list_all", "Store.deletions"),
     *("Session.in_memory",),
-    *("check", "plan_repair", "disk_usage", "trash_contents", "plan_empty_trash", "plan_prune", "plan_blob_sweep"),
-    *("added_sources", "agent_files", "conversation_keys", "find_in_session", "shared_turns", "sub_agents"),
+    *("check", "check_all", "plan_repair", "disk_usage", "trash_contents", "plan_empty_trash", "plan_prune", "plan_blob_sweep"),
+    *("added_sources", "agent_files", "conversation_keys", "find_in_session", "shared_turns", "sub_agents", "own_bindings"),
 }
 MADE_UP = {"make_demo", "bind_demo"}  # nobody was promised anything
 CHANGING = {"write", "truncate", "mkdir", "rename", "link", "unlink", "rmdir", "set_modified"}
@@ -32,6 +36,7 @@ ELSEWHERE = {
     "apply_blob_sweep": "test_repair",
     "empty_trash": "test_repair",
     "import_state": "test_yoyoclaw_faults",
+    "import_bindings": "test_yoyoclaw_faults",
     "sync_bindings": "test_conversations_faults",
 }
 
@@ -44,13 +49,13 @@ def verbs_of(kind: type, *readers: type) -> Iterator[tuple[str, CodeType]]:
 
 
 def functions() -> Iterator[tuple[str, CodeType]]:
-    """The public functions that are given a store or a session."""
-    for name in sessile.__all__:
-        member = getattr(sessile, name)
-        if isinstance(member, FunctionType):
-            first = next(iter(inspect.signature(member).parameters.values()), None)
-            if first is not None and first.annotation in ("Store", "Session"):
-                yield name, member.__code__
+    """The functions that surfaces call with a store or a session."""
+    for module in MODULES:
+        for name, member in vars(module).items():
+            if isinstance(member, FunctionType) and member.__module__ == module.__name__ and not name.startswith("_"):
+                first = next(iter(inspect.signature(member).parameters.values()), None)
+                if first is not None and first.annotation in ("Store", "Session"):
+                    yield name, member.__code__
 
 
 def played() -> set[CodeType]:

@@ -21,17 +21,18 @@ from faults.gateway_points import ROOT, SAID, gateway_on, going_on, prepared
 from faults.test_teeth import reports_loss
 from gateways import Scripted, ask, gateway_in, lines, running, scripted
 from http_rig import BASE, BEARER, NEVER, TOKEN, check_problem
-from sessile import Store, TurnLog
+from sessile import Store
 from sessile.core.secret import Secret
 from sessile.errors import SessileError, StorageFull
-from sessile.gateway.app import make_app
-from sessile.gateway.line import LocalLine
-from sessile.gateway.records import INTERRUPTED, Records
+from sessile.gateway.http.app import make_app
 from sessile.gateway.service import Gateway
-from sessile.gateway.turn import Message, Turn
+from sessile.gateway.turns.line import LocalLine
+from sessile.gateway.turns.replies import INTERRUPTED, Records
+from sessile.gateway.turns.turn import Message, Turn
 from sessile.storage import atomic
 from sessile.storage.base import Filesystem
 from sessile.storage.filesystem import PosixFilesystem
+from sessile.storage.turn_log import TurnLog
 from sessile.testing.crashes import CrashableFilesystem, CrashModel
 from sessile.testing.faults import METHODS, Fail, FaultyFilesystem, Kill, Killed
 

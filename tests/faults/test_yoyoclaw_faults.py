@@ -15,15 +15,14 @@ from builders import said
 from faults.processes import Child, Tell, fast_folder, killed_after
 from faults.striding import calls
 from sessile import Store
+from sessile.agents.openclaw.binding_store import SessionStore
+from sessile.agents.openclaw.document import parse_store
+from sessile.agents.openclaw.entries import SessionEntry
+from sessile.agents.openclaw.importing import import_state, own_bindings
+from sessile.agents.openclaw.paths import StateFolder
 from sessile.errors import SessileError
-from sessile.formats.yoyoclaw.document import parse_store
-from sessile.formats.yoyoclaw.entries import SessionEntry
 from sessile.storage import atomic
 from sessile.storage.base import Filesystem
-from sessile.stores.yoyoclaw.bindings import own_bindings
-from sessile.stores.yoyoclaw.importing import import_state
-from sessile.stores.yoyoclaw.paths import StateFolder
-from sessile.stores.yoyoclaw.session_store import SessionStore
 from sessile.testing.crashes import CrashableFilesystem, CrashModel
 from sessile.testing.faults import Fail, FaultyFilesystem, Kill, Killed, Meddle
 from sessions import Clock, numbered

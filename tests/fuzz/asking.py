@@ -17,16 +17,13 @@ from sessile.core.address import is_path, parse_address, relative, sub_agent
 from sessile.core.chat_commands import AllowedModels, parse_command
 from sessile.core.dates import parse_moment, parse_span
 from sessile.core.ids import check_session_id
-from sessile.core.passages import excerpt, marked
-from sessile.core.words import Query, indexed, words_of
+from sessile.core.words import Query, excerpt, indexed, marked, words_of
 from sessile.errors import InvalidConfig, InvalidId, InvalidQuery, SessileError
-from sessile.gateway.app import all_operations
-from sessile.gateway.problems import Message
-from sessile.gateway.wire import arguments
-from sessile.mcp.desk import Call, Desk, Links
-from sessile.mcp.scope import Scope
+from sessile.gateway.http.app import all_operations
+from sessile.gateway.http.problems import Message
+from sessile.gateway.http.wire import arguments
+from sessile.mcp.desk import Call, Desk, Links, Scope, Veils
 from sessile.mcp.tools import TOOLS, perform
-from sessile.mcp.veil import Veils
 from sessile.storage.catalog_rows import storable
 from sessions import answer, begun, say
 

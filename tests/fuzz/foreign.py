@@ -6,33 +6,35 @@ import json
 from typing import Any
 
 from fuzz.native import account
-from sessile.core.codec import decode, encode_plain
+from sessile.agents.base import Format, Known
+from sessile.agents.claude.chain import conversation, heads_of, subagent_conversation
+from sessile.agents.claude.listing import LiteFile, notes_of, session_info
+from sessile.agents.claude.messages import TranscriptState, message_of, shown_rows, shown_subagent_rows
+from sessile.agents.claude.mutations import Fork
+from sessile.agents.claude.rows import View, read_row
+from sessile.agents.myagents import index, messages
+from sessile.agents.myagents.messages import read_legacy, salvaged
+from sessile.agents.myagents.transcript_v2 import read_v2
+from sessile.agents.myagents.translation import natives_of
+from sessile.agents.myagents.types import answers, by_model, tally
+from sessile.agents.openclaw import names as bindings_naming
+from sessile.agents.openclaw.document import BrokenStore, parse_store
+from sessile.agents.openclaw.entries import checked_patch
+from sessile.agents.openclaw.keys import (
+    SessionKey,
+    fold_key,
+    key_shape,
+    modern_key,
+    normalize_key,
+    parse_key,
+    render_key,
+)
+from sessile.agents.openclaw.names import read_name
+from sessile.agents.openclaw.routing import Inbound, derive_key, in_thread, in_topic, parent_of, shown_key
+from sessile.agents.registry import FORMATS
+from sessile.core.codec import decode, encode_plain, plain
 from sessile.core.lines import Finding, Line
-from sessile.core.plain import plain
 from sessile.errors import SessileError
-from sessile.formats.base import Format, Known
-from sessile.formats.claude.chain import conversation, subagent_conversation
-from sessile.formats.claude.forking import Fork
-from sessile.formats.claude.heads import heads_of
-from sessile.formats.claude.lite import LiteFile, session_info
-from sessile.formats.claude.messages import message_of, shown_rows, shown_subagent_rows
-from sessile.formats.claude.notes import notes_of
-from sessile.formats.claude.parsing import read_row
-from sessile.formats.claude.rows import View
-from sessile.formats.claude.state import TranscriptState
-from sessile.formats.myagents import index_text, messages, naming
-from sessile.formats.myagents.legacy import read_legacy, salvaged
-from sessile.formats.myagents.natives import natives_of
-from sessile.formats.myagents.stats import answers, by_model, tally
-from sessile.formats.myagents.transcript_v2 import read_v2
-from sessile.formats.registry import FORMATS
-from sessile.formats.yoyoclaw import naming as bindings_naming
-from sessile.formats.yoyoclaw.document import BrokenStore, parse_store
-from sessile.formats.yoyoclaw.keys import SessionKey, key_shape, parse_key, render_key
-from sessile.formats.yoyoclaw.names import read_name
-from sessile.formats.yoyoclaw.normal import fold_key, modern_key, normalize_key
-from sessile.formats.yoyoclaw.patching import checked_patch
-from sessile.formats.yoyoclaw.routing import Inbound, derive_key, in_thread, in_topic, parent_of, shown_key
 
 _VIEWS: tuple[View, ...] = ("ts", "python-sdk")
 _SESSION = "11111111-1111-4111-8111-111111111111"
@@ -156,10 +158,10 @@ def myagents_messages(data: bytes) -> None:
 
 def myagents_index(data: bytes) -> None:
     """An index is written back as it was read, and what is salvaged of a damaged one is sound."""
-    parsed = index_text.parse(data)
-    naming.described(data)
-    written = index_text.render(parsed.rows)
-    again = index_text.parse(written)
+    parsed = index.parse(data)
+    index.described(data)
+    written = index.render(parsed.rows)
+    again = index.parse(written)
     assert again.sound, "what was written is damaged"
     assert [row.text for row in again.rows] == [row.text for row in parsed.rows]
 

@@ -14,41 +14,35 @@ import msgspec
 from builders import Blobs
 from journal_rig import INDEX, PATH, Answers, ask, content_of, expect, settled
 from sessile import Store, errors
-from sessile.core.branch_summary import navigation, prepare_branch
 from sessile.core.codec import decode, encode
-from sessile.core.compaction import prepare
-from sessile.core.compare import compare
-from sessile.core.context import build_session_context
-from sessile.core.conversation_text import as_text
+from sessile.core.compaction import plan_pruning, prepare
+from sessile.core.context import absences, build_session_context
 from sessile.core.digest import Digest
-from sessile.core.file_lists import Files
 from sessile.core.hygiene import clean
-from sessile.core.hygiene_policy import policy_for
 from sessile.core.kinds import MARKER, flags_of
 from sessile.core.large import resolve, shrink
 from sessile.core.lines import Item, Line, Scanner, scan
-from sessile.core.llm import convert_to_llm, sendable, to_anthropic, to_openai
-from sessile.core.llm_google import to_google
+from sessile.core.messages import convert_to_llm, sendable, to_anthropic, to_google, to_openai
 from sessile.core.migrate import migrate_session_entries
-from sessile.core.passages import passages
-from sessile.core.pruning import plan_pruning
+from sessile.core.providers import policy_for
 from sessile.core.redact import Redactor
-from sessile.core.shown import show_all
-from sessile.core.summaries import SummaryRequest, extract
+from sessile.core.result_trimming import trim
+from sessile.core.summaries import Files, SummaryRequest, as_text, extract, navigation, prepare_branch
 from sessile.core.tokens import context_tokens, estimate, estimate_closely, reported
 from sessile.core.tree import NOWHERE, Node, Tree
-from sessile.core.trimming import trim
 from sessile.core.usage import ledger
-from sessile.core.whereabouts import absences
+from sessile.core.words import passages
 from sessile.discovery import describe
-from sessile.exporting import FORMS, Export
+from sessile.export import FORMS, Export
+from sessile.render.comparison import compare
+from sessile.render.shown import show_all
 from sessile.storage import atomic
 from sessile.storage.journal import FileJournal
 from sessile.storage.memory import MemoryFilesystem
 from sessile.storage.reader import JournalReader
-from sessile.testing.handling import get, put
-from sessile.testing.journal_reading import HEADER, chain
-from sessile.upkeep.checking import check, plan_repair, repair
+from sessile.testing.filesystem_contract import get, put
+from sessile.testing.journal_contract import HEADER, chain
+from sessile.upkeep.check import check, plan_repair, repair
 
 Json = dict[str, Any]
 

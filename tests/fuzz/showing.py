@@ -9,21 +9,20 @@ import msgspec
 
 from fuzz.mutator import text_of
 from sessile import errors
-from sessile.core.images import dimensions, fit, sniff
-from sessile.core.plain import plain
-from sessile.core.provider_answers import AnthropicAnswer, OpenAIAnswer, assistant_message
+from sessile.agents.reader import open_rows
+from sessile.core.codec import plain
+from sessile.core.delivery import Silence, is_silent
+from sessile.core.providers import dimensions, fit, sniff
 from sessile.core.redact import Redactor, find_secrets
-from sessile.core.silence import Silence, is_silent
 from sessile.core.text import clean_name, clean_tag, parse_timestamp, utf16_cut, utf16_length, without_surrogates
 from sessile.core.visible import cut, fitting, visible, visible_json, visible_line, width, without_colours
-from sessile.gateway.sse import frame
-from sessile.render.ansi import coloured_lines
-from sessile.render.markup import code, escape, language_of, markdown
-from sessile.render.prose import fenced, in_tag, inline, prose, quoted_scalar
+from sessile.gateway.http.streams import frame
+from sessile.render.html import code, coloured_lines, escape, language_of, markdown
+from sessile.render.markdown import fenced, in_tag, inline, prose, quoted_scalar
 from sessile.storage.memory import MemoryFilesystem
-from sessile.storage.packed import open_rows
 from sessile.storage.turn_log import TurnLog
-from sessile.testing.handling import put
+from sessile.testing.filesystem_contract import put
+from sessile.vendors.answers import AnthropicAnswer, OpenAIAnswer, assistant_message
 
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _RUNS = re.compile(

@@ -77,7 +77,7 @@ def test_fuzzing_finds_a_scanner_that_counts_characters(monkeypatch: pytest.Monk
 
 def test_fuzzing_finds_a_reader_that_trusts_its_input(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the damage of an index unchecked, some input is believed over the journal, or breaks the reader."""
-    monkeypatch.setattr("sessile.storage.index_file.zlib.crc32", lambda data: 0)
+    monkeypatch.setattr("sessile.storage.index.zlib.crc32", lambda data: 0)
     with pytest.raises(AssertionError, match="breaks its law"):
         fuzz(TARGETS["index"], 300)
 

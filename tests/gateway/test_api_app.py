@@ -15,10 +15,10 @@ from figures import measured
 from gateways import gateway_in
 from http_rig import BASE, BEARER, TOKEN, Json, check_problem, http
 from sessile.core.secret import Secret
-from sessile.gateway.app import all_operations, make_app
-from sessile.gateway.operations import API
-from sessile.gateway.problems import Message
-from sessile.gateway.wire import Operation, Told, as_json
+from sessile.gateway.http.app import all_operations, make_app
+from sessile.gateway.http.operations import API
+from sessile.gateway.http.problems import Message
+from sessile.gateway.http.wire import Operation, Told, as_json
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mission("Y1")]
 

@@ -16,7 +16,7 @@ from openai import OpenAI
 from event_streams import EventSource
 from gateways import Clock, Scripted, lines
 from http_rig import BEARER, TOKEN, Json, http, served
-from sessile.core.silence import NO_REPLY
+from sessile.core.delivery import NO_REPLY
 from sessile.errors import RunnerFailed
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mission("Y13")]

@@ -9,10 +9,10 @@ import anyio
 import pytest
 
 from http_rig import Http, Json, http
-from sessile import patchable
-from sessile.formats.yoyoclaw.keys import KINDS
-from sessile.gateway.sessions_api import KeyKind
-from sessile.gateway.turn import Message
+from sessile.agents.openclaw.entries import patchable
+from sessile.agents.openclaw.keys import KINDS
+from sessile.gateway.http.sessions import KeyKind
+from sessile.gateway.turns.turn import Message
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mission("Y1")]
 

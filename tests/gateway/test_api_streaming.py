@@ -9,10 +9,9 @@ import anyio
 import pytest
 
 from sessile.errors import Conflict
-from sessile.gateway.problems import Message
-from sessile.gateway.sse import comment
-from sessile.gateway.streaming import Stream, Waiting
-from sessile.gateway.wire import Whole
+from sessile.gateway.http.problems import Message
+from sessile.gateway.http.streams import Stream, Waiting, comment
+from sessile.gateway.http.wire import Whole
 
 pytestmark = pytest.mark.anyio
 

@@ -13,17 +13,18 @@ import pytest
 
 from compacting import words
 from gateways import Clock, ask, gateway_in, running
-from sessile import Bound, __version__
-from sessile.care.compactor import Outcome
+from sessile import __version__
 from sessile.config import load_config
 from sessile.core.chat_commands import COMMANDS, AllowedModels, ChatCommand, help_text, parse_command
 from sessile.core.compaction import Objection
-from sessile.core.rollover import previous_sessions, reset_notice
+from sessile.core.resets import previous_sessions, reset_notice
 from sessile.errors import SessileError, StorageFull, SummarizerFailed, TurnInProgress
-from sessile.gateway.allowed_models import allowed_models
-from sessile.gateway.commands import Executed, execute
+from sessile.gateway.conversations.bindings import Bound
 from sessile.gateway.service import Gateway
-from sessile.gateway.turn import Message
+from sessile.gateway.turns.admission import allowed_models
+from sessile.gateway.turns.commands import Executed, execute
+from sessile.gateway.turns.turn import Message
+from sessile.upkeep.compactor import Outcome
 from sessions import answer, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mission("Y5")]

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sessile.errors import StorageFailure
-from sessile.gateway.downloads import Download, disposition
+from sessile.gateway.http.streams import Download, disposition
 
 pytestmark = pytest.mark.anyio
 

@@ -21,7 +21,7 @@ from figures import measured
 from sessile import Session, Store
 from sessile.errors import Invalid, InvalidQuery, SessionNotFound, TooMany
 from sessile.gateway.events import Event, EventId, Hub, Subscription
-from sessile.gateway.sse import encode_event
+from sessile.gateway.http.streams import encode_event
 from sessions import answer, append_raw, begun, lines_of, other_store_at, say, store_at
 
 RECONNECTS = 1000 if os.environ.get("SESSILE_LONG") == "1" else 120

@@ -18,17 +18,9 @@ from asgi_driver import Header, Nothing, Piece, Response, ask, deliver, scope_of
 from figures import measured
 from sessile.config import LOOPBACK, Limits
 from sessile.core.secret import Secret
-from sessile.errors import (
-    Conflict,
-    Invalid,
-    SessileError,
-    SessionNotFound,
-    StorageFull,
-    TooMany,
-    storage_failure,
-)
-from sessile.gateway.guards import CONTENT_POLICY, Guarding, guarded
-from sessile.gateway.problems import App, Message, Receive, Scope, Send
+from sessile.errors import Conflict, Invalid, SessileError, SessionNotFound, StorageFull, TooMany, storage_failure
+from sessile.gateway.http.guards import CONTENT_POLICY, Guarding, guarded
+from sessile.gateway.http.problems import App, Message, Receive, Scope, Send
 
 TOKEN = "canary-Abcdefghijklmnopqrstuvwxyz0123456789_-Z"
 HOST = ("Host", "127.0.0.1:8787")

@@ -12,13 +12,14 @@ import pytest
 
 from builders import Json, assistant
 from gateways import Clock, gateway_in, running
-from sessile import Bound, __version__
+from sessile import __version__
 from sessile.core.resets import ResetPolicy
-from sessile.core.status_text import Queue, status_lines
 from sessile.errors import NotFound, SessionNotFound
-from sessile.gateway.reporting import chat_status, status_of
+from sessile.gateway.conversations.bindings import Bound
+from sessile.gateway.http.state import chat_status, status_of
 from sessile.gateway.service import Gateway
-from sessile.gateway.turn import Message
+from sessile.gateway.turns.turn import Message
+from sessile.render.status import Queue, status_lines
 from sessions import answer, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mission("Y12")]

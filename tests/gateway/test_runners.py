@@ -16,14 +16,20 @@ import anyio
 import pytest
 
 from model_server import ModelServer, Tool, serving
-from sessile.core.runner_settings import RunnerSettings
 from sessile.core.tokens import estimate, total
 from sessile.errors import InvalidConfig, RunnerFailed
-from sessile.gateway.anthropic_runner import AnthropicRunner
-from sessile.gateway.command_runner import CommandRunner
-from sessile.gateway.deadlines import in_time
-from sessile.gateway.openai_runner import OpenAIRunner
-from sessile.gateway.runners import Done, Runner, RunRequest, Text, make_runner
+from sessile.gateway.turns.runners import (
+    AnthropicRunner,
+    CommandRunner,
+    Done,
+    OpenAIRunner,
+    Runner,
+    RunRequest,
+    Text,
+    in_time,
+    make_runner,
+)
+from sessile.vendors.clients import RunnerSettings
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mission("Y13")]
 

@@ -10,8 +10,8 @@ import pytest
 
 from sessile.config import Limits
 from sessile.errors import Conflict, InvalidConfig, StorageFailure
-from sessile.gateway.problems import App, Receive, Scope, Send
-from sessile.gateway.server import address, listen, serve
+from sessile.gateway.http.problems import App, Receive, Scope, Send
+from sessile.gateway.http.server import address, listen, serve
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "0.0.0.0"])

@@ -10,7 +10,7 @@ import pytest
 
 from sessile import Library
 from sessile.errors import StorageFailure
-from sessile.gateway.shelf import Shelf
+from sessile.gateway.handles import Shelf
 
 
 class Slow:
@@ -45,7 +45,7 @@ class Slow:
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, seconds in {"_AT_ONCE": 0.01, "_SLICE": 0.02, "_PAUSE": 0.005, "_FRESH": 0.2}.items():
-        monkeypatch.setattr(f"sessile.gateway.shelf.{name}", seconds)
+        monkeypatch.setattr(f"sessile.gateway.handles.{name}", seconds)
 
 
 def shelf_with(library: Slow) -> Shelf:

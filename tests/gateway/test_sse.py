@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from event_streams import EventSource, Received
 from sessile.errors import Invalid
 from sessile.gateway.events import Event, Hub
-from sessile.gateway.sse import EventStream, comment, encode_event, frame, retry_after
+from sessile.gateway.http.streams import EventStream, comment, encode_event, frame, retry_after
 from sessions import begun, say, store_at
 
 LINE_ENDS = st.sampled_from(

@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import pytest
 
-from sessile.gateway.threads import Threads
+from sessile.gateway.service import Threads
 
 pytestmark = [pytest.mark.mission("Y13"), pytest.mark.promise("P41")]
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from builders import Json
 from sessile.core.chat_commands import COMMANDS
-from sessile.core.send_policy import SendMatch, SendPolicy, SendRule
-from sessile.gateway.toggles import Toggles, queue_mode, sending_of, toggles_of, usage_line
+from sessile.core.delivery import SendMatch, SendPolicy, SendRule
+from sessile.gateway.turns.turn import Toggles, queue_mode, sending_of, toggles_of, usage_line
 
 pytestmark = pytest.mark.mission("Y5")
 

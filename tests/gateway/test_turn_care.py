@@ -11,9 +11,9 @@ import pytest
 
 from gateways import Clock, ask, gateway_in, lines, running
 from model_server import ModelServer, serving
-from sessile.gateway.care import FLUSHED
 from sessile.gateway.service import Gateway
-from sessile.gateway.turn import Message
+from sessile.gateway.turns.care import FLUSHED
+from sessile.gateway.turns.turn import Message
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mission("Y9")]
 

@@ -10,12 +10,12 @@ import anyio
 import pytest
 
 from gateways import Clock, ask, gateway_in, lines, running, scripted
-from sessile import Inbound, Session
+from sessile import Session
 from sessile.errors import StorageFailure, StorageFull, TooMany, TurnInProgress
+from sessile.gateway.conversations.inbound import Inbound
 from sessile.gateway.events import Event, Subscription
-from sessile.gateway.job import Job
-from sessile.gateway.records import INTERRUPTED
-from sessile.gateway.turn import Message
+from sessile.gateway.turns.replies import INTERRUPTED
+from sessile.gateway.turns.turn import Job, Message
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mission("Y13"), pytest.mark.promise("P41")]
 

@@ -8,8 +8,8 @@ import pytest
 
 from gateways import Clock
 from http_rig import NEVER, Json, http
-from sessile.conversations.maintenance import Maintained
 from sessile.errors import StorageFailure
+from sessile.gateway.conversations.maintenance import Maintained
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mission("Y2")]
 
@@ -88,7 +88,8 @@ async def test_why_maintenance_has_stopped_is_in_the_log(
     failure = StorageFailure("the disk is on fire")
     async with http(tmp_path, rules("warn"), clock=clock) as client:
         monkeypatch.setattr(
-            "sessile.gateway.upkeep.apply_maintenance", lambda *_, **__: Maintained((), failure=failure)
+            "sessile.gateway.conversations.maintenance.apply_maintenance",
+            lambda *_, **__: Maintained((), failure=failure),
         )
         await client.gateway.call(client.gateway.upkeep._look)
     assert "maintenance of main has stopped: the disk is on fire" in caplog.text

@@ -14,8 +14,8 @@ from builders import AT
 from http_rig import Http, check_problem, http
 from myagents_folder import asked, line, told
 from page_sessions import outlined, whole_tree
-from sessile import Source
-from sessile.core.passages import pieces
+from sessile.core.words import pieces
+from sessile.storage.layout import Source
 from sessions import write_file
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mission("B1")]

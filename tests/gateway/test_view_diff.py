@@ -9,7 +9,7 @@ import pytest
 from builders import assistant, user
 from http_rig import http
 from page_sessions import counted
-from sessile.core.compare import compare
+from sessile.render.comparison import compare
 from sessions import begun
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mission("B6")]

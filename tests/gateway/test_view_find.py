@@ -10,8 +10,10 @@ import pytest
 from builders import assistant, user
 from http_rig import http
 from page_sessions import calling, result, told_story
-from sessile import Needle, Store, find_in_session
-from sessile.core.passages import pieces
+from sessile import Store
+from sessile.core.words import pieces
+from sessile.library import find_in_session
+from sessile.storage.search import Needle
 from sessions import begun
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mission("B3")]

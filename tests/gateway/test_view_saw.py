@@ -11,8 +11,9 @@ import pytest
 from builders import assistant, user
 from http_rig import Http, http
 from page_sessions import counted, long_story, told_story
-from sessile import Entry, Row, Session
-from sessile.core.whereabouts import absences
+from sessile import Entry, Session
+from sessile.core.context import absences
+from sessile.storage.base import Row
 from sessions import begun, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mission("B5")]

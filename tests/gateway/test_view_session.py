@@ -17,9 +17,8 @@ from http_rig import http
 from page_sessions import calling, damaged_story, outlined, result, told_story, whole_tree
 from sessile import Export
 from sessile.core.tree import NOWHERE
-from sessile.gateway.view_entries import articles_of
-from sessile.render.page import html_page
-from sessile.render.page_tree import mark_of
+from sessile.gateway.pages.session import articles_of
+from sessile.render.page import html_page, mark_of
 from sessions import append_raw, begun, dumps, say, write_file
 from view_rig import CLAUDE, Household
 

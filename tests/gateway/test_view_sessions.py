@@ -11,7 +11,7 @@ import pytest
 from builders import user
 from http_rig import Json
 from sessile import Library
-from sessile.gateway.shelf import Shelf
+from sessile.gateway.handles import Shelf
 from view_rig import CLAUDE, Household, answered, furnished, page, settled
 
 pytestmark = pytest.mark.anyio
@@ -227,8 +227,8 @@ async def test_what_is_not_indexed_yet_is_told_and_done_between_the_requests(
         return catch_up(library, depth if may_read.is_set() else "look", **options)
 
     monkeypatch.setattr(Library, "catch_up", slowly)
-    monkeypatch.setattr("sessile.gateway.shelf._AT_ONCE", 0.0)
-    monkeypatch.setattr("sessile.gateway.shelf._SLICE", 0.0)
+    monkeypatch.setattr("sessile.gateway.handles._AT_ONCE", 0.0)
+    monkeypatch.setattr("sessile.gateway.handles._SLICE", 0.0)
     async with page(furnished(tmp_path)) as client:
         first = await client.get("/v1/view/sessions", has="branch")
         seen = kinds(await client.get("/v1/view/overview"))
@@ -248,14 +248,14 @@ async def test_a_new_session_is_seen_after_a_moment(tmp_path: Path, monkeypatch:
         assert (await client.get("/v1/view/sessions"))["total"] == 3
         with home.begin(home.own, "New") as session:
             session.append_message(user("hello"))
-        monkeypatch.setattr("sessile.gateway.shelf._FRESH", 0.0)
+        monkeypatch.setattr("sessile.gateway.handles._FRESH", 0.0)
         assert (await client.get("/v1/view/sessions"))["total"] == 4
 
 
 async def test_a_shelf_that_is_closed_ends_its_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No thread outlives the gateway, however much there is to index."""
-    monkeypatch.setattr("sessile.gateway.shelf._AT_ONCE", 0.0)
-    monkeypatch.setattr("sessile.gateway.shelf._SLICE", 0.0)
+    monkeypatch.setattr("sessile.gateway.handles._AT_ONCE", 0.0)
+    monkeypatch.setattr("sessile.gateway.handles._SLICE", 0.0)
     home = furnished(tmp_path)
     async with page(home) as client:
         shelf: Shelf = client.gateway.shelf

@@ -18,11 +18,10 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 
-from sessile import Library, Source, Store
-from sessile.mcp.desk import Desk, Links, Page
-from sessile.mcp.scope import Scope
+from sessile import Library, Store
+from sessile.mcp.desk import Desk, Links, Page, Scope, Veils
 from sessile.mcp.server import make_server
-from sessile.mcp.veil import Veils
+from sessile.storage.layout import Source
 
 Json = dict[str, Any]
 Result = TypeVar("Result")

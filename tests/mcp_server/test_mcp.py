@@ -17,12 +17,14 @@ import anyio
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from sessile import Presence, Source, Store, make_demo
+from sessile import Store
 from sessile.cli.app import run
+from sessile.demo.sessions import make_demo
 from sessile.errors import Refused
+from sessile.gateway.conversations.presence import Presence
 from sessile.mcp import tools
-from sessile.mcp.desk import Call, Desk
-from sessile.mcp.scope import Scope
+from sessile.mcp.desk import Call, Desk, Scope
+from sessile.storage.layout import Source
 from sessions import answer, begun, header, say, snapshot, store_at, write_file
 
 from .mcp_rig import Asking, Json, Over, ask, serving

@@ -17,11 +17,11 @@ from claude_trees import SESSION, Tree, lines
 from claude_wild import Wild
 from peers.claude_sdk import ClaudeSdk
 from peers.peers import PeerError
-from sessile.formats.claude.lite import SessionInfo
-from sessile.formats.claude.messages import SessionMessage
-from sessile.formats.claude.rows import View
+from sessile.agents.claude.listing import SessionInfo
+from sessile.agents.claude.messages import SessionMessage
+from sessile.agents.claude.rows import View
+from sessile.agents.claude.sdk import ClaudeSessions
 from sessile.storage.filesystem import PosixFilesystem
-from sessile.stores.claude.reading import ClaudeSessions
 
 pytestmark = [pytest.mark.peers, pytest.mark.mission("C10"), pytest.mark.mission("C11")]
 

@@ -13,9 +13,9 @@ import pytest
 from claude_rows import SESSION, STAMP, Json, assistant, uid, user
 from peers.claude_sdk import ClaudeSdk
 from sessile import Session, Store
+from sessile.agents.claude.paths import Current
+from sessile.agents.claude.transcript import Transcript
 from sessile.storage.filesystem import PosixFilesystem
-from sessile.stores.claude.paths import Current
-from sessile.stores.claude.transcript import Transcript
 
 pytestmark = [pytest.mark.peers, pytest.mark.mission("B1")]
 

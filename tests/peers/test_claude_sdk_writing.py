@@ -17,10 +17,10 @@ from claude_trees import SESSION as TREE_SESSION
 from claude_trees import Tree, lines
 from peers.claude_sdk import ClaudeSdk
 from peers.peers import PeerError
+from sessile.agents.claude.mutations import Mutations
+from sessile.agents.claude.paths import Current
+from sessile.agents.claude.transcript import Transcript
 from sessile.storage.filesystem import PosixFilesystem
-from sessile.stores.claude.mutations import Mutations
-from sessile.stores.claude.paths import Current
-from sessile.stores.claude.transcript import Transcript
 
 pytestmark = pytest.mark.peers
 

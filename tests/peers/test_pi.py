@@ -25,6 +25,7 @@ from peers.samples import (
     tool_result,
     user,
 )
+from sessile.discovery import load_entries_from_file
 
 pytestmark = [pytest.mark.peers, pytest.mark.mission("X1")]
 
@@ -342,7 +343,7 @@ def test_vectors_read_as_pi_reads_them(peer: Peer, tmp_path: Path) -> None:
         path = tmp_path / f"{row['name']}.jsonl"
         path.write_text(row["content"], "utf-8", newline="\n")
         ours = sessile.build_session_context(
-            sessile.load_entries_from_file(str(path)), **({"leaf_id": row["leaf"]} if "leaf" in row else {})
+            load_entries_from_file(str(path)), **({"leaf_id": row["leaf"]} if "leaf" in row else {})
         )
         theirs = peer.context(str(path), row.get("leaf", ...))
         assert comparable(ours.messages) == comparable(theirs.messages), row["name"]

@@ -48,10 +48,8 @@ from compacting import (
 )
 from peers.peers import PI_87, Peer
 from peers.samples import assistant, bash, tool_call, tool_result, user
-from sessile.core.branch_summary import navigation, prepare_branch
 from sessile.core.compaction import CompactionSettings, Preparation, account, is_due
-from sessile.core.conversation_text import as_text
-from sessile.core.file_lists import Files
+from sessile.core.summaries import Files, as_text, navigation, prepare_branch
 from sessile.core.tokens import context_tokens, estimate
 
 pytestmark = [pytest.mark.peers, pytest.mark.mission("Y9")]

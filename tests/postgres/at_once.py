@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 _HEAD = """
 import sys
 from sessile.storage.postgres.database import Database
-from sessile.storage.postgres.filesystem import PostgresFilesystem
+from sessile.storage.postgres.names import PostgresFilesystem
 from sessile.storage.postgres.leases import Leases
 from sessile.storage.postgres.schema import migrate
 

@@ -7,10 +7,9 @@ from itertools import count
 
 from sessile.storage import atomic
 from sessile.storage.postgres.database import Database
-from sessile.storage.postgres.filesystem import PostgresFilesystem
-from sessile.storage.postgres.journal import PostgresJournal
-from sessile.storage.postgres.journals import PostgresJournals
+from sessile.storage.postgres.journals import PostgresJournal, PostgresJournals
 from sessile.storage.postgres.leases import Leases
+from sessile.storage.postgres.names import PostgresFilesystem
 from sessile.storage.postgres.schema import migrate
 
 ROOT = "/sessile:postgresql"

@@ -9,19 +9,18 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from sessile import Conversations, Store
-from sessile.conversations.inbound import Inbound
+from sessile import Store
+from sessile.agents.openclaw.binding_store import Changes, Entries, TableStore
+from sessile.agents.openclaw.document import BrokenStore, parse_store
+from sessile.agents.openclaw.entries import SessionEntry
+from sessile.agents.openclaw.importing import import_bindings, own_bindings
+from sessile.agents.openclaw.paths import names_in
 from sessile.errors import Conflict
-from sessile.formats.yoyoclaw.document import BrokenStore, parse_store
-from sessile.formats.yoyoclaw.entries import SessionEntry
-from sessile.storage.postgres.bindings import BindingTable
-from sessile.storage.postgres.database import Database
-from sessile.storage.postgres.failures import OutcomeUnknown, lost
+from sessile.gateway.conversations.conversations import Conversations
+from sessile.gateway.conversations.inbound import Inbound
+from sessile.storage.postgres.binding_table import BindingTable
+from sessile.storage.postgres.database import Database, OutcomeUnknown, lost
 from sessile.storage.postgres.schema import migrate
-from sessile.stores.yoyoclaw.binding_store import Changes, Entries
-from sessile.stores.yoyoclaw.bindings import import_bindings, own_bindings
-from sessile.stores.yoyoclaw.paths import names_in
-from sessile.stores.yoyoclaw.table_store import TableStore
 from sessions import Clock, numbered
 
 pytestmark = pytest.mark.mission("B8")

@@ -17,20 +17,19 @@ from hypothesis import strategies as st
 from builders import answered, assistant, entry, said, user
 from postgres.twins import EVERYTHING, ROOT, Twins, facts, journal, write
 from sessile.core.codec import encode
-from sessile.core.demo import demo_sessions
 from sessile.core.kinds import LEAF_MARKER
+from sessile.demo.sessions import demo_sessions
 from sessile.errors import InvalidQuery
 from sessile.library import Library
 from sessile.storage import atomic
 from sessile.storage.catalog_rows import HAS, SORTS, Filter
+from sessile.storage.catch_up import Progress
 from sessile.storage.layout import artifacts_of
-from sessile.storage.postgres import following
-from sessile.storage.postgres.catalog import PostgresCatalog
+from sessile.storage.postgres import listings
 from sessile.storage.postgres.database import Database
-from sessile.storage.postgres.journal_bytes import Stretch, stretches_of
 from sessile.storage.postgres.leases import Leases
-from sessile.storage.reconcile import Progress
-from sessile.storage.scan import Needle
+from sessile.storage.postgres.listings import PostgresCatalog, Stretch, stretches_of
+from sessile.storage.search import Needle
 from sessile.storage.trash import Trash
 from sessions import CWD, FOLDER, START, answer, begun, say, store_at
 
@@ -239,7 +238,7 @@ def test_only_new_rows_are_read(twins: Twins, monkeypatch: pytest.MonkeyPatch) -
         read.extend(found.values())
         return found
 
-    monkeypatch.setattr(following, "stretches_of", spied)
+    monkeypatch.setattr(listings, "stretches_of", spied)
     before = twins.database.count
     twins.catalog.catch_up([twins.place], depth="index")
     assert twins.database.count - before <= 16
@@ -265,7 +264,7 @@ def dump(database: Database) -> list[Any]:
 
 def test_a_long_session_is_read_in_steps(twins: Twins, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is read of it is kept at each step, and a catch-up that is interrupted goes on there."""
-    monkeypatch.setattr(following, "_STEP", 2000)
+    monkeypatch.setattr(listings, "_STEP", 2000)
     some_sessions(twins)
     told: list[Progress] = []
 
@@ -286,7 +285,7 @@ def test_a_long_session_is_read_in_steps(twins: Twins, monkeypatch: pytest.Monke
 
 def test_a_deadline_leaves_the_rest_for_later(twins: Twins, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every session is looked at; the rest is said to be uncounted, and no words are written twice when it goes on."""
-    monkeypatch.setattr(following, "_GROUP", 1)
+    monkeypatch.setattr(listings, "_GROUP", 1)
     some_sessions(twins)
     for _ in range(3):
         caught = twins.catalog.catch_up([twins.place], depth="index", deadline=time.monotonic() - 1)
@@ -314,9 +313,9 @@ def test_processes_that_catch_up_at_once_double_nothing(
     twins: Twins, postgres_url: str, step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three at once, with small steps and with large ones: each word is there once, and each counts once."""
-    monkeypatch.setattr(following, "_STEP", step)
-    monkeypatch.setattr(following, "_GROUP", 20_000)
-    monkeypatch.setattr(following, "_LOOKS", 3)
+    monkeypatch.setattr(listings, "_STEP", step)
+    monkeypatch.setattr(listings, "_GROUP", 20_000)
+    monkeypatch.setattr(listings, "_LOOKS", 3)
     some_sessions(twins)
     for number in range(40):
         entries = [said(f"e{n}", f"e{n - 1}" if n else None, f"alpha beta {n}") for n in range(number)]
@@ -352,7 +351,7 @@ def test_what_another_has_written_meanwhile_is_not_written_again(twins: Twins, m
             other.catch_up([twins.place], depth="index")
         return found
 
-    monkeypatch.setattr(following, "stretches_of", overtaken)
+    monkeypatch.setattr(listings, "stretches_of", overtaken)
     twins.catch_up()
     assert busy
     twins.assert_same(*QUERIES)

@@ -14,11 +14,10 @@ import pytest
 from postgres.at_once import run_at_once
 from sessile.storage import atomic
 from sessile.storage.postgres.database import Database
-from sessile.storage.postgres.filesystem import PostgresFilesystem
 from sessile.storage.postgres.leases import Leases
-from sessile.storage.postgres.names import MAKE_FOLDER, placed
+from sessile.storage.postgres.names import MAKE_FOLDER, PostgresFilesystem, placed
 from sessile.storage.postgres.schema import migrate
-from sessile.testing.handling import error, get, opened, put
+from sessile.testing.filesystem_contract import error, get, opened, put
 
 pytestmark = pytest.mark.mission("B8")
 
@@ -280,7 +279,7 @@ def test_a_lock_is_held_against_other_processes(files: PostgresFilesystem, url: 
     put(files, f"{ROOT}/counter", b"0")
     script = """
 import os
-from sessile.storage.lock import acquire
+from sessile.storage.locks import acquire
 database = Database(url, durability="process")
 leases = Leases(database)
 files = PostgresFilesystem(database, leases)

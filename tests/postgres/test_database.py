@@ -15,8 +15,7 @@ import pytest
 
 from postgres_rig import PASSWORD, Server, new_server
 from sessile.errors import Invalid, InvalidConfig, PermissionRefused, SessileError, StorageFailure
-from sessile.storage.postgres.database import Cursor, Database
-from sessile.storage.postgres.failures import OutcomeUnknown, Unreachable
+from sessile.storage.postgres.database import Cursor, Database, OutcomeUnknown, Unreachable
 
 pytestmark = pytest.mark.mission("B8")
 

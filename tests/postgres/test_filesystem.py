@@ -13,14 +13,11 @@ from hypothesis import strategies as st
 from sessile.storage import atomic
 from sessile.storage.base import Filesystem
 from sessile.storage.memory import MemoryFilesystem
-from sessile.storage.postgres.contents import PIECE
 from sessile.storage.postgres.database import Database
-from sessile.storage.postgres.filesystem import PostgresFilesystem
 from sessile.storage.postgres.leases import Leases
+from sessile.storage.postgres.names import PIECE, PostgresFilesystem, sweep
 from sessile.storage.postgres.schema import migrate
-from sessile.storage.postgres.unnamed import sweep
-from sessile.testing.filesystem_contract import FilesystemContract
-from sessile.testing.handling import error, get, opened, put
+from sessile.testing.filesystem_contract import FilesystemContract, error, get, opened, put
 
 pytestmark = pytest.mark.mission("B8")
 

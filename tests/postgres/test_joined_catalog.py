@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from sessile import Filter, Keeper, Library, SessionRow, Store, import_session, sync
+from sessile import Filter, Library, SessionRow, Store, import_session, sync
+from sessile.upkeep.keep import Keeper
 from view_rig import CLAUDE, Household, furnished
 
 pytestmark = pytest.mark.mission("B8")

@@ -14,14 +14,26 @@ from postgres.journals_rig import ROOT, Place, place_at
 from sessile import BlobStore
 from sessile.core.lines import Line
 from sessile.errors import NotASession, SessionBusy, SessionExists, SessionNotFound
+from sessile.session import SessionView
 from sessile.storage import drafts
 from sessile.storage.memory import MemoryFilesystem
 from sessile.storage.postgres.database import Database
 from sessile.storage.postgres.leases import Leases
 from sessile.storage.reader import JournalReader
-from sessile.testing.journal_contract import Create, JournalContract, Open
-from sessile.testing.journal_reading import HEADER, chain, contents, found, ids, line, news_of, put, unexpected
-from sessile.view import SessionView
+from sessile.testing.journal_contract import (
+    HEADER,
+    Create,
+    JournalContract,
+    Open,
+    chain,
+    contents,
+    found,
+    ids,
+    line,
+    news_of,
+    put,
+    unexpected,
+)
 
 pytestmark = pytest.mark.mission("B8")
 

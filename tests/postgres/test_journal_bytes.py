@@ -17,14 +17,14 @@ from property.test_journal import contents
 from sessile import BlobStore
 from sessile.core.lines import Line, Scanner, scan
 from sessile.errors import NotASession
+from sessile.session import SessionView
 from sessile.storage.memory import MemoryFilesystem
 from sessile.storage.postgres import journals as made
 from sessile.storage.postgres import rows
 from sessile.storage.postgres.database import Database
 from sessile.storage.postgres.leases import Leases
 from sessile.storage.reader import JournalReader
-from sessile.testing.journal_reading import HEADER, chain, found, ids, line, put, unexpected
-from sessile.view import SessionView
+from sessile.testing.journal_contract import HEADER, chain, found, ids, line, put, unexpected
 
 pytestmark = pytest.mark.mission("B8")
 

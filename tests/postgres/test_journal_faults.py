@@ -18,10 +18,9 @@ from postgres.journals_rig import Place, place_at
 from postgres_rig import Server, new_server
 from sessile.errors import SessileError, StorageFailure
 from sessile.storage.base import News
-from sessile.storage.postgres.database import Cursor, Database
-from sessile.storage.postgres.failures import OutcomeUnknown, Unreachable
+from sessile.storage.postgres.database import Cursor, Database, OutcomeUnknown, Unreachable
 from sessile.storage.postgres.schema import migrate
-from sessile.testing.journal_reading import HEADER, chain, contents, found, ids, line, put, unexpected
+from sessile.testing.journal_contract import HEADER, chain, contents, found, ids, line, put, unexpected
 
 pytestmark = [pytest.mark.mission("B8"), pytest.mark.promise("P14")]
 

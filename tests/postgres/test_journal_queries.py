@@ -10,11 +10,12 @@ import pytest
 
 from postgres.journals_rig import Place
 from sessile import BlobStore
+from sessile.session import SessionView
 from sessile.storage.base import ReadableOwnJournal
 from sessile.storage.postgres.database import Database
-from sessile.storage.postgres.journal import PostgresJournal
+from sessile.storage.postgres.journals import PostgresJournal
 from sessile.storage.postgres.leases import Leases
-from sessile.testing.journal_reading import (
+from sessile.testing.journal_contract import (
     HEADER,
     assistant,
     chain,
@@ -26,7 +27,6 @@ from sessile.testing.journal_reading import (
     put,
     unexpected,
 )
-from sessile.view import SessionView
 
 pytestmark = pytest.mark.mission("B8")
 

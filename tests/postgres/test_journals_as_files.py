@@ -11,8 +11,8 @@ from postgres.journals_rig import ROOT, Place
 from sessile.storage import atomic
 from sessile.storage.postgres.database import Database
 from sessile.storage.postgres.leases import Leases
-from sessile.storage.postgres.unnamed import sweep
-from sessile.testing.handling import error, get, opened
+from sessile.storage.postgres.names import sweep
+from sessile.testing.filesystem_contract import error, get, opened
 
 pytestmark = pytest.mark.mission("B8")
 

@@ -15,8 +15,8 @@ from postgres.at_once import pass_gate, program, run_at_once
 from postgres_rig import new_server
 from sessile.errors import StorageFailure
 from sessile.storage.postgres.database import Database
-from sessile.storage.postgres.filesystem import PostgresFilesystem
 from sessile.storage.postgres.leases import Leases
+from sessile.storage.postgres.names import PostgresFilesystem
 from sessile.storage.postgres.schema import migrate
 
 pytestmark = pytest.mark.mission("B8")

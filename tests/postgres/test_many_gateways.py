@@ -13,12 +13,11 @@ import pytest
 from gateways import Scripted, ask, gateway_in, lines, running, scripted
 from http_rig import NEVER
 from sessile import Store
-from sessile.gateway.line import Overtaken
-from sessile.gateway.records import INTERRUPTED
 from sessile.gateway.service import Gateway
-from sessile.gateway.shared_line import SharedLine
-from sessile.gateway.turn import Message
-from sessile.storage.postgres import turns
+from sessile.gateway.turns.line import Overtaken, SharedLine
+from sessile.gateway.turns.replies import INTERRUPTED
+from sessile.gateway.turns.turn import Message
+from sessile.storage.postgres import turn_queue
 
 pytestmark = [pytest.mark.mission("B8"), pytest.mark.anyio]
 
@@ -50,7 +49,7 @@ def anyio_backend() -> str:
 @pytest.fixture(autouse=True)
 def short_leases(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests do not wait long for the turns of the dead."""
-    monkeypatch.setattr(turns, "NODE_TTL", TTL)
+    monkeypatch.setattr(turn_queue, "NODE_TTL", TTL)
 
 
 def made(url: str) -> Node:

@@ -16,7 +16,8 @@ from builders import assistant, user
 from event_streams import EventSource, Received
 from http_rig import BEARER, Http, http, served
 from page_sessions import damaged_story, long_story, told_story
-from sessile import Source, Store, sync
+from sessile import Store, sync
+from sessile.storage.layout import Source
 from view_rig import PNG, Household, furnished, settled
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mission("B8")]

@@ -12,7 +12,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from sessile import Presence, Store
+from sessile import Store
+from sessile.gateway.conversations.presence import Presence
 
 pytestmark = pytest.mark.mission("B8")
 
@@ -38,10 +39,10 @@ def test_one_of_this_machine_is_found_before_those_of_others(
     gateways = [Presence(store) for _ in range(3)]
     with ExitStack() as stack:
         for number, gateway in enumerate(gateways):
-            monkeypatch.setattr("sessile.storage.processes.own_host", lambda number=number: f"host{number}")
+            monkeypatch.setattr("sessile.storage.locks.own_host", lambda number=number: f"host{number}")
             stack.enter_context(gateway.held())
             stack.enter_context(gateway.announced(f"http://host{number}", "/t"))
-        monkeypatch.setattr("sessile.storage.processes.own_host", lambda: "host1")
+        monkeypatch.setattr("sessile.storage.locks.own_host", lambda: "host1")
         running = Presence(store).running()
         assert running is not None and running.url == "http://host1"
 

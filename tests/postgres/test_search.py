@@ -14,7 +14,7 @@ from builders import Json, assistant, entry, said
 from postgres.twins import Twins, journal
 from sessile.core.words import Query, indexed, words_of
 from sessile.storage.catalog_rows import Filter
-from sessile.storage.postgres import words
+from sessile.storage.postgres import listings
 from sessile.storage.postgres.database import Database
 from sessile.storage.postgres.leases import Leases
 
@@ -194,8 +194,8 @@ def test_the_best_come_first(twins: Twins) -> None:
 
 def test_more_matches_than_are_ranked_at_once(twins: Twins, monkeypatch: pytest.MonkeyPatch) -> None:
     """All are given once, those of the newest first."""
-    monkeypatch.setattr(words, "_RANKED", 7)
-    monkeypatch.setattr(words, "_READ", 3)
+    monkeypatch.setattr(listings, "_RANKED", 7)
+    monkeypatch.setattr(listings, "_READ", 3)
     for number in range(5):
         twins.put(twins.path(f"s{number}"), journal(f"s{number}", *spoken(*["alpha"] * 9)))
     twins.catch_up()

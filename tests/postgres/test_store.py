@@ -13,8 +13,7 @@ import pytest
 
 from postgres_rig import Server
 from sessile import Store
-from sessile.testing.store_contract import OpenStore, StoreContract
-from sessile.testing.store_handling import told
+from sessile.testing.store_contract import OpenStore, StoreContract, told
 
 pytestmark = pytest.mark.mission("B8")
 

@@ -13,7 +13,7 @@ import pytest
 from postgres_rig import Server
 from sessile.storage.postgres.database import Database
 from sessile.storage.postgres.schema import migrate
-from sessile.storage.postgres.turns import Entered, Ticket, TurnTable
+from sessile.storage.postgres.turn_queue import Entered, Ticket, TurnTable
 
 pytestmark = pytest.mark.mission("B8")
 
@@ -243,7 +243,7 @@ def test_an_entry_whose_outcome_is_not_known_is_looked_up(
     nodes: Nodes, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The connection broke behind the commit: the turn is there, and is entered once."""
-    from sessile.storage.postgres.failures import lost
+    from sessile.storage.postgres.database import lost
 
     node = nodes()
     query = Database.query

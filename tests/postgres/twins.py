@@ -14,11 +14,11 @@ from sessile.storage.base import Filesystem
 from sessile.storage.catalog import Catalog, CaughtUp
 from sessile.storage.catalog_rows import Filter
 from sessile.storage.memory import MemoryFilesystem
-from sessile.storage.postgres.catalog import PostgresCatalog
 from sessile.storage.postgres.database import Database
-from sessile.storage.postgres.filesystem import PostgresFilesystem
 from sessile.storage.postgres.journals import PostgresJournals
 from sessile.storage.postgres.leases import Leases
+from sessile.storage.postgres.listings import PostgresCatalog
+from sessile.storage.postgres.names import PostgresFilesystem
 from sessions import FOLDER, header
 
 ROOT = "/sessile:postgresql"

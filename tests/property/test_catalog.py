@@ -19,14 +19,13 @@ from sessile.core.codec import encode
 from sessile.core.digest import Digest
 from sessile.core.kinds import flags_of
 from sessile.core.lines import Scanner, read_head, scan
-from sessile.core.passages import pieces
 from sessile.core.tree import Node, Tree
-from sessile.core.words import Query
+from sessile.core.words import Query, pieces
 from sessile.storage.catalog import Catalog
 from sessile.storage.catalog_rows import Filter
+from sessile.storage.catch_up import NativeRows
 from sessile.storage.filesystem import PosixFilesystem
-from sessile.storage.native_rows import NativeRows
-from sessile.storage.scan import Needle, scan_file
+from sessile.storage.search import Needle, scan_file
 from sessions import header
 from strategies import chunks_of, damaged, json_objects
 

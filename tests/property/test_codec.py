@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from builders import Json
 from sessile.core.codec import decode, encode
-from sessile.core.llm import convert_to_llm, to_anthropic, to_openai
+from sessile.core.messages import convert_to_llm, to_anthropic, to_openai
 from sessile.core.text import utf16_cut, utf16_length, without_surrogates
 from sessile.errors import InvalidEntry
 from strategies import NASTY, as_javascript, json_objects, json_values

@@ -21,9 +21,8 @@ from provider_rules import (
     refused_by_router,
 )
 from sessile.core.hygiene import Cleaned, clean
-from sessile.core.hygiene_policy import DEFAULT, TABLE
-from sessile.core.llm import convert_to_llm, to_anthropic, to_openai
-from sessile.core.llm_google import to_google
+from sessile.core.messages import convert_to_llm, to_anthropic, to_google, to_openai
+from sessile.core.providers import DEFAULT, TABLE
 from sessile.core.text import without_surrogates
 from strategies import json_values, small, text
 

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from figures import measured
 from journal_rig import INDEX, PATH, add, ask, content_of, expect, journal_on, settled
 from sessile.core.kinds import LEAF_MARKER
+from sessile.storage import index
 from sessile.storage import index as index_module
-from sessile.storage import index_file
 from sessile.storage.journal import FileJournal
 from sessile.storage.memory import MemoryFilesystem
 from sessile.storage.reader import JournalReader
-from sessile.testing.handling import get, put
-from sessile.testing.journal_reading import HEADER, ODD_IDS, assistant, line, marker
+from sessile.testing.filesystem_contract import get, put
+from sessile.testing.journal_contract import HEADER, ODD_IDS, assistant, line, marker
 
 POOL = (
     "aaaaaaaa",
@@ -38,7 +38,7 @@ POOL = (
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every row is worth saving, and blocks are so small that every index has many."""
     monkeypatch.setattr(index_module, "SAVE_AFTER_ROWS", 1)
-    monkeypatch.setattr(index_file, "_BLOCK", 64)
+    monkeypatch.setattr(index, "_BLOCK", 64)
 
 
 ids = st.sampled_from(POOL) | st.sampled_from(ODD_IDS) | st.text(max_size=12)

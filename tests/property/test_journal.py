@@ -10,7 +10,7 @@ from journal_rig import add, always, content_of, expect, journal_on, lines_of, s
 from sessile.core.lines import Line, scan
 from sessile.storage.base import News
 from sessile.storage.memory import MemoryFilesystem
-from sessile.testing.journal_reading import HEADER, chain, line, unexpected
+from sessile.testing.journal_contract import HEADER, chain, line, unexpected
 
 fragments = st.sampled_from(
     (

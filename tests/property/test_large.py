@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from builders import Blobs, Json
 from sessile.core import large
-from sessile.core.codec import decode, encode
+from sessile.core.codec import decode, encode, plain
 from sessile.core.large import FULL, blob_refs, may_hold_refs, resolve, restore, shrink
-from sessile.core.plain import plain
 from sessile.core.text import utf16_length
 from strategies import NASTY, as_javascript, json_values
 
@@ -60,8 +59,8 @@ def small_limits() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(large, "MAX_STRING", LIMIT)
         patch.setattr(large, "MIN_IMAGE", SMALL_IMAGE)
-        patch.setattr("sessile.core.plain._SURELY_SHORT", LIMIT // 2)
-        patch.setattr("sessile.core.plain.MIN_IMAGE", SMALL_IMAGE)
+        patch.setattr("sessile.core.codec._SURELY_SHORT", LIMIT // 2)
+        patch.setattr("sessile.core.codec.MIN_IMAGE", SMALL_IMAGE)
         yield
 
 

@@ -15,7 +15,7 @@ from sessile.storage.base import Filesystem, Stat
 from sessile.storage.filesystem import PosixFilesystem
 from sessile.storage.memory import MemoryFilesystem
 from sessile.testing.crashes import CrashableFilesystem, CrashModel
-from sessile.testing.handling import get, opened, put
+from sessile.testing.filesystem_contract import get, opened, put
 
 
 class Slot(NamedTuple):

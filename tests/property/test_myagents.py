@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from myagents_folder import AT, ROOT, begun, content, folder, put, put_index, row
+from sessile.agents.myagents import types
+from sessile.agents.myagents.index import parse, render, row_of
+from sessile.agents.myagents.messages import Row, encode_row, scan, stored_form
+from sessile.agents.myagents.translation import to_native, to_stored
+from sessile.agents.myagents.types import Message, decode_content
 from sessile.core.codec import decode, encode
 from sessile.core.lines import Finding
-from sessile.formats.myagents import stats
-from sessile.formats.myagents.blocks import to_native, to_stored
-from sessile.formats.myagents.index_text import parse, render, row_of
-from sessile.formats.myagents.messages import Row, encode_row, scan, stored_form
-from sessile.formats.myagents.types import Message, decode_content
 from sessile.storage.memory import MemoryFilesystem
 from strategies import as_javascript, chunks_of, json_values, small, text
 
@@ -79,7 +79,7 @@ def test_statistics_kept_message_by_message_equal_a_recount(spoken: list[Json], 
     store.settle()
     known = store.get("s")
     assert known is not None
-    assert (known.stats or stats.recount([])) == store.recount("s") == stats.recount(map(Message, spoken))
+    assert (known.stats or types.recount([])) == store.recount("s") == types.recount(map(Message, spoken))
 
 
 @pytest.mark.mission("M4")
@@ -87,8 +87,8 @@ def test_statistics_kept_message_by_message_equal_a_recount(spoken: list[Json], 
 def test_tallies_add_up(first: list[Json], second: list[Json]) -> None:
     """Counting in two parts or at once gives the same."""
     one, two = [Message(each) for each in first], [Message(each) for each in second]
-    assert stats.add(stats.recount(one), stats.tally(two)) == stats.recount([*one, *two])
-    assert stats.tally([*one, *two]).minus(stats.tally(two)) == stats.tally(one)
+    assert types.add(types.recount(one), types.tally(two)) == types.recount([*one, *two])
+    assert types.tally([*one, *two]).minus(types.tally(two)) == types.tally(one)
 
 
 @pytest.mark.mission("M6")

@@ -12,7 +12,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from sessile.core.redact import Redactor, find_secrets
-from sessile.core.secrets_table import PERSONAL, RULES, SECRET, WORD, fill
+from sessile.core.secret_shapes import PERSONAL, RULES, SECRET, WORD, fill
 from strategies import NASTY, json_values
 
 BOTH = (SECRET, PERSONAL)

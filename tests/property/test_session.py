@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import assistant, said, user
-from sessile import Session, Store, build_session_context, load_entries_from_file
+from sessile import Session, Store, build_session_context
 from sessile.core import large
+from sessile.discovery import load_entries_from_file
 from sessions import CWD, append_raw, lines_of, numbered, store_at
 
 IMAGE = {"type": "image", "mimeType": "image/png", "data": "QUJD" * 400}

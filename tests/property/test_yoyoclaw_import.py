@@ -11,13 +11,11 @@ from hypothesis import strategies as st
 
 from builders import Json, said
 from sessile import Store
-from sessile.formats.yoyoclaw.names import archive_name, read_name, transcript_name
+from sessile.agents.openclaw.importing import ImportReport, import_state, own_bindings
+from sessile.agents.openclaw.names import archive_name, read_name, transcript_name
+from sessile.agents.openclaw.paths import StateFolder
 from sessile.storage import atomic
 from sessile.storage.memory import MemoryFilesystem
-from sessile.stores.yoyoclaw.accounts import ImportReport
-from sessile.stores.yoyoclaw.bindings import own_bindings
-from sessile.stores.yoyoclaw.importing import import_state
-from sessile.stores.yoyoclaw.paths import StateFolder
 from sessions import store_at
 from yoyoclaw import lines, stored, talk
 

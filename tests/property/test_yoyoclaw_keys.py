@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sessile.agents.openclaw.keys import PATTERNS, SessionKey, key_shape, normalize_key, parse_key, render_key
+from sessile.agents.openclaw.routing import parent_of
 from sessile.errors import InvalidId
-from sessile.formats.yoyoclaw.keys import PATTERNS, SessionKey, key_shape, parse_key, render_key
-from sessile.formats.yoyoclaw.normal import normalize_key
-from sessile.formats.yoyoclaw.routing import parent_of
 
 pytestmark = pytest.mark.mission("Y3")
 

@@ -21,9 +21,10 @@ import pytest
 
 from faults.processes import Child, Tell, fast_folder
 from figures import measured
-from sessile import Conversations, Session, Store
+from sessile import Session, Store
 from sessile.errors import PermissionRefused, SessileError
-from sessile.storage import rooted
+from sessile.gateway.conversations.conversations import Conversations
+from sessile.storage import filesystem
 from sessile.storage.turn_log import TurnLog
 from sessions import Json, snapshot, store_at
 
@@ -333,7 +334,7 @@ def test_without_going_from_folder_to_folder_the_link_wins(filled: Path, monkeyp
     def whole(self: object, path: str) -> Iterator[tuple[None, str]]:
         yield None, path
 
-    monkeypatch.setattr(rooted.RootedFilesystem, "_place", whole)
+    monkeypatch.setattr(filesystem.RootedFilesystem, "_place", whole)
     with pytest.raises(AssertionError):
         check_planted(filled, "sessions/--work-app--", "link to a folder")
     with pytest.raises(AssertionError):

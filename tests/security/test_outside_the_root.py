@@ -19,14 +19,15 @@ import pytest
 
 from figures import measured
 from http_rig import http
-from sessile import Conversations, Store, import_session
+from sessile import Store, import_session
+from sessile.agents.claude import paths as claude
+from sessile.agents.myagents.places import Places
+from sessile.agents.openclaw.paths import StateFolder
 from sessile.errors import SessileError
-from sessile.gateway.app import openapi_document
+from sessile.gateway.conversations.conversations import Conversations
+from sessile.gateway.http.app import openapi_document
 from sessile.storage.layout import Layout, file_name
 from sessile.storage.turn_log import TurnLog
-from sessile.stores.claude import paths as claude
-from sessile.stores.myagents.places import Places
-from sessile.stores.yoyoclaw.paths import StateFolder
 from sessions import store_at, write_file
 
 pytestmark = pytest.mark.promise("P30")
@@ -378,7 +379,7 @@ def test_a_store_without_checks_is_noticed(here: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr("sessile.storage.blobs.checked_hash", lambda digest: digest)
     with pytest.raises(AssertionError):
         check_namings(str(here / "root"), Random(1), 500)
-    monkeypatch.setattr("sessile.storage.rooted.RootedFilesystem._place", lambda self, path: plainly(path))
+    monkeypatch.setattr("sessile.storage.filesystem.RootedFilesystem._place", lambda self, path: plainly(path))
     with pytest.raises(AssertionError):
         check_store(here, Random(2), 2_000)
 

@@ -19,20 +19,11 @@ from browser_payloads import entries_with
 from builders import Json
 from figures import measured
 from http_rig import http
-from sessile import (
-    Compactor,
-    Navigator,
-    Session,
-    Store,
-    convert_to_llm,
-    to_anthropic,
-    to_openai,
-)
+from sessile import Compactor, Navigator, Session, Store, convert_to_llm, to_anthropic, to_openai
 from sessile.core.compaction import CompactionSettings
-from sessile.core.file_lists import FileLists, without_blocks
 from sessile.core.kinds import KINDS
-from sessile.core.llm_google import to_google
-from sessile.core.summaries import Summary, SummaryRequest
+from sessile.core.messages import to_google
+from sessile.core.summaries import FileLists, Summary, SummaryRequest, without_blocks
 from sessions import store_at
 
 pytestmark = pytest.mark.promise("P38")
@@ -56,7 +47,7 @@ OTHERS: list[Json] = [
     {"type": "message", "message": {"role": "system", "content": MARK, "name": MARK}},
 ]
 
-# What a model is told of an entry, by the kind table and the wrappers of core/llm.py: content, calls of tools, summaries.
+# What a model is told of an entry, by the kind table and the wrappers of core/messages.py: content, calls of tools, summaries.
 TOLD = [
     "message:*/content/*",
     "message:*/content",

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sessile import Store, errors, is_database
+from sessile import Store, errors
+from sessile.storage.backing import is_database
 
 pytestmark = pytest.mark.mission("B8")
 

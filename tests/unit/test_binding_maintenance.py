@@ -11,18 +11,18 @@ import pytest
 from builders import Json
 from sessile import Store
 from sessile.config import Maintenance
-from sessile.conversations.archived_bindings import Archives
-from sessile.conversations.conversations import Conversations
-from sessile.conversations.inbound import Routing
-from sessile.conversations.maintenance import Maintained, MaintenancePlan, apply_maintenance, plan_maintenance
-from sessile.conversations.maintenance import undo_maintenance as undo
 from sessile.core.resets import ResetConfig, ResetRule
 from sessile.core.usage import Usage
 from sessile.errors import Damaged, NotFound
+from sessile.gateway.conversations.conversations import Conversations
+from sessile.gateway.conversations.inbound import Routing
+from sessile.gateway.conversations.maintenance import Maintained, MaintenancePlan, apply_maintenance, plan_maintenance
+from sessile.gateway.conversations.maintenance import undo_maintenance as undo
+from sessile.gateway.conversations.removed import Archives
 from sessile.storage.atomic import exists, read_all, replace
-from sessile.storage.handles import open_files
+from sessile.storage.locks import open_files
 from sessile.storage.memory import MemoryFilesystem
-from sessile.storage.raw_file import RawFile
+from sessile.storage.session_bytes import RawFile
 from sessions import Clock, numbered, say
 from yoyoclaw import MAIN, NOW, stored
 

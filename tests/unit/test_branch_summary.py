@@ -6,17 +6,17 @@ import pytest
 
 from builders import Json
 from compacting import LABEL, answered, came_back, chained, compacted, edited, injected, ran, result, said, words
-from sessile.core.branch_summary import (
+from sessile.core.summaries import (
     NO_CONTENT,
     PREFIX,
     BranchPreparation,
+    FileLists,
     Navigation,
     branch_budget,
     branch_text,
     navigation,
     prepare_branch,
 )
-from sessile.core.file_lists import FileLists
 from sessile.core.tokens import estimate
 
 pytestmark = pytest.mark.mission("Y9")

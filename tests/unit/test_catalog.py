@@ -22,7 +22,8 @@ from sessile.core.codec import encode
 from sessile.core.kinds import LEAF_MARKER
 from sessile.core.statistics import by_model, by_project
 from sessile.errors import InvalidQuery
-from sessile.storage import catalog_file, reconcile
+from sessile.storage import catalog as catalog_file
+from sessile.storage import catch_up
 from sessile.storage.catalog import VERSION, Catalog
 from sessile.storage.catalog_rows import SORTS, Filter, SessionRow
 from sessile.storage.filesystem import PosixFilesystem
@@ -41,7 +42,7 @@ def session_at(root: Path, name: str, *records: Json | str, folder: str = FOLDER
     return write_file(root / "sessions" / folder / f"{name}.jsonl", header(name, **members), *records)
 
 
-def rows_of(root: Path, wanted: Filter = EVERYTHING, depth: reconcile.Depth = "count") -> list[SessionRow]:
+def rows_of(root: Path, wanted: Filter = EVERYTHING, depth: catch_up.Depth = "count") -> list[SessionRow]:
     with Catalog(PosixFilesystem(), str(root / "cache")) as catalog:
         catalog.catch_up([place(root)], depth=depth)
         assert not catalog.notices
@@ -548,19 +549,19 @@ def test_it_can_be_interrupted_and_goes_on(tmp_path: Path, monkeypatch: pytest.M
     """A deadline or Ctrl-C stops between two batches; what was done is kept."""
     for number in range(20):
         session_at(tmp_path, f"s{number}", *(said(f"e{n}", None, "word " * 100) for n in range(40)))
-    monkeypatch.setattr(reconcile, "_BATCH", 0.0)
+    monkeypatch.setattr(catch_up, "_BATCH", 0.0)
     with Catalog(PosixFilesystem(), str(tmp_path / "cache")) as catalog:
         caught = catalog.catch_up([place(tmp_path)], depth="count", deadline=time.monotonic())
         assert caught.uncounted == 19 and len(catalog.list().rows) == 20
 
-        def interrupt(progress: reconcile.Progress) -> None:
+        def interrupt(progress: catch_up.Progress) -> None:
             if progress.doing == "index" and progress.done > progress.total / 2:
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
             catalog.catch_up([place(tmp_path)], depth="index", progress=interrupt)
         assert 0 < catalog.search("word").pending < 20
-        progress: list[reconcile.Progress] = []
+        progress: list[catch_up.Progress] = []
         assert not catalog.catch_up([place(tmp_path)], depth="index", progress=progress.append).unindexed
         assert progress[-1].done == progress[-1].total
         assert facts(catalog, "word") == fresh_facts(tmp_path, "word")
@@ -706,12 +707,12 @@ def test_a_lying_catalog_is_not_believed(tmp_path: Path) -> None:
 
 KILLED = """
 import os, sys
-from sessile.storage import reconcile
+from sessile.storage import catch_up
 from sessile.storage.catalog import Catalog
 from sessile.storage.filesystem import PosixFilesystem
 steps = int(sys.argv[3])
-reconcile._BATCH = 0.0 if steps % 2 else 0.25
-reconcile._LOOKS = 1
+catch_up._BATCH = 0.0 if steps % 2 else 0.25
+catch_up._LOOKS = 1
 class Dying(PosixFilesystem):
     left = steps
     def read(self, fd, size, offset):

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from sessile import Filter, Library, Needle, Source, Store
+from sessile import Filter, Library, Store
+from sessile.storage.layout import Source
+from sessile.storage.search import Needle
 
 from .test_foreign import CODEX, SESSION, call, result, row
 

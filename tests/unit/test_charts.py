@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessile.core.spending import Spending
 from sessile.core.statistics import SessionUsage, Usage
-from sessile.render import usage_charts
+from sessile.core.usage import Spending
+from sessile.render import charts
 from sessile.render.charts import MOST_SERIES, Chart, Series, bars, folded, heatmap, lines, ranking
 from sessile.render.wording import money
 
@@ -147,15 +147,15 @@ def test_costs_are_by_day_and_model_the_dearest_first() -> None:
     usage = used(
         ("p/cheap", DAYS[0], 0.1), ("p/dear", DAYS[2], 2.0), ("p/cheap", DAYS[2], 0.2), ("p/free", DAYS[1], None)
     )
-    chart = usage_charts.costs(usage, UTC, date(2026, 2, 14), date(2026, 2, 16))
+    chart = charts.costs(usage, UTC, date(2026, 2, 14), date(2026, 2, 16))
     assert chart.columns == ["day", "p/dear", "p/cheap"]
     assert chart.rows == [["2026-02-14", None, 0.1], ["2026-02-16", 2.0, 0.2]]
 
 
 def test_weeks_are_named_as_statistics_name_them() -> None:
     """An axis of weeks and its data meet."""
-    chart = usage_charts.tokens(used(("p/m", DAYS[2], 1.0)), UTC, date(2026, 2, 2), date(2026, 2, 17), weeks=True)
-    assert usage_charts.time_axis(date(2026, 2, 2), date(2026, 2, 17), weeks=True) == [
+    chart = charts.tokens(used(("p/m", DAYS[2], 1.0)), UTC, date(2026, 2, 2), date(2026, 2, 17), weeks=True)
+    assert charts.time_axis(date(2026, 2, 2), date(2026, 2, 17), weeks=True) == [
         "2026-W06",
         "2026-W07",
         "2026-W08",
@@ -165,20 +165,20 @@ def test_weeks_are_named_as_statistics_name_them() -> None:
 
 def test_the_cache_rate_is_unknown_where_nobody_tells_of_caches() -> None:
     """It is the cached part of what was read."""
-    chart = usage_charts.cache_hits(used(("p/m", DAYS[0], 1.0)), UTC, date(2026, 2, 14), date(2026, 2, 16))
+    chart = charts.cache_hits(used(("p/m", DAYS[0], 1.0)), UTC, date(2026, 2, 14), date(2026, 2, 16))
     assert chart.rows == [["2026-02-14", 0.75]]
 
 
 def test_ranks_are_by_tokens_where_nothing_has_a_price() -> None:
     """A local model costs nothing that anybody knows of, and is shown all the same."""
-    chart = usage_charts.models(used(("local/a", DAYS[0], None)))
+    chart = charts.models(used(("local/a", DAYS[0], None)))
     assert chart.title == "Models by tokens"
     assert chart.rows == [["local/a", 1, 1, 100, 10, 300, 410, None]]
-    assert usage_charts.projects(used(("p/m", DAYS[0], 1.0))).rows[0][0] == "/work/team/app"
-    assert usage_charts.sessions(used(("p/m", DAYS[0], 1.0))).rows[0][0] == "A session"
+    assert charts.projects(used(("p/m", DAYS[0], 1.0))).rows[0][0] == "/work/team/app"
+    assert charts.sessions(used(("p/m", DAYS[0], 1.0))).rows[0][0] == "A session"
 
 
 def test_tools_tell_how_often_they_failed() -> None:
     """The rate stands in the table."""
-    chart = usage_charts.tools(used(("p/m", DAYS[0], 1.0), ("p/m", DAYS[1], 1.0)))
+    chart = charts.tools(used(("p/m", DAYS[0], 1.0), ("p/m", DAYS[1], 1.0)))
     assert chart.rows == [["bash", 2, 1, 0.5, 1]]

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sessile.agents.openclaw.entries import FIELDS, PATCHABLE
 from sessile.core.chat_commands import CHOICES, COMMANDS, INHERIT, AllowedModels, ChatCommand, help_text, parse_command
-from sessile.formats.yoyoclaw.entries import FIELDS
-from sessile.formats.yoyoclaw.patching import PATCHABLE
 
 pytestmark = [pytest.mark.mission("Y4"), pytest.mark.mission("Y5"), pytest.mark.mission("Y12")]
 

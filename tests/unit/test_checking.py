@@ -15,16 +15,14 @@ from hypothesis import strategies as st
 
 from builders import AT, answered, entry, said
 from sessile import Store, errors
-from sessile.core.diagnosis import MOST_OF_A_KIND, Diagnosis, numbered
-from sessile.core.id_table import IdTable
-from sessile.core.kinship import Kinship, Lineage
+from sessile.core.diagnosis import MOST_OF_A_KIND, TROUBLES, Diagnosis, Kinship, Lineage, Problem, numbered
+from sessile.core.ids import IdTable
 from sessile.core.lines import Finding, Line, Scanner, scan
 from sessile.core.tree import Node, Tree
-from sessile.core.troubles import TROUBLES
 from sessile.storage import atomic
 from sessile.storage.memory import MemoryFilesystem
-from sessile.testing.handling import get
-from sessile.upkeep.checking import Problem, Report, check, check_all, plan_repair, repair
+from sessile.testing.filesystem_contract import get
+from sessile.upkeep.check import Report, check, check_all, plan_repair, repair
 from sessions import CWD, answer, append_raw, begun, dumps, header, say, snapshot, store_at
 from strategies import Damage, chunks_of, damaged
 

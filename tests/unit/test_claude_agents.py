@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from claude_rows import CONFIG, FOLDER, SESSION, transcript, user
+from sessile.agents.claude.paths import remote_task_of
+from sessile.agents.claude.sdk import ClaudeSessions
+from sessile.agents.claude.transcript import Transcript
 from sessile.errors import Damaged, NotFound
 from sessile.storage import atomic
-from sessile.stores.claude.paths import remote_task_of
-from sessile.stores.claude.reading import ClaudeSessions
-from sessile.stores.claude.transcript import Transcript
 
 pytestmark = pytest.mark.mission("C5")
 

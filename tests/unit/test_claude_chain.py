@@ -10,11 +10,9 @@ from hypothesis import strategies as st
 
 from claude_reference import messages as reference
 from claude_trees import SESSION, Tree, answered, boundary, called, lines, row
-from sessile.formats.claude.chain import conversation, subagent_conversation
-from sessile.formats.claude.heads import Heads, heads_of
-from sessile.formats.claude.messages import SessionMessage, message_of, shown_rows, shown_subagent_rows
-from sessile.formats.claude.parsing import read_row
-from sessile.formats.claude.rows import View
+from sessile.agents.claude.chain import Heads, conversation, heads_of, subagent_conversation
+from sessile.agents.claude.messages import SessionMessage, message_of, shown_rows, shown_subagent_rows
+from sessile.agents.claude.rows import View, read_row
 
 pytestmark = pytest.mark.mission("C10")
 

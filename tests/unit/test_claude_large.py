@@ -12,12 +12,11 @@ import pytest
 
 from claude_rows import STAMP, user
 from claude_trees import SESSION, lines, row
-from sessile.formats.claude.slug import slug
+from sessile.agents.claude.appending import MAX_TOMBSTONE_REWRITE_BYTES
+from sessile.agents.claude.paths import Current, slug
+from sessile.agents.claude.sdk import ClaudeSessions
+from sessile.agents.claude.transcript import Transcript
 from sessile.storage.filesystem import PosixFilesystem
-from sessile.stores.claude.paths import Current
-from sessile.stores.claude.reading import ClaudeSessions
-from sessile.stores.claude.tombstones import MAX_TOMBSTONE_REWRITE_BYTES
-from sessile.stores.claude.transcript import Transcript
 
 pytestmark = pytest.mark.mission("C12")
 

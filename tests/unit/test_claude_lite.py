@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from sessile.formats.claude.first_prompt import first_prompt
-from sessile.formats.claude.lite import WINDOW, LiteFile, SessionInfo, session_info
-from sessile.formats.claude.rows import View
+from sessile.agents.claude.listing import WINDOW, LiteFile, SessionInfo, first_prompt, session_info
+from sessile.agents.claude.rows import View
 
 pytestmark = pytest.mark.mission("C11")
 

@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from claude_trees import SESSION, lines, row
-from sessile.formats.claude.lite import SessionInfo
-from sessile.formats.claude.notes import NO_NOTES, Archived, notes_of
+from sessile.agents.claude.listing import NO_NOTES, Archived, SessionInfo, notes_of
+from sessile.agents.claude.mutations import Mutations
+from sessile.agents.claude.sdk import ClaudeSessions
 from sessile.storage.filesystem import PosixFilesystem
-from sessile.stores.claude.mutations import Mutations
-from sessile.stores.claude.reading import ClaudeSessions
 
 pytestmark = [pytest.mark.mission("C11"), pytest.mark.mission("C13")]
 

@@ -12,11 +12,11 @@ import pytest
 
 import sessile
 from claude_trees import SESSION, boundary, lines, row
+from sessile.agents.claude.checking import TranscriptReport, check_transcript
+from sessile.agents.claude.paths import slug
+from sessile.agents.claude.sdk import ClaudeSessions, no_worktrees
 from sessile.errors import SessileError
-from sessile.formats.claude.slug import slug
 from sessile.storage.filesystem import PosixFilesystem
-from sessile.stores.claude.checking import TranscriptReport, check_transcript
-from sessile.stores.claude.reading import ClaudeSessions, no_worktrees
 
 pytestmark = pytest.mark.mission("C11")
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from claude_rows import NOW, OTHER, SESSION, STAMP, Json, assistant, boundary, progress, system, uid, user
+from sessile.agents.claude.transcript import Chain, Recording, Stamp, Team, plan_recording
 from sessile.errors import InvalidEntry
-from sessile.formats.claude.recording import Chain, Recording, Stamp, Team, plan_recording
 
 CHAIN = Chain(SESSION, STAMP)
 

@@ -13,12 +13,11 @@ import pytest
 
 from claude_rows import CONFIG, FOLDER, OTHER, PATH, SESSION, rows_in, transcript, user
 from figures import measured
+from sessile.agents.claude.remote import Address, fetch_from_folder, fetch_from_store, fetch_from_url, mirror_to_url
+from sessile.agents.claude.transcript import Diagnostic, hydrate_session
 from sessile.errors import Invalid
 from sessile.storage import atomic
 from sessile.storage.memory import MemoryFilesystem
-from sessile.stores.claude.hydrate import hydrate_session
-from sessile.stores.claude.remote import Address, fetch_from_folder, fetch_from_store, fetch_from_url, mirror_to_url
-from sessile.stores.claude.transcript import Diagnostic
 
 pytestmark = pytest.mark.mission("C9")
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessile.formats.claude import rows
-from sessile.formats.claude.state import TranscriptState
+from sessile.agents.claude import rows
+from sessile.agents.claude.messages import TranscriptState
 
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),

@@ -6,16 +6,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessile.errors import InvalidId
-from sessile.formats.claude.slug import is_uuid, long_prefix, python_sdk_slug, slug, string_hash
-from sessile.stores.claude.paths import (
+from sessile.agents.claude.paths import (
     Current,
     agent_of,
+    is_uuid,
+    long_prefix,
     project_dir,
+    python_sdk_slug,
     session_of,
+    slug,
+    string_hash,
     subagent_path,
     transcript_path,
 )
+from sessile.errors import InvalidId
 
 pytestmark = pytest.mark.mission("C1")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from claude_rows import CONFIG, HOME, OTHER, PATH, SESSION, Json, assistant, rows_in, transcript, uid, user
+from sessile.agents.claude.mutations import Mutations
+from sessile.agents.claude.transcript import Transcript
 from sessile.errors import Damaged
 from sessile.storage import atomic
-from sessile.stores.claude.mutations import Mutations
-from sessile.stores.claude.transcript import Transcript
 
 pytestmark = pytest.mark.mission("C7")
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from sessile.core.codec import decode, decode_exactly, encode, encode_plain
-from sessile.core.plain import MAX_DEPTH
+from sessile.core.codec import MAX_DEPTH, decode, decode_exactly, encode, encode_plain
 from sessile.errors import InvalidEntry, TooLarge
 
 

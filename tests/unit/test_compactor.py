@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from sessile import Session
-from sessile.care.compactor import Compactor
-from sessile.care.hooks import Hooks
 from sessile.core.compaction import CompactionSettings
 from sessile.core.summaries import EXTRACTED, Summary, SummaryRequest
 from sessile.core.usage import ledger
 from sessile.errors import HookFailed, LeafMoved, SummarizerFailed
+from sessile.upkeep.compactor import Compactor
+from sessile.upkeep.hooks import Hooks
 
 pytestmark = pytest.mark.mission("Y9")
 

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 import strategies
 from builders import Json, assistant, entry, said
-from sessile.core.compare import Comparison, Side, compare, word_changes
-from sessile.core.styled import line_width, plain
 from sessile.core.text import iso_timestamp
-from sessile.render.compare_text import compare_lines
+from sessile.render.comparison import Comparison, Side, compare, compare_lines, word_changes
+from sessile.render.styled import line_width, plain
 from terminal import PROBE, harmless, probes
 
 

@@ -13,16 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessile.care.models import Models
+from sessile.agents.openclaw.routing import Binding, Peer
 from sessile.config import Config, Gateway, Limits, Loaded, load_config
 from sessile.core.compaction import CompactionSettings
+from sessile.core.delivery import decide_sending
 from sessile.core.memory_flush import FlushSettings
 from sessile.core.resets import ResetPolicy, resolve_policy
+from sessile.core.result_trimming import TrimSettings
 from sessile.core.secret import Secret
-from sessile.core.send_policy import decide_sending
-from sessile.core.trimming import TrimSettings
 from sessile.errors import InvalidConfig
-from sessile.formats.yoyoclaw.routing import Binding, Peer
+from sessile.vendors.models import Models
 
 HUGE = 10**12
 

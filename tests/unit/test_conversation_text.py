@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from builders import Json, assistant, user
-from sessile.core.conversation_text import (
+from sessile.core.summaries import (
     BRANCH_PROMPT,
     SUMMARY_PROMPT,
     SYSTEM_PROMPT,

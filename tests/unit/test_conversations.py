@@ -14,18 +14,17 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from builders import Json
-from sessile import Bound, Store
-from sessile.conversations.conversations import Conversations
-from sessile.conversations.inbound import Inbound, Keys, Routing, key_of
-from sessile.conversations.listing import ConversationFilter
-from sessile.core.resets import ResetConfig, ResetRule, read_reset_config
-from sessile.core.rollover import previous_sessions
+from sessile import Store
+from sessile.agents.openclaw.document import BrokenStore, parse_store
+from sessile.agents.openclaw.entries import SessionEntry
+from sessile.agents.openclaw.keys import PATTERNS, SessionKey
+from sessile.agents.openclaw.routing import Binding, Peer
+from sessile.core.resets import ResetConfig, ResetRule, previous_sessions, read_reset_config
 from sessile.core.usage import Usage
 from sessile.errors import Conflict, Invalid, InvalidConfig, InvalidId, NotFound, SessionNotFound, UnsafePath
-from sessile.formats.yoyoclaw.document import BrokenStore, parse_store
-from sessile.formats.yoyoclaw.entries import SessionEntry
-from sessile.formats.yoyoclaw.keys import PATTERNS, SessionKey
-from sessile.formats.yoyoclaw.routing import Binding, Peer
+from sessile.gateway.conversations.bindings import Bound
+from sessile.gateway.conversations.conversations import ConversationFilter, Conversations
+from sessile.gateway.conversations.inbound import Inbound, Keys, Routing, key_of
 from sessions import Clock, answer, begun, numbered, say, snapshot, told
 from yoyoclaw import GROUP, MAIN, NOW, stored
 
@@ -797,7 +796,7 @@ def test_a_question_reads_the_file_only_if_it_has_changed(rig: Rig, monkeypatch:
     """And writes nothing."""
     rig.all.resolve(MAIN)
     before = snapshot(rig.file.parents[1])
-    monkeypatch.setattr("sessile.stores.yoyoclaw.session_store.parse_store", lambda *a: pytest.fail("it was read"))
+    monkeypatch.setattr("sessile.agents.openclaw.binding_store.parse_store", lambda *a: pytest.fail("it was read"))
     for _ in range(3):
         rig.all.resolve(MAIN)
         rig.all.get(GROUP)

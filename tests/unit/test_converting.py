@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from sessile import Filter, Library, Source, Store, make_demo
-from sessile.converting import converted, import_session
+from sessile import Filter, Library, Store
+from sessile.agents.claude.sdk import ClaudeSessions
+from sessile.demo.sessions import make_demo
 from sessile.errors import Conflict, Unsupported
-from sessile.stores.claude.reading import ClaudeSessions
+from sessile.storage.layout import Source
+from sessile.transfer import converted, import_session
 
 from .test_foreign import CODEX, SESSION, call, result, row
 

@@ -26,8 +26,7 @@ from compacting import (
     said,
     steps_of,
 )
-from sessile.core.cutting import find_cut, may_cut, parts_a_pair
-from sessile.core.live_path import LivePath
+from sessile.core.compaction import LivePath, find_cut, may_cut, parts_a_pair
 
 pytestmark = pytest.mark.mission("Y9")
 

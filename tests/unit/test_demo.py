@@ -12,15 +12,14 @@ from typing import Any, NamedTuple
 import pytest
 
 from sessile import Session, Store
-from sessile.core.demo import DemoSession, demo_sessions
-from sessile.core.demo_script import tell
 from sessile.core.digest import Counts, Digest
 from sessile.core.kinds import KINDS
 from sessile.core.large import MIN_IMAGE
-from sessile.core.llm import to_anthropic
+from sessile.core.messages import to_anthropic
 from sessile.core.redact import find_secrets
-from sessile.core.secrets_table import PERSONAL
+from sessile.core.secret_shapes import PERSONAL
 from sessile.core.text import parse_timestamp
+from sessile.demo.sessions import DemoSession, demo_sessions, tell
 from sessile.storage.layout import artifacts_of, encode_cwd, file_name
 
 NOW = 1_771_237_230_000

@@ -13,7 +13,7 @@ from builders import AT, AT_MS, Json, assistant, entry, said
 from sessile.core.codec import decode, encode_plain
 from sessile.core.digest import Digest
 from sessile.core.kinds import LEAF_MARKER
-from sessile.core.spending import QUARTER, UNDATED, Spending, Spent, Used, decode_spending
+from sessile.core.usage import QUARTER, UNDATED, Spending, Spent, Used, decode_spending
 from strategies import json_objects, json_values
 
 NOW = str(AT_MS // QUARTER)

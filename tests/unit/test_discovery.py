@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from builders import AT, answered, entry, said, user
-from sessile import Store, errors, find_most_recent_session, get_recent_sessions
-from sessile.discovery import age
+from sessile import Store, errors
+from sessile.discovery import age, find_most_recent_session, get_recent_sessions
 from sessile.storage.filesystem import PosixFilesystem
 from sessile.testing.faults import FaultyFilesystem
 from sessions import (

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from builders import assistant, user
-from sessile import Session, errors, find_most_recent_session, get_recent_sessions
+from sessile import Session, errors
+from sessile.discovery import find_most_recent_session, get_recent_sessions
 from sessions import CWD, FOLDER, answer, begun, lines_of, other_store_at, say, snapshot, store_at, told
 
 pytestmark = pytest.mark.mission("X15")

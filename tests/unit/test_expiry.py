@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessile.core.expiry import DAY, RULES, Period, deadline, period_of
+from sessile.agents.expiry import DAY, RULES, Period, deadline, period_of
 
 CLAUDE = RULES["claude"]
 

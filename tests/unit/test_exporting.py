@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from sessile import Export, Session, Store, share_redactor
-from sessile.core.secrets_table import fill
+from sessile import Export, Session, Store
+from sessile.core.secret_shapes import fill
 from sessile.errors import Refused
+from sessile.export import share_redactor
 from sessile.storage import atomic
 from sessions import begun, store_at
 

@@ -23,7 +23,7 @@ from sessile.testing.faults import (
     Meddle,
     ShortWrite,
 )
-from sessile.testing.handling import error, get, opened, put
+from sessile.testing.filesystem_contract import error, get, opened, put
 
 APPEND = os.O_CREAT | os.O_RDWR | os.O_APPEND
 

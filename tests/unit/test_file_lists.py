@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from builders import Json
-from sessile.core.file_lists import FileLists, Files, without_blocks
+from sessile.core.summaries import FileLists, Files, without_blocks
 
 pytestmark = pytest.mark.mission("Y9")
 

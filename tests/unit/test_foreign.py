@@ -11,14 +11,16 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessile import Library, Session, Source, Store, check, plan_repair, repair
+from sessile import Library, Session, Store, check, repair
+from sessile.agents.base import Format
+from sessile.agents.claude.translation import Claude
+from sessile.agents.codex.rollout import Codex
+from sessile.agents.myagents.translation import MyAgents
 from sessile.core.kinds import LEAF_MARKER
 from sessile.core.lines import Line, scan
 from sessile.errors import NotASession, Unsupported
-from sessile.formats.base import Format
-from sessile.formats.claude.translate import Claude
-from sessile.formats.codex import Codex
-from sessile.formats.myagents.translate import MyAgents
+from sessile.storage.layout import Source
+from sessile.upkeep.check import plan_repair
 
 SESSION = "0f4e8b1c-2d3a-4c5b-8e6f-7a8b9c0d1e2f"
 AT = "2026-05-01T10:00:00.000Z"

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from builders import Json, assistant, entry, said
-from sessile.core.passages import excerpt, passages
-from sessile.core.words import Query, fold, indexed
-from sessile.storage import searcher
+from sessile.core.words import Query, excerpt, fold, indexed, passages
+from sessile.storage import search
 from sessile.storage.catalog import Catalog
 from sessile.storage.filesystem import PosixFilesystem
 from sessions import FOLDER, append_raw, header, write_file
@@ -139,7 +138,7 @@ def test_what_no_index_can_find_is_said(tmp_path: Path) -> None:
         results = catalog.search("x =>")
         assert [hit.entry_id for hit in results.hits] == ["u1"]
         assert results.ignored == ["=>"]
-        assert catalog.search("=> ->") == searcher.Results([], [], {}, 0, ["=>", "->"])
+        assert catalog.search("=> ->") == search.Results([], [], {}, 0, ["=>", "->"])
 
 
 def test_folding_keeps_places() -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from sessile.errors import Damaged, ReadOnly, StorageFailure, StorageFull, UnsafePath
-from sessile.storage import history, history_file
+from sessile.storage import history
 from sessile.storage.history import HistoryEntry, HistoryStorage
 
 pytestmark = pytest.mark.mission("X23")
@@ -56,7 +56,7 @@ def path(tmp_path: Path) -> str:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Do not wait five seconds for a lock, nor long between attempts."""
-    monkeypatch.setattr(history_file, "PATIENCE", 0.02)
+    monkeypatch.setattr(history, "PATIENCE", 0.02)
     monkeypatch.setattr(history, "_FIRST_PAUSE", 0.01)
     monkeypatch.setattr(history, "_LONGEST_PAUSE", 0.02)
 

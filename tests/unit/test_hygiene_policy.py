@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from sessile.core.hygiene_policy import DEFAULT, TABLE, Policy, policy_for
+from sessile.core.providers import DEFAULT, TABLE, Policy, policy_for
 
 pytestmark = pytest.mark.mission("Y6")
 

@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from sessile.core.images import QUALITIES, SIDES, Limits, dimensions, fit, omitted, plan, sniff
+from sessile.core.providers import QUALITIES, SIDES, Limits, dimensions, fit, omitted, plan, sniff
 
 pytestmark = pytest.mark.mission("Y6")
 

@@ -14,18 +14,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessile import Deletion, Session, Store
-from sessile.care.compactor import Compactor
+from sessile import Session, Store
+from sessile.agents.base import CAPABILITIES, capabilities_of
+from sessile.agents.claude.mutations import Mutations
+from sessile.agents.claude.paths import is_uuid
+from sessile.agents.claude.sdk import ClaudeSessions
+from sessile.agents.reader import refusal
+from sessile.agents.registry import FORMATS
 from sessile.core.summaries import Summary
 from sessile.errors import LeafMoved, NotASession, SessionNotFound, StorageFailure, Unsupported
-from sessile.foreign import refusal
-from sessile.formats.capabilities import CAPABILITIES, capabilities_of
-from sessile.formats.claude.slug import is_uuid
-from sessile.formats.registry import FORMATS
 from sessile.storage.filesystem import PosixFilesystem
-from sessile.stores.claude.mutations import Mutations
-from sessile.stores.claude.reading import ClaudeSessions
+from sessile.storage.trash import Deletion
 from sessile.testing.faults import Fail, FaultyFilesystem
+from sessile.upkeep.compactor import Compactor
 
 from .test_foreign import SESSION, call, result, row
 

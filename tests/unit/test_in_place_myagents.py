@@ -16,11 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from myagents_folder import asked, told
-from sessile import Library, PruneRule, Session, Source, Store, apply_prune, converted, import_session, plan_prune
+from sessile import Library, Session, Store, converted, import_session
+from sessile.agents.myagents.store import MyAgentsStore
 from sessile.errors import LeafMoved, NotASession, SessionNotFound, StorageFailure, UnsafePath, Unsupported
 from sessile.storage.filesystem import PosixFilesystem
-from sessile.stores.myagents.store import MyAgentsStore
+from sessile.storage.layout import Source
 from sessile.testing.faults import FaultyFilesystem
+from sessile.upkeep.prune import PruneRule, apply_prune, plan_prune
 
 from .test_in_place import ANSWER, MESSAGES, user
 

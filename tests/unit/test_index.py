@@ -12,17 +12,18 @@ import pytest
 from journal_rig import INDEX, PATH, add, ask, content_of, count, expect, journal_on, settled
 from sessile.core.kinds import State
 from sessile.errors import LeafMoved, SessileError
+from sessile.storage import index as index_file
 from sessile.storage import index as index_module
-from sessile.storage import index_file, session_file
+from sessile.storage import reader as session_file
 from sessile.storage.base import Filesystem
 from sessile.storage.filesystem import PosixFilesystem
 from sessile.storage.index import MAX_FINDINGS, SAVE_AFTER_ROWS
 from sessile.storage.memory import MemoryFilesystem
 from sessile.storage.reader import JournalReader
 from sessile.testing.faults import Fail, FaultyFilesystem, Meddle, ShortWrite
-from sessile.testing.handling import get, opened
-from sessile.testing.handling import put as put_file
-from sessile.testing.journal_reading import HEADER, assistant, chain, found, ids, line, put
+from sessile.testing.filesystem_contract import get, opened
+from sessile.testing.filesystem_contract import put as put_file
+from sessile.testing.journal_contract import HEADER, assistant, chain, found, ids, line, put
 
 pytestmark = pytest.mark.promise("P12")
 
@@ -150,7 +151,7 @@ class TestSaving:
 
     def test_the_states_of_a_journal_may_be_too_many_to_keep(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Beyond the limit a state is folded from the path when asked for, with the same answer."""
-        monkeypatch.setattr("sessile.storage.states._MAX_SIZE", 300)
+        monkeypatch.setattr("sessile.storage.index._MAX_SIZE", 300)
         lines = [HEADER]
         for n in range(120):
             lines.append(line(str(n), str(n - 1) if n else None, "mode_change", mode=f"a mode of its own {n}"))

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from builders import answered, said, user
-from sessile import errors, load_entries_from_file
+from sessile import errors
+from sessile.discovery import load_entries_from_file
 from sessile.storage.filesystem import PosixFilesystem
 from sessile.testing.faults import Fail, FaultyFilesystem
 from sessions import CWD, append_raw, header, lines_of, records_of, say, snapshot, store_at, told, write_file

@@ -38,8 +38,8 @@ from sessile.storage.memory import MemoryFilesystem
 from sessile.storage.reader import JournalReader
 from sessile.testing.crashes import CrashableFilesystem
 from sessile.testing.faults import Call, DropUnsynced, Fail, FaultyFilesystem, Meddle, ShortWrite
-from sessile.testing.handling import get, opened
-from sessile.testing.journal_reading import HEADER, chain, contents, found, ids, line, news_of, put, unexpected
+from sessile.testing.filesystem_contract import get, opened
+from sessile.testing.journal_contract import HEADER, chain, contents, found, ids, line, news_of, put, unexpected
 
 START = HEADER + b"\n"
 

@@ -16,8 +16,8 @@ from sessile.storage import atomic
 from sessile.storage.memory import MemoryFilesystem
 from sessile.testing.crashes import CrashableFilesystem, CrashModel
 from sessile.testing.faults import Call, Fail, Fault, FaultyFilesystem, Kill, Killed, Meddle, ShortWrite
-from sessile.testing.handling import get
-from sessile.testing.journal_reading import HEADER, chain, ids, line, put
+from sessile.testing.filesystem_contract import get
+from sessile.testing.journal_contract import HEADER, chain, ids, line, put
 
 START = HEADER + b"\n" + line("old") + b"\n"
 TORN = START + b'{"type":"message","id":"torn'

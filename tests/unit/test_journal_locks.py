@@ -12,7 +12,7 @@ from sessile.errors import StorageFailure
 from sessile.storage import atomic
 from sessile.storage.memory import MemoryFilesystem
 from sessile.testing.faults import Fail, FaultyFilesystem, Meddle
-from sessile.testing.journal_reading import HEADER, ids, line, put, unexpected
+from sessile.testing.journal_contract import HEADER, ids, line, put, unexpected
 
 START = HEADER + b"\n" + line("old") + b"\n"
 

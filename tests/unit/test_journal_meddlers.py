@@ -11,8 +11,8 @@ from journal_rig import PATH, Always, add, always, content_of, count, journal_on
 from sessile.errors import SessionNotFound, StorageFailure, StorageFull
 from sessile.storage.memory import MemoryFilesystem
 from sessile.testing.faults import Call, Fail, FaultyFilesystem, Meddle
-from sessile.testing.handling import opened
-from sessile.testing.journal_reading import HEADER, ids, line, news_of, put
+from sessile.testing.filesystem_contract import opened
+from sessile.testing.journal_contract import HEADER, ids, line, news_of, put
 
 START = HEADER + b"\n" + line("old") + b"\n"
 TORN = START + line("torn", "old")[:-1]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from journal_rig import add, ask, content_of, count, expect, journal_on, settled
 from sessile.storage.memory import MemoryFilesystem
 from sessile.testing.faults import FaultyFilesystem
-from sessile.testing.journal_reading import found, ids, line, put
+from sessile.testing.journal_contract import found, ids, line, put
 
 IDS = "abcdefghijkl"
 

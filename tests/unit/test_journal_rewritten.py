@@ -9,7 +9,7 @@ import pytest
 from journal_rig import PATH, content_of, journal_on, settled
 from sessile.errors import SessionBusy, StorageFailure
 from sessile.storage.memory import MemoryFilesystem
-from sessile.testing.journal_reading import HEADER, ids, line, news_of, put
+from sessile.testing.journal_contract import HEADER, ids, line, news_of, put
 
 START = HEADER + b"\n" + line("a") + b"\n" + line("b", "a", text="x" * 500) + b"\n"
 THEIRS = [line(f"t{number}", "b", text="y" * 500) for number in range(3)]

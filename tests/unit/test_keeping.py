@@ -11,9 +11,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from sessile import HIDE, Expiring, Filter, Keeper, Library, Outlook, Source, Store, expiring, import_session
+from sessile import Filter, Library, Store, import_session
 from sessile.errors import Refused, SessionBusy, SessionNotFound, StorageFailure, Unsupported
+from sessile.storage.catalog_rows import HIDE
 from sessile.storage.filesystem import PosixFilesystem
+from sessile.storage.layout import Source
+from sessile.upkeep.keep import Expiring, Keeper, Outlook, expiring
 
 from .test_foreign import SESSION, row
 

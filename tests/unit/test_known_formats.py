@@ -12,16 +12,17 @@ import pytest
 
 from claude_rows import assistant, boundary, progress, uid, user
 from myagents_folder import asked, line, told
-from sessile import Library, Source, Store
+from sessile import Library, Store
+from sessile.agents import registry
+from sessile.agents.claude.translation import Claude
+from sessile.agents.codex.rollout import Codex
+from sessile.agents.myagents.translation import MyAgents
 from sessile.errors import NotASession
-from sessile.formats.claude.translate import Claude
-from sessile.formats.codex import Codex
-from sessile.formats.myagents.translate import MyAgents
-from sessile.storage import known_formats
-from sessile.testing.format_contract import STEM, FormatContract
+from sessile.storage.layout import Source
+from sessile.testing.agent_contract import STEM, FormatContract
 
 MODULE = """
-from sessile.formats.codex import Codex
+from sessile.agents.codex.rollout import Codex
 
 class Barn(Codex):
     name = "{name}"
@@ -91,17 +92,17 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
     monkeypatch.syspath_prepend(site)
 
     def do(module: str, value: str = "barn_sessions:Barn") -> None:
-        known_formats.installed.cache_clear()
+        registry.installed.cache_clear()
         info = site / "barn-1.0.dist-info"
         info.mkdir(parents=True, exist_ok=True)
         (info / "METADATA").write_text("Metadata-Version: 2.1\nName: barn\nVersion: 1.0\n")
-        (info / "entry_points.txt").write_text(f"[sessile.formats]\nbarn = {value}\n")
+        (info / "entry_points.txt").write_text(f"[sessile.agents]\nbarn = {value}\n")
         (site / "barn_sessions.py").write_text(module)
         sys.modules.pop("barn_sessions", None)
 
     yield do
     sys.modules.pop("barn_sessions", None)
-    known_formats.installed.cache_clear()
+    registry.installed.cache_clear()
 
 
 def _written(tmp_path: Path) -> Path:
@@ -149,7 +150,7 @@ def test_a_format_that_cannot_be_used_is_left_out_and_told(
     """Everything else goes on."""
     install(module, value)
     with caplog.at_level(logging.WARNING, "sessile"):
-        assert known_formats.installed() == ()
+        assert registry.installed() == ()
     assert told in caplog.text and value in caplog.text
 
 
@@ -169,6 +170,6 @@ def test_a_catalog_outlives_a_format_that_was_taken_away(tmp_path: Path, install
 
 def test_nobody_looks_for_packages_while_our_own_formats_suffice(monkeypatch: pytest.MonkeyPatch) -> None:
     """Looking takes longer than a small listing."""
-    monkeypatch.setattr(known_formats, "installed", lambda: pytest.fail("looked"))
-    assert known_formats.recognised(TestCodex.sample) is not None
-    assert known_formats.format_named("claude") is not None
+    monkeypatch.setattr(registry, "installed", lambda: pytest.fail("looked"))
+    assert registry.recognised(TestCodex.sample) is not None
+    assert registry.format_named("claude") is not None

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from builders import Blobs, Json
-from sessile.core.codec import encode
+from sessile.core.codec import encode, plain
 from sessile.core.large import (
     FULL,
     NOTICE,
@@ -21,7 +21,6 @@ from sessile.core.large import (
     restore,
     shrink,
 )
-from sessile.core.plain import plain
 
 LIMIT = 500_000
 HASH = "0123456789abcdef" * 4

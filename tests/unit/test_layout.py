@@ -8,8 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from sessile import Store, errors, family_homes, terminal_id
-from sessile.storage.layout import Layout, artifacts_of, encode_cwd, file_name, folder_names, root_of, session_files
+from sessile import Store, errors
+from sessile.storage.layout import (
+    Layout,
+    artifacts_of,
+    encode_cwd,
+    family_homes,
+    file_name,
+    folder_names,
+    root_of,
+    session_files,
+    terminal_id,
+)
 from sessions import CWD, Clock, answer, begun, say, store_at
 
 pytestmark = pytest.mark.mission("X3")

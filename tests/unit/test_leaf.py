@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from builders import entry, said, user
-from sessile import Entry, Session, build_session_context, errors, load_entries_from_file
+from sessile import Entry, Session, build_session_context, errors
+from sessile.discovery import load_entries_from_file
 from sessions import (
     append_raw,
     begun,

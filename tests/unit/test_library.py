@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from builders import said
-from sessile import Library, Session, SessionRow, Store, find_entry, find_leaf
+from sessile import Library, Session, SessionRow, Store
 from sessile.errors import Ambiguous, EntryNotFound, SessionNotFound
+from sessile.library import find_entry, find_leaf
 
 from .test_catalog import session_at
 

@@ -11,14 +11,13 @@ import pytest
 
 from figures import measured
 from sessile import Session
-from sessile.batch import MAX_LINE
 from sessile.config import Config, load_config
 from sessile.core import large, lines
-from sessile.core.codec import encode
+from sessile.core.codec import MAX_DEPTH, encode
 from sessile.core.ids import check_session_id
 from sessile.core.lines import Finding, Line, Scanner
-from sessile.core.plain import MAX_DEPTH
 from sessile.errors import InvalidConfig, InvalidId, TooLarge
+from sessile.session import MAX_LINE
 
 pytestmark = pytest.mark.promise("P26")
 

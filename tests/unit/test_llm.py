@@ -9,7 +9,7 @@ import pytest
 
 from builders import AT_MS, Json, assistant, user
 from sessile.core.codec import encode
-from sessile.core.llm import convert_to_llm, to_anthropic, to_openai
+from sessile.core.messages import convert_to_llm, to_anthropic, to_openai
 
 pytestmark = pytest.mark.mission("X13")
 

@@ -9,7 +9,7 @@ import pytest
 
 from builders import Json, assistant, user
 from sessile.core.codec import encode
-from sessile.core.llm_google import to_google
+from sessile.core.messages import to_google
 
 pytestmark = pytest.mark.mission("X13")
 

@@ -13,15 +13,9 @@ import pytest
 from faults.processes import Child, Tell
 from sessile import Session, Store, errors
 from sessile.storage.drafts import draft_path
-from sessile.upkeep.blob_sweep import apply_blob_sweep, plan_blob_sweep
-from sessile.upkeep.pruning import PrunePlan, PruneRule, apply_prune, plan_prune
-from sessile.upkeep.trash import (
-    disk_usage,
-    empty_trash,
-    plan_empty_trash,
-    trash_contents,
-    undo_last,
-)
+from sessile.upkeep.disk import disk_usage, empty_trash, plan_empty_trash, trash_contents, undo_last
+from sessile.upkeep.prune import PrunePlan, PruneRule, apply_prune, plan_prune
+from sessile.upkeep.sweep import apply_blob_sweep, plan_blob_sweep
 from sessions import CWD, Clock, answer, append_raw, begun, say, snapshot, store_at
 
 pytestmark = pytest.mark.mission("B6")
@@ -227,7 +221,7 @@ class TestOpenSessions:
         self, store: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The plan says that it could not see more."""
-        monkeypatch.setattr("sessile.upkeep.pruning.open_files", lambda: None)
+        monkeypatch.setattr("sessile.upkeep.prune.open_files", lambda: None)
         made = session(store, 40)
         plan = plan_prune(store, OLD)
         assert (gone(plan), plan.sees_open_files) == ([made.id], False)
@@ -426,7 +420,7 @@ class TestBlobs:
         made = session(store, 40)
         append_raw(made.path, f'"blob:sha256:{digest}"')
         for size in range(76, 90):
-            monkeypatch.setattr("sessile.storage.raw_file.CHUNK", size)
+            monkeypatch.setattr("sessile.storage.session_bytes.CHUNK", size)
             assert plan_blob_sweep(store).orphans == ()
 
     def test_nothing_is_swept_where_a_link_leads_away(self, store: Store, tmp_path: Path) -> None:

@@ -14,10 +14,8 @@ from markdown_it.token import Token
 
 import strategies
 from builders import AT_MS, Json, assistant, entry, said
-from sessile.core.parts import Depth
-from sessile.core.transcript import Gap, Transcript
-from sessile.render.markdown import markdown
-from sessile.render.prose import fenced, inline, prose
+from sessile.render.markdown import fenced, inline, markdown, prose
+from sessile.render.shown import Depth, Gap, Transcript
 from terminal import PROBE, harmless, probes
 
 PNG = "iVBORw0KGgo="

@@ -13,7 +13,7 @@ from sessile.storage.base import Filesystem
 from sessile.storage.memory import MemoryFilesystem
 from sessile.testing.crashes import CrashableFilesystem, CrashModel
 from sessile.testing.faults import FaultyFilesystem
-from sessile.testing.handling import error, get, opened, put
+from sessile.testing.filesystem_contract import error, get, opened, put
 
 APPEND = os.O_CREAT | os.O_RDWR | os.O_APPEND
 EVERY_MODEL = pytest.mark.parametrize("model", list(CrashModel))

@@ -13,10 +13,10 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from faults.processes import Child, Tell
-from sessile.conversations.memory_notes import append_notes
 from sessile.core.memory_flush import flush_key, holds_block
 from sessile.errors import PermissionRefused, SessionBusy, StorageFull, UnsafePath
-from sessile.storage import appended_text
+from sessile.gateway.conversations.notes import append_notes
+from sessile.storage import line_file
 from sessile.storage.filesystem import PosixFilesystem
 from sessile.testing.faults import Fail, FaultyFilesystem, Meddle
 
@@ -225,7 +225,7 @@ def test_what_somebody_else_appended_behind_a_failure_stays(tmp_path: Path) -> N
 
 def test_somebody_who_holds_the_file_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """For a while."""
-    monkeypatch.setattr(appended_text, "_PATIENCE", 0.05)
+    monkeypatch.setattr(line_file, "_PATIENCE", 0.05)
     noted(tmp_path, key="first")
     fd = FS.open(str(tmp_path / DAY), os.O_RDWR)
     assert FS.lock(fd)

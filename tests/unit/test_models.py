@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from sessile.care.models import Models
 from sessile.errors import InvalidConfig
+from sessile.vendors.models import Models
 
 pytestmark = pytest.mark.mission("Y7")
 

@@ -23,10 +23,10 @@ from myagents_folder import (
     row,
     told,
 )
+from sessile.agents.myagents.archive import Archive
+from sessile.agents.myagents.store import MyAgentsStore
 from sessile.errors import Damaged, LeafMoved, SessionBusy, SessionExists, SessionNotFound, Unsupported
 from sessile.storage.memory import MemoryFilesystem
-from sessile.stores.myagents.archive import Archive
-from sessile.stores.myagents.store import MyAgentsStore
 from sessile.testing.faults import FaultyFilesystem, Meddle
 
 pytestmark = pytest.mark.mission("M10")

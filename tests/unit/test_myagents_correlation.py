@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from myagents_folder import ROOT, asked, begun, everything, folder, line, put, told
+from sessile.agents.claude.paths import slug
+from sessile.agents.myagents.correlation import Pair, joined, report, transcripts, working_folder
+from sessile.agents.myagents.store import MyAgentsStore
 from sessile.errors import SessionNotFound
-from sessile.formats.claude.slug import slug
-from sessile.stores.myagents.correlation import Pair, joined, report, transcripts, working_folder
-from sessile.stores.myagents.store import MyAgentsStore
 
 pytestmark = pytest.mark.mission("M9")
 

@@ -9,10 +9,10 @@ from itertools import count
 import pytest
 
 from myagents_folder import OURS, ROOT, Time, asked, begun, everything, folder, put, put_index, row, told
+from sessile.agents.myagents.store import MyAgentsStore
 from sessile.errors import SessileError, SessionBusy
-from sessile.storage import processes
+from sessile.storage import locks
 from sessile.storage.memory import MemoryFilesystem
-from sessile.stores.myagents.store import MyAgentsStore
 from sessile.testing.faults import Fail, FaultyFilesystem, Kill, Killed, Meddle
 
 pytestmark = pytest.mark.mission("M4")
@@ -58,7 +58,7 @@ def test_a_process_that_is_killed_anywhere_leaves_statistics_that_catch_up(
         except Killed:
             time.nanoseconds += 31_000_000_000  # its lock is stale by now
         for name in inner.names(PENDING):
-            if str(processes.own_pid()) in name:  # of another process, for this one lives
+            if str(locks.own_pid()) in name:  # of another process, for this one lives
                 inner.rename(f"{PENDING}/{name}", f"{PENDING}/s.7-1")
         later = folder(inner, time)
         later.settle()
@@ -113,7 +113,7 @@ def test_a_note_that_is_older_than_any_write_takes_is_owed() -> None:
 def test_an_earlier_process_of_our_number_is_dead() -> None:
     """In a container every one may have the same."""
     store = begun(folder(alive=lambda pid: True))
-    put(store.fs, f"{PENDING}/s.{processes.own_pid()}-1", b"")
+    put(store.fs, f"{PENDING}/s.{locks.own_pid()}-1", b"")
     assert store.owed() == ["s"]
 
 

@@ -7,10 +7,18 @@ from datetime import UTC
 import pytest
 
 from myagents_folder import AT, NOW_MS, asked, row, told
+from sessile.agents.myagents import types
+from sessile.agents.myagents.types import (
+    Message,
+    Metadata,
+    check_session_id,
+    decode_content,
+    format_duration,
+    format_tokens,
+    row_text,
+    row_time,
+)
 from sessile.errors import InvalidId
-from sessile.formats.myagents import stats, titles
-from sessile.formats.myagents.display import format_duration, format_tokens, row_text, row_time
-from sessile.formats.myagents.types import Message, Metadata, check_session_id, decode_content
 
 DAY = 86_400_000
 
@@ -92,26 +100,26 @@ def test_the_time_of_activity_never_goes_back() -> None:
 @pytest.mark.mission("M2")
 def test_titles_are_cut_and_a_picture_has_a_name_of_its_own() -> None:
     """Forty units and three dots; twenty where a session is made; spaces around do not count."""
-    assert titles.title_of("  hi  ") == titles.title_of("\ufeff\u3000hi\n") == "hi"
-    assert titles.title_of("\x1chi\x85") == "\x1chi\x85"
-    assert titles.title_of("x" * 40) == "x" * 40
-    assert titles.title_of("x" * 41) == "x" * 40 + "..."
-    assert titles.title_of("x" * 21, titles.SHORT) == "x" * 20 + "..."
-    assert titles.title_of(" \n ") == "图片消息"
+    assert types.title_of("  hi  ") == types.title_of("\ufeff\u3000hi\n") == "hi"
+    assert types.title_of("\x1chi\x85") == "\x1chi\x85"
+    assert types.title_of("x" * 40) == "x" * 40
+    assert types.title_of("x" * 41) == "x" * 40 + "..."
+    assert types.title_of("x" * 21, types.SHORT) == "x" * 20 + "..."
+    assert types.title_of(" \n ") == "图片消息"
 
 
 @pytest.mark.mission("M2")
 def test_only_a_default_title_may_be_replaced() -> None:
     """Neither another title nor one that a person chose to call the same."""
-    assert titles.may_be_titled(Metadata(row("s")))
-    assert not titles.may_be_titled(Metadata(row("s", title="mine")))
-    assert not titles.may_be_titled(Metadata(row("s", titleSource="user")))
+    assert types.may_be_titled(Metadata(row("s")))
+    assert not types.may_be_titled(Metadata(row("s", title="mine")))
+    assert not types.may_be_titled(Metadata(row("s", titleSource="user")))
 
 
 @pytest.mark.mission("M2")
 def test_statistics_count_questions_and_the_tokens_of_answers() -> None:
     """Totals of caches that are zero are not stored; members of others stay."""
-    counted = stats.recount([Message(asked(0)), Message(told(1)), Message({"role": "assistant"})], {"later": 1})
+    counted = types.recount([Message(asked(0)), Message(told(1)), Message({"role": "assistant"})], {"later": 1})
     assert counted == {
         "later": 1,
         "messageCount": 1,
@@ -125,8 +133,8 @@ def test_statistics_count_questions_and_the_tokens_of_answers() -> None:
 def test_usage_that_arrives_late_counts_once() -> None:
     """The difference of two tallies is what changes."""
     before, after = Message(told(1, tokens=10)), Message(told(1, tokens=30))
-    late = stats.tally([after]).minus(stats.tally([before]))
-    assert stats.add(stats.recount([before]), late) == stats.recount([after])
+    late = types.tally([after]).minus(types.tally([before]))
+    assert types.add(types.recount([before]), late) == types.recount([after])
 
 
 @pytest.mark.mission("M2")
@@ -134,14 +142,14 @@ def test_use_by_model_and_the_list_of_answers() -> None:
     """An answer without a model counts for unknown; questions are cut at a hundred units."""
     usage = {"inputTokens": 5, "modelUsage": {"a": {"inputTokens": 2}, "b": {"inputTokens": 3}}}
     messages = [Message(asked(0, "q" * 200)), Message(told(1, usage=usage)), Message(told(2, usage={}))]
-    assert [(use.model, use.answers, use.tally.input) for use in stats.by_model(messages)] == [
+    assert [(use.model, use.answers, use.tally.input) for use in types.by_model(messages)] == [
         ("a", 1, 2),
         ("b", 1, 3),
         ("unknown", 1, 0),
     ]
-    listed = stats.answers(messages)
+    listed = types.answers(messages)
     assert [len(answer.query) for answer in listed] == [100, 100]
-    assert stats.Tally(cache_read=2, cache_creation=3).cached == 5
+    assert types.Tally(cache_read=2, cache_creation=3).cached == 5
     assert listed[0].duration_ms is None
 
 
@@ -197,7 +205,7 @@ def test_a_session_without_statistics_shows_hyphens() -> None:
     assert row_text(None) == row_text({}) == row_text({"messageCount": "3"}) == "- 条消息 · - tokens"
     assert row_text({"messageCount": 3}) == "3 条消息 · - tokens"
     assert row_text({"messageCount": 0, "totalInputTokens": 0, "totalOutputTokens": 0}) == "0 条消息 · 0 tokens"
-    assert row_text(stats.recount([Message(asked(0)), Message(told(1, tokens=1500))])) == "1 条消息 · 1.5K tokens"
+    assert row_text(types.recount([Message(asked(0)), Message(told(1, tokens=1500))])) == "1 条消息 · 1.5K tokens"
 
 
 @pytest.mark.mission("M2")

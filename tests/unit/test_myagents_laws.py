@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from myagents_folder import ROOT, Time, asked, begun, content, folder, line, put, told
+from sessile.agents.myagents.store import MyAgentsStore
 from sessile.storage import atomic
 from sessile.storage.memory import MemoryFilesystem
-from sessile.stores.myagents.store import MyAgentsStore
 
 pytestmark = [pytest.mark.mission("M3"), pytest.mark.mission("M4")]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from myagents_folder import ROOT, Time, put
+from sessile.agents.myagents.lock import DirectoryLock
 from sessile.errors import SessionBusy
 from sessile.storage import atomic
 from sessile.storage.memory import MemoryFilesystem
-from sessile.stores.myagents.directory_lock import DirectoryLock
 from sessile.testing.faults import FaultyFilesystem, Meddle
 
 pytestmark = pytest.mark.mission("M5")

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from myagents_folder import AT, asked, line
+from sessile.agents.myagents.messages import Item, Row, encode_row, scan
 from sessile.core.lines import Finding
-from sessile.formats.myagents.messages import Item, Row, encode_row, scan
 
 Json = dict[str, Any]
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from myagents_folder import OURS, ROOT, asked, begun, content, folder, ids, line, put, told
+from sessile.agents.myagents.store import MyAgentsStore
 from sessile.errors import Damaged
-from sessile.stores.myagents.store import MyAgentsStore
 from sessile.testing.faults import Fail, FaultyFilesystem, Meddle
 
 pytestmark = pytest.mark.mission("M6")

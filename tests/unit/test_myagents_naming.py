@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from myagents_folder import row
-from sessile.formats.myagents.naming import Described, described
+from sessile.agents.myagents.index import Described, described
 
 pytestmark = [pytest.mark.mission("M1"), pytest.mark.mission("M2")]
 

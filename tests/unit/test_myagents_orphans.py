@@ -8,10 +8,10 @@ import json
 import pytest
 
 from myagents_folder import AT, NOW_MS, OURS, ROOT, Time, asked, begun, content, everything, folder, line, put, told
+from sessile.agents.myagents.archive import Orphan, adopt, orphans
+from sessile.agents.myagents.store import MyAgentsStore
 from sessile.errors import Damaged, Invalid, InvalidId, SessionExists, SessionNotFound
 from sessile.storage.memory import MemoryFilesystem
-from sessile.stores.myagents.orphans import Orphan, adopt, orphans
-from sessile.stores.myagents.store import MyAgentsStore
 
 pytestmark = pytest.mark.mission("M1")
 

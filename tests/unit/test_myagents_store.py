@@ -23,6 +23,10 @@ from myagents_folder import (
     row,
     told,
 )
+from sessile.agents.myagents.archive import Archive, adopt
+from sessile.agents.myagents.correlation import joined
+from sessile.agents.myagents.store import MyAgentsStore
+from sessile.agents.myagents.switching import Steps, Switcher
 from sessile.errors import (
     Conflict,
     InvalidId,
@@ -36,11 +40,6 @@ from sessile.errors import (
 )
 from sessile.storage import atomic
 from sessile.storage.memory import MemoryFilesystem
-from sessile.stores.myagents.archive import Archive
-from sessile.stores.myagents.correlation import joined
-from sessile.stores.myagents.orphans import adopt
-from sessile.stores.myagents.store import MyAgentsStore
-from sessile.stores.myagents.switching import Steps, Switcher
 from sessile.testing.faults import Fail, FaultyFilesystem, Meddle
 
 FILE = f"{ROOT}/sessions/s.jsonl"

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from myagents_folder import asked, begun, folder, ids, told
+from sessile.agents.myagents.store import MyAgentsStore
+from sessile.agents.myagents.switching import Steps, Switcher
 from sessile.errors import SessionBusy, SessionNotFound
-from sessile.stores.myagents.store import MyAgentsStore
-from sessile.stores.myagents.switching import Steps, Switcher
 
 pytestmark = pytest.mark.mission("M7")
 

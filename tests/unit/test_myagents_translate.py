@@ -12,13 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from myagents_folder import AT, asked, line, told
-from sessile import Filter, Library, Source, Store, make_demo
-from sessile.converting import converted, import_session
+from sessile import Filter, Library, Store
+from sessile.agents.myagents.messages import encode_row
+from sessile.agents.myagents.translation import MyAgents, Rendering
 from sessile.core.lines import Finding, Line, scan
+from sessile.demo.sessions import make_demo
 from sessile.errors import Unsupported
-from sessile.formats.myagents.messages import encode_row
-from sessile.formats.myagents.rendering import Rendering
-from sessile.formats.myagents.translate import MyAgents
+from sessile.storage.layout import Source
+from sessile.transfer import converted, import_session
 
 pytestmark = pytest.mark.mission("B1")
 
@@ -114,7 +115,7 @@ def test_a_library_lists_counts_and_searches_them(folder: Path, store: Store) ->
 
 def test_results_are_found_through_both_layers_of_escapes(folder: Path, store: Store) -> None:
     """Blocks are JSON in a string of JSON: quotes and line breaks are escaped twice."""
-    from sessile.storage.scan import Needle
+    from sessile.storage.search import Needle
 
     block = {"type": "tool_use", "tool": {"id": "t", "name": "Run", "input": {}, "result": 'he said "no"\nthen left'}}
     put(folder, line(told(0, text=json.dumps([block]))))

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from myagents_folder import AT, ROOT, asked, begun, everything, folder, line, put
+from sessile.agents.myagents.messages import Row
+from sessile.agents.myagents.transcript_v2 import Projection, read_v2
+from sessile.agents.myagents.types import Message
 from sessile.core.lines import Finding
-from sessile.formats.myagents.messages import Row
-from sessile.formats.myagents.operations import Projection
-from sessile.formats.myagents.transcript_v2 import read_v2
-from sessile.formats.myagents.types import Message
 
 pytestmark = pytest.mark.mission("M6")
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from myagents_folder import AT, OURS, ROOT, asked, begun, content, everything, folder, ids, line, put, put_index, told
+from sessile.agents.myagents.index import render, row_of
+from sessile.agents.myagents.messages import Row
+from sessile.agents.myagents.store import MyAgentsStore
 from sessile.errors import LeafMoved, NotFound
-from sessile.formats.myagents.index_text import render, row_of
-from sessile.formats.myagents.messages import Row
 from sessile.storage.memory import MemoryFilesystem
-from sessile.stores.myagents.store import MyAgentsStore
 
 FILE = f"{ROOT}/sessions/s.jsonl"
 INDEX = f"{ROOT}/sessions.json"

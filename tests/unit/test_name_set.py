@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from sessile.errors import Damaged
+from sessile.storage.atomic import NameSet
 from sessile.storage.filesystem import PosixFilesystem
-from sessile.storage.name_set import NameSet
 
 
 @pytest.fixture

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessile import NamedSessions, Session, Store
+from sessile import Session, Store
+from sessile.adapters.named_sessions import NamedSessions
 from sessile.errors import InvalidId, LeafMoved
 
 pytestmark = pytest.mark.mission("B9")

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from sessile import Session
-from sessile.care.hooks import Hooks
-from sessile.care.navigating import Navigator
-from sessile.core.branch_summary import NO_CONTENT, PREFIX
-from sessile.core.summaries import Summary, SummaryRequest
+from sessile.core.summaries import NO_CONTENT, PREFIX, Summary, SummaryRequest
 from sessile.errors import EntryNotFound, SummarizerFailed
+from sessile.upkeep.hooks import Hooks
+from sessile.upkeep.navigation import Navigator
 
 pytestmark = pytest.mark.mission("X8")
 

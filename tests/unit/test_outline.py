@@ -15,12 +15,11 @@ import strategies
 from builders import Json, answered, assistant, entry, said
 from sessile.core.kinds import CHAIN, LABEL, LEAF_MARKER, MARKER, MESSAGE, STATE, TALK, flags_of
 from sessile.core.lines import Head
-from sessile.core.outline import MOST_LEVELS, OutlineRow, RunCounts, outline
-from sessile.core.parts import Call, Shown
-from sessile.core.shown import show
-from sessile.core.styled import line_width, plain
 from sessile.core.tree import Node, Tree
-from sessile.render.outline_text import OutlineHead, outline_lines
+from sessile.render.outline import MOST_LEVELS, OutlineRow, RunCounts, outline
+from sessile.render.shown import Call, Shown, show
+from sessile.render.styled import line_width, plain
+from sessile.render.text import OutlineHead, outline_lines
 from terminal import harmless, probes
 
 EXAMPLE = """\

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sessile.core.overflow import EXCLUDED, PHRASES, is_overflow
+from sessile.vendors.answers import EXCLUDED, PHRASES, is_overflow
 
 pytestmark = pytest.mark.mission("Y9")
 

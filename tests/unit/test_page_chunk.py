@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sessile.core.tree import Node, Tree
-from sessile.render.page_chunk import near
-from sessile.render.page_tree import NEAR, anchor_at, number_at
+from sessile.render.page import NEAR, anchor_at, near, number_at
 
 pytestmark = pytest.mark.mission("B1")
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from builders import Json, assistant, user
-from sessile.core.hygiene_notes import Notes, Piece
-from sessile.core.pairing import pair
+from sessile.core.hygiene import Notes, Piece, pair
 
 pytestmark = [pytest.mark.mission("Y6"), pytest.mark.promise("P24")]
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from sessile import Presence, Store
+from sessile import Store
 from sessile.errors import Conflict
+from sessile.gateway.conversations.presence import Presence
 
 pytestmark = pytest.mark.mission("Y1")
 
@@ -47,7 +48,7 @@ def test_what_a_killed_process_leaves_is_not_believed(store: Store, tmp_path: Pa
     """The kernel freed its lock: the note is there, and its gateway is not."""
     code = (
         "import sys\n"
-        "from sessile import Presence, Store\n"
+        "from sessile import Store\nfrom sessile.gateway.conversations.presence import Presence\n"
         "presence = Presence(Store(sys.argv[1]))\n"
         "with presence.held(), presence.announced('http://127.0.0.1:7', '/t'):\n"
         "    print('there', flush=True); sys.stdin.read(1)\n"

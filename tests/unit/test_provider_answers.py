@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessile.core.provider_answers import Answer, AnthropicAnswer, OpenAIAnswer, assistant_message
+from sessile.vendors.answers import Answer, AnthropicAnswer, OpenAIAnswer, assistant_message
 
 pytestmark = pytest.mark.mission("Y13")
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import Json, answered, entry, said
+from sessile.core.compaction import Pruning, is_pruned, notice, plan_pruning
 from sessile.core.context import build_session_context
 from sessile.core.entries import with_base
-from sessile.core.pruning import Pruning, is_pruned, notice, plan_pruning
 from sessile.core.tokens import estimate, total
 
 pytestmark = pytest.mark.mission("Y8")

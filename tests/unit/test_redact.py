@@ -16,7 +16,7 @@ import pytest
 
 from figures import measured
 from sessile.core.redact import MAX_PLACES, Redactor, find_secrets
-from sessile.core.secrets_table import PERSONAL, RULES, SECRET, Rule, fill
+from sessile.core.secret_shapes import PERSONAL, RULES, SECRET, Rule, fill
 from sessile.errors import TooLarge
 
 BOTH = (SECRET, PERSONAL)
@@ -89,7 +89,7 @@ def test_every_row_has_samples_near_misses_and_literals_that_begin_its_pattern()
 
 def test_the_table_and_these_tests_hold_no_secret_by_their_own_rules() -> None:
     """Scanners of repositories, ours included, find nothing in them but the passwords written out for this."""
-    import sessile.core.secrets_table as table
+    from sessile.core import secret_shapes as table
 
     assert table.__file__ is not None
     shown = [Path(table.__file__).read_text(), Path(__file__).read_text()]

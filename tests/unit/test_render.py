@@ -14,15 +14,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import AT, AT_MS, Json, answered, entry, said, user
-from sessile.core.parts import Call, Data, Diff, Image, Output, Part, Shown, Spent, Text, Thinking
-from sessile.core.shown import show
-from sessile.core.transcript import Gap
-from sessile.render.ansi import coloured_lines
-from sessile.render.fragments import Place, anchor_of, entry_html, gap_html
-from sessile.render.markup import DEEPEST_MARKDOWN, MOST_CODE, MOST_MARKDOWN, code, language_of, markdown
-from sessile.render.page import asset, html_page
-from sessile.render.page_tree import PageTree
-from sessile.render.tree_html import rows_of, tree_html
+from sessile.render.html import (
+    DEEPEST_MARKDOWN,
+    MOST_CODE,
+    MOST_MARKDOWN,
+    Place,
+    anchor_of,
+    code,
+    coloured_lines,
+    entry_html,
+    gap_html,
+    language_of,
+    markdown,
+)
+from sessile.render.page import PageTree, asset, html_page, rows_of, tree_html
+from sessile.render.shown import Call, Data, Diff, Gap, Image, Output, Part, Shown, Spent, Text, Thinking, show
 from strategies import NASTY
 from transcripts import PNG, transcript
 

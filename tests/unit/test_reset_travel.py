@@ -17,12 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sessile import Store
-from sessile.conversations.conversations import Conversations
-from sessile.conversations.inbound import Inbound
-from sessile.core.resets import read_reset_config
-from sessile.core.rollover import previous_sessions
+from sessile.core.resets import previous_sessions, read_reset_config
 from sessile.core.usage import Usage
 from sessile.errors import Conflict
+from sessile.gateway.conversations.conversations import Conversations
+from sessile.gateway.conversations.inbound import Inbound
 from sessile.storage.memory import MemoryFilesystem
 from sessions import Clock, numbered
 from yoyoclaw import GROUP, MAIN

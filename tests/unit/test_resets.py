@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sessile.agents.openclaw.keys import parse_key
 from sessile.core.resets import (
     Freshness,
     ResetPolicy,
@@ -24,7 +25,6 @@ from sessile.core.resets import (
     times_of,
 )
 from sessile.errors import InvalidConfig
-from sessile.formats.yoyoclaw.keys import parse_key
 
 pytestmark = pytest.mark.mission("Y4")
 

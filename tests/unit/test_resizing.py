@@ -8,8 +8,8 @@ import sys
 import pytest
 from PIL import Image
 
-from sessile.care.resizing import can_resize, resize
-from sessile.core.images import dimensions
+from sessile.core.providers import dimensions
+from sessile.vendors.clients import can_resize, resize
 
 pytestmark = pytest.mark.mission("Y6")
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from builders import assistant, user
-from sessile import Export, Session, review_export, share_redactor, share_report
+from sessile import Export, Session
+from sessile.export import review_export, share_redactor, share_report
 from sessions import begun, store_at
 
 ONE = "ghp_" + "aB3dE5fG7hJ9kL1mN3pQ5rS7tU9vW1xY3z5A"  # of the shape of a secret, and nobody's

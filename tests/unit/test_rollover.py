@@ -10,21 +10,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import Json
-from sessile.core.resets import ResetPolicy, Times, freshness, times_of
-from sessile.core.rollover import (
+from sessile.agents.openclaw.entries import FIELDS, SessionEntry
+from sessile.core.resets import (
     CLEARED,
     KEPT,
     LIMIT,
     PREVIOUS,
     Previous,
+    ResetPolicy,
+    Times,
+    freshness,
     previous_sessions,
     reset_notice,
     resume,
     roll_over,
+    times_of,
     with_session,
 )
 from sessile.errors import SessionNotFound
-from sessile.formats.yoyoclaw.entries import FIELDS, SessionEntry
 
 pytestmark = [pytest.mark.mission("Y4"), pytest.mark.mission("Y5")]
 

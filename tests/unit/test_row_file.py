@@ -7,9 +7,9 @@ import os
 import pytest
 
 from sessile.errors import LeafMoved, SessionNotFound, StorageFailure
-from sessile.storage import atomic, processes
+from sessile.storage import atomic, locks
+from sessile.storage.line_file import add_rows, replace_row
 from sessile.storage.memory import MemoryFilesystem
-from sessile.storage.row_file import add_rows, replace_row
 from sessile.testing.faults import FaultyFilesystem, Meddle
 
 FILE = "/f.jsonl"
@@ -83,8 +83,8 @@ def test_a_row_that_is_not_there_any_more_is_not_replaced() -> None:
 
 def test_processes_are_alive_or_not() -> None:
     """Numbers that no process can have are not."""
-    assert processes.is_alive(processes.own_pid()) and processes.is_alive(1)
+    assert locks.is_alive(locks.own_pid()) and locks.is_alive(1)
     child = os.spawnlp(os.P_NOWAIT, "true", "true")
     os.waitpid(child, 0)
-    assert not processes.is_alive(child)
-    assert not any(processes.is_alive(pid) for pid in (0, -1, 2**31))
+    assert not locks.is_alive(child)
+    assert not any(locks.is_alive(pid) for pid in (0, -1, 2**31))

@@ -12,9 +12,9 @@ import pytest
 from builders import Json, assistant, entry, said
 from sessile.core.lines import Finding
 from sessile.errors import InvalidQuery, SessionNotFound
-from sessile.storage import scan
+from sessile.storage import search
 from sessile.storage.filesystem import PosixFilesystem
-from sessile.storage.scan import Match, Needle, scan_file
+from sessile.storage.search import Match, Needle, scan_file
 from sessions import header, write_file
 
 
@@ -154,7 +154,7 @@ def test_blocks_may_end_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     """A needle is found on both sides of every block boundary, and in a last line without a newline."""
     path = session_at(tmp_path, *(said(f"e{n}", None, f"n{n} 会话 " + "y" * n) for n in range(30)))
     os.truncate(path, os.stat(path).st_size - 1)
-    monkeypatch.setattr(scan, "CHUNK", chunk)
+    monkeypatch.setattr(search, "CHUNK", chunk)
     assert ids(path, "会话") == [f"e{n}" for n in range(30)]
     assert ids(path, "n29") == ["e29"]
 
@@ -169,7 +169,7 @@ def test_damaged_lines_do_not_hide_others(tmp_path: Path) -> None:
 
 def test_memory_is_bounded_and_long_lines_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A line over the limit is a finding with its place; its neighbours are searched."""
-    monkeypatch.setattr(scan, "MAX_LINE", 3 << 20)
+    monkeypatch.setattr(search, "MAX_LINE", 3 << 20)
     path = session_at(tmp_path, said("e1", None, "needle"))
     start = os.stat(path).st_size
     with open(path, "ab") as file:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessile.core.send_policy import SendPolicy, decide_sending, read_send_policy
+from sessile.core.delivery import SendPolicy, decide_sending, read_send_policy
 from sessile.errors import InvalidConfig
 
 pytestmark = pytest.mark.mission("Y5")

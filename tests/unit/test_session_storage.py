@@ -11,14 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sessile.errors import (
-    InvalidConfig,
-    PermissionRefused,
-    SessileError,
-    SessionNotFound,
-    StorageFailure,
-    StorageFull,
-)
+from sessile.errors import InvalidConfig, PermissionRefused, SessileError, SessionNotFound, StorageFailure, StorageFull
 from sessile.storage.memory import MemoryFilesystem
 from sessile.storage.session_storage import FileSessionStorage, MemorySessionStorage, SessionStorage
 from sessile.storage.trash import Trash

@@ -11,9 +11,22 @@ from hypothesis import strategies as st
 import strategies
 from builders import AT, AT_MS, Json, assistant, entry, said
 from sessile.core.kinds import KINDS
-from sessile.core.parts import DEPTHS, Call, Data, Diff, Image, Output, Shown, Text, Thinking
-from sessile.core.shown import as_json, call_summary, show, show_all
-from sessile.core.spending import amount
+from sessile.core.usage import amount
+from sessile.render.shown import (
+    DEPTHS,
+    Call,
+    Data,
+    Diff,
+    Image,
+    Output,
+    Shown,
+    Text,
+    Thinking,
+    as_json,
+    call_summary,
+    show,
+    show_all,
+)
 
 CALL = {"type": "toolCall", "id": "c1", "name": "edit", "arguments": {"path": "a.py", "oldText": "CANARY"}}
 IMAGE = {"type": "image", "data": "CANARY", "mimeType": "image/png"}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessile.core.silence import NO_REPLY, Silence, is_silent
+from sessile.core.delivery import NO_REPLY, Silence, is_silent
 
 pytestmark = pytest.mark.mission("Y11")
 

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from builders import assistant, entry
 from sessile.core.digest import Digest
-from sessile.core.spending import QUARTER, UNDATED, Spending
 from sessile.core.statistics import (
     SessionUsage,
     StatRow,
@@ -25,6 +24,7 @@ from sessile.core.statistics import (
     daily,
     weekly,
 )
+from sessile.core.usage import QUARTER, UNDATED, Spending
 
 BERLIN, KOLKATA, KATHMANDU = ZoneInfo("Europe/Berlin"), ZoneInfo("Asia/Kolkata"), ZoneInfo("Asia/Kathmandu")
 ZONES = [UTC, BERLIN, KOLKATA, KATHMANDU, ZoneInfo("America/St_Johns"), ZoneInfo("Australia/Lord_Howe")]

@@ -12,8 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import Json
+from sessile.agents.openclaw.entries import FIELDS
+from sessile.agents.openclaw.keys import parse_key
 from sessile.core.resets import ResetPolicy
-from sessile.core.status_text import (
+from sessile.core.visible import width
+from sessile.errors import InvalidQuery
+from sessile.render.status import (
     COLUMNS,
     Queue,
     Status,
@@ -30,10 +34,6 @@ from sessile.core.status_text import (
     session_row,
     status_lines,
 )
-from sessile.core.visible import width
-from sessile.errors import InvalidQuery
-from sessile.formats.yoyoclaw.entries import FIELDS
-from sessile.formats.yoyoclaw.keys import parse_key
 
 pytestmark = pytest.mark.mission("Y12")
 

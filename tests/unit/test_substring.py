@@ -7,7 +7,7 @@ import gc
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sessile.storage.substring import Substring
+from sessile.storage.search import Substring
 
 few = st.binary().map(lambda data: bytes(byte % 3 for byte in data))
 

@@ -12,9 +12,9 @@ import pytest
 
 from figures import measured
 from model_server import ModelServer, serving
-from sessile.care.summarizers import AnthropicSummarizer, CommandSummarizer, OpenAISummarizer, RemoteSummarizer
 from sessile.core.summaries import EXTRACTED, Summarizer, SummaryRequest, extract
 from sessile.errors import InvalidConfig, SummarizerFailed
+from sessile.vendors.summarizers import AnthropicSummarizer, CommandSummarizer, OpenAISummarizer, RemoteSummarizer
 
 pytestmark = pytest.mark.mission("Y9")
 

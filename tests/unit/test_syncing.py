@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 
 from builders import assistant, user
-from sessile import Library, Session, Store, make_demo, sync, sync_bindings
-from sessile.formats.yoyoclaw.entries import SessionEntry
-from sessile.storage import survey
+from sessile import Library, Session, Store, sync
+from sessile.agents.openclaw.entries import SessionEntry
+from sessile.agents.openclaw.importing import own_bindings
+from sessile.demo.sessions import make_demo
+from sessile.gateway.conversations.bindings import sync_bindings
+from sessile.storage import session_bytes
 from sessile.storage.memory import MemoryFilesystem
-from sessile.storage.raw_file import RawFile
-from sessile.stores.yoyoclaw.bindings import own_bindings
+from sessile.storage.session_bytes import RawFile
 from sessile.testing.faults import FaultyFilesystem, Kill, Killed
 from sessions import header, write_file
 
@@ -67,7 +69,9 @@ def test_what_is_there_already_is_not_written_again(source: Store, target: Store
     """The second time changes neither bytes nor times."""
     make_demo(source)
     list(sync(source, target))
-    before = {path: (Path(path).stat().st_mtime_ns) for path, _ in survey.journals(target.fs, target.layout.sessions)}
+    before = {
+        path: (Path(path).stat().st_mtime_ns) for path, _ in session_bytes.journals(target.fs, target.layout.sessions)
+    }
     assert {done.state for done in sync(source, target)} == {"same"}
     assert before == {path: Path(path).stat().st_mtime_ns for path in before}
 

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from builders import Json
-from sessile.core.hygiene_notes import Piece
-from sessile.core.hygiene_policy import ToolIds
-from sessile.core.tool_ids import plain_id, rewrite, separate, strict9_id, strict_id
+from sessile.core.hygiene import Piece, plain_id, rewrite, separate, strict9_id, strict_id
+from sessile.core.providers import ToolIds
 
 pytestmark = pytest.mark.mission("Y6")
 

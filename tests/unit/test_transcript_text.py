@@ -10,10 +10,8 @@ from hypothesis import strategies as st
 
 import strategies
 from builders import AT_MS, Json, assistant, entry, said
-from sessile.core.parts import Depth, Image
-from sessile.core.shown import show_all
-from sessile.core.styled import Line, line_width, plain
-from sessile.core.transcript import Gap, Transcript
+from sessile.render.shown import Depth, Gap, Image, Transcript, show_all
+from sessile.render.styled import Line, line_width, plain
 from sessile.render.text import text_export, transcript_lines
 from sessile.render.wording import duration, image_word, many, moment, money, price, size
 from terminal import PROBE, harmless, probes

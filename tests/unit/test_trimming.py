@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import Json, assistant, user
-from sessile.core.trimming import (
+from sessile.core.result_trimming import (
     IMAGE_CHARS,
     MINUTE,
     OTHER_CHARS,

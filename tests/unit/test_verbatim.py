@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sessile import Session
 from sessile.core.codec import encode
-from sessile.core.verbatim import survives
+from sessile.core.large import survives
 from strategies import as_javascript
 
 names = st.sampled_from(["content", "type", "data", "image_url", "partialJson", "jsonlEvents", "lineCount", "text"])

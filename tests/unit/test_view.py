@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from builders import entry, said, user
-from sessile import Session, Store, TreeNode, build_session_context, errors, load_entries_from_file
+from sessile import Session, Store, TreeNode, build_session_context, errors
 from sessile.core.kinds import LEAF_MARKER, TAG
+from sessile.discovery import load_entries_from_file
 from sessile.storage.base import Filesystem
 from sessile.storage.filesystem import PosixFilesystem
 from sessile.testing.faults import Fail, Fault, FaultyFilesystem

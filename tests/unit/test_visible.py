@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessile.core.styled import Span, clipped, line_width, padded, plain, wrapped
 from sessile.core.visible import cut, fitting, visible, visible_line, width, without_colours
+from sessile.render.styled import Span, clipped, line_width, padded, plain, wrapped
 from terminal import PROBE, harmless, probes
 
 # Letters of one, two and no columns, and spaces.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sessile import Session
-from sessile.core.whereabouts import Absence, absences
+from sessile.core.context import Absence, absences
 
 pytestmark = pytest.mark.mission("B5")
 

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import Json
-from sessile.formats.yoyoclaw.adopting import MARK, adopt, adopted_from
-from sessile.formats.yoyoclaw.document import StoreDocument, parse_store
-from sessile.formats.yoyoclaw.entries import FIELDS, SessionEntry
+from sessile.agents.openclaw.document import StoreDocument, parse_store
+from sessile.agents.openclaw.entries import FIELDS, MARK, SessionEntry, adopt, adopted_from
 from strategies import json_objects
 
 pytestmark = pytest.mark.mission("Y5")

@@ -7,13 +7,11 @@ from pathlib import Path
 import pytest
 
 from builders import Json
-from sessile import Store, conversation_keys
+from sessile import Store
+from sessile.agents.openclaw.document import BrokenStore, parse_store
+from sessile.agents.openclaw.entries import MARK, SessionEntry
+from sessile.agents.openclaw.importing import ImportedBinding, conversation_keys, import_bindings, own_bindings
 from sessile.errors import Damaged
-from sessile.formats.yoyoclaw.adopting import MARK
-from sessile.formats.yoyoclaw.document import BrokenStore, parse_store
-from sessile.formats.yoyoclaw.entries import SessionEntry
-from sessile.stores.yoyoclaw.accounts import ImportedBinding
-from sessile.stores.yoyoclaw.bindings import import_bindings, own_bindings
 from sessions import snapshot, store_at
 from yoyoclaw import GROUP, MAIN, NOW, stored, write
 

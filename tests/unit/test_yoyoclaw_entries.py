@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import Json
-from sessile.errors import InvalidEntry, TooLarge
-from sessile.formats.yoyoclaw.document import BrokenStore, Place, StoreDocument, parse_store
-from sessile.formats.yoyoclaw.entries import (
+from sessile.agents.openclaw.document import BrokenStore, Place, StoreDocument, parse_store
+from sessile.agents.openclaw.entries import (
     FIELDS,
     SessionEntry,
     combine_entries,
@@ -21,6 +20,7 @@ from sessile.formats.yoyoclaw.entries import (
     merge_entries,
     misfits,
 )
+from sessile.errors import InvalidEntry, TooLarge
 from strategies import as_javascript, json_objects, text
 
 pytestmark = pytest.mark.mission("Y5")

@@ -11,12 +11,10 @@ import pytest
 
 from builders import Json, entry, said
 from sessile import Store
+from sessile.agents.openclaw.importing import SOURCE, ImportedSession, ImportReport, import_state, own_bindings
+from sessile.agents.openclaw.paths import StateFolder
 from sessile.errors import Invalid, PermissionRefused, StorageFull
 from sessile.storage.filesystem import PosixFilesystem
-from sessile.stores.yoyoclaw.accounts import ImportedSession, ImportReport
-from sessile.stores.yoyoclaw.bindings import own_bindings
-from sessile.stores.yoyoclaw.importing import SOURCE, import_state
-from sessile.stores.yoyoclaw.paths import StateFolder
 from sessile.testing.faults import Fail, FaultyFilesystem
 from sessions import append_raw, lines_of, records_of, say, snapshot, store_at, told
 from yoyoclaw import GROUP, MAIN, lines, stored, talk, write

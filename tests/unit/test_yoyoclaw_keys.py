@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from sessile.errors import InvalidConfig, InvalidId
-from sessile.formats.yoyoclaw.keys import PATTERNS, SessionKey, key_shape, parse_key, render_key
-from sessile.formats.yoyoclaw.normal import (
+from sessile.agents.openclaw.keys import (
+    PATTERNS,
+    SessionKey,
+    key_shape,
     modern_key,
     normalize_account_id,
     normalize_agent_id,
@@ -14,8 +15,10 @@ from sessile.formats.yoyoclaw.normal import (
     normalize_key,
     normalize_main_key,
     normalize_peer,
+    parse_key,
+    render_key,
 )
-from sessile.formats.yoyoclaw.routing import (
+from sessile.agents.openclaw.routing import (
     Binding,
     Group,
     Inbound,
@@ -33,6 +36,7 @@ from sessile.formats.yoyoclaw.routing import (
     resolve_route,
     shown_key,
 )
+from sessile.errors import InvalidConfig, InvalidId
 
 pytestmark = pytest.mark.mission("Y3")
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import Json
-from sessile.formats.yoyoclaw.naming import Described, described
+from sessile.agents.openclaw.names import Described, described
 from strategies import json_objects, text
 from yoyoclaw import GROUP, MAIN, stored
 

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
+from sessile.agents.openclaw.binding_store import SessionStore
+from sessile.agents.openclaw.document import BrokenStore
+from sessile.agents.openclaw.entries import SessionEntry
+from sessile.agents.openclaw.importing import contents_of, find_transcript
+from sessile.agents.openclaw.names import Transcript, archive_name, read_name, transcript_name
+from sessile.agents.openclaw.paths import StateFolder
 from sessile.errors import Conflict, NotFound, SessionBusy, UnsafePath
-from sessile.formats.yoyoclaw.document import BrokenStore
-from sessile.formats.yoyoclaw.entries import SessionEntry
-from sessile.formats.yoyoclaw.names import Transcript, archive_name, read_name, transcript_name
 from sessile.storage.filesystem import PosixFilesystem
-from sessile.stores.yoyoclaw.paths import StateFolder
-from sessile.stores.yoyoclaw.session_store import SessionStore
-from sessile.stores.yoyoclaw.transcripts import contents_of, find_transcript
 from sessile.testing.faults import FaultyFilesystem, Meddle
 from sessions import snapshot
 from yoyoclaw import GROUP, MAIN, NOW, stored, write

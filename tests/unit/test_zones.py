@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from sessile.config import zones
-from sessile.config.zones import local_zone
+from sessile import config
+from sessile.config import local_zone
 from sessile.errors import InvalidConfig
 from sessile.storage import local_zone as looking
 from sessile.storage.local_zone import machine_zone
@@ -168,7 +168,7 @@ def test_without_a_name_it_is_the_zone_of_this_machine(monkeypatch: pytest.Monke
 
 def test_where_nothing_says_what_the_zone_is_the_clock_does(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the offset that it has now."""
-    monkeypatch.setattr(zones, "machine_zone", lambda: None)
+    monkeypatch.setattr(config, "machine_zone", lambda: None)
     zone = local_zone()
     assert isinstance(zone, timezone)
     assert zone.utcoffset(None) == timedelta(seconds=time.localtime().tm_gmtoff)

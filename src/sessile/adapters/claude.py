@@ -34,14 +34,14 @@ from claude_agent_sdk import (
     fold_session_summary,
 )
 
-from sessile import NamedSessions, Session, Store
+from sessile.adapters.named_sessions import NamedSessions
+from sessile.agents.claude.translation import body_of, part_of, results_of, to_blocks
 from sessile.core.codec import decode, encode
 from sessile.core.entries import Entry, Payload
-from sessile.core.large import may_hold_refs
-from sessile.core.verbatim import survives
+from sessile.core.large import may_hold_refs, survives
 from sessile.errors import LeafMoved
-from sessile.formats.claude.blocks import to_blocks
-from sessile.formats.claude.bodies import body_of, part_of, results_of
+from sessile.session import Session
+from sessile.store import Store
 
 T = TypeVar("T")
 Row = dict[str, Any]

@@ -12,12 +12,40 @@ item that the session ever held, and says which are gone. To change the history 
 together: a caller who is cancelled, or a process that dies, leaves all of it or nothing.
 
 Two things are as the SDK's own sessions have them: a negative limit is none, and a closed session raises `RuntimeError`.
+
+What the journal of an OpenAI Agents session says, read in the order in which it was written.
+
+The entries of a session are a log of what was done to its lines of items: every branch is a line, the first is called "main".
+
+    item entries (see openai_agents_items)     one item more on its line; with `more`, so many entries belong to it
+    openai.pop, openai.clear, openai.replace   items less on the line; they stay in the journal, `openai.undo` brings them back
+    openai.branch, openai.delete_branch        a line that begins with a part of another, or ends
+    openai.usage                               what the answer to a turn has used
+
+Rules: all processes read the same log, so they agree on every line without asking each other. A note that does not apply where
+it came to stand (another process was faster) does nothing, for everybody; its writer finds out by reading on. Entries that
+belong together and were torn by a crash count for nothing. The tree of the session shows the same lines to people; only if one
+process takes items away in the very moment in which another adds some may it show more than the line has. An item points to the
+one before it, so a line is one pointer, and a branch costs one entry.
+
+Items of the OpenAI Agents SDK as entries of a session, and back, exactly.
+
+An item that somebody said, thought, called or got back is a `message` entry, so that every verb of ours can read it; what else
+there is (compactions, approvals, references) is a `custom` entry. The item itself lies in the member `openai` of the entry:
+
+    {"type": "message", "message": {"role": "user", "content": "hello"},
+     "openai": {"item": {"role": "user", "content": null}, "taken": [["content"]]}}
+
+Rules: a text is stored once: where the message holds it, the item has `null`, and `taken` says for each part of the message
+where it belongs. An item that our lines cannot hold as it is (NaN, whole floats, members that lines drop) is stored as a text.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+import json
+import re
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import Any, NamedTuple, Self, TypeVar
@@ -25,10 +53,370 @@ from typing import Any, NamedTuple, Self, TypeVar
 from agents import RunContextWrapper, SessionSettings, TResponseInputItem
 from agents.memory.session_settings import resolve_session_limit
 
-from sessile import NamedSessions, Session, Store
-from sessile.adapters.openai_agents_items import MEMBER, entry_of, items_of, written
-from sessile.adapters.openai_agents_log import CLEAR, MAIN, POP, REPLACE, UNDO, Item, Log, note
-from sessile.core.entries import Entry, Payload
+from sessile.adapters.named_sessions import NamedSessions
+from sessile.adapters.shared_text import Path, compact, put, values_of, without
+from sessile.core.codec import decode, encode_plain, plain
+from sessile.core.entries import Entry, Payload, custom, custom_message, message
+from sessile.errors import SessileError
+from sessile.session import Session
+from sessile.store import Store
+
+# --- openai agents items
+
+MEMBER = "openai"
+
+Part = tuple[Payload, Path | None]
+"""A part of a message, and where in the item its text stands; `None` if it stands there too."""
+
+_ARGUMENTS = {"function_call": "arguments", "mcp_call": "arguments", "custom_tool_call": "input"}
+_SUSPECT = re.compile(r"NaN|Infinity|\.0|partialJson|jsonlEvents|[eE][+-]?\d")
+_DATA_URL = re.compile(r"data:(image/[\w.+-]+);base64,([A-Za-z0-9+/]+={0,2})")
+
+
+def written(item: Any) -> str:
+    """The item as JSON; raises `TypeError` or `ValueError` if it has no such form."""
+    return json.dumps(item)
+
+
+def entry_of(item: Any, text: str, now: int) -> Payload:
+    """The entry for an item, whose JSON is `text`."""
+    if _SUSPECT.search(text) and not _survives(item, text):
+        shown = [part if part["type"] != "toolCall" else part | {"arguments": {}} for part, _ in _parts(item)]
+        return {**_told(item, shown, now), MEMBER: {"json": text}}
+    parts = _parts(item)
+    payload = _told(item, [part for part, _ in parts], now)
+    taken = [path for _, path in parts]
+    kept: Payload = {"item": without(item, taken)}
+    return {**payload, MEMBER: kept | ({"taken": taken} if any(taken) else {})}
+
+
+def text_of(entry: Mapping[str, Any]) -> bytes | None:
+    """The JSON of the item that an entry holds; `None` if it holds none."""
+    kept = entry.get(MEMBER)
+    if not isinstance(kept, dict):
+        return None
+    if isinstance(kept.get("json"), str):
+        return str(kept["json"]).encode()
+    if "item" not in kept:
+        return None
+    item = kept["item"]
+    for path, value in zip(kept.get("taken", ()), values_of(entry), strict=False):
+        if path is not None:
+            put(item, path, compact(value) if isinstance(value, dict) else value)
+    return encode_plain(item)
+
+
+def items_of(texts: Sequence[bytes]) -> list[Any]:
+    """The items of some JSON texts, each a value of its own that the caller may change."""
+    joined = b"[" + b",".join(texts) + b"]"
+    try:
+        return list(decode(joined))
+    except ValueError:  # NaN and infinity, which are no JSON but which the SDK writes
+        return list(json.loads(joined))
+
+
+def _survives(item: Any, text: str) -> bool:
+    """Whether a line gives the item back as it was; whole floats and infinity, for example, do not come back."""
+    if "partialJson" in text or "jsonlEvents" in text:
+        return False
+    try:
+        return json.dumps(decode(encode_plain(plain(item).value))) == text
+    except SessileError:
+        return False
+
+
+# -- what people see of an item
+
+
+def _told(item: Any, parts: Sequence[Payload], now: int) -> Payload:
+    kind, role = _kind(item), item.get("role") if isinstance(item, dict) else None
+    content: Any = list(parts)
+    if role in ("user", "assistant", "system", "developer") and kind == "message":
+        if role == "user":
+            one = content[0]["text"] if len(content) == 1 and isinstance(item.get("content"), str) else content
+            return message({"role": "user", "content": one, "timestamp": now})
+        if role == "assistant":
+            return message(_answer(content, "stop", now))
+        return custom_message("openai.instructions", content, display=False)
+    if kind == "reasoning":
+        return message(_answer(content, "stop", now))
+    if content and kind.endswith("_call"):
+        return message(_answer(content, "toolUse", now))
+    if content and kind.endswith("_call_output"):
+        call = {"role": "toolResult", "toolCallId": str(item.get("call_id") or ""), "toolName": ""}
+        return message({**call, "content": content, "isError": False, "timestamp": now})
+    return custom(f"openai.{kind}")
+
+
+def _answer(content: Sequence[Payload], stop: str, now: int) -> Payload:
+    return {"role": "assistant", "content": content, "stopReason": stop, "timestamp": now}
+
+
+def _kind(item: Any) -> str:
+    kind = item.get("type", "message" if "role" in item else "item") if isinstance(item, dict) else "item"
+    return kind if isinstance(kind, str) and kind else "item"
+
+
+def _parts(item: Any) -> list[Part]:
+    """What a message for the item holds, part by part."""
+    kind = _kind(item)
+    if not isinstance(item, dict):
+        return []
+    if kind == "message":
+        return _said(item.get("content"), ["content"])
+    if kind == "reasoning":
+        thoughts = [*_said(item.get("summary"), ["summary"]), *_said(item.get("content"), ["content"])]
+        return [({"type": "thinking", "thinking": part["text"]}, path) for part, path in thoughts if "text" in part]
+    if kind.endswith("_call"):
+        return [_call(item, kind)]
+    if kind.endswith("_call_output"):
+        return _said(item.get("output"), ["output"])
+    return []
+
+
+def _said(content: Any, at: Path) -> list[Part]:
+    if isinstance(content, str):
+        return [({"type": "text", "text": content}, at)]
+    blocks = enumerate(content) if isinstance(content, list) else ()
+    return [part for number, block in blocks for part in _block(block, [*at, number])]
+
+
+def _block(block: Any, at: Path) -> Iterable[Part]:
+    if not isinstance(block, dict):
+        return
+    name = next((name for name in ("text", "refusal") if isinstance(block.get(name), str)), None)
+    if name is not None:
+        yield {"type": "text", "text": block[name]}, [*at, name]
+    url = block.get("image_url")
+    image = _DATA_URL.fullmatch(url) if isinstance(url, str) else None
+    if image is not None:
+        yield {"type": "image", "mimeType": image[1], "data": image[2]}, [*at, "image_url"]
+
+
+def _call(item: Mapping[str, Any], kind: str) -> Part:
+    member = _ARGUMENTS.get(kind, "action")
+    given = item.get(member)
+    call = {"type": "toolCall", "id": str(item.get("call_id") or item.get("id") or ""), "name": _name(item, kind)}
+    if not isinstance(given, str):
+        return call | {"arguments": given if isinstance(given, dict) else {}}, None
+    try:
+        arguments = decode(given.encode("utf-8", "surrogatepass"))
+    except ValueError:
+        arguments = None
+    if not isinstance(arguments, dict):
+        return call | {"arguments": {"input": given}}, None
+    # Only a text that writing the arguments gives again may be left out of the item.
+    return call | {"arguments": arguments}, [member] if compact(plain(arguments).value) == given else None
+
+
+def _name(item: Mapping[str, Any], kind: str) -> str:
+    name = item.get("name")
+    return name if isinstance(name, str) and name else kind.removesuffix("_call")
+
+
+# --- openai agents log
+
+MAIN = "main"
+
+POP, CLEAR, REPLACE, UNDO = "openai.pop", "openai.clear", "openai.replace", "openai.undo"
+BRANCH, DELETE, USAGE = "openai.branch", "openai.delete_branch", "openai.usage"
+
+
+class Item:
+    """One item on a line: its JSON, and the item before it."""
+
+    __slots__ = ("at", "before", "id", "text")
+
+    def __init__(self, id: str, text: bytes, before: Item | None, at: str) -> None:  # noqa: A002
+        self.id = id
+        self.text = text
+        self.before = before
+        self.at = at
+
+
+class Place(NamedTuple):
+    """Where a line ends and, if its oldest items were dropped, where it begins."""
+
+    tip: Item | None = None
+    first: Item | None = None
+
+    def up(self) -> Iterator[Item]:
+        """The items of the line, newest first."""
+        item = self.tip
+        while item is not None:
+            yield item
+            item = None if item is self.first else item.before
+
+    def shorter(self) -> Place:
+        """The line without its newest item."""
+        return Place() if self.tip is None or self.tip is self.first else Place(self.tip.before, self.first)
+
+
+class Removal(NamedTuple):
+    """What a pop, a clearing or a replacement has done, so that it can be taken back."""
+
+    before: Place
+    after: Place
+    branches: tuple[str, ...] = ()
+
+
+class Line:
+    """A branch: where it stands, and the entry that the next one hangs from."""
+
+    def __init__(self, place: Place, hangs_from: str | None, created: str) -> None:
+        self.place = place
+        self.hangs_from = hangs_from
+        self.created = created
+        self.deleted = False
+        self.removals: list[Removal] = []
+        self.usage: dict[str, Payload] = {}  # by the id of the item that began the turn
+
+    def remove(self, after: Place, branches: tuple[str, ...] = ()) -> None:
+        """Go to another place, remembering this one."""
+        self.removals.append(Removal(self.place, after, branches))
+        self.place = after
+
+    def undoable(self) -> Removal | None:
+        """The latest removal, as long as nothing was added behind it."""
+        return self.removals[-1] if self.removals and self.place == self.removals[-1].after else None
+
+
+class Log:
+    """All lines of a session, as far as its journal was read."""
+
+    def __init__(self) -> None:
+        self.count = 0  # entries that were read
+        self.lines = {MAIN: Line(Place(), None, "")}
+        self._items: dict[str, Item] = {}
+        self._torn: list[tuple[Entry, bytes]] = []  # items whose companions have not come yet
+
+    def line(self, branch: str) -> Line:
+        """The line of a branch; of one that is deleted or unknown, the main one."""
+        return self.lines[branch if self.has(branch) else MAIN]
+
+    def has(self, branch: str) -> bool:
+        """Whether there is such a branch, and it was not deleted."""
+        return branch in self.lines and not self.lines[branch].deleted
+
+    def read(self, entries: Iterable[Entry]) -> dict[str, Any]:
+        """Take in the next entries; gives what each note among them came to, by its id."""
+        outcomes = {}
+        for entry in entries:
+            self.count += 1
+            note = entry.get("customType") if entry.type == "custom" else None
+            if self._torn and entry.parent_id != self._torn[-1][0].id:
+                self._torn = []
+            apply = _NOTES.get(note) if isinstance(note, str) else None
+            if apply is not None:
+                outcomes[entry.id] = apply(self, entry, entry.get("data") or {}, self._complete())
+            elif (text := text_of(entry)) is not None:
+                self._torn.append((entry, text))
+                if "more" not in entry[MEMBER]:
+                    self._add(self.line(entry[MEMBER].get("branch", MAIN)), self._complete())
+        return outcomes
+
+    def _complete(self) -> list[tuple[Entry, bytes]]:
+        """The items that came before an entry and belong to it."""
+        items, self._torn = self._torn, []
+        return items
+
+    def every_item(self) -> list[Item]:
+        """All items that ever stood on a line, in the order of the journal."""
+        return list(self._items.values())
+
+    def _add(self, line: Line, items: Iterable[tuple[Entry, bytes]]) -> None:
+        for entry, text in items:
+            tip = Item(entry.id, text, line.place.tip, entry.timestamp or "")
+            line.place = Place(tip, line.place.first)
+            line.hangs_from = entry.id
+            line.created = line.created or tip.at
+            self._items[entry.id] = tip
+
+    # -- what each note does; gives what its writer wants to know
+
+    def _pop(self, entry: Entry, data: Payload, _: Any) -> Item | None:
+        line = self.line(data.get("branch", MAIN))
+        popped = line.place.tip
+        if popped is not None:
+            line.remove(line.place.shorter())
+            line.hangs_from = entry.id
+        return popped
+
+    def _clear(self, entry: Entry, data: Payload, _: Any) -> bool:
+        others = tuple(name for name, line in self.lines.items() if name != MAIN and not line.deleted)
+        for name in others:
+            self.lines[name].deleted = True
+        self.lines[MAIN].remove(Place(), others)
+        self.lines[MAIN].hangs_from = entry.id
+        return True
+
+    def _replace(self, entry: Entry, data: Payload, output: list[tuple[Entry, bytes]]) -> bool:
+        line = self.line(data.get("branch", MAIN))
+        tip = line.place.tip
+        if len(output) != data.get("count") or (tip.id if tip else None) != data.get("after"):
+            return False
+        before = line.place
+        first = self._items.get(data.get("first", ""))
+        line.place = Place(self._items.get(data.get("keep") or ""), first)
+        self._add(line, output)
+        line.removals.append(Removal(before, line.place))
+        line.hangs_from = entry.id
+        return True
+
+    def _undo(self, entry: Entry, data: Payload, _: Any) -> bool:
+        line = self.line(data.get("branch", MAIN))
+        removal = line.undoable()
+        if removal is None:
+            return False
+        line.removals.pop()
+        line.place = removal.before
+        line.hangs_from = entry.id
+        for name in removal.branches:
+            self.lines[name].deleted = False
+        return True
+
+    def _branch(self, entry: Entry, data: Payload, _: Any) -> bool:
+        name = data.get("branch")
+        if not isinstance(name, str) or name in self.lines:
+            return False
+        source = self.line(data.get("of", MAIN)).place
+        tip = self._items.get(data.get("keep") or "")
+        first = source.first if tip is not None else None
+        self.lines[name] = Line(Place(tip, first), entry.id, entry.timestamp or "")
+        return True
+
+    def _delete(self, entry: Entry, data: Payload, _: Any) -> bool:
+        line = self.lines.get(data.get("branch", MAIN))
+        if line is None or line.deleted:
+            return False
+        line.deleted = True
+        self.lines[MAIN].hangs_from = entry.id
+        return True
+
+    def _usage(self, entry: Entry, data: Payload, _: Any) -> bool:
+        line = self.line(data.get("branch", MAIN))
+        line.usage[str(data.get("turn"))] = data.get("usage") or {}
+        line.hangs_from = entry.id
+        return True
+
+
+_NOTES: Mapping[str, Any] = {
+    POP: Log._pop,
+    CLEAR: Log._clear,
+    REPLACE: Log._replace,
+    UNDO: Log._undo,
+    BRANCH: Log._branch,
+    DELETE: Log._delete,
+    USAGE: Log._usage,
+}
+
+
+def note(kind: str, branch: str, **data: Any) -> Payload:
+    """An entry that says what was done to a line."""
+    return custom(kind, {"branch": branch, **data})
+
+
+# --- openai agents
 
 PROGRAM = "openai-agents"
 

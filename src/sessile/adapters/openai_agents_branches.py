@@ -21,9 +21,18 @@ from typing import Any, NamedTuple
 from agents import RunContextWrapper
 from agents.result import RunResultBase
 
-from sessile.adapters.openai_agents import Items, SessileSession
-from sessile.adapters.openai_agents_items import items_of
-from sessile.adapters.openai_agents_log import BRANCH, DELETE, MAIN, USAGE, Item, Line, note
+from sessile.adapters.openai_agents import (
+    BRANCH,
+    DELETE,
+    MAIN,
+    USAGE,
+    Item,
+    Items,
+    Line,
+    SessileSession,
+    items_of,
+    note,
+)
 from sessile.core.codec import encode
 from sessile.core.entries import Payload
 

@@ -2,6 +2,15 @@
 
 0 done   1 nothing found, or something found that should not be there   2 used wrongly   3 there is no such thing
 4 ambiguous   5 damaged   6 busy   7 refused for safety   8 the storage failed   130 interrupted   141 pipe closed
+
+Where the sessions of a person are: one's own store, other agents' folders, the cache.
+
+Environment variables say where they are (`core/variables` lists them). With a database as one's own store, what belongs to this
+machine, such as the configuration and the token of the gateway, stays in ~/.sessile.
+
+Nothing is created here.
+
+The configuration file that a verb goes by: the one that was named, else that in the root of the store, else none.
 """
 
 from __future__ import annotations
@@ -9,20 +18,27 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from sessile import __version__, errors
 from sessile.cli.main import ALIASES, VERBS
 from sessile.cli.output import Output
+from sessile.errors import InvalidConfig, NotFound, storage_failures
+from sessile.storage.backing import is_database
+from sessile.storage.layout import Source, family_homes
 
 if TYPE_CHECKING:
-    from sessile import Library, Store
-    from sessile.cli.places import Places
+    from sessile.config import Config
+    from sessile.library import Library
+    from sessile.store import Store
+
+
+# --- app
 
 INTERRUPTED = 130
 BROKEN_PIPE = 141  # as shells report a process that died of a closed pipe
@@ -51,14 +67,13 @@ class App:
     @cached_property
     def places(self) -> Places:
         """The folders of this person."""
-        from sessile.cli.places import find_places
 
         return find_places(os.environ, root=self.root, demo=self.demo)
 
     @cached_property
     def store(self) -> Store:
         """One's own store, or the demo's."""
-        from sessile import Store
+        from sessile.store import Store
 
         store = Store(self.places.store, cache=self.places.cache, blobs=self.places.blobs)
         if self.demo:
@@ -66,7 +81,7 @@ class App:
         return store
 
     def _make_demo(self, store: Store) -> None:
-        from sessile import make_demo
+        from sessile.demo.sessions import make_demo
 
         written = make_demo(store)
         if written:
@@ -75,7 +90,7 @@ class App:
     @cached_property
     def library(self) -> Library:
         """All sessions of this person."""
-        from sessile import Library
+        from sessile.library import Library
 
         return Library(self.store, self.places.sources(self.store), cache=self.places.cache)
 
@@ -91,7 +106,7 @@ class App:
             return "sessile --demo" if self.demo else "sessile"
         import shlex
 
-        from sessile import is_database
+        from sessile.storage.backing import is_database
 
         return f"sessile --root {shlex.quote(self.store.name if is_database(self.root) else self.root)}"
 
@@ -301,3 +316,128 @@ def _prepare_streams() -> None:
 def _give_up_stdout() -> None:
     """Nothing can be written to stdout any more, not even at exit, when Python would try once more."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+# --- places
+
+
+class Places(NamedTuple):
+    """The folders of one person."""
+
+    home: str
+    store: str  # one's own: a folder, or the address of a database
+    root: str  # the folder of what belongs to this machine; that of the store, if it is one
+    cache: str
+    blobs: str | None  # the address of an object store for large content
+    family: Sequence[Source]  # those of other agents, whether they exist or not
+
+    def sources(self, store: Store) -> list[Source]:
+        """The folders of other agents that exist, and those that the person has added."""
+        from sessile.library import added_sources
+
+        added = [source_at(path) for path in added_sources(store).names()]
+        return [source for source in (*self.family, *added) if os.path.isdir(source.sessions)]
+
+
+def source_at(folder: str) -> Source:
+    """A folder that somebody has named: the root of a store, or a folder with session files."""
+    sessions = f"{folder}/sessions"
+    return Source("folder", folder, sessions if os.path.isdir(sessions) else folder)
+
+
+def find_places(environ: Mapping[str, str], *, root: str | None, demo: bool) -> Places:
+    """The folders that this environment names."""
+    home = environ.get("HOME") or os.path.expanduser("~")
+    if not os.path.isabs(home):
+        raise InvalidConfig("HOME is not set to an absolute path", hint="set HOME, or say --root PATH")
+    cache = environ.get("SESSILE_CACHE") or _cache_folder()
+    if demo:
+        made_up = f"{cache}/demo-{__version__}"
+        return Places(home, made_up, made_up, f"{cache}/demo-cache", None, ())
+    given = root or environ.get("SESSILE_ROOT") or f"{home}/.sessile"
+    own = f"{home}/.sessile" if is_database(given) else os.path.abspath(os.path.expanduser(given))
+    homes = family_homes(home, environ)
+    family = [Source(agent, folder, f"{folder}/sessions") for agent, folder in homes if folder != own]
+    family += _others(home, environ)
+    store = given if is_database(given) else own
+    blobs = environ.get("SESSILE_BLOBS") or None
+    return Places(home, store, own, os.path.abspath(os.path.expanduser(cache)), blobs, family)
+
+
+def _others(home: str, environ: Mapping[str, str]) -> list[Source]:
+    """The folders of agents with formats of their own, and of gateways."""
+    claude = environ.get("CLAUDE_CONFIG_DIR") or f"{home}/.claude"
+    codex = environ.get("CODEX_HOME") or f"{home}/.codex"
+    sources = [
+        Source("claude", claude, f"{claude}/projects"),
+        Source("codex", codex, f"{codex}/sessions"),
+        Source("codex", codex, f"{codex}/archived_sessions"),
+        Source("myagents", f"{home}/.myagents", f"{home}/.myagents/sessions"),
+    ]
+    gateways = [environ.get("OPENCLAW_STATE_DIR") or f"{home}/.openclaw", f"{home}/.yoyoclaw"]
+    for root in gateways:
+        agents = f"{root}/agents"
+        names = sorted(os.listdir(agents)) if os.path.isdir(agents) else []
+        sources += [Source("openclaw", root, f"{agents}/{name}/sessions") for name in names] or [
+            Source("openclaw", root, f"{agents}/main/sessions")
+        ]
+    return sources
+
+
+def _cache_folder() -> str:
+    import platformdirs
+
+    return platformdirs.user_cache_dir("sessile", appauthor=False)
+
+
+# --- settings
+
+_NAMES = ("config.toml", "config.json")
+
+
+class Settings(NamedTuple):
+    """A configuration, the keys of its file that have no effect, and the file, if there is one."""
+
+    config: Config
+    unknown: list[str]
+    path: str | None
+
+    def token_file(self, root: str) -> str:
+        """Where the token of the gateway lies; a name in the file is meant from the folder of the file."""
+        named = self.config.gateway.token_file
+        if named is None or self.path is None:
+            return f"{root}/gateway.token"
+        return os.path.abspath(os.path.join(os.path.dirname(self.path), os.path.expanduser(named)))
+
+
+def config_path(app: App, named: str | None = None) -> str | None:
+    """The file that holds; `None` if everything has its default."""
+    if named is not None:
+        path = os.path.abspath(os.path.join(app.here, os.path.expanduser(named)))
+        if not os.path.isfile(path):
+            raise NotFound("there is no such file", path=path, hint="--config FILE names a file of TOML or JSON")
+        return path
+    found = [path for name in _NAMES if os.path.lexists(path := f"{app.places.root}/{name}")]
+    if len(found) > 1:
+        hint = "take one of them away, or say --config FILE"
+        raise InvalidConfig(f"there are both {_NAMES[0]} and {_NAMES[1]}", path=app.places.root, hint=hint)
+    return found[0] if found else None
+
+
+def load_settings(app: App, named: str | None = None) -> Settings:
+    """The configuration that holds; raises `InvalidConfig` with the key or the line that is wrong."""
+    from sessile.config import Config, load_config
+
+    path = config_path(app, named)
+    if path is None:
+        return Settings(Config(), [], None)
+    with storage_failures(path, "read the configuration"), open(path, "rb") as file:
+        data = file.read()
+    loaded = load_config(data, path)
+    return Settings(loaded.config, loaded.unknown, path)
+
+
+def warn_of_unknown(app: App, settings: Settings) -> None:
+    """Say which keys of the file nobody reads."""
+    for key in settings.unknown:
+        app.out.note(f"note: {key} in {app.tilde(settings.path or '')} is not known, and has no effect")

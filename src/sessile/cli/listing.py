@@ -1,4 +1,9 @@
-"""Listing sessions, and the options that choose them."""
+"""Listing sessions, and the options that choose them.
+
+The warning of sessions that their agent is about to delete.
+
+It is part of listings, which are fast: where no agent deletes anything, nothing is imported or read for it.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +11,67 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from sessile import HIDE, Filter, SessionRow
+from sessile.agents.expiry import RULES
 from sessile.cli.app import App, verb
-from sessile.cli.output import money, size_of
-from sessile.cli.table import Cell, Column
-from sessile.cli.warning import say_copies, warn
-from sessile.cli.worktrees import other_worktrees
+from sessile.cli.names import other_worktrees
+from sessile.cli.output import Cell, Column, money, size_of
 from sessile.core.dates import parse_moment
-from sessile.core.spending import amount
-from sessile.core.styled import Style
+from sessile.core.usage import amount
 from sessile.errors import Invalid, NotFound
+from sessile.render.styled import Style
+from sessile.render.wording import many
+from sessile.storage.catalog_rows import HIDE, Filter, SessionRow
+
+if TYPE_CHECKING:
+    from sessile.upkeep.keep import Outlook
+
+
+# --- warning
+
+SOON = 7  # days that a warning looks ahead
+
+
+def soon(app: App) -> Sequence[Outlook]:
+    """The sessions to warn of, by the folders of agents that delete theirs."""
+    if not any(source.agent in RULES for source in app.library.given):
+        return ()
+    from sessile.upkeep.keep import expiring
+
+    return expiring(app.library, now=app.store.now(), within_days=SOON, follow=os.path.realpath)
+
+
+def warn(app: App) -> None:
+    """Say how many sessions will be gone soon, a folder a line, and what to do."""
+    for outlook in soon(app):
+        say_problem(app, outlook)
+        count, agent = len(outlook.sessions), outlook.source.agent
+        if count:
+            told = many(count, f"session of {agent} expires", f"sessions of {agent} expire")
+            app.out.note(f"{told} within {SOON} days; keep {'it' if count == 1 else 'them'}: {app.command} keep")
+
+
+def say_problem(app: App, outlook: Outlook) -> None:
+    """Say why it is unknown when an agent deletes its sessions, and what is safe then."""
+    if outlook.problem is not None:
+        where = app.tilde(outlook.source.root)
+        told = f"it is unknown when {outlook.source.agent} deletes sessions, because of {where}/{outlook.problem}"
+        app.out.note(f"note: {told}; keep all: {app.command} keep --all")
+
+
+def say_copies(app: App) -> None:
+    """Say how many copies are not listed because their originals are."""
+    if app.library.copies:
+        told = many(len(app.library.copies), "kept copy is", "kept copies are")
+        app.out.note(
+            f"… {told} not listed: {'its original is' if len(app.library.copies) == 1 else 'the originals are'}"
+        )
+
+
+# --- listing
 
 _COUNT_AT_ONCE = 0.5  # seconds that a listing may spend on counting what changed
 _LONG_PATH = 28  # characters of a path that need not be shortened

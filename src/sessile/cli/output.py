@@ -7,6 +7,17 @@
 
 Environment variables choose, too (`core/variables` lists them). Meaning is never in a colour alone. Stored text has been made
 visible before it comes here, because that changes its width; all that leaves is made so again.
+
+Tables at a terminal: columns that fit, whatever is in them and however narrow it is.
+
+What gives way first is the wide column, then those that may be cut, down to a least width each. Where that is not enough,
+the texts of a row stand below its numbers; where these do not fit either, a row is told in words. Numbers are never cut.
+
+Progress of work that takes long, on stderr: a bar at a terminal, now and then a line elsewhere.
+
+Files that a verb writes for somebody: whole or not at all, and for nobody else to read.
+
+It does not know what is in them.
 """
 
 from __future__ import annotations
@@ -20,15 +31,167 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, tzinfo
 from functools import cached_property
 from itertools import chain, islice
-from typing import Any
+from typing import Any, NamedTuple
+from urllib.parse import quote
 
 import msgspec
 
 from sessile import errors
-from sessile.cli.progress import Bar, Lines
-from sessile.cli.table import Cell, Column, aligned, in_words
-from sessile.core.styled import Line, Span, Style
-from sessile.core.visible import cut, visible, visible_json, visible_line
+from sessile.core.visible import cut, visible, visible_json, visible_line, width
+from sessile.errors import Refused, storage_failures
+from sessile.render.styled import Line, Span, Style, wrapped_line
+
+# --- table
+
+_BETWEEN = 2  # columns of the terminal between two of the table
+_ENOUGH = 28  # columns that a wide one keeps as long as others can give way
+_LEAST = 12  # columns that one must have that is cut
+_BELOW = "    "
+
+
+class Column(NamedTuple):
+    """A column of a table; a wide one takes the room that the others leave, a soft one may be cut too."""
+
+    name: str
+    right: bool = False
+    wide: bool = False
+    soft: bool = False
+
+
+class Cell(NamedTuple):
+    """What stands in a table: for a person, and for a program where that differs."""
+
+    text: str
+    style: Style = "plain"
+    value: str | None = None
+
+
+def in_words(columns: Sequence[Column], row: Sequence[Cell]) -> str:
+    """A row as a sentence, for who cannot see columns."""
+    return "; ".join(f"{column.name}: {visible_line(cell.text)}" for column, cell in zip(columns, row, strict=True))
+
+
+def aligned(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], room: int) -> Iterator[Line]:
+    """The lines of a table, its heads first; none if it has no rows."""
+    if not rows:
+        return
+    heads = [Cell(column.name, "dim") for column in columns]
+    shown = [heads, *([cell._replace(text=visible_line(cell.text)) for cell in row] for row in rows)]
+    widths = [max(width(row[number].text) for row in shown) for number in range(len(columns))]
+    _narrow(columns, widths, room)
+    texts = [number for number, column in enumerate(columns) if column.wide or column.soft]
+    if _taken(widths) <= room:
+        yield from (_line(columns, row, widths) for row in shown)
+        return
+    others = [number for number in range(len(columns)) if number not in texts]
+    if not texts or _taken([widths[number] for number in others]) > room:
+        for row in rows:
+            yield from wrapped_line((Span(in_words(columns, row)),), room)
+        return
+    for row in shown:
+        yield _line([columns[n] for n in others], [row[n] for n in others], [widths[n] for n in others])
+        if row is not heads:
+            for number in sorted(texts, key=lambda number: not columns[number].wide):
+                if row[number].text:
+                    yield (Span(_BELOW + cut(row[number].text, room - len(_BELOW)), row[number].style),)
+
+
+def _taken(widths: Sequence[int]) -> int:
+    return sum(widths) + _BETWEEN * (len(widths) - 1)
+
+
+def _narrow(columns: Sequence[Column], widths: list[int], room: int) -> None:
+    """Cut columns until they fit, or cannot be cut any more."""
+    wide = [number for number, column in enumerate(columns) if column.wide]
+    soft = [number for number, column in enumerate(columns) if column.soft]
+    for numbers, least in ((wide, _ENOUGH), (soft, _LEAST), (wide, _LEAST)):
+        while (over := _taken(widths) - room) > 0 and numbers:
+            widest = max(numbers, key=lambda number: widths[number])
+            if widths[widest] <= least:
+                break
+            rest = max((widths[number] for number in numbers if number != widest), default=least)
+            # The widest gives way until it is as wide as the next one; then both do.
+            widths[widest] = max(widths[widest] - over, min(rest, widths[widest] - 1), least)
+
+
+def _line(columns: Sequence[Column], row: Sequence[Cell], widths: Sequence[int]) -> Line:
+    spans = []
+    for number, (column, cell, room) in enumerate(zip(columns, row, widths, strict=True)):
+        text = cut(cell.text, room)
+        blank = " " * (room - width(text))
+        if column.right:
+            spans.append(Span(blank))
+        spans.append(Span(text, cell.style))
+        if number < len(columns) - 1:
+            spans.append(Span(" " * _BETWEEN if column.right else blank + " " * _BETWEEN))
+    return tuple(spans)
+
+
+# --- progress
+
+_SHOW_AFTER = 0.4  # seconds: what is faster needs no bar
+_SHOW_EVERY = 0.05  # seconds: nobody sees more
+_SAY_EVERY = 5.0  # seconds, where there is no terminal
+
+
+class Step(NamedTuple):
+    """How far something is."""
+
+    done: int
+    total: int
+
+
+class Bar:
+    """A bar on a terminal, from the moment when somebody may wonder."""
+
+    def __init__(self, doing: str, *, colours: bool) -> None:
+        self._doing = doing
+        self._colours = colours
+        self._next = time.monotonic() + _SHOW_AFTER
+        self._bar: Any = None
+        self._task: Any = None
+
+    def show(self, step: Any) -> None:
+        """Show how far it is; called as often as one likes."""
+        now = time.monotonic()
+        if now < self._next:
+            return
+        self._next = now + _SHOW_EVERY
+        if self._bar is None:
+            from rich.console import Console
+            from rich.progress import Progress
+
+            self._bar = Progress(console=Console(stderr=True, no_color=not self._colours), transient=True)
+            self._bar.start()
+            self._task = self._bar.add_task(self._doing, total=None)
+        self._bar.update(self._task, completed=step.done, total=step.total)
+
+    def close(self) -> None:
+        """Take the bar away."""
+        if self._bar is not None:
+            self._bar.stop()
+
+
+class Lines:
+    """A line now and then, where there is no terminal."""
+
+    def __init__(self, doing: str, say: Callable[[str], None]) -> None:
+        self._doing = doing
+        self._say = say
+        self._last = time.monotonic()
+
+    def show(self, step: Any) -> None:
+        """Say how far it is, if it has been quiet for long."""
+        if time.monotonic() - self._last >= _SAY_EVERY:
+            self._last = time.monotonic()
+            share = 100 * step.done // max(1, step.total)
+            self._say(f"{self._doing} … {share} %")
+
+    def close(self) -> None:
+        """There is nothing to take away."""
+
+
+# --- output
 
 _STYLES: dict[str, str] = {
     "dim": "2",
@@ -325,3 +488,66 @@ def _encoded(value: Any) -> bytes:
 def _kind(error: errors.SessileError) -> str:
     name = type(error).__name__
     return "".join(f"_{char.lower()}" if char.isupper() else char for char in name).lstrip("_")
+
+
+# --- files
+
+_FOLDER, _FILE = 0o700, 0o600
+
+
+def write_file(path: str, pieces: Iterable[bytes], *, force: bool, doing: str = "write the export") -> int:
+    """Write beside the target and rename, so that nobody sees half of it; the number of bytes."""
+    refuse_existing(path, force=force)
+    temporary = f"{path}.{os.getpid()}.tmp"
+    size = 0
+    with storage_failures(path, doing):
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _FILE)
+        try:
+            with open(fd, "wb") as file:
+                for piece in pieces:
+                    size += file.write(piece)
+            os.replace(temporary, path)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+    return size
+
+
+def refuse_existing(path: str, *, force: bool) -> None:
+    """Do not write over a file, unless somebody wants that; never over a folder."""
+    if os.path.isdir(path):
+        raise Refused("there is a folder of that name", path=path, hint="say the name of a file")
+    if os.path.lexists(path) and not force:
+        raise Refused("there is a file of that name already", path=path, hint="choose another name, or say --force")
+
+
+class Pictures:
+    """The folder beside an export that its pictures go to; it is made with the first of them."""
+
+    def __init__(self, export: str) -> None:
+        self.folder = f"{os.path.splitext(export)[0]}-images"
+        self.count = 0
+        self._made: list[str] = []
+        self._made_folder = False
+
+    def keep(self, name: str, data: bytes) -> str:
+        """Write a picture; where it lies, as the export names it. Its name is that of its content: one is enough."""
+        path = f"{self.folder}/{name}"
+        with storage_failures(path, "write a picture"):
+            if not os.path.isdir(self.folder):
+                os.mkdir(self.folder, _FOLDER)
+                self._made_folder = True
+            if not os.path.isfile(path):
+                self._made.append(path)
+                with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _FILE), "wb") as file:
+                    file.write(data)
+        self.count += 1
+        return quote(f"{os.path.basename(self.folder)}/{name}")
+
+    def forget(self) -> None:
+        """Take back what was written, because the export was not."""
+        for path in self._made:
+            if os.path.lexists(path):
+                os.unlink(path)
+        if self._made_folder:
+            os.rmdir(self.folder)

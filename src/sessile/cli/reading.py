@@ -1,4 +1,7 @@
-"""Reading a session: its transcript, and the tree of its branches."""
+"""Reading a session: its transcript, and the tree of its branches.
+
+How two branches or two sessions differ.
+"""
 
 from __future__ import annotations
 
@@ -7,26 +10,29 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from itertools import chain, islice
 from typing import Any
 
 import click
 
-from sessile import Entry, Session, SubAgent, agent_files, sub_agents
 from sessile.cli.app import App, verb
-from sessile.cli.naming import SESSION, Named, damage, name_of, opened, when
-from sessile.cli.table import Cell, Column
+from sessile.cli.names import SESSION, Named, damage, name_of, opened, when
+from sessile.cli.output import Cell, Column
 from sessile.core.digest import Digest
-from sessile.core.outline import Only
-from sessile.core.parts import DEPTHS, Depth
-from sessile.core.shown import show_all
-from sessile.core.styled import Line, Span
-from sessile.core.transcript import Gap
+from sessile.core.entries import Entry
 from sessile.core.visible import visible_line
 from sessile.errors import EntryNotFound, Invalid, SessionNotFound
-from sessile.render.outline_text import OutlineHead, outline_lines
-from sessile.render.text import transcript_lines
+from sessile.library import SubAgent, agent_files, sub_agents
+from sessile.render.comparison import By, Side, compare, compare_lines
+from sessile.render.outline import Only
+from sessile.render.shown import DEPTHS, Depth, Gap, show_all
+from sessile.render.styled import Line, Span
+from sessile.render.text import OutlineHead, outline_lines, transcript_lines
 from sessile.render.wording import many
+from sessile.session import Session
+
+# --- reading
 
 _ONLY: tuple[Only, ...] = ("forks", "labels", "compactions")
 _COUNTED_AT_ONCE = 20_000  # entries that are counted for the head line of a tree
@@ -311,3 +317,49 @@ def _head(app: App, session: Session) -> OutlineHead:
         cost=counts.cost if counts else None,
         unpriced=counts.unpriced if counts else 0,
     )
+
+
+# --- diff
+
+
+@verb(
+    "sessile diff webhook@deadbee1 webhook   two branches of one session",
+    "sessile diff webhook                    the leaf's branch and the one that was left last",
+    "sessile diff 6513 77aa --json           two sessions",
+    name="diff",
+)
+@click.argument("left", type=SESSION)
+@click.argument("right", type=SESSION, required=False)
+def diff_verb(app: App, left: str, right: str | None) -> int:
+    """Compare two branches or two sessions: what they share, then side by side, then what each cost and did."""
+    with ExitStack() as open_ones:
+        first = open_ones.enter_context(opened(app, left))
+        if right is None:
+            other = [entry.id for entry in first.session.get_abandoned()]
+            if not other:
+                raise Invalid("this session has one branch only", hint="name two: sessile diff SESSION@LEAF SESSION")
+            first, second = first._replace(entry=other[-1]), first
+        else:
+            second = open_ones.enter_context(opened(app, right))
+        by: By = "id" if first.session.path == second.session.path else "content"
+        comparison = compare(first.session.iter_branch(first.at), second.session.iter_branch(second.at), by)
+        if app.json:
+            sides = {name: _told_side(side) for name, side in (("left", comparison.left), ("right", comparison.right))}
+            app.out.document("diff/1", common=comparison.common, common_id=comparison.common_id, **sides)
+        else:
+            # Two columns are no help to who has them read aloud.
+            columns = None if app.out.plain else app.out.columns
+            app.out.page(compare_lines(comparison, columns, (_name("A", first), _name("B", second))))
+        sessions = {named.session.path: named.session for named in (first, second)}
+        return max(damage(app, session) for session in sessions.values())
+
+
+def _name(letter: str, named: Named) -> str:
+    """Which branch a side is: by its head, and its label if it has one."""
+    tip = named.at or named.session.leaf_id
+    label = None if tip is None else named.session.get_label(tip)
+    return f"{letter} {label or (tip or '')[:8]}".rstrip()
+
+
+def _told_side(side: Side) -> dict[str, Any]:
+    return {name: value for name, value in side._asdict().items() if name != "turns"}

@@ -9,17 +9,18 @@ from typing import Any, NamedTuple
 
 import click
 
-from sessile import Filter, HistoryStorage, Needle, SessionRow, WordNeedle
 from sessile.cli.app import App, verb
 from sessile.cli.listing import chosen, filters
-from sessile.cli.table import Cell, Column
-from sessile.core.passages import FIELDS, INDEXED, Excerpt, Field, Span, excerpt, marked, passages
-from sessile.core.styled import Line, clipped
-from sessile.core.styled import Span as Piece
+from sessile.cli.output import Cell, Column
 from sessile.core.visible import cut, visible_line, width
-from sessile.core.words import Query
+from sessile.core.words import FIELDS, INDEXED, Excerpt, Field, Query, Span, excerpt, marked, passages
 from sessile.errors import Invalid, SessileError
+from sessile.render.styled import Line, clipped
+from sessile.render.styled import Span as Piece
 from sessile.render.wording import many
+from sessile.storage.catalog_rows import Filter, SessionRow
+from sessile.storage.history import HistoryStorage
+from sessile.storage.search import Needle, WordNeedle
 
 _FILLING = (
     3.0  # seconds that a person waits for new sessions to be indexed; then there are answers, and the rest is said

@@ -9,18 +9,17 @@ from typing import Any
 
 import click
 
-from sessile import FORMS, Export, Redaction, Session, share_redactor, share_report
 from sessile.cli.app import App, verb
-from sessile.cli.files import Pictures, refuse_existing, write_file
 from sessile.cli.listing import catch_up, chosen, filters
-from sessile.cli.naming import DAMAGED, SESSION, Named, damage, opened
-from sessile.cli.output import size_of
-from sessile.cli.progress import Step
-from sessile.cli.table import Cell, Column
+from sessile.cli.names import DAMAGED, SESSION, Named, damage, opened
+from sessile.cli.output import Cell, Column, Pictures, Step, refuse_existing, size_of, write_file
 from sessile.core.ids import is_plain_id
-from sessile.core.parts import DEPTHS, Depth
+from sessile.core.redact import Redaction
 from sessile.errors import Invalid, NotFound, Refused, SessileError, storage_failures
+from sessile.export import FORMS, Export, share_redactor, share_report
+from sessile.render.shown import DEPTHS, Depth
 from sessile.render.wording import many
+from sessile.session import Session
 
 
 @verb(

@@ -8,15 +8,14 @@ from typing import Any
 
 import click
 
-from sessile import Filter
 from sessile.cli.app import App, verb
 from sessile.cli.listing import catch_up, chosen, filters
-from sessile.cli.output import money
-from sessile.cli.table import Cell, Column
+from sessile.cli.output import Cell, Column, money
 from sessile.core import statistics
-from sessile.core.spending import amount
 from sessile.core.statistics import StatRow, Table, Usage
+from sessile.core.usage import amount
 from sessile.render.wording import many
+from sessile.storage.catalog_rows import Filter
 
 _LAST = {"daily": ("30d", "30 days"), "weekly": ("26w", "26 weeks")}  # unless somebody says since when
 _TABLES: dict[str, Callable[[Usage, tzinfo], Table]] = {

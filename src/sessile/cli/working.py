@@ -13,12 +13,12 @@ from collections.abc import Sequence
 
 import click
 
-from sessile import Session
 from sessile.cli.app import App, verb
-from sessile.cli.naming import SESSION, damage, handle, in_place_option, opened, writable, written_by
+from sessile.cli.names import SESSION, damage, handle, in_place_option, opened, writable, written_by
 from sessile.core.address import sub_agent
 from sessile.core.ids import is_plain_id
 from sessile.errors import Invalid, NotFound, SessionNotFound, Unsupported
+from sessile.session import Session
 
 # How each agent is told to go on with a session: the family by its file, the others by its id, and only with their own.
 _AGENTS = {
@@ -47,7 +47,7 @@ def resume_verb(app: App, session: str | None, agent: str | None, at: str | None
     Without a name, a terminal offers those of this folder; elsewhere the last one of this folder is taken.
     """
     if session is None:
-        from sessile.cli.choosing import can_ask, choose
+        from sessile.cli.names import can_ask, choose
 
         session = choose(app) if can_ask(app) else "@here"
     return _resume(app, f"{session}#{at}" if at else session, agent, only_print)

@@ -3,20 +3,120 @@
 Rules: no spaces, non-ASCII unescaped, lone surrogates escaped, whole floats without `.0`; no value can produce a raw
 newline. NaN and infinity are refused. What msgspec refuses but JavaScript accepts (lone surrogates, huge integers, bytes
 that are not UTF-8) goes through the standard library, so that the fast and the exact way give one answer.
+
+A private copy of a value on its way into a line, made in one walk that also notices what needs care.
+
+The copy is what reading the line back would give, so it can be shown without decoding the line again, and what a caller does
+to his own value later does not matter. Whole floats become integers, as JavaScript writes them; tuples become lists. NaN,
+infinity and values nested too deeply are refused.
 """
 
 from __future__ import annotations
 
+import math
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from sessile.core.plain import plain
-from sessile.errors import InvalidEntry
+from sessile.core.large import DROPPED, MAX_STRING, MIN_IMAGE, URL
+from sessile.errors import InvalidEntry, TooLarge
 
 if TYPE_CHECKING:
     from json import JSONDecoder
+
+
+# --- plain
+
+MAX_DEPTH = 256  # deeper values come from loops, not from people; every reader on the way recurses
+
+_NOTABLE = frozenset((*DROPPED, URL))
+_SURELY_SHORT = MAX_STRING // 2  # characters: each counts one or two units
+_WHOLE = 1e21  # from here on JavaScript writes whole numbers with an exponent
+
+
+class Plain(NamedTuple):
+    """The copy; whether reading the line gives just that; whether parts of it may be too large for a line."""
+
+    value: Any
+    exact: bool
+    large: bool
+
+
+def plain(value: Any) -> Plain:
+    """Copy a value."""
+    walk = _Walk()
+    return Plain(walk.copy(value, 0), walk.exact, walk.large)
+
+
+class _Walk:
+    __slots__ = ("exact", "large")
+
+    def __init__(self) -> None:
+        self.exact = True
+        self.large = False
+
+    def copy(self, value: Any, depth: int) -> Any:
+        if isinstance(value, dict):
+            return self._object(value, depth)
+        if isinstance(value, list | tuple):
+            return self._array(value, depth)
+        if type(value) is float:
+            return _number(value)
+        # Whatever else msgspec can write comes back as something else: a date as text, an enum as its value.
+        self.exact = self.exact and (value is None or type(value) in (str, int, bool))
+        return value
+
+    def _object(self, value: dict[Any, Any], depth: int) -> dict[Any, Any]:
+        if depth > MAX_DEPTH:
+            raise TooLarge(f"the entry is nested deeper than {MAX_DEPTH} levels")
+        if not _NOTABLE.isdisjoint(value):
+            self.large = True
+        copy = {}
+        for key, item in value.items():
+            if type(key) is not str:
+                self._unusual(key)
+            kind = type(item)
+            if kind is str:
+                if len(item) > _SURELY_SHORT or (key == "data" and len(item) >= MIN_IMAGE):
+                    self.large = True
+            elif kind is dict:
+                item = self._object(item, depth + 1)
+            elif kind is list:
+                item = self._array(item, depth + 1)
+            elif kind is not int and kind is not bool and item is not None:
+                item = self.copy(item, depth + 1)
+            copy[key] = item
+        return copy
+
+    def _array(self, value: list[Any] | tuple[Any, ...], depth: int) -> list[Any]:
+        if depth > MAX_DEPTH:
+            raise TooLarge(f"the entry is nested deeper than {MAX_DEPTH} levels")
+        copy = []
+        for item in value:
+            kind = type(item)
+            if kind is dict:
+                item = self._object(item, depth + 1)
+            elif kind is str:
+                self.large = self.large or len(item) > _SURELY_SHORT
+            else:
+                item = self.copy(item, depth + 1)
+            copy.append(item)
+        return copy
+
+    def _unusual(self, key: object) -> None:
+        self.exact = False
+        if not isinstance(key, str | int | float):
+            raise InvalidEntry("the members of an object are named by text")
+
+
+def _number(value: float) -> int | float:
+    if not math.isfinite(value):
+        raise InvalidEntry("NaN and infinity have no form in JSON")
+    return int(value) if value.is_integer() and abs(value) < _WHOLE else value
+
+
+# --- codec
 
 _encode = msgspec.json.encode
 _decode = msgspec.json.decode

@@ -16,8 +16,8 @@ from typing import Any
 import msgspec
 
 from sessile.core.kinds import LABEL, MARKERS, MESSAGE, TITLE, fold_label, kind_of
-from sessile.core.spending import Spending, quarter_of
 from sessile.core.text import clean_name, without_surrogates
+from sessile.core.usage import Spending, quarter_of
 
 Json = Mapping[str, Any]
 

@@ -9,19 +9,710 @@ request yet: the message that follows is the caller's. Lone surrogates are repla
 must stay pairs.
 
 It knows no session and no clock; who resizes images and which tools exist are arguments.
+
+The content of one message as a provider takes it: blocks of known types, calls that can be made, nothing empty.
+
+Rules, block by block: texts are texts and not empty (where the policy is `full`, not blank); images go through
+`core/providers.py`; a tool call has a name without blanks around it that is one of the known tools, and arguments; a
+thought stays only with a signature that this API takes back. What cannot stay is noted. A message of the user, or a
+result, that has nothing left keeps its place with a short text; `settle`, after pairing, drops answers that have
+nothing left to say.
+
+The names under which other agents store calls, arguments and signatures are brought to ours here, so that no later step
+knows them.
+
+What the steps of hygiene hand to each other: messages that know where they came from, and notes on what was done.
+
+A note names the message by its place in the list that was given, so that a person can find the entry behind it.
+Whatever is dropped, moved, merged, made up or changed has one.
+
+Tool calls and their results, side by side: every call has one result, directly behind it, and no result is without a
+call.
+
+Rules: a result belongs to the first call with its id that has none yet, in the last message with calls before it. If
+there is no such call, it came late: then it belongs to the only call before it with its id that is still open, and to
+none if there are several. Ids may repeat in later turns. Of several results the first counts. Results stand behind
+their message in the order of its calls, and what stood between follows them.
+
+A call without a result gets one that is made up and says so. It is only rendered: `synthetic` marks it, and nobody
+stores it. A call of a turn that failed or was stopped was never made, so it is taken out instead.
+
+Ids of tool calls in the form that a provider takes, one for each call.
+
+    strict    only letters and digits, at most 40; empty becomes `sanitizedtoolid`, missing `defaulttoolid`; what collides
+              ends in eight digits of the hash of its original, then in `x2`, `x3`, …
+    strict9   exactly nine letters and digits: the first nine, or nine of the hash of fewer; missing becomes `defaultid`
+    none      as it is; only a missing one is given
+
+`rewrite` uses one map for the whole conversation, so that a result keeps the id of its call. `separate` comes after
+pairing: agents reuse ids, providers refuse to see one twice. An id depends only on the messages before it, so that a
+cached prompt stays valid.
+
+Turns as providers allow them: who begins, who follows whom, and how far back a conversation goes.
+
+Rules: what is merged keeps every block of both, a text as one block; the first one's members count, of two answers the
+later one's usage and end. A message that we add ourselves carries `synthetic` and is no turn of the user's. System
+messages at the beginning are not part of the history.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from typing import NamedTuple
+import re
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
+from itertools import count
+from typing import Any, Literal, NamedTuple
 
-from sessile.core import tool_ids, turns
-from sessile.core.hygiene_contents import Care, settle, tidy
-from sessile.core.hygiene_notes import Message, Note, Notes, Piece
-from sessile.core.hygiene_policy import Policy
-from sessile.core.images import LIMITS, Limits, Resize
-from sessile.core.pairing import pair
+from sessile.core.codec import decode
+from sessile.core.ids import sha1
+from sessile.core.providers import DEFAULT, LIMITS, Limits, Policy, Resize, Signatures, ToolIds, fit, policy_for
+from sessile.core.text import without_surrogates
+
+# --- hygiene notes
+
+Message = dict[str, Any]
+Did = Literal["dropped", "moved", "merged", "made", "changed"]
+
+
+class Note(NamedTuple):
+    """One thing that was done to the messages; `place` is where the message stands in the list that was given."""
+
+    place: int
+    did: Did
+    text: str
+
+
+class Piece(NamedTuple):
+    """A message under way; `place` is where it stood in the list that was given, `None` if it was made up."""
+
+    place: int | None
+    message: Message
+    merged: tuple[int, ...] = ()  # the places of messages that were merged into it
+
+    @property
+    def role(self) -> str:
+        return str(self.message.get("role"))
+
+    @property
+    def blocks(self) -> list[Message]:
+        """The blocks of its content; a text is one block."""
+        content = self.message.get("content")
+        if isinstance(content, str):
+            return [{"type": "text", "text": content}]
+        return content if isinstance(content, list) else []
+
+    @property
+    def calls(self) -> list[Message]:
+        """The tool calls of an assistant, in order."""
+        if self.role != "assistant":
+            return []
+        return [block for block in self.blocks if block.get("type") == "toolCall"]
+
+    def having(self, **members: Any) -> Piece:
+        """The piece with some members of its message replaced."""
+        return self._replace(message={**self.message, **members})
+
+
+class Notes(list[Note]):
+    """The notes of one run, in the order in which the steps made them."""
+
+    def add(self, piece: Piece, did: Did, text: str) -> None:
+        """Note what was done to a piece; what we made up ourselves may go again without a word."""
+        places = piece.merged if piece.place is None else (piece.place, *piece.merged)
+        self.extend(Note(place, did, text) for place in places)
+
+
+# --- hygiene contents
+
+EMPTY = {"user": "[omitted: this message was empty]", "toolResult": "[omitted: this result was empty]"}
+INTER_SESSION = "[Inter-session message]"
+SILENT = "NO_REPLY"  # an answer that was never delivered
+
+_BLOCKS = {
+    "user": ("text", "image"),
+    "system": ("text",),
+    "developer": ("text",),
+    "assistant": ("text", "thinking", "redactedThinking", "toolCall"),
+    "toolResult": ("text", "image"),
+}
+_CALLS = ("toolCall", "toolUse", "functionCall")
+_ARGUMENTS = ("arguments", "input", "args")
+_THOUGHT_SIGNATURES = ("thinkingSignature", "signature", "thought_signature", "thoughtSignature")
+_SIGNATURES = ("textSignature", "thought_signature", "thoughtSignature")
+_THOUGHTS = ("thinking", "redactedThinking")
+_BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
+_NO_NAME = re.compile(r"[^A-Za-z0-9_-]")
+_LONGEST_NAME = 64
+
+
+class Care(NamedTuple):
+    """What the rules for contents need besides the policy."""
+
+    tools: Collection[str] | None = None  # the tools that exist; None if nobody knows
+    limits: Limits = Limits()
+    resize: Resize | None = None
+
+
+def tidy(pieces: Iterable[Piece], policy: Policy, care: Care, notes: Notes) -> list[Piece]:
+    """The pieces with their contents put in order; messages that no provider knows are dropped."""
+    result = []
+    for piece in pieces:
+        if piece.role in _BLOCKS:
+            result += _Tidying(piece, policy, care, notes).pieces()
+        else:
+            notes.add(piece, "dropped", f"no provider knows the role {piece.role}")
+    return result
+
+
+def settle(pieces: Iterable[Piece], notes: Notes) -> list[Piece]:
+    """The pieces without thoughts that nothing follows, and without answers that are empty or silent."""
+    result = []
+    for piece in pieces:
+        if piece.role == "assistant":
+            blocks = piece.blocks
+            said = max((at + 1 for at, block in enumerate(blocks) if block.get("type") not in _THOUGHTS), default=0)
+            if said < len(blocks):
+                notes.add(piece, "dropped", "a thought that nothing follows is refused")
+                piece = piece.having(content=blocks[:said])
+            if not said:
+                notes.add(piece, "dropped", "an answer that says nothing")
+                continue
+            if _is_silent(blocks[:said]):
+                notes.add(piece, "dropped", f"an answer that was never delivered ({SILENT})")
+                continue
+        result.append(piece)
+    return result
+
+
+def _is_silent(blocks: list[Message]) -> bool:
+    said = [block for block in blocks if block.get("type") not in _THOUGHTS]
+    return len(said) == 1 and str(said[0].get("text", "")).strip() == SILENT
+
+
+class _Tidying:
+    """One message while its blocks are looked at."""
+
+    def __init__(self, piece: Piece, policy: Policy, care: Care, notes: Notes) -> None:
+        self._piece = piece
+        self._policy = policy
+        self._care = care
+        self._notes = notes
+        self._signatures: Signatures = policy.signatures if _is_own(piece.message, policy) else "none"
+
+    def pieces(self) -> list[Piece]:
+        """The message as it can be sent; none if a system message says nothing."""
+        piece, role = self._piece, self._piece.role
+        given = self._given()
+        blocks = [tidied for block in given if (tidied := self._block(block)) is not None]
+        if role == "user":
+            blocks = self._marked(blocks)
+        if not blocks and role in EMPTY:
+            self._say("made", "nothing was left of it; a text says so")
+            blocks = [{"type": "text", "text": EMPTY[role]}]
+        if not blocks and role in ("system", "developer"):
+            self._say("dropped", "a system message that says nothing")
+            return []
+        if blocks == piece.blocks and (isinstance(piece.message.get("content"), list) or role != "assistant"):
+            return [self._with_call_id(piece)]
+        return [self._with_call_id(piece.having(content=blocks))]
+
+    def _say(self, did: Did, text: str) -> None:
+        self._notes.add(self._piece, did, text)
+
+    def _given(self) -> list[Any]:
+        content = self._piece.message.get("content")
+        if isinstance(content, str):
+            return [{"type": "text", "text": content}]
+        if isinstance(content, list):
+            return content
+        if content is not None:
+            self._say("dropped", f"a content that is neither text nor blocks: {type(content).__name__}")
+        return []
+
+    def _with_call_id(self, piece: Piece) -> Piece:
+        """A result under the name that we use for the id of its call."""
+        if piece.role != "toolResult" or "toolUseId" not in piece.message:
+            return piece
+        message = {name: value for name, value in piece.message.items() if name != "toolUseId"}
+        return piece._replace(message={"toolCallId": piece.message["toolUseId"], **message})
+
+    def _block(self, block: Any) -> Message | None:
+        if isinstance(block, str):
+            block = {"type": "text", "text": block}
+        kind = block.get("type") if isinstance(block, dict) else None
+        kind = "toolCall" if kind in _CALLS else kind
+        if kind not in _BLOCKS[self._piece.role]:
+            self._say("dropped", f"a block of type {kind}, which {self._piece.role} messages cannot hold")
+            return None
+        return {
+            "text": self._text,
+            "image": self._image,
+            "thinking": self._thought,
+            "redactedThinking": self._sealed,
+            "toolCall": self._call,
+        }[kind](block)
+
+    def _text(self, block: Message) -> Message | None:
+        text = block.get("text")
+        if not isinstance(text, str):
+            self._say("dropped", "a text block without a text")
+            return None
+        if not text:
+            return None
+        if self._policy.sanitize == "full" and not text.strip():
+            self._say("dropped", "a text of nothing but blanks")
+            return None
+        return self._without_signatures(block)
+
+    def _image(self, block: Message) -> Message:
+        name = self._piece.message.get("toolName")
+        label = name if isinstance(name, str) and name else self._piece.role
+        fitted = fit(block, label, self._care.limits, self._care.resize)
+        if fitted.note is not None:
+            self._say("changed" if fitted.block.get("type") == "image" else "dropped", fitted.note)
+        return fitted.block
+
+    def _thought(self, block: Message) -> Message | None:
+        signature = next((value for name in _THOUGHT_SIGNATURES if (value := block.get(name))), None)
+        if not _takes(self._signatures, signature) or not isinstance(block.get("thinking", ""), str):
+            self._say("dropped", "a thought without a signature that this API takes back")
+            return None
+        if block.get("redacted"):
+            return self._sealed({"type": "redactedThinking", "data": signature})
+        if block.get("thinkingSignature") == signature and not any(name in block for name in _THOUGHT_SIGNATURES[1:]):
+            return block
+        rest = {name: value for name, value in block.items() if name not in _THOUGHT_SIGNATURES}
+        return rest | {"thinkingSignature": signature}
+
+    def _sealed(self, block: Message) -> Message | None:
+        if self._signatures == "claude" and isinstance(block.get("data"), str) and block["data"]:
+            return block
+        self._say("dropped", "a sealed thought that this API does not take back")
+        return None
+
+    def _call(self, block: Message) -> Message | None:
+        name, arguments = (
+            block.get("name"),
+            next((block[key] for key in _ARGUMENTS if block.get(key) is not None), None),
+        )
+        tools = self._care.tools
+        if not isinstance(name, str) or not name or name != name.strip():
+            self._say("dropped", f"a tool call whose name is blank or padded: {name!r}")
+            return None
+        if tools is not None and name not in tools:
+            self._say("dropped", f"a call of {name}, which is no tool here")
+            return None
+        if arguments is None:
+            self._say("dropped", f"a call of {name} without arguments: it was not finished")
+            return None
+        allowed = _NO_NAME.sub("_", name)[:_LONGEST_NAME]
+        if allowed != name:
+            self._say("changed", f"the tool {name} is called {allowed}, as providers spell names")
+        given = self._arguments(name, arguments)
+        if block.get("type") == "toolCall" and block.get("arguments") is given and allowed == name:
+            return self._without_signatures(block)
+        rest = {key: value for key, value in block.items() if key not in _ARGUMENTS}
+        return self._without_signatures(rest | {"type": "toolCall", "name": allowed, "arguments": given})
+
+    def _arguments(self, name: str, arguments: Any) -> Message:
+        """The arguments as an object: providers refuse everything else."""
+        if isinstance(arguments, dict):
+            return arguments
+        if isinstance(arguments, str):
+            try:
+                decoded = decode(arguments.encode("utf-8", "surrogatepass"))
+            except ValueError:
+                decoded = None
+            if isinstance(decoded, dict):
+                return decoded
+        self._say("changed", f"the arguments of {name} were no object; they were put into one")
+        return {"arguments": arguments}
+
+    def _without_signatures(self, block: Message) -> Message:
+        """The block without signatures that this API would refuse."""
+        gone = [name for name in _SIGNATURES if name in block and not self._takes_on_block(name, block[name])]
+        if not gone:
+            return block
+        self._say("changed", "a signature that this API does not take back was taken off")
+        return {name: value for name, value in block.items() if name not in gone}
+
+    def _takes_on_block(self, name: str, signature: Any) -> bool:
+        if self._signatures == "openai":  # there it is the id of the message, not a seal
+            return name == "textSignature" and isinstance(signature, str)
+        return self._signatures == "gemini" and _takes("gemini", signature)
+
+    def _marked(self, blocks: list[Message]) -> list[Message]:
+        """A message that another session sent, with a mark that the model sees."""
+        provenance = self._piece.message.get("provenance")
+        if not isinstance(provenance, dict) or provenance.get("kind") != "inter_session":
+            return blocks
+        if blocks and str(blocks[0].get("text", "")).startswith(INTER_SESSION):
+            return blocks
+        sender = provenance.get("sourceSessionKey")
+        told = f"{INTER_SESSION} from {sender}" if isinstance(sender, str) and sender else INTER_SESSION
+        self._say("made", "a mark that another session sent it")
+        return [{"type": "text", "text": told}, *blocks]
+
+
+def _is_own(message: Message, policy: Policy) -> bool:
+    """Whether the signatures of a message may be of the kind that this API made; where nobody says, their form decides."""
+    provider, api, model = (_name(message.get(name)) for name in ("provider", "api", "model"))
+    origin = policy_for(provider, api, model)
+    return origin is DEFAULT or origin.signatures == policy.signatures
+
+
+def _name(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _takes(signatures: Signatures, signature: Any) -> bool:
+    if not isinstance(signature, str) or not signature or signatures == "none":
+        return False
+    if signatures == "openai":
+        return "rs_" in signature  # a reasoning item, stored whole
+    return _BASE64.fullmatch(signature) is not None
+
+
+# --- pairing
+
+STOPPED = ("error", "aborted")
+
+_Call = tuple[int, int]  # the place of the message, and which of its calls
+
+
+def pair(pieces: Sequence[Piece], synthetic: str, notes: Notes) -> list[Piece]:
+    """The pieces with calls and results paired; ids are texts already."""
+    answers = _answers(pieces, notes)
+    owned = set(answers.values())
+    survivors = [at for at, piece in enumerate(pieces) if piece.role != "toolResult" or at in owned]
+    rank = {at: number for number, at in enumerate(survivors)}
+    result: list[Piece] = []
+    for at, piece in enumerate(pieces):
+        if piece.role == "toolResult":
+            continue
+        if not piece.calls:
+            result.append(piece)
+            continue
+        answered = [answers.get((at, number)) for number in range(len(piece.calls))]
+        if piece.message.get("stopReason") in STOPPED:
+            piece = _without_unanswered(piece, answered, notes)
+            answered = [where for where in answered if where is not None]
+        result.append(piece)
+        behind = rank[at] + 1  # where a result stands that need not move
+        for call, where in zip(piece.calls, answered, strict=True):
+            if where is None:
+                notes.add(
+                    piece, "made", f"the call {call['id']} of {_pairing_name(call)} has no result; one was made up"
+                )
+                result.append(Piece(None, _missing(piece, call, synthetic)))
+                continue
+            found = pieces[where]
+            if rank[where] == behind:
+                behind += 1
+            else:
+                notes.add(found, "moved", f"the result of {_pairing_name(call)} was moved directly behind its call")
+            result.append(
+                found
+                if found.message.get("toolName") == _pairing_name(call)
+                else found.having(toolName=_pairing_name(call))
+            )
+    return result
+
+
+def _answers(pieces: Sequence[Piece], notes: Notes) -> dict[_Call, int]:
+    """Which result answers which call; what answers none is noted."""
+    answers: dict[_Call, int] = {}
+    unanswered: dict[str, list[_Call]] = {}
+    called: set[str] = set()
+    last = -1  # the place of the last message with calls
+    for at, piece in enumerate(pieces):
+        for number, call in enumerate(piece.calls):
+            unanswered.setdefault(call["id"], []).append((at, number))
+            called.add(call["id"])
+            last = at
+        if piece.role != "toolResult":
+            continue
+        call_id = piece.message.get("toolCallId")
+        open_calls = unanswered.get(call_id, []) if isinstance(call_id, str) else []
+        near = [call for call in open_calls if call[0] == last]
+        if near or len(open_calls) == 1:
+            owner = (near or open_calls)[0]
+            open_calls.remove(owner)
+            answers[owner] = at
+        elif open_calls:
+            notes.add(piece, "dropped", f"a result for {call_id} came late, and several calls could own it")
+        elif call_id in called:
+            notes.add(piece, "dropped", f"a second result for {call_id}; the first one counts")
+        else:
+            notes.add(piece, "dropped", f"a result for {call_id}, which was not called before")
+    return answers
+
+
+def _without_unanswered(piece: Piece, answered: Sequence[int | None], notes: Notes) -> Piece:
+    """The message of a stopped turn without the calls that were never made."""
+    if None not in answered:
+        return piece
+    following = iter(answered)
+    kept = []
+    for block in piece.blocks:
+        if block.get("type") == "toolCall" and next(following) is None:
+            notes.add(
+                piece, "dropped", f"the call {block['id']} of {_pairing_name(block)} was stopped before it was made"
+            )
+        else:
+            kept.append(block)
+    return piece.having(content=kept)
+
+
+def _missing(piece: Piece, call: Message, text: str) -> Message:
+    return {
+        "role": "toolResult",
+        "toolCallId": call["id"],
+        "toolName": _pairing_name(call),
+        "content": [{"type": "text", "text": text}],
+        "isError": True,
+        "synthetic": True,
+        "timestamp": piece.message.get("timestamp"),
+    }
+
+
+def _pairing_name(call: Message) -> str:
+    name = call.get("name")
+    return name if isinstance(name, str) and name else "unknown"
+
+
+# --- tool ids
+
+LONGEST = 40
+_OTHER = re.compile(r"[^A-Za-z0-9]+")
+
+Make = Callable[[str | None, Container[str]], str]
+
+
+def strict_id(original: str | None, taken: Container[str]) -> str:
+    """The strict form of an id that is none of the taken ones."""
+    base = "defaulttoolid" if original is None else _OTHER.sub("", original)[:LONGEST] or "sanitizedtoolid"
+    if base not in taken:
+        return base
+    hashed = _hash(original or "", 8)
+    candidate = base[: LONGEST - len(hashed)] + hashed
+    numbered = (candidate[: LONGEST - len(f"x{number}")] + f"x{number}" for number in count(2))
+    return candidate if candidate not in taken else next(name for name in numbered if name not in taken)
+
+
+def strict9_id(original: str | None, taken: Container[str]) -> str:
+    """The form of nine characters of an id that is none of the taken ones."""
+    if original is None:
+        base = "defaultid"
+    else:
+        kept = _OTHER.sub("", original)
+        base = kept[:9] if len(kept) >= 9 else _hash(kept or "sanitized", 9)
+    if base not in taken:
+        return base
+    hashed = (_hash(f"{original or ''}:{number}", 9) for number in count())
+    return next(name for name in hashed if name not in taken)
+
+
+def plain_id(original: str | None, taken: Container[str]) -> str:
+    """The id as it is, as long as it is there and none of the taken ones."""
+    return original if original is not None and original not in taken else strict_id(original, taken)
+
+
+MAKERS: dict[ToolIds, Make] = {"none": plain_id, "strict": strict_id, "strict9": strict9_id}
+
+
+def rewrite(pieces: Iterable[Piece], form: ToolIds) -> list[Piece]:
+    """The pieces with every id of a call or result in its new form, the same id always in the same."""
+    make = MAKERS[form]
+    made: dict[str | None, str] = {}
+    taken: set[str] = set()
+
+    def renamed(value: Any) -> str:
+        original = _original(value)
+        if original not in made:
+            made[original] = make(original, taken)
+            taken.add(made[original])
+        return made[original]
+
+    return [_with_ids(piece, [renamed(value) for value in _ids(piece)]) for piece in pieces]
+
+
+def separate(pieces: Sequence[Piece], form: ToolIds) -> list[Piece]:
+    """The pieces, paired already, with an id of its own for each call; its result stands directly behind and follows it."""
+    make = MAKERS[form]
+    taken: set[str] = set()
+    result: list[Piece] = []
+    owed: list[str] = []  # the ids of the results that follow
+    for piece in pieces:
+        if piece.role == "toolResult":
+            result.append(_with_ids(piece, [owed.pop(0)]))
+            continue
+        ids = []
+        for value in _ids(piece):
+            ids.append(value if value not in taken else make(value, taken))
+            taken.add(ids[-1])
+        owed = ids.copy()
+        result.append(_with_ids(piece, ids))
+    return result
+
+
+def _ids(piece: Piece) -> list[Any]:
+    if piece.role == "toolResult":
+        return [piece.message.get("toolCallId")]
+    return [call.get("id") for call in piece.calls]
+
+
+def _with_ids(piece: Piece, ids: Sequence[str]) -> Piece:
+    if list(ids) == _ids(piece):
+        return piece
+    if piece.role == "toolResult":
+        return piece.having(toolCallId=ids[0])
+    following = iter(ids)
+    return piece.having(
+        content=[
+            {**block, "id": next(following)} if block.get("type") == "toolCall" else block for block in piece.blocks
+        ]
+    )
+
+
+def _original(value: Any) -> str | None:
+    """An id as text; numbers are ids of careless agents, everything else is missing."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    return without_surrogates(value) if isinstance(value, str) and value.strip() else None
+
+
+def _hash(text: str, digits: int) -> str:
+    return sha1(text.encode()).hexdigest()[:digits]
+
+
+# --- turns
+
+BOOTSTRAP = "(session bootstrap)"
+ATTACHED = "Images from the tool results above:"
+SEE_BELOW = "(see the images below)"
+
+_LATER = ("usage", "stopReason", "errorMessage")
+_ORIGIN = ("provider", "api", "model")  # whose signatures a message holds; a mixed one has no single origin
+_SYSTEM = ("system", "developer")
+
+
+def bootstrap(pieces: Sequence[Piece], notes: Notes) -> list[Piece]:
+    """The pieces with a short word of the user before a model that would begin."""
+    start = _behind_system(pieces)
+    if start == len(pieces) or pieces[start].role != "assistant":
+        return list(pieces)
+    notes.add(pieces[start], "made", f"the conversation began with the model; {BOOTSTRAP} was put before it")
+    first = {"role": "user", "content": BOOTSTRAP, "synthetic": True}
+    return [*pieces[:start], Piece(None, first), *pieces[start:]]
+
+
+def merge_assistants(pieces: Sequence[Piece], notes: Notes) -> list[Piece]:
+    """The pieces with answers that follow each other merged."""
+    result: list[Piece] = []
+    for piece in pieces:
+        if result and piece.role == result[-1].role == "assistant":
+            notes.add(piece, "merged", f"merged with the answer before it, message {result[-1].place}")
+            result[-1] = _merged_answer(result[-1], piece)
+        else:
+            result.append(piece)
+    return result
+
+
+def join_responses(pieces: Sequence[Piece], notes: Notes) -> list[Piece]:
+    """The pieces with the parts of one response joined: some agents store each block of it as a message of its own.
+
+    Between two parts there may be results of calls in the first one; a part that anything else comes before stays alone.
+    """
+    result: list[Piece] = []
+    begun: int | None = None  # where the response stands that may still go on
+    for piece in pieces:
+        response = piece.message.get("responseId") if piece.role == "assistant" else None
+        if response and begun is not None and result[begun].message.get("responseId") == response:
+            notes.add(piece, "merged", f"joined with the beginning of its response, message {result[begun].place}")
+            result[begun] = _merged_answer(result[begun], piece)
+            continue
+        if piece.role != "toolResult":
+            begun = len(result) if response else None
+        result.append(piece)
+    return result
+
+
+def merge_users(pieces: Sequence[Piece], notes: Notes) -> list[Piece]:
+    """The pieces with messages of the user that follow each other merged, whether they are texts or blocks."""
+    result: list[Piece] = []
+    for piece in pieces:
+        if result and piece.role == result[-1].role == "user":
+            before = result[-1]
+            notes.add(piece, "merged", f"merged with the message of the user before it, message {before.place}")
+            merged = before.having(content=[*before.blocks, *piece.blocks])
+            if not piece.message.get("synthetic"):
+                merged.message.pop("synthetic", None)
+            result[-1] = _joined(merged, piece)
+        else:
+            result.append(piece)
+    return result
+
+
+def images_behind_results(pieces: Sequence[Piece], notes: Notes, *, of_failures: bool = False) -> list[Piece]:
+    """The pieces with the images of results, or of those that failed, in a message of the user behind the turn's last result."""
+    result: list[Piece] = []
+    images: list[Message] = []
+    source: int | None = None
+    for piece in pieces:
+        if piece.role != "toolResult" and images:
+            result.append(_attached(source, images))
+            images = []
+        concerned = piece.role == "toolResult" and (not of_failures or bool(piece.message.get("isError")))
+        found = [block for block in piece.blocks if block.get("type") == "image"] if concerned else []
+        if found:
+            notes.add(piece, "moved", f"images of a tool result ({len(found)}) were moved behind the results")
+            rest = [block for block in piece.blocks if block.get("type") != "image"]
+            piece = piece.having(content=rest or [{"type": "text", "text": SEE_BELOW}])
+            images += found
+            source = piece.place
+        result.append(piece)
+    return [*result, _attached(source, images)] if images else result
+
+
+def last_turns(pieces: Sequence[Piece], limit: int | None, notes: Notes) -> list[Piece]:
+    """The pieces from the last so many messages of the user on; all of them without a limit."""
+    start = _behind_system(pieces)
+    asked = [
+        at
+        for at, piece in enumerate(pieces)
+        if at >= start and piece.role == "user" and not piece.message.get("synthetic")
+    ]
+    if limit is None or limit <= 0 or len(asked) <= limit:
+        return list(pieces)
+    cut = asked[-limit]
+    for piece in pieces[start:cut]:
+        notes.add(piece, "dropped", f"before the last {limit} messages of the user")
+    return [*pieces[:start], *pieces[cut:]]
+
+
+def _behind_system(pieces: Sequence[Piece]) -> int:
+    return next((at for at, piece in enumerate(pieces) if piece.role not in _SYSTEM), len(pieces))
+
+
+def _merged_answer(first: Piece, later: Piece) -> Piece:
+    mixed = any(first.message.get(name) != later.message.get(name) for name in _ORIGIN)
+    gone = (*_LATER, *_ORIGIN) if mixed else _LATER
+    message = {name: value for name, value in first.message.items() if name not in gone}
+    message |= {name: later.message[name] for name in _LATER if name in later.message}
+    return _joined(first._replace(message=message | {"content": [*first.blocks, *later.blocks]}), later)
+
+
+def _joined(merged: Piece, later: Piece) -> Piece:
+    """The merged piece, which remembers where its later part stood."""
+    return merged if later.place is None else merged._replace(merged=(*merged.merged, later.place))
+
+
+def _attached(source: int | None, images: Sequence[Message]) -> Piece:
+    text = {"type": "text", "text": ATTACHED}
+    return Piece(source, {"role": "user", "content": [text, *images], "synthetic": True})
+
+
+# --- hygiene
 
 
 class Cleaned(NamedTuple):
@@ -43,22 +734,22 @@ def clean(
 ) -> Cleaned:
     """The messages as the provider of this policy takes them, the last `history_limit` questions at most."""
     notes = Notes()
-    parts = turns.join_responses([Piece(*item) for item in enumerate(messages)], notes)
+    parts = join_responses([Piece(*item) for item in enumerate(messages)], notes)
     pieces = tidy(parts, policy, Care(tools, limits, resize), notes)
     if any(piece.role == "toolResult" or piece.calls for piece in pieces):  # most chats have none
-        pieces = tool_ids.rewrite(pieces, policy.tool_ids)
+        pieces = rewrite(pieces, policy.tool_ids)
         pieces = pair(pieces, policy.synthetic, notes)
-        pieces = tool_ids.separate(pieces, policy.tool_ids)
+        pieces = separate(pieces, policy.tool_ids)
     pieces = settle(pieces, notes)
     # Those who take images in results take none in a result that failed.
-    pieces = turns.images_behind_results(pieces, notes, of_failures=policy.results)
+    pieces = images_behind_results(pieces, notes, of_failures=policy.results)
     if policy.bootstrap:
-        pieces = turns.bootstrap(pieces, notes)
+        pieces = bootstrap(pieces, notes)
     if policy.merge_assistants:
-        pieces = turns.merge_assistants(pieces, notes)
+        pieces = merge_assistants(pieces, notes)
     if policy.merge_users:
-        pieces = turns.merge_users(pieces, notes)
-    pieces = turns.last_turns(pieces, history_limit, notes)
+        pieces = merge_users(pieces, notes)
+    pieces = last_turns(pieces, history_limit, notes)
     if history_limit is not None:
         # A cut before a question parts no pair; whatever a limit does, the pairs are right afterwards.
         pieces = pair(pieces, policy.synthetic, notes)

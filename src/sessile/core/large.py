@@ -3,6 +3,12 @@
 Images become blobs, strings over 500,000 UTF-16 units are cut with a notice, the working members of a half-received tool
 call are dropped. The entry names what was cut: `sessile.full` maps the JSON pointer of each cut string to a blob with
 its full text, so that nothing is lost. Storing and fetching blobs are arguments.
+
+Which values a journal gives back exactly as they were, when they are members of an entry.
+
+Almost all. But the working members of half-received tool calls are dropped on the way, a count of lines is corrected where a
+text is cut, and what looks like a reference to a blob is taken for one. Whoever keeps values of another program, and owes it
+every bit of them, stores such a value as text: text is never looked into.
 """
 
 from __future__ import annotations
@@ -13,6 +19,8 @@ from collections.abc import Callable
 from typing import Any
 
 from sessile.core.text import utf16_cut, utf16_length
+
+# --- large
 
 MAX_STRING = 500_000
 NOTICE = "\n\n[Session persistence truncated large content]"
@@ -208,3 +216,13 @@ def blob_refs(entry: dict[str, Any]) -> set[str]:
 
 def _base64(data: bytes) -> str:
     return binascii.b2a_base64(data, newline=False).decode("ascii")
+
+
+# --- verbatim
+
+_TOUCHED = (*(f'"{name}"'.encode() for name in (*DROPPED, "lineCount")), b'"blob:sha256:')
+
+
+def survives(raw: bytes) -> bool:
+    """Whether an encoded value comes back as it is; one that does not has to be stored as text."""
+    return not any(mark in raw for mark in _TOUCHED)

@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from sessile.core.compaction import CompactionSettings
-from sessile.core.silence import NO_REPLY, is_silent
+from sessile.core.delivery import NO_REPLY, is_silent
 from sessile.core.text import without_surrogates
 
 SOFT_THRESHOLD = 4_000  # tokens

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from sessile.core.secrets_table import RULES, SECRET, WORD, Rule, random_looking, strong_password
+from sessile.core.secret_shapes import RULES, SECRET, WORD, Rule, random_looking, strong_password
 from sessile.core.visible import uncoloured
 from sessile.errors import TooLarge
 

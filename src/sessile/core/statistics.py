@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from sessile.core.spending import QUARTER, UNDATED, Spent, Used, decode_spending
+from sessile.core.usage import QUARTER, UNDATED, Spent, Used, decode_spending
 
 UNKNOWN = "unknown"
 TOTAL = "total"

@@ -27,8 +27,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, Literal, NamedTuple
 
-from sessile.core.codec import encode_plain
-from sessile.core.plain import plain
+from sessile.core.codec import encode_plain, plain
 from sessile.core.text import utf16_length
 from sessile.core.usage import usage_of
 

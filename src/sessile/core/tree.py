@@ -3,15 +3,25 @@
 Rules: of two entries with one id the later is meant, both stay; a parent that is missing, or is the entry itself, makes a
 root; a circle is cut at its earliest entry. Leaf markers are no nodes: what hangs from one hangs from its parent.
 Everything is iterative and linear. The tree knows ids and flags, not bodies.
+
+A branch as a session of its own: the entries of one path, chained anew.
+
+Labels and leaf markers on the path are left out, because a label belongs to a place and not to a story; what hung from one
+hangs from its parent, so that no history is cut. Labels whose target is on the path come back as new entries at the end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from sessile.core.kinds import MARKER
+from sessile.core import entries
+from sessile.core.codec import encode
+from sessile.core.entries import Entry
+from sessile.core.kinds import LABEL, MARKER, MARKERS, kind_of
 from sessile.core.lines import Finding
+
+# --- tree
 
 NOWHERE = -1
 
@@ -137,3 +147,41 @@ class Tree:
         while second != NOWHERE and second not in ancestors:
             second = self.parents[second]
         return second
+
+
+# --- branching
+
+
+def branched_lines(
+    path: Iterable[Entry], labels: Mapping[str, str], new_id: Callable[[], str], timestamp: str
+) -> list[bytes]:
+    """The lines of a session that holds only this path (root first); lines that need no change stay as they are."""
+    lines: list[bytes] = []
+    waiting: list[str] = []  # dropped entries that a compaction may name as its first kept one
+    instead: dict[str, str] = {}
+    last: str | None = None
+    kept = []
+    for entry in path:
+        if kind_of(entry.type).flags & LABEL or entry.get("customType") in MARKERS:
+            waiting.append(entry.id)
+            continue
+        instead.update(dict.fromkeys(waiting, entry.id))
+        waiting.clear()
+        lines.append(_chained(entry, last, instead))
+        kept.append(entry.id)
+        last = entry.id
+    for target in kept:
+        if target in labels:
+            entry_id = new_id()
+            lines.append(encode(entries.with_base(entries.label(target, labels[target]), entry_id, last, timestamp)))
+            last = entry_id
+    return lines
+
+
+def _chained(entry: Entry, parent_id: str | None, instead: Mapping[str, str]) -> bytes:
+    first_kept = entry.get("firstKeptEntryId") if entry.type == "compaction" else None
+    moved = instead.get(first_kept) if isinstance(first_kept, str) else None
+    if entry.parent_id == parent_id and moved is None:
+        return entry.raw
+    body = {**entry.body, "parentId": parent_id}
+    return encode(body if moved is None else body | {"firstKeptEntryId": moved})

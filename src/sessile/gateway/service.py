@@ -3,16 +3,28 @@
     gateway = make_gateway(store, config)
     async with anyio.create_task_group() as tasks:
         await tasks.start(gateway.run)
-        turn = await gateway.turns.send(Message(text="hello", source="main"))
+        turn = await gateway.turns.turns.send(Message(text="hello", source="main"))
 
 Surfaces (HTTP, the command line) ask this object and nothing behind it. The engine blocks: `call` runs it on threads.
+
+Threads for what every turn does: the engine blocks, and the loop must not.
+
+    done = await threads.run(work)
+
+Rules: a thread that is done leaves its result and tells the loop once, however many others are done until the loop comes to
+it; so the busier a gateway is, the less a call costs. Calls beyond the number of threads wait in their order. Work may tell the
+loop something, but not ask it. What was begun comes to its end, also if whoever waits for it is gone.
+
+It does not know what the work is.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -21,36 +33,80 @@ import anyio.lowlevel
 from anyio import to_thread
 from anyio.abc import TaskStatus
 
-from sessile import (
-    Conversations,
-    Library,
-    Models,
-    TurnLog,
-    __version__,
-    agent_workspace,
-    local_zone,
-    routing_of,
-    shared_turns,
-)
-from sessile.gateway.answerers import Answerers
+from sessile import __version__
+from sessile.config import local_zone
+from sessile.gateway.conversations.conversations import Conversations
+from sessile.gateway.conversations.inbound import agent_workspace, routing_of
+from sessile.gateway.conversations.maintenance import Upkeep
+from sessile.gateway.conversations.presence import shared_turns
 from sessile.gateway.events import Event, Hub
-from sessile.gateway.handles import Handles, open_for_appending
-from sessile.gateway.line import Line, LocalLine
-from sessile.gateway.shared_line import SharedLine
-from sessile.gateway.shelf import Shelf
-from sessile.gateway.threads import Threads
-from sessile.gateway.toggles import model_override_of
-from sessile.gateway.turns import Turns
-from sessile.gateway.upkeep import Upkeep
-from sessile.gateway.view_cards import Tags
-from sessile.gateway.viewing import Views
+from sessile.gateway.handles import Handles, Shelf, open_for_appending
+from sessile.gateway.pages.sessions import Tags
+from sessile.gateway.pages.viewing import Views
+from sessile.gateway.turns.line import Line, LocalLine, SharedLine
+from sessile.gateway.turns.runners import Answerers
+from sessile.gateway.turns.turn import model_override_of
+from sessile.gateway.turns.turns import Turns
+from sessile.library import Library
+from sessile.storage.turn_log import TurnLog
+from sessile.vendors.models import Models
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import tzinfo
 
-    from sessile import Bound, Session, Source, Store
     from sessile.config import Config
+    from sessile.gateway.conversations.bindings import Bound
+    from sessile.session import Session
+    from sessile.storage.layout import Source
+    from sessile.store import Store
+
+
+# --- threads
+
+
+class Threads:
+    """At most so many threads, for one event loop."""
+
+    def __init__(self, most: int, name: str) -> None:
+        self._pool = ThreadPoolExecutor(most, name)
+        self._done: deque[tuple[asyncio.Future[Any], Future[Any]]] = deque()
+        self._told = False
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """What the work gives, or raises."""
+        loop = asyncio.get_running_loop()
+        waiting: asyncio.Future[T] = loop.create_future()
+        self._pool.submit(work).add_done_callback(partial(self._leave, loop, waiting))
+        return await waiting
+
+    def close(self) -> None:
+        """Let the threads end when there is nothing more to do."""
+        self._pool.shutdown(wait=False)
+
+    def _leave(self, loop: asyncio.AbstractEventLoop, waiting: asyncio.Future[T], done: Future[T]) -> None:
+        """Leave what was done for the loop; on the thread that did it."""
+        self._done.append((waiting, done))
+        if not self._told:  # else the loop has not come here yet, and will see this, too
+            self._told = True
+            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(self._tell)
+
+    def _tell(self) -> None:
+        """Tell those who wait."""
+        self._told = False  # before looking: who is done from now on tells again
+        while self._done:
+            waiting, done = self._done.popleft()
+            if waiting.done():
+                continue  # nobody waits any more
+            error = done.exception()
+            if error is None:
+                waiting.set_result(done.result())
+            else:
+                waiting.set_exception(error)
+
+
+# --- service
 
 P = ParamSpec("P")
 T = TypeVar("T")

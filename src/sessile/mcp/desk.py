@@ -2,6 +2,27 @@
 
 Rules: everything here blocks, and only reads; what is kept is the cache of the library. A session outside of the scope is as
 if it did not exist. May be used from any thread.
+
+What a server shows: everything, or the sessions of an agent, of a project, or both.
+
+Rules: whoever starts the server chooses its scope. What a call asks for narrows it; what lies outside is refused, or is as if
+it did not exist: it is not found, not counted, and not named in an error.
+
+What leaves the server: stored text without secrets, and without anything that could drive a terminal.
+
+    veil = veils.over(session)      for the entries of a session
+    veil = veils.plain()            for what belongs to none: lists, errors
+
+Rules:
+
+- Whoever starts the server decides whether secrets are shown; no call can.
+- A text is made visible first and redacted then: what was hidden between the letters of a secret does not save it. It is redacted
+  as a whole and cut afterwards: half a secret has no shape.
+- A secret that only its surroundings give away (`PASSWORD=…`) is hidden wherever else the session has it: the veil reads the
+  session for that, as far as the time reaches, and says if it was too short.
+- The same secret has the same placeholder in all answers about a session.
+
+May be used from any thread.
 """
 
 from __future__ import annotations
@@ -12,26 +33,170 @@ import shlex
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
-from sessile import Filter, Presence
 from sessile.core.dates import parse_moment
 from sessile.core.digest import FIRST_TEXT
-from sessile.core.visible import visible_line
-from sessile.errors import Ambiguous, Refused, SessileError, SessionNotFound
-from sessile.gateway.shelf import Shelf
-from sessile.mcp.scope import Scope
+from sessile.core.redact import Redactor
+from sessile.core.visible import visible, visible_line, without_colours
+from sessile.errors import Ambiguous, NotFound, Refused, SessileError, SessionNotFound, TooLarge
+from sessile.gateway.conversations.presence import Presence
+from sessile.gateway.handles import Shelf
 from sessile.mcp.shapes import Card, Choosing, Link
-from sessile.mcp.veil import Veil, Veils
 from sessile.render.wording import moment
+from sessile.storage.catalog_rows import Filter
 
 if TYPE_CHECKING:
     from datetime import tzinfo
 
-    from sessile import Library, SessionRow, Store
+    from sessile.library import Library
+    from sessile.session import Session
+    from sessile.storage.catalog_rows import SessionRow
+    from sessile.store import Store
+
+
+# --- scope
+
+_SCOPE_HINT = "leave it out: the server shows all that it may"
+
+
+class Scope(NamedTuple):
+    """The sessions that may be shown. `worktrees` are folders that count as the project, too."""
+
+    agent: str | None = None
+    project: str | None = None
+    worktrees: Sequence[str] = ()
+
+    def words(self) -> str:
+        """The scope for whoever reads an answer."""
+        told = [f"agent {self.agent}" if self.agent else "", f"project {self.project}" if self.project else ""]
+        return " and ".join(filter(None, told)) or "all sessions"
+
+    def chosen(self, library: Library, agent: str | None = None, project: str | None = None) -> Filter:
+        """The filter for what is in the scope and is asked for, with nothing hidden."""
+        named = self.agent if agent is None else self._agent(agent)
+        below = None if named is None else folders_of(library, named)
+        if project is None:
+            return Filter(project=self.project, worktrees=self.worktrees, below=below, hide=())
+        return Filter(project=self._project(project), below=below, hide=())
+
+    def _agent(self, agent: str) -> str:
+        if self.agent not in (None, agent):
+            raise Refused(f"this server shows only sessions of {self.agent}", hint=_SCOPE_HINT)
+        return agent
+
+    def _project(self, project: str) -> str:
+        """A folder within the scope; a name that only looks like one of its folders is not taken for it."""
+        if self.project is None:
+            return posixpath.normpath(project) if "/" in project else project
+        wanted = posixpath.normpath(project)
+        if not any(wanted == place or wanted.startswith(f"{place}/") for place in (self.project, *self.worktrees)):
+            raise Refused(f"this server shows only sessions of the project {self.project}", hint=_SCOPE_HINT)
+        return wanted
+
+
+def folders_of(library: Library, agent: str) -> list[str]:
+    """The folders in which an agent keeps its sessions."""
+    folders = [source.sessions for source in library.sources if source.agent == agent]
+    if not folders:
+        known = sorted({source.agent for source in library.sources})
+        raise NotFound(f"no sessions of {agent[:40]!r} were found", hint=f"there are those of {', '.join(known)}")
+    return folders
+
+
+# --- veil
+
+LARGEST = 8 << 20  # bytes of an entry that is looked at: more than a line of ours can have
+_LEARNING = 1.0  # seconds that a call may spend on reading a session for its secrets
+_SESSIONS = 64  # whose secrets are remembered
+_NESTED = "(nested too deeply to be shown)"
+
+
+class Veil:
+    """Hides secrets in texts that belong together."""
+
+    def __init__(self, redactor: Redactor | None) -> None:
+        self._redactor = redactor
+        self._lock = threading.Lock()
+        self._learning = threading.Lock()
+        self._seen = 0  # lines of the session that were read
+        self.complete = redactor is None
+
+    def text(self, text: str) -> str:
+        """A stored text as it may leave."""
+        shown = visible(without_colours(text))
+        if self._redactor is None:
+            return shown
+        with self._lock:
+            return self._redactor.redact(shown)
+
+    def line(self, text: str | None, most: int = 500) -> str | None:
+        """The same on one line, and cut where it gets long; `None` stays `None`."""
+        if text is None:
+            return None
+        told = visible_line(self.text(text))
+        return told if len(told) <= most else f"{told[: most - 1]}…"
+
+    def value(self, value: Any) -> Any:
+        """A stored JSON value without secrets; names of members tell which texts are."""
+        if self._redactor is None:
+            return value
+        with self._lock:
+            try:
+                return self._redactor.redact_value(value)
+            except TooLarge:
+                return {"type": "custom", "customType": _NESTED}
+
+    def learn(self, session: Session, seconds: float = _LEARNING) -> None:
+        """Read a session for secrets, from where the last call stopped."""
+        if self._redactor is None:
+            return
+        deadline = time.monotonic() + seconds
+        with self._learning:
+            self.complete = False
+            for entry in session.iter_lines(self._seen):
+                if time.monotonic() > deadline:
+                    return
+                if len(entry.raw) <= LARGEST:
+                    self.value(entry.body)
+                self._seen += 1
+            self.complete = True
+
+
+class Veils:
+    """The veils of a server; with `show_secrets` they hide none."""
+
+    def __init__(self, *, show_secrets: bool = False) -> None:
+        self._show_secrets = show_secrets
+        self._lock = threading.Lock()
+        self._over: OrderedDict[tuple[str, str], Veil] = OrderedDict()
+
+    @property
+    def hide(self) -> bool:
+        """Whether secrets are hidden."""
+        return not self._show_secrets
+
+    def plain(self) -> Veil:
+        """A veil that knows of no session."""
+        return Veil(None if self._show_secrets else Redactor())
+
+    def over(self, session: Session) -> Veil:
+        """The veil of a session, which has read as much of it as the time allows."""
+        key = (session.path, session.id)
+        with self._lock:
+            veil = self._over.setdefault(key, self.plain())
+            self._over.move_to_end(key)
+            if len(self._over) > _SESSIONS:
+                self._over.popitem(last=False)
+        veil.learn(session)
+        return veil
+
+
+# --- desk
 
 PATIENCE = 10.0  # seconds after which a call answers with what it has
 _MOST_CANDIDATES = 10  # that an error about an ambiguous name lists
@@ -81,7 +246,7 @@ class Links(NamedTuple):
             return None
         address = f"{url}/s/{quote(row.id, safe='')}"
         if entry is not None:
-            from sessile.render.fragments import anchor_of  # the page's own words: only who has a page needs them
+            from sessile.render.html import anchor_of  # the page's own words: only who has a page needs them
 
             address += f"#{anchor_of(entry)}"
         return veil.line(address, most=5_000)

@@ -20,9 +20,9 @@ from mcp.shared.exceptions import MCPError
 
 from sessile import __version__
 from sessile.config import Limits
-from sessile.gateway.guards import Guarding, guarded
-from sessile.gateway.server import address as address_of
-from sessile.gateway.server import listen, serve
+from sessile.gateway.http.guards import Guarding, guarded
+from sessile.gateway.http.server import address as address_of
+from sessile.gateway.http.server import listen, serve
 from sessile.mcp.desk import Call, Desk
 from sessile.mcp.shapes import schema_of
 from sessile.mcp.tools import INSTRUCTIONS, TOOLS, perform

@@ -5,10 +5,10 @@ What is unknown is said to be unknown. Nothing here reads a clock.
 
 from __future__ import annotations
 
-from sessile.core.parts import Image, Shown
-from sessile.core.styled import Style
 from sessile.core.text import iso_timestamp
 from sessile.core.visible import visible_line
+from sessile.render.shown import Image, Shown
+from sessile.render.styled import Style
 
 UNKNOWN = "n/a"
 SHORT_ID = 8  # characters of an id that a person needs

@@ -1,0 +1,1 @@
+"""Storage: the only layer that touches files, locks and databases."""

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from sessile.errors import NotFound, Unsupported
 from sessile.storage.base import Blobs, Filesystem, Journals
 from sessile.storage.blobs import BlobStore
-from sessile.storage.file_journals import FileJournals
+from sessile.storage.filesystem import RootedFilesystem
+from sessile.storage.journal import FileJournals
 from sessile.storage.layout import Layout
-from sessile.storage.rooted import RootedFilesystem
 
 if TYPE_CHECKING:
     from sessile.storage.catalog import Catalog
     from sessile.storage.postgres.database import Database
-    from sessile.storage.postgres.joined_catalog import JoinedCatalog
+    from sessile.storage.postgres.joined_listings import JoinedCatalog
 
 _DATABASES = ("postgresql://", "postgres://")
 _ADDRESS = re.compile("[A-Za-z][A-Za-z0-9+.-]*://")
@@ -65,7 +65,7 @@ def backing_of(
     place = os.fspath(root)
     if fs is None and is_database(place):
         _check_package("psycopg", "a store in a database", "postgres")
-        from sessile.storage.postgres.backing import database_backing  # most stores are folders
+        from sessile.storage.postgres.root import database_backing  # most stores are folders
 
         return database_backing(place, cache, power=power, patience=patience)
     if fs is None:

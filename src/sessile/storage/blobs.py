@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 
-from sessile.core.hashes import sha256
+from sessile.core.ids import sha256
 from sessile.core.large import blob_ref
 from sessile.errors import InvalidId, storage_failure, storage_failures
 from sessile.storage import atomic

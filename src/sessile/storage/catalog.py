@@ -11,21 +11,41 @@ It is a cache, pulled and never pushed: nothing is written while appending. It i
 made anew when it is damaged, and done without when it cannot be written; `notices` says so. Journals are only read.
 
 One thread at a time may use it. Which folders there are is an argument.
+
+The catalog as a file in the cache folder: locked by one writer, sealed when he leaves, never trusted without its seal.
+
+    catalog.db      SQLite, rollback journal, `synchronous = OFF`: what a power cut spoils is made anew
+    catalog.seal    size, times and inode of `catalog.db` as its last writer left it, or the word that one is at work
+    catalog.lock    held by the writer; the kernel frees it when he dies
+
+Rules:
+
+- A database that does not look as its seal says is thrown away: whoever changed it, it was not us. One whose writer died at
+  work is believed after SQLite has checked it. Whatever is judged bad is judged again under the lock, where nobody writes.
+- Nothing here can fail a caller who only wants to know: with a cache that is locked, read-only, full or no folder at all,
+  changes go to temporary tables over what can be read, and `notices` says so.
+- Files are 0600, a new folder is 0700, links are not followed.
+
+SQLite does its own file access, so the database does not go through the `Filesystem` seam; seal and lock do. It does not
+know what the tables hold.
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Collection, Container, Mapping, Sequence
+import stat
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 
-from sessile.core.passages import INDEXED, Field
-from sessile.errors import SessileError, StorageFailure
-from sessile.storage import fulltext
+import msgspec
+
+from sessile.agents.reader import LISTS, has_news, retell
+from sessile.core.words import INDEXED, Field
+from sessile.errors import SessileError, SessionBusy, StorageFailure, UnsafePath
+from sessile.storage import atomic, catch_up
 from sessile.storage.base import Filesystem
-from sessile.storage.beside import LISTS, has_news, retell
-from sessile.storage.catalog_file import CatalogFile
 from sessile.storage.catalog_rows import (
     EVERYTHING,
     SESSIONS,
@@ -37,14 +57,266 @@ from sessile.storage.catalog_rows import (
     listing,
     within,
 )
-from sessile.storage.walk import Found, Mark, walk
+from sessile.storage.catch_up import Found, walk
+from sessile.storage.catch_up import Mark as walk_Mark
+from sessile.storage.filesystem import PosixFilesystem
+from sessile.storage.locks import locked
 
 if TYPE_CHECKING:
-    # A listing that is up to date needs neither; what does imports them then.
     from sessile.core.statistics import Usage
-    from sessile.storage.catalog_facets import Facets
-    from sessile.storage.reconcile import Depth, Progress, Reconciler
-    from sessile.storage.searcher import Results
+    from sessile.storage.catalog_rows import Facets
+    from sessile.storage.catch_up import Depth, Progress, Reconciler
+    from sessile.storage.search import Results
+
+
+# --- catalog file
+
+PATIENCE = 0.5  # seconds for the lock of another process; reading anew what changed costs no more
+_SIDES = ("-journal", "-wal", "-shm")
+_PAGE = 8 * 1024  # bytes; a first listing writes all rows at once
+_CACHE = 16 * 1024  # kilobytes of pages in memory
+_DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CONSTRAINT)
+
+Mark = tuple[int, int, int, int]
+"""Inode, size and times of the database."""
+
+
+class _Seal(msgspec.Struct):
+    version: int
+    at_work: bool
+    mark: Mark
+
+
+class CatalogFile:
+    """One database with a schema; `folder` is the cache folder, or `None` for a catalog that lives in memory."""
+
+    def __init__(self, folder: str | None, schema: Sequence[str], shadowed: str, version: int) -> None:
+        self.notices: list[str] = []
+        self.keeps = True  # what is written stays, on disk or in memory as was wished
+        self._folder = folder
+        self._schema = schema
+        self._shadowed = shadowed  # the table that is copied when the file cannot be written
+        self._version = version
+        self._fs = PosixFilesystem()
+        self._db: sqlite3.Connection | None = None
+        self._mark: Mark | None = None  # of the database behind `_db`, when we last trusted it
+        self._detached = folder is None  # `_db` is all there is; the file is not looked at again
+        if folder is None:
+            self._db = self._in_memory()
+
+    @property
+    def path(self) -> str:
+        return ":memory:" if self._folder is None else f"{self._folder}/catalog.db"
+
+    def close(self) -> None:
+        """Let go of the database."""
+        if self._db is not None:
+            self._db.close()
+            self._db = None
+
+    # -- reading
+
+    def attach(self) -> None:
+        """Try the file again, if it could not be used before."""
+        if self._detached and self._folder is not None:
+            self.close()
+            self._detached, self.keeps = False, True
+            self.notices.clear()
+
+    def database(self) -> sqlite3.Connection:
+        """The database, trusted, for reading."""
+        if self._detached:
+            assert self._db is not None
+            return self._db
+        try:
+            mark = self._look()
+            if self._db is None or mark != self._mark:
+                self._open(mark)
+        except (sqlite3.Error, OSError, SessileError) as error:
+            self._detach(error)
+        assert self._db is not None
+        return self._db
+
+    def _open(self, mark: Mark | None) -> None:
+        """Open the database if it can be trusted as it is, else under the lock."""
+        self.close()
+        seal = self._read_seal()
+        if self._fits(seal, mark) or (seal is not None and seal.at_work and self._is_locked()):
+            self._mark = mark
+            self._db = self._connect()
+            return
+        with self._lock():
+            self._open_alone()
+            self._write_seal(at_work=False)
+
+    def _fits(self, seal: _Seal | None, mark: Mark | None) -> bool:
+        """Whether the database is just as its last writer left it."""
+        if seal is None or mark is None or seal.at_work or seal.version != self._version:
+            return False
+        return seal.mark == mark and not any(os.path.lexists(self.path + side) for side in _SIDES)
+
+    # -- writing
+
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """The database, alone, for writing; or the same over temporary tables. What is not committed is taken back."""
+        if self._detached:
+            assert self._db is not None
+            with _taking_back(self._db):
+                yield self._db
+            return
+        with self._lock():
+            self._open_alone()
+            assert self._db is not None
+            self._write_seal(at_work=True)
+            try:
+                with _taking_back(self._db):
+                    yield self._db
+            finally:
+                self._write_seal(at_work=False)
+
+    def _open_alone(self) -> None:
+        """Under the lock: the database as it is, if it is sound, else a new one."""
+        mark, seal = self._look(), self._read_seal()
+        if self._fits(seal, mark):
+            if self._db is None or mark != self._mark:
+                self.close()
+                self._db = self._connect()
+        elif not (seal is not None and seal.at_work and seal.version == self._version and self._is_sound()):
+            self._start_over()
+
+    def _is_sound(self) -> bool:
+        """Whether a database whose writer died holds together."""
+        self.close()
+        try:
+            self._db = self._connect()
+            (verdict,) = self._db.execute("PRAGMA quick_check(1)").fetchone()
+            tables = {name for (name,) in self._db.execute("SELECT name FROM sqlite_schema")}
+            return verdict == "ok" and self._shadowed in tables
+        except (sqlite3.Error, UnicodeDecodeError):
+            return False
+
+    def _start_over(self) -> None:
+        """A new database in place of whatever is there: it holds nothing that the journals do not."""
+        self.close()
+        for path in (self.path, *(self.path + side for side in _SIDES)):
+            with suppress(FileNotFoundError):
+                os.unlink(path)
+        self._fs.close(self._fs.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL))
+        self._db = self._connect()
+        _create(self._db, self._schema)
+
+    # -- when it does not work
+
+    def distrust(self, error: Exception) -> None:
+        """Something went wrong with the database: a damaged one is made anew, any other is left alone from now on."""
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+        if self._detached or not isinstance(error, sqlite3.Error) or code not in _DAMAGE:
+            self._detach(error)
+            return
+        try:
+            with self._lock():
+                self._start_over()
+                self._write_seal(at_work=False)
+        except (sqlite3.Error, OSError, SessileError) as trouble:
+            self._detach(trouble)
+
+    def _detach(self, error: Exception) -> None:
+        """Go on without writing the file: over a copy of what can be read of it, or with nothing."""
+        reason = error.message if isinstance(error, SessileError) else str(error)
+        self.notices.append(f"the catalog {self.path} cannot be used ({reason}); files are read directly")
+        self.keeps = False
+        trusted = not self._detached and self._db is not None
+        self._detached = True
+        if trusted:
+            assert self._db is not None
+            try:
+                self._db.rollback()
+                self._db.execute("PRAGMA temp_store = MEMORY")
+                (ddl,) = (line for line in self._schema if line.startswith(f"CREATE TABLE {self._shadowed} "))
+                self._db.execute(ddl.replace("CREATE TABLE", "CREATE TEMP TABLE", 1))
+                self._db.execute(f"INSERT INTO temp.{self._shadowed} SELECT * FROM main.{self._shadowed}")
+                return
+            except sqlite3.Error:
+                pass  # then without it
+        self.close()
+        self._db = self._in_memory()
+
+    def _in_memory(self) -> sqlite3.Connection:
+        database = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        _create(database, self._schema)
+        return database
+
+    # -- files
+
+    def _connect(self) -> sqlite3.Connection:
+        # Only what means something in an address must not stand for itself; names of files are bytes.
+        name = "".join(
+            chr(byte) if (chr(byte).isalnum() and byte < 128) or byte in b"/._-" else f"%{byte:02x}"
+            for byte in os.fsencode(self.path)
+        )
+        address = f"file:{name}?mode=rw"
+        database = sqlite3.connect(
+            address, uri=True, timeout=PATIENCE, isolation_level=None, check_same_thread=False, cached_statements=64
+        )
+        database.execute("PRAGMA synchronous = OFF")
+        database.execute(f"PRAGMA page_size = {_PAGE}")  # of a file that is still empty
+        database.execute(f"PRAGMA cache_size = -{_CACHE}")
+        return database
+
+    def _look(self) -> Mark | None:
+        try:
+            status = os.lstat(self.path)
+        except FileNotFoundError:
+            return None
+        if not stat.S_ISREG(status.st_mode):
+            raise UnsafePath("the catalog is not a plain file", path=self.path, hint="remove it from the cache folder")
+        return (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+    def _read_seal(self) -> _Seal | None:
+        try:
+            return msgspec.json.decode(atomic.read_all(self._fs, f"{self._folder}/catalog.seal"), type=_Seal)
+        except (OSError, msgspec.MsgspecError, ValueError):
+            return None
+
+    def _write_seal(self, *, at_work: bool) -> None:
+        self._mark = self._look()
+        seal = _Seal(self._version, at_work, self._mark or (0, 0, 0, 0))
+        atomic.replace(self._fs, f"{self._folder}/catalog.seal", (msgspec.json.encode(seal),), durable=False)
+
+    def _is_locked(self) -> bool:
+        """Whether a writer is at work in another process."""
+        try:
+            with self._lock(patience=0):
+                return False
+        except SessionBusy:
+            return True
+
+    @contextmanager
+    def _lock(self, patience: float = PATIENCE) -> Iterator[None]:
+        assert self._folder is not None
+        atomic.make_folders(self._fs, self._folder)
+        with locked(self._fs, f"{self._folder}/catalog.lock", patience):
+            yield
+
+
+@contextmanager
+def _taking_back(database: sqlite3.Connection) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        if database.in_transaction:
+            database.rollback()
+
+
+def _create(database: sqlite3.Connection, schema: Sequence[str]) -> None:
+    database.execute("BEGIN")
+    for statement in schema:
+        database.execute(statement)
+    database.execute("COMMIT")
+
+
+# --- catalog
 
 VERSION = 5  # of the tables: another number makes the catalog anew
 _TRIES = 4  # as it is, anew, over a copy, in memory
@@ -67,11 +339,11 @@ class Catalog:
 
     def __init__(self, fs: Filesystem, cache: str | None) -> None:
         self._fs = fs
-        self._file = CatalogFile(cache, (*SESSIONS, LISTS, *fulltext.TEXTS), "sessions", VERSION)
+        self._file = CatalogFile(cache, (*SESSIONS, LISTS, *catch_up.TEXTS), "sessions", VERSION)
         self._places: tuple[str, ...] = ()
         self._copied: dict[str, Sequence[str]] = {}
         self._depth: Depth = "look"
-        self.copies: dict[str, Mark] = {}  # by the path of the original: copies that have no row beside it
+        self.copies: dict[str, walk_Mark] = {}  # by the path of the original: copies that have no row beside it
         self.imported: Container[bytes] | None = None  # paths of what was imported, where one's own has another catalog
         self._unread_folders: list[str] = []
 
@@ -141,7 +413,7 @@ class Catalog:
         known = known_files(database)
         changed, gone = self._news(found, known)
         if changed or gone or any(self._waiting(database, depth)) or has_news(self._fs, database, self._places):
-            from sessile.storage.reconcile import Enough, Reconciler
+            from sessile.storage.catch_up import Enough, Reconciler
 
             with self._file.writing() as ours:
                 if ours is not database:  # another process has been here before we were alone
@@ -161,7 +433,7 @@ class Catalog:
         if depth == "index" and not self._file.keeps:
             depth = "count"  # words of a whole store are too much for the memory
         if depth == "index":
-            fulltext.renew_if_stale(database)
+            catch_up.renew_if_stale(database)
         if depth != "look":
             work.read(depth, self._places)
 
@@ -234,13 +506,13 @@ class Catalog:
 
     def facets(self, wanted: Filter, folders: Mapping[str, Sequence[str]]) -> Facets:
         """By what else the sessions that a filter lets through could be chosen; `folders` are names for places."""
-        from sessile.storage.catalog_facets import facets
+        from sessile.storage.catalog_rows import facets
 
         return self.answering(lambda ask: facets(ask, wanted, folders))
 
     def usage(self, wanted: Filter | None = None) -> Usage:
         """What the sessions that a filter lets through have used, or all of them; sessions must be counted for that."""
-        from sessile.storage.catalog_usage import USED, usage
+        from sessile.storage.catalog_rows import USED, usage
 
         return self.answering(lambda ask: usage(ask, USED if wanted is None else wanted))
 
@@ -267,8 +539,7 @@ class Catalog:
         Without `count`, matches by field are not counted: for a first screen while somebody is typing.
         """
         from sessile.core.words import Query
-        from sessile.storage.catalog_words import CatalogWords
-        from sessile.storage.searcher import Searcher
+        from sessile.storage.search import CatalogWords, Searcher
 
         query = Query(text)
         directly = directly or not self._file.keeps

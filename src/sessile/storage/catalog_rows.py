@@ -4,23 +4,38 @@ A row is known in three steps: from the ends of the file (`look`), from every li
 a step has not told yet is `None`. A listing says how many rows it hides, and why, and how many it could not judge.
 
 What a listing does not show stands behind what it does: SQLite reads a row no further than it must.
+
+By what sessions could be chosen further, asked of the catalog: how many a filter lets through, by project, model and more.
+
+Rules: a facet counts what the filter matches without that facet, and each number is what a listing would have that chooses it:
+a project is a folder with all below it, a model is any whose name holds that one. What is hidden is not counted.
+
+What sessions have used, asked of the catalog: the rows from which `core.statistics` makes its tables.
+
+Rules: a filter chooses sessions, but its times choose what was used in them, whenever a file was last touched. Its order and
+page mean nothing here. Rows are kept as they are stored, and become objects one at a time when a table is made.
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Collection, Container, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from sessile.core.codec import decode, encode_plain
 from sessile.core.digest import Counts
+from sessile.core.statistics import SessionUsage, Usage
 from sessile.core.text import parse_timestamp, without_surrogates
+from sessile.core.usage import QUARTER
 from sessile.core.words import fold
 from sessile.errors import InvalidQuery
 from sessile.storage.layout import JOURNAL
+
+# --- catalog rows
 
 COUNTS = Counts.__struct_fields__
 _OBJECTS = ("roles", "models")  # stored as JSON
@@ -353,3 +368,79 @@ def check(trouble: str, name: str, known: Collection[str]) -> None:
     """Refuse a name that a filter cannot mean."""
     if name not in known:
         raise InvalidQuery(f"{trouble} {name!r}", hint=f"use one of {', '.join(known)}")
+
+
+# --- catalog facets
+
+
+class Facets(NamedTuple):
+    """Sessions by what they have in common, the most first; folders by the name that they were given."""
+
+    below: dict[str, int]
+    project: dict[str, int]
+    model: dict[str, int]
+    has: dict[str, int]
+
+
+def facets(ask: Callable[[Filter], Asked], wanted: Filter, folders: Mapping[str, Sequence[str]]) -> Facets:
+    """The facets of what a filter lets through; `folders` are names for places to choose by."""
+
+    def question(**without: object) -> Asked:
+        return ask(wanted._replace(**without))  # type: ignore[arg-type]
+
+    below = {name: question(below=paths).hidden()[0] for name, paths in folders.items()}
+    has = {name: question(has=(name,)).hidden()[0] for name in HAS}
+    return Facets(
+        _most_first(below),
+        _most_first(_projects(question(project=None, worktrees=()))),
+        _most_first(_models(question(model=None))),
+        _most_first(has),
+    )
+
+
+def _projects(question: Asked) -> dict[str, int]:
+    """How many sessions are of each folder, or of one below it."""
+    found = Counter(cwd for (cwd,) in question.shown("cwd") if cwd)
+    sums = dict(found)
+    for folder, count in found.items():
+        above = folder
+        while (above := above.rpartition("/")[0]) != "":
+            if above in sums:
+                sums[above] += count
+    return sums
+
+
+def _models(question: Asked) -> dict[str, int]:
+    """How many sessions have answers of each model, or of one whose name holds that."""
+    found = Counter(raw for (raw,) in question.shown("models") if raw)
+    several = [(tuple(decode(raw)), count) for raw, count in found.items()]
+    names = {name for models, _ in several for name in models}
+    return {
+        name: sum(count for models, count in several if any(name.lower() in model.lower() for model in models))
+        for name in names
+    }
+
+
+def _most_first(counts: Mapping[str, int]) -> dict[str, int]:
+    return {name: count for name, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])) if count}
+
+
+# --- catalog usage
+
+USED = Filter(hide=("imported",))  # what sub-agents use is used; what was imported is not used twice
+_QUARTER = QUARTER * 1_000_000  # nanoseconds
+
+
+def usage(ask: Callable[[Filter], Asked], wanted: Filter) -> Usage:
+    """What was used, in the quarter-hours that the filter's times touch."""
+    question = ask(wanted._replace(since=None, until=None))
+    rows = question.shown("id, cwd, title, spending")
+    sessions = [SessionUsage(*row) for row in rows if row[-1] is not None]  # else it has used nothing
+    _, hidden = question.hidden()
+    return Usage(
+        sessions=sessions,
+        since=None if wanted.since is None else wanted.since // _QUARTER,
+        until=None if wanted.until is None else -(-wanted.until // _QUARTER),
+        hidden=hidden,
+        uncounted=question.uncounted(),
+    )

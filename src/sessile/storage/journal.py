@@ -6,6 +6,16 @@ must be, unlock, sync, return. Existing bytes are never altered. A write that fa
 error is latched and raised by every later append until the journal is reopened. So is a failed sync.
 
 It knows lines, ids and parents, not what entries mean.
+
+Group commit: many wait for their data to be durable, and one of them syncs for all.
+
+Appends are numbered, and no number is used twice, so that a mark can never be taken for a later one. The first who waits
+syncs; whoever comes meanwhile waits for the next sync, which covers them all. A failed sync is never retried: the kernel
+may have dropped the pages and would say yes the second time.
+
+It does not know what is synced.
+
+The journals of a store that lies in files: each is a file, with its index in the cache.
 """
 
 from __future__ import annotations
@@ -13,7 +23,8 @@ from __future__ import annotations
 import errno
 import os
 import posixpath
-from collections.abc import Callable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from sessile.core.lines import Line
 from sessile.errors import (
@@ -26,12 +37,73 @@ from sessile.errors import (
     storage_failure,
     storage_failures,
 )
-from sessile.storage import atomic, log
+from sessile.storage import atomic, drafts, log
 from sessile.storage.base import Appended, Filesystem, Revise, Row
-from sessile.storage.commits import GroupCommit
-from sessile.storage.lock import acquire
-from sessile.storage.reader import JournalReader
-from sessile.storage.session_file import FileNews, positions_of
+from sessile.storage.layout import Layout
+from sessile.storage.locks import acquire
+from sessile.storage.reader import FileNews, JournalReader, positions_of
+
+# --- commits
+
+
+class GroupCommit:
+    """The marks of one journal. `sync` makes everything durable that was written, or raises for good."""
+
+    def __init__(self, sync: Callable[[], None]) -> None:
+        self._sync = sync
+        # A plain lock: what is written in Python around one can be interrupted between taking and freeing it.
+        self._turn = threading.Lock()
+        self._written = 0
+        self._synced = 0
+        self._failure: SessileError | None = None
+        self._failing = False
+        self._lost: list[range] = []  # marks that no later sync can confirm
+
+    def next_mark(self) -> int:
+        """The mark of an append that was just written; the caller sees to it that only one thread appends."""
+        self._written += 1
+        return self._written
+
+    def wait_for(self, mark: int) -> None:
+        """Return when the append with that mark is durable."""
+        self._wait(mark)
+
+    def flush(self) -> None:
+        """Sync once more, whatever is known to be durable."""
+        self._wait(None)
+
+    def _wait(self, mark: int | None) -> None:
+        with self._turn:
+            lost = any(mark in marks for marks in self._lost)
+            if mark is not None and mark <= self._synced and not lost:
+                return
+            if self._failure is not None and (self._failing or lost):
+                raise self._failure
+            target = self._written
+            try:
+                self._sync()
+            except SessileError as error:
+                self._failure, self._failing = error, True
+                raise
+            self._synced = max(self._synced, target)
+
+    def begin_anew(self) -> None:
+        """Sync again after a failure. What was written before stays unconfirmed for ever."""
+        with self._turn:
+            if self._failing:
+                self._failing = False
+                self._lost.append(range(self._synced + 1, self._written + 1))
+
+    def paused(self) -> threading.Lock:
+        """To be held while the descriptor changes: no sync may use it then, nor find none."""
+        return self._turn
+
+    def all_durable(self) -> None:
+        """Everything written so far has become durable in another way."""
+        self._synced = self._written
+
+
+# --- journal
 
 _PATIENCE_WITH_MEDDLERS = 100  # times that a line is written again because others write into it
 
@@ -395,3 +467,46 @@ class FileJournal(JournalReader):
             return self._fs.lstat(path).st_ino == self._identity
         except OSError:
             return False
+
+
+# --- file journals
+
+
+class FileJournals:
+    """The journals below one root. With `power`, what is committed survives a power cut."""
+
+    def __init__(self, fs: Filesystem, layout: Layout, *, power: bool, patience: float) -> None:
+        self._fs = fs
+        self._layout = layout
+        self._power = power
+        self._patience = patience
+        self._folders: set[str] = set()
+
+    def create(self, path: str, pieces: Iterable[bytes]) -> None:
+        """A new file with just these bytes."""
+        atomic.make_folders(self._fs, posixpath.dirname(path), self._folders)
+        if atomic.exists(self._fs, path):
+            raise SessionExists(path=path)
+        atomic.replace(self._fs, path, pieces)
+
+    def obtain(self, path: str, header: bytes) -> None:
+        """A file that begins with that header, unless it holds something already."""
+        atomic.make_folders(self._fs, posixpath.dirname(path), self._folders)
+        atomic.fill_blank(self._fs, path, header + b"\n")
+
+    def open(self, path: str, *, patience: float | None = None) -> FileJournal:
+        """The file for writing."""
+        return FileJournal(
+            self._fs,
+            path,
+            index_path=self._index(path),
+            power=self._power,
+            patience=self._patience if patience is None else patience,
+        )
+
+    def read(self, path: str) -> JournalReader:
+        """The file for reading."""
+        return JournalReader(self._fs, path, index_path=self._index(path))
+
+    def _index(self, path: str) -> str:
+        return self._layout.index(drafts.published_path(path))

@@ -17,8 +17,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from sessile.core.hashes import sha256
-from sessile.core.ids import check_session_id
+from sessile.core.ids import check_session_id, sha256
 from sessile.errors import Invalid, InvalidId
 
 JOURNAL = ".jsonl"

@@ -6,6 +6,29 @@ one at once; so a kill leaves the old bytes or the new ones. The other program m
 meanwhile is looked for, and kept.
 
 It knows bytes and newlines, not what the lines mean. Nothing is open between two calls.
+
+Files of rows that other programs append to as well: add rows at the end, put one row in place of another.
+
+Rules: rows begin on a line of their own, whatever stands before them. Rows that were written stay readable even if somebody
+else wrote at the same moment or put another file in place. A row is replaced by putting a whole new file in place at once;
+what others add to the old file meanwhile is carried over, and until that is done the old file keeps a second name.
+
+Our own processes take turns by `flock`, which other programs do not know and are not held up by. It does not know what a
+row means.
+
+A text file of somebody else's to which we append: notes that a person reads, edits, and other programs write too.
+
+Rules:
+- Nothing that is there is changed. What is appended goes to the end in one write, and is durable when this returns.
+- Writers of ours take turns by `flock` on the file itself, so that no lock lies about in a person's folder. Whoever waited looks
+  again whether the file still has its name: an editor may have put another in its place.
+- Whatever is appended is a function of what the file holds under the lock. Of nothing to append, what is there is made durable:
+  it may be from somebody who died before it was.
+- What could not be written whole, or was not confirmed, is cut off again, unless somebody else has appended behind it. A kill can
+  leave a beginning of it only where the system does not write it at once.
+- Neither the file nor its folder may be a symbolic link. A new file has mode 0600; others keep theirs.
+
+It does not know what is appended.
 """
 
 from __future__ import annotations
@@ -14,13 +37,24 @@ import errno
 import os
 import posixpath
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
-from sessile.errors import LeafMoved, StorageFailure, SyncFailed, UnsafePath, storage_failure, storage_failures
+from sessile.errors import (
+    LeafMoved,
+    SessionBusy,
+    StorageFailure,
+    SyncFailed,
+    UnsafePath,
+    storage_failure,
+    storage_failures,
+)
 from sessile.storage import atomic, log
 from sessile.storage.base import Filesystem, Stat
-from sessile.storage.lock import acquire
+from sessile.storage.locks import acquire
+
+# --- line file
 
 CHUNK = 1 << 20
 
@@ -245,5 +279,177 @@ def _close(fs: Filesystem, fd: int) -> None:
     """Free a descriptor on the way out: what went wrong before counts more."""
     try:
         fs.close(fd)
+    except OSError:
+        pass
+
+
+# --- row file
+
+_PATIENCE = 10.0
+_TRIES = 8  # others who replace the file or write between at every one of them are no accident
+_NEWLINE = b"\n"
+
+
+class Added(NamedTuple):
+    """Where rows lie that were added, and what the file is now."""
+
+    offset: int
+    stat: Stat
+
+
+def add_rows(fs: Filesystem, path: str, data: bytes, *, create: bool = False, settled: bool = False) -> Added:
+    """Write whole rows, newlines included, at the end of a file, durably; one that is missing is only made on demand.
+
+    `settled` says that the name of the file is durable already.
+    """
+    lines = data.removesuffix(_NEWLINE).split(_NEWLINE)
+    return add_chosen_rows(fs, path, lambda: lines, create=create, settled=settled)
+
+
+def add_chosen_rows(
+    fs: Filesystem, path: str, choose: Callable[[], Sequence[bytes]], *, create: bool = False, settled: bool = False
+) -> Added:
+    """The same of rows, without newlines, that are chosen when the lock is held; perhaps none, perhaps more than once."""
+    for _ in range(_TRIES):
+        with held(fs, path, create=create, patience=_PATIENCE) as file:
+            create = False  # what is deleted from here on stays deleted
+            lines = choose()
+            if not lines:
+                return Added(file.size, file.status())
+            try:
+                offset = file.append(lines)
+            except LeafMoved:
+                settled = False
+                continue
+            file.sync()
+            if not settled:
+                sync_name(fs, path)
+            if file.has_its_name():
+                return Added(offset, file.status())
+        # Somebody has put another file in place: ours is not there any more, so the rows go into that one.
+        settled = False
+    raise StorageFailure("another program replaces the file without pause", path=path, hint="end it, then try again")
+
+
+def replace_row(fs: Filesystem, path: str, offset: int, old: bytes, new: bytes, aside: str) -> None:
+    """Put `new` in place of the row `old` at `offset`; until all is safe the file as it was is also called `aside`."""
+    temp = atomic.temp_beside(path)
+    temporary = [temp]
+    with storage_failures(path, "rewrite a row"):
+        fd = fs.open(path, os.O_RDWR)
+        try:
+            acquire(fs, fd, path, _PATIENCE)
+            size = fs.fstat(fd).st_size
+            if fs.read(fd, len(old), offset) != old or not _is_named(fs, fd, path):
+                raise LeafMoved("another program has changed the row", path=path, hint="read the session again")
+            atomic.write_new(fs, temp, _edited(fs, fd, size, offset, old, new))
+            atomic.keep(fs, path, aside)
+            if not _is_named(fs, fd, path):
+                raise LeafMoved("another program has replaced the file", path=path, hint="read the session again")
+            fs.rename(temp, path)
+            temporary.clear()
+            fs.sync_directory(posixpath.dirname(path))
+            late = fs.read(fd, fs.fstat(fd).st_size - size, size)
+        finally:
+            fs.close(fd)
+            for name in temporary:
+                atomic.remove(fs, name)
+    if late:
+        add_rows(fs, path, late if late.endswith(_NEWLINE) else late + _NEWLINE)
+    with storage_failures(aside, "remove a second name"):
+        fs.unlink(aside)
+
+
+def _edited(fs: Filesystem, fd: int, size: int, offset: int, old: bytes, new: bytes) -> Iterator[bytes]:
+    yield from _pieces(fs, fd, 0, offset)
+    yield new
+    yield from _pieces(fs, fd, offset + len(old), size)
+
+
+def _pieces(fs: Filesystem, fd: int, start: int, end: int) -> Iterator[bytes]:
+    while start < end and (chunk := fs.read(fd, min(CHUNK, end - start), start)):
+        yield chunk
+        start += len(chunk)
+
+
+def _is_named(fs: Filesystem, fd: int, path: str) -> bool:
+    """Whether the path still means this file."""
+    try:
+        named = fs.lstat(path)
+    except FileNotFoundError:
+        return False
+    held = fs.fstat(fd)
+    return (named.st_ino, named.st_dev) == (held.st_ino, held.st_dev)
+
+
+# --- appended text
+
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND
+_APPENDED_TEXT_TRIES = 20  # a program that replaces the file during each of them is no person
+_CHUNK = 1 << 20
+_NO_LINKS = "symbolic links are not followed; put a folder and a plain file there"
+
+
+def append_text(fs: Filesystem, path: str, addition: Callable[[bytes], bytes]) -> bool:
+    """Append what `addition` makes of the content of a file, in a folder that exists; says whether that was anything."""
+    with storage_failures(path, "append to a file"):
+        for _ in range(_APPENDED_TEXT_TRIES):
+            _check_folder(fs, path)
+            fd = fs.open(path, _FLAGS)
+            try:
+                acquire(fs, fd, path, _PATIENCE)
+                _check_folder(fs, path)  # once more: a link that took its place before the file was opened is one
+                if _appended_text_is_named(fs, path, fd):
+                    return _append(fs, path, fd, addition)
+            finally:
+                fs.close(fd)
+    raise SessionBusy("another program replaces the file without pause", path=path, hint="end it, then try again")
+
+
+def _check_folder(fs: Filesystem, path: str) -> None:
+    folder = posixpath.dirname(path)
+    if not atomic.is_folder(fs, folder):
+        raise UnsafePath("a folder is needed where a file or a link is", path=folder, hint=_NO_LINKS)
+
+
+def _appended_text_is_named(fs: Filesystem, path: str, fd: int) -> bool:
+    """Whether a name means the open file, which must be a plain one."""
+    opened = fs.fstat(fd)
+    if not stat.S_ISREG(opened.st_mode):
+        raise UnsafePath("only a plain file can be appended to", path=path, hint=_NO_LINKS)
+    try:
+        named = fs.lstat(path)
+    except FileNotFoundError:
+        return False
+    return (named.st_dev, named.st_ino) == (opened.st_dev, opened.st_ino)
+
+
+def _append(fs: Filesystem, path: str, fd: int, addition: Callable[[bytes], bytes]) -> bool:
+    content = _content(fs, fd)
+    new = addition(content)
+    try:
+        atomic.write_all(fs, fd, new)
+        fs.sync(fd)
+    except OSError:
+        _take_back(fs, fd, len(content), len(new))
+        raise
+    fs.sync_directory(posixpath.dirname(path))
+    return bool(new)
+
+
+def _content(fs: Filesystem, fd: int) -> bytes:
+    chunks = []
+    size = 0
+    while chunk := fs.read(fd, _CHUNK, size):
+        chunks.append(chunk)
+        size += len(chunk)
+    return b"".join(chunks)
+
+
+def _take_back(fs: Filesystem, fd: int, size: int, most: int) -> None:
+    """Cut off what was appended, if it is the end of the file; what went wrong before counts more."""
+    try:
+        if size < fs.fstat(fd).st_size <= size + most:
+            fs.truncate(fd, size)
     except OSError:
         pass

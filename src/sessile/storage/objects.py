@@ -19,7 +19,7 @@ import obstore
 from obstore import exceptions
 from obstore.store import from_url
 
-from sessile.core.hashes import sha256
+from sessile.core.ids import sha256
 from sessile.core.large import blob_ref
 from sessile.errors import BlobNotFound, InvalidConfig, PermissionRefused, StorageFailure
 from sessile.storage.base import Blob, Blobs

@@ -1,0 +1,1 @@
+"""Contract tests for authors of agents, stores and blob stores."""

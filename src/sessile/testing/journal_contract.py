@@ -12,40 +12,287 @@ Rules: nothing here looks at a position or a mark, they belong to the journal; h
 that every handle can be another process. Lines are bytes without a newline.
 
 It does not know what survives a crash, nor what a file looks like.
+
+What every `Journal` must do for its readers: the numbered behaviours J01 to J15, and sample lines to try them with.
+
+The whole suite is `sessile.testing.journal_contract`.
 """
 
 from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
-from typing import Any
+from contextlib import ExitStack, closing, contextmanager
+from typing import Any, Protocol
 
 import pytest
 
-from sessile.core.kinds import MESSAGE, STATE, State
+from sessile.core.context import fold_path, walk
+from sessile.core.kinds import LEAF_MARKER, MARKER, MESSAGE, STATE, State, flags_of
+from sessile.core.lines import read_head
 from sessile.errors import SessileError
-from sessile.storage.base import News, Row
-from sessile.testing.journal_reading import (
-    HEADER,
-    ODD_IDS,
-    Create,
-    JournalReadingContract,
-    Open,
-    assistant,
-    chain,
-    contents,
-    found,
-    ids,
-    line,
-    marker,
-    news_of,
-    opened,
-    put,
-    unexpected,
-)
+from sessile.storage.base import Journal, News, Row
+
+# --- journal reading
+
+Open = Callable[[], Journal]
+Create = Callable[[Sequence[bytes]], Open]
+
+HEADER = b'{"type":"session","version":3,"id":"the-session","timestamp":"2026-02-16T10:00:00.000Z","cwd":"/w"}'
+
+ODD_IDS = (
+    "8 bytes!", "x", "", "nine-char", "\u00e9\u00e9\u00e9\u00e9", "看一下", "\U0001f600" * 8, 'quo"te', "back\\slash",
+    "\u2028", "\n\t", "\0", "\ud800", "a" * 500, "0190aaaa-0000-7000-8000-000000000000", "12345678", "1234567\u00e9",
+)  # fmt: skip
+
+
+def line(entry_id: str, parent_id: str | None = None, entry_type: str = "message", **members: Any) -> bytes:
+    """One entry as a line."""
+    entry = {"type": entry_type, "id": entry_id, "parentId": parent_id, **members}
+    if entry_type == "message":
+        entry.setdefault("message", {"role": "user", "content": "hello"})
+    return json.dumps(entry, separators=(",", ":")).encode()
+
+
+def assistant(entry_id: str, parent_id: str | None, model: str) -> bytes:
+    """An assistant's message, which tells its model."""
+    return line(entry_id, parent_id, message={"role": "assistant", "provider": "p", "model": model, "content": []})
+
+
+def marker(entry_id: str, parent_id: str | None) -> bytes:
+    """A leaf marker."""
+    return line(entry_id, parent_id, "custom", customType=LEAF_MARKER)
+
+
+def chain(*ids: str) -> list[bytes]:
+    """Messages, each hanging from the one before."""
+    return [line(entry_id, parent) for entry_id, parent in zip(ids, (None, *ids), strict=False)]
+
+
+def unexpected(news: News) -> Sequence[bytes]:
+    """For appends that nobody should disturb."""
+    raise AssertionError(f"news where there are none: {news.rows()}")
+
+
+def put(journal: Journal, *lines: bytes) -> Sequence[Any]:
+    """Append and commit, whatever others did; gives the positions."""
+    appended = journal.append(lines, lambda news: lines)
+    journal.commit(appended.mark)
+    return appended.positions
+
+
+def news_of(journal: Journal) -> list[str]:
+    """The ids that an append would be told about; nothing is written."""
+    told: list[str] = []
+
+    def listen(news: News) -> Sequence[bytes]:
+        told.extend(ids(news.rows()))
+        return ()
+
+    journal.append([line("never")], listen)
+    return told
+
+
+def ids(rows: Iterator[Row] | Sequence[Row]) -> list[str]:
+    """The ids of rows, in order."""
+    return [row.id for row in rows]
+
+
+class Finder(Protocol):
+    """A journal, or a part of one, that finds entries."""
+
+    def find(self, entry_id: str) -> Row | None: ...
+
+
+def found(journal: Finder, entry_id: str) -> Row:
+    """The row of an entry that must be there."""
+    row = journal.find(entry_id)
+    assert row is not None, f"{entry_id!r} is not found"
+    return row
+
+
+def contents(journal: Journal) -> list[bytes]:
+    """Every line behind the header."""
+    return [journal.read(row) for row in journal.rows()]
+
+
+@contextmanager
+def opened(create: Create, *lines: bytes, handles: int = 1) -> Iterator[Any]:
+    """A new journal with these entries: one handle, or a list of several."""
+    open_ = create((HEADER, *lines))
+    with ExitStack() as stack:
+        journals = [stack.enter_context(closing(open_())) for _ in range(handles)]
+        yield journals[0] if handles == 1 else journals
+
+
+class JournalReadingContract:
+    """The behaviours J01 to J15."""
+
+    def test_j01_the_header_is_given_byte_for_byte_and_is_no_entry(self, create: Create) -> None:
+        """The header line comes back exactly, and no row, search or walk shows it."""
+        with opened(create, *chain("a")) as journal:
+            assert journal.header() == HEADER
+            assert ids(journal.rows()) == ["a"]
+            assert journal.find("the-session") is None
+
+    def test_j02_a_new_journal_is_empty(self, create: Create) -> None:
+        """Nothing is there, and nothing is wrong with that."""
+        with opened(create) as journal:
+            assert journal.last() is journal.title() is journal.find("a") is None
+            assert list(journal.rows()) == list(journal.findings()) == []
+            assert journal.labels() == {}
+
+    def test_j03_lines_are_read_byte_for_byte(self, create: Create) -> None:
+        """Spaces, escapes, unknown members and large numbers stay as they were written."""
+        lines = [
+            b'{ "type" : "message", "id" : "a", "parentId" : null, "message" : {"role":"user"} }',
+            '{"id":"b","type":"new_kind","parentId":"a","x":"看\\u00e9\\ud800"}'.encode(),
+            b'{"type":"custom","parentId":"b","id":"c","n":123456789012345678901234567890,"f":1.50}',
+        ]
+        with opened(create, *lines[:2]) as journal:
+            put(journal, lines[2])
+            assert contents(journal) == lines
+
+    def test_j04_rows_tell_id_parent_and_flags_in_order(self, create: Create) -> None:
+        """A row says what the head of its line says."""
+        lines = [
+            *chain("a", "b"),
+            line("l", "b", "label", targetId="a", label="x"),
+            marker("m", "a"),
+            line("c", "l", "?"),
+        ]
+        with opened(create, *lines) as journal:
+            for row, raw in zip(journal.rows(), lines, strict=True):
+                head = read_head(raw)
+                assert (row.id, row.parent_id, row.flags) == (head.id, head.parentId, flags_of(head))
+            assert journal.count() == len(lines) - 1  # a marker is no entry
+
+    def test_j05_last_is_the_last_entry_of_any_kind(self, create: Create) -> None:
+        """A leaf marker counts, because opening has to see it."""
+        with opened(create, *chain("a", "b")) as journal:
+            assert journal.last().id == "b"
+            put(journal, marker("m", "a"))
+            assert journal.last().id == "m"
+            assert journal.last().flags == MARKER
+
+    @pytest.mark.parametrize("entry_id", ODD_IDS)
+    def test_j06_an_id_may_be_any_string(self, create: Create, entry_id: str) -> None:
+        """Length, alphabet and escapes do not matter, as id or as parent; an empty parent is none."""
+        with opened(create, line("first"), line(entry_id, "first"), line("between", entry_id or None)) as journal:
+            assert ids(journal.up(found(journal, "between"))) == (
+                ["between", entry_id, "first"] if entry_id else ["between"]
+            )
+            put(journal, line(entry_id + "!", entry_id), line("end", entry_id + "!"))
+            row = found(journal, entry_id)
+            assert (row.id, row.parent_id) == (entry_id, "first")
+            assert json.loads(journal.read(row))["id"] == entry_id
+            assert found(journal, "end").parent_id == entry_id + "!"
+            assert found(journal, entry_id + "!").parent_id == (entry_id or None)
+            assert journal.find(entry_id + "?") is None
+
+    def test_j07_of_two_entries_with_one_id_the_later_is_found_and_both_stay(self, create: Create) -> None:
+        """Duplicates are kept in `rows`, each with its own bytes, and reported."""
+        lines = [line("a"), line("b", "a", n=1), line("c", "b"), line("b", None, n=2)]
+        with opened(create, *lines) as journal:
+            assert contents(journal) == lines
+            assert json.loads(journal.read(found(journal, "b")))["n"] == 2
+            assert ids(journal.up(found(journal, "c"))) == ["c", "b"]
+            first = next(row for row in journal.rows() if row.id == "b")
+            assert ids(journal.up(first)) == ["b", "a"]
+            assert "duplicate_id" in {finding.code for finding in journal.findings()}
+
+    def test_j08_up_goes_from_child_to_root(self, create: Create) -> None:
+        """Each step is the parent of the one before, on the branch of the entry and on no other."""
+        with opened(create, *chain("a", "b", "c"), line("d", "b"), line("e", "d")) as journal:
+            assert ids(journal.up(found(journal, "e"))) == ["e", "d", "b", "a"]
+            assert ids(journal.up(found(journal, "c"))) == ["c", "b", "a"]
+            assert ids(journal.up(found(journal, "a"))) == ["a"]
+
+    def test_j09_up_ends_at_a_missing_parent(self, create: Create) -> None:
+        """The last row names the parent that is not there, and the journal reports it."""
+        with opened(create, line("a"), line("b", "gone"), line("c", "b")) as journal:
+            path = list(journal.up(found(journal, "c")))
+            assert ids(path) == ["c", "b"]
+            assert path[-1].parent_id == "gone"
+            assert [finding.code for finding in journal.findings()] == ["missing_parent"]
+
+    def test_j10_up_ends_at_a_circle(self, create: Create) -> None:
+        """No entry comes twice, be the circle long or the entry its own parent."""
+        with opened(create, line("a", "c"), line("b", "a"), line("c", "b"), line("x", "b"), line("s", "s")) as journal:
+            assert ids(journal.up(found(journal, "c"))) == ["c", "b", "a"]
+            assert ids(journal.up(found(journal, "x"))) == ["x", "b", "a", "c"]
+            assert ids(journal.up(found(journal, "s"))) == ["s"]
+            assert "cycle" in {finding.code for finding in journal.findings()}
+
+    def test_j11_a_parent_may_come_after_its_child(self, create: Create) -> None:
+        """A line that is moved or merged still finds its parent, also one that is appended later."""
+        with opened(create, line("c", "b"), line("b", "a")) as journal:
+            assert ids(journal.up(found(journal, "c"))) == ["c", "b"]
+            put(journal, line("a"))
+            assert ids(journal.up(found(journal, "c"))) == ["c", "b", "a"]
+
+    def test_j12_state_is_what_the_path_has_set(self, create: Create) -> None:
+        """Levels, models and modes of the own branch count, in order; those of other branches do not."""
+        lines = [
+            line("a"),
+            line("t", "a", "thinking_level_change", thinkingLevel="low"),
+            assistant("b", "t", "m1"),
+            line("x", "a", "mode_change", mode="plan", data={"deep": [1, 2.5, None]}),
+            assistant("y", "x", "m2"),
+            line("z", "b", "model_change", model="q/m3", role="small"),
+        ]
+        with opened(create, *lines) as journal:
+            assert journal.state(found(journal, "a")) == State()
+            assert journal.state(found(journal, "b")) == State(thinking_level="low", models={"default": "p/m1"})
+            assert journal.state(found(journal, "y")) == State(
+                mode="plan", mode_data={"deep": [1, 2.5, None]}, models={"default": "p/m2"}
+            )
+            assert journal.state(found(journal, "z")).models == {"default": "p/m1", "small": "q/m3"}
+
+    def test_j13_state_equals_folding_the_path(self, create: Create) -> None:
+        """Also where parents are missing, late or circular, ids double, and values not plain."""
+        lines = [
+            line("a", "late", "thinking_level_change", thinkingLevel="\ud800"),
+            line("b", "a", "mode_change", mode="m", data=10**30),
+            line("c", "b", "ttsr_injection", injectedRules=["r", "s"]),
+            line("late", None, "service_tier_change", serviceTier="flex"),
+            line("d", "gone", "mcp_tool_selection", selectedToolNames=["t"]),
+            line("e", "f", "context_change", contextName="n"),
+            line("f", "e", "thinking_level_change", thinkingLevel=None),
+            line("a", "d", "thinking_level_change", thinkingLevel="x"),
+        ]
+        with opened(create, *lines) as journal:
+            entries = [json.loads(raw) for raw in lines]
+            by_id = {entry["id"]: entry for entry in entries}
+            for row, entry in zip(journal.rows(), entries, strict=True):
+                assert journal.state(row) == fold_path(walk(entry, by_id)[0])
+
+    def test_j14_labels_and_title_are_listed_wherever_they_hang(self, create: Create) -> None:
+        """The last label of an entry counts; the title is the last one of any branch."""
+        lines = [
+            line("a"),
+            line("l1", "a", "label", targetId="a", label="one"),
+            line("n1", "l1", "session_info", name="first"),
+            line("l2", "a", "label", targetId="b", label="two"),
+            line("l3", "a", "label", targetId="a", label=None),
+            line("n2", "a", "session_info", name="second"),
+        ]
+        with opened(create, *lines[:5]) as journal:
+            assert journal.labels() == {"b": "two"}
+            assert journal.title().id == "n1"
+            put(journal, lines[5])
+            assert journal.title().id == "n2"
+
+    def test_j15_nothing_is_reported_about_a_sound_journal(self, create: Create) -> None:
+        """Branches, markers, unknown kinds and several roots are as they should be."""
+        lines = [*chain("a", "b"), line("c", "a"), line("root"), marker("m", "c"), line("d", "c", "unheard_of")]
+        with opened(create, *lines) as journal:
+            assert list(journal.findings()) == []
+
+
+# --- journal contract
 
 __all__ = ["Create", "JournalContract", "Open"]
 

@@ -13,45 +13,715 @@ Rules: nothing here looks at how a store keeps its files, only at what its verbs
 that a test sets. Where a process has to die, the fixture `abandon` says how.
 
 It does not know what survives a power cut, nor how fast anything is.
+
+What every `Store` must do with what is appended to a session and rewritten in it, by one or by many, as numbered behaviours.
+
+See `store_contract`, of which this is the second part.
+
+Handling stores as their tests do it: short ways to fill sessions, and to look at all that a store holds.
+
+What every `Store` must do when sessions are begun and opened, as numbered behaviours.
+
+See `store_contract`, of which this is the first part.
 """
 
 from __future__ import annotations
 
+import base64
+import json
 import posixpath
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
-from sessile.converting import converted, import_session
-from sessile.errors import Conflict, Invalid, NotFound, SessionExists, SessionNotFound
-from sessile.exporting import Export
+from sessile.adapters.named_sessions import NamedSessions
+from sessile.core import entries as make
+from sessile.errors import (
+    Conflict,
+    EntryNotFound,
+    Invalid,
+    InvalidEntry,
+    LeafMoved,
+    NotASession,
+    NotFound,
+    ReadOnly,
+    SessionBusy,
+    SessionExists,
+    SessionNotFound,
+    UnsupportedVersion,
+)
+from sessile.export import Export
 from sessile.library import Library
+from sessile.session import Session
 from sessile.storage import atomic
 from sessile.storage.layout import artifacts_of
+from sessile.storage.session_bytes import below, files_below
 from sessile.store import Store
-from sessile.syncing import sync
-from sessile.testing.store_appending import StoreAppendingContract
-from sessile.testing.store_handling import (
-    CWD,
-    Abandon,
-    OpenStore,
-    answer,
-    begun,
-    data,
-    entry,
-    files,
-    header,
-    ids,
-    line,
-    place,
-    records,
-    say,
-    told,
-    user,
-    write,
-)
-from sessile.upkeep.blob_sweep import apply_blob_sweep, plan_blob_sweep
-from sessile.upkeep.checking import check, check_all, plan_repair, repair
-from sessile.upkeep.pruning import PruneRule, apply_prune, plan_prune
+from sessile.transfer import converted, import_session, sync
+from sessile.upkeep.check import check, check_all, plan_repair, repair
+from sessile.upkeep.prune import PruneRule, apply_prune, plan_prune
+from sessile.upkeep.sweep import apply_blob_sweep, plan_blob_sweep
+
+# --- store handling
+
+CWD = "/work/app"
+AT = "2026-02-16T10:20:30.000Z"
+
+Json = dict[str, Any]
+OpenStore = Callable[[], Store]
+"""Opens the store under test once more, as another process would."""
+Abandon = Callable[[Session], None]
+"""Ends an open session as the death of its process would: nothing of it is stored, and nobody holds it any more."""
+
+
+def user(text: str) -> Json:
+    """What a person says."""
+    return {"role": "user", "content": text}
+
+
+def assistant(text: str) -> Json:
+    """What a model says."""
+    return {"role": "assistant", "content": [{"type": "text", "text": text}], "provider": "p", "model": "m"}
+
+
+def asked(text: str) -> Json:
+    """What a person says, for `append_many`."""
+    return {"type": "message", "message": user(text)}
+
+
+def begun(store: Store, cwd: str = CWD, **options: Any) -> Session:
+    """A session that listings show."""
+    return store.create(cwd, publish=True, **options)
+
+
+def say(session: Session, text: str) -> str:
+    """Append what a person says; gives the id."""
+    return session.append_message(user(text)).id
+
+
+def answer(session: Session, text: str) -> str:
+    """Append what a model says; gives the id."""
+    return session.append_message(assistant(text)).id
+
+
+def told(session: Session) -> list[str]:
+    """What is said on the path of a session, as its context has it."""
+    return [_text(message) for message in session.context().messages]
+
+
+def _text(message: Json) -> str:
+    content = message.get("content", message.get("summary"))
+    return content if isinstance(content, str) else "|".join(block.get("text", "") for block in content or [])
+
+
+def ids(session: Session) -> list[str]:
+    """The ids of all entries, in order."""
+    return [entry.id for entry in session.iter_entries()]
+
+
+def line(record: Json) -> bytes:
+    """A record as a line of a session file."""
+    return json.dumps(record, separators=(",", ":")).encode() + b"\n"
+
+
+def header(session_id: str = "s1", **members: Any) -> Json:
+    """The header of a session that another program has written."""
+    return {"type": "session", "version": 3, "id": session_id, "timestamp": AT, "cwd": CWD, **members}
+
+
+def entry(kind: str, entry_id: str | None, parent_id: str | None = None, **members: Any) -> Json:
+    """An entry that another program has written; one without an id is of the first version."""
+    named = {} if entry_id is None else {"id": entry_id, "parentId": parent_id}
+    return {"type": kind, **named, "timestamp": AT, **members}
+
+
+def place(store: Store, name: str = "2026-02-16T10-20-30-000Z_s1.jsonl") -> str:
+    """Where a session of the project would lie."""
+    return f"{store.layout.folder(CWD)}/{name}"
+
+
+def write(store: Store, path: str, *lines: bytes) -> str:
+    """A file as another program would have put it there; gives its path."""
+    atomic.make_folders(store.fs, posixpath.dirname(path))
+    atomic.replace(store.fs, path, lines)
+    return path
+
+
+def data(store: Store, path: str) -> bytes:
+    """The bytes of a file."""
+    return atomic.read_all(store.fs, path)
+
+
+def records(store: Store, path: str) -> list[Json]:
+    """The lines of a session file, decoded."""
+    return [json.loads(raw) for raw in data(store, path).splitlines()]
+
+
+def files(store: Store, folder: str | None = None) -> dict[str, tuple[int, int, bytes]]:
+    """Every file below the root, or below a folder: which it is, when it was changed, and its bytes; not the cache."""
+    top = store.layout.root if folder is None else folder
+    found = [(path, status) for path, status in files_below(store.fs, top) if not _is_below(store.layout.cache, path)]
+    return {path: (status.st_ino, status.st_mtime_ns, data(store, path)) for path, status in found}
+
+
+def names(store: Store, folder: str) -> list[str]:
+    """Everything below a folder, by its path there."""
+    return sorted(posixpath.relpath(path, folder) for path, _ in below(store.fs, folder) if path != folder)
+
+
+def _is_below(folder: str, path: str) -> bool:
+    return path.startswith(f"{folder}/")
+
+
+# --- store opening
+
+NO_SESSIONS = [b"precious notes\n", b"\n", b'{"type":"session","version":3,"id":"s', bytes(range(256)), bytes(4096)]
+
+
+class StoreOpeningContract:
+    """The behaviours S01 to S16."""
+
+    @pytest.fixture
+    def abandon(self) -> Abandon:
+        """How a process dies that has a session open; a store with leases may have to let them end."""
+        return lambda session: session._journal.close()
+
+    # Beginning
+
+    def test_s01_a_session_is_a_draft_until_an_assistant_answers(self, open_store: OpenStore) -> None:
+        """No listing of any process shows it; the first answer publishes it under the path that was told."""
+        store, other = open_store(), open_store()
+        with store.create(CWD) as session:
+            say(session, "why?")
+            assert session.is_draft
+            assert (other.list(CWD), other.list_all(), other.find(session.id)) == ([], [], None)
+            answer(session, "because")
+            assert not session.is_draft
+            assert [info.path for info in other.list(CWD)] == [session.path] == [other.find(session.id)]
+            with other.open(session.id, readonly=True) as reader:
+                assert told(reader) == ["why?", "because"]
+
+    def test_s02_publishing_is_a_choice(self, open_store: OpenStore) -> None:
+        """By an argument, or later by a verb, which may be repeated."""
+        store = open_store()
+        with begun(store) as one, store.create("/later") as two:
+            two.publish()
+            two.publish()
+            assert {info.id for info in open_store().list_all()} == {one.id, two.id}
+            say(two, "more")
+        assert len(records(store, two.path)) == 2
+
+    def test_s03_a_draft_whose_owner_lives_is_left_alone(self, open_store: OpenStore) -> None:
+        """Others begin sessions of their own; who wants that one is told that somebody holds it."""
+        other = open_store()
+        with open_store().create(CWD) as session:
+            say(session, "mine")
+            with other.continue_recent(CWD) as theirs:
+                assert theirs.id != session.id
+            with pytest.raises(SessionBusy):
+                other.open(session.path)
+            with other.open(session.path, readonly=True) as reader:
+                assert (reader.path, told(reader)) == (session.path, ["mine"])
+            answer(session, "yes")
+        assert [info.id for info in other.list_all()] == [session.id]
+
+    @pytest.mark.parametrize("how", ["closed", "dead"])
+    @pytest.mark.parametrize("finder", ["continue", "create", "open"])
+    def test_s04_a_draft_without_an_owner_is_recovered(
+        self, open_store: OpenStore, abandon: Abandon, how: str, finder: str
+    ) -> None:
+        """Whoever continues or begins something in the project finds it, and whoever opens its path."""
+        session = open_store().create(CWD)
+        say(session, "pending")
+        session.close() if how == "closed" else abandon(session)
+        store = open_store()
+        assert store.list_all() == []
+        if finder == "create":
+            with store.create(CWD) as new:
+                assert new.id != session.id
+        else:
+            with store.continue_recent(CWD) if finder == "continue" else store.open(session.path) as found:
+                assert (found.id, found.is_draft, told(found)) == (session.id, False, ["pending"])
+        assert [info.id for info in store.list(CWD)] == [session.id]
+
+    def test_s05_an_empty_draft_leaves_nothing(self, open_store: OpenStore) -> None:
+        """There was nothing in it but the header that we wrote."""
+        store = open_store()
+        with store.create(CWD) as session:
+            assert names(store, store.layout.folder(CWD)) != []
+        assert names(store, store.layout.folder(CWD)) == []
+        with open_store().continue_recent(CWD) as other:
+            assert other.id != session.id
+
+    def test_s06_an_id_is_used_once(self, open_store: OpenStore) -> None:
+        """In any project and by any process; the error says where the session is."""
+        with begun(open_store(), session_id="mine") as session:
+            with pytest.raises(SessionExists) as refusal:
+                open_store().create("/elsewhere", session_id="mine")
+            assert refusal.value.path == session.path
+
+    def test_s07_of_many_who_obtain_a_session_one_makes_it(self, open_store: OpenStore) -> None:
+        """All get the same one, and what each appends is in it."""
+        path = place(open_store())
+        stores = [open_store() for _ in range(4)]
+
+        def work(number: int) -> str:
+            head = make.header(f"from-{number}", AT, CWD)
+            with stores[number % 4].obtain(path, head) as session:
+                say(session, str(number))
+                return session.id
+
+        with ThreadPoolExecutor(8) as pool:
+            found = set(pool.map(work, range(8)))
+        assert len(found) == 1
+        written = records(stores[0], path)
+        assert [record["type"] for record in written] == ["session", *["message"] * 8]
+        assert sorted(record["message"]["content"] for record in written[1:]) == [str(number) for number in range(8)]
+
+    # Opening
+
+    def test_s08_a_session_is_opened_by_id_and_by_path(self, open_store: OpenStore) -> None:
+        """Always the same one; an id that nobody has is told."""
+        store = open_store()
+        with begun(store) as session:
+            leaf = say(session, "one")
+        for ref in (session.id, session.path):
+            with open_store().open(ref) as again:
+                assert (again.id, again.path, again.cwd, again.leaf_id) == (session.id, session.path, CWD, leaf)
+        with pytest.raises(SessionNotFound):
+            store.open("nobody")
+        with pytest.raises(SessionNotFound):
+            store.open(place(store, "t_nobody.jsonl"), readonly=True)
+
+    @pytest.mark.parametrize("blank", [False, True], ids=["missing", "empty"])
+    def test_s09_a_missing_or_empty_path_becomes_a_session(self, open_store: OpenStore, blank: bool) -> None:
+        """Its header is there at once: who names a file wants it."""
+        store = open_store()
+        path = place(store)
+        if blank:
+            write(store, path)
+        with store.open(path, cwd="/wanted") as session:
+            (head,) = records(store, path)
+            assert (head["type"], head["version"], head["cwd"], head["id"]) == ("session", 3, "/wanted", session.id)
+            assert (session.is_draft, session.notices) == (False, [])
+            say(session, "one")
+        with open_store().open(path) as again:
+            assert told(again) == ["one"]
+
+    @pytest.mark.parametrize("content", NO_SESSIONS, ids=["text", "newline", "torn", "binary", "zeros"])
+    def test_s10_bytes_that_are_no_session_are_kept_beside_a_new_one(
+        self, open_store: OpenStore, content: bytes
+    ) -> None:
+        """Reading refuses them; writing starts over, and says where they are."""
+        store = open_store()
+        path = write(store, place(store), content)
+        with pytest.raises(NotASession):
+            store.open(path, readonly=True)
+        with store.open(path, cwd=CWD) as session:
+            say(session, "anew")
+            (notice,) = session.notices
+        aside = notice.rpartition(" ")[2]
+        assert aside.startswith(f"{path}.invalid-")
+        assert data(store, aside) == content
+        with open_store().open(path) as again:
+            assert (again.id, told(again)) == (session.id, ["anew"])
+
+    def test_s11_bytes_that_another_program_has_put_there_are_a_session(self, open_store: OpenStore) -> None:
+        """Lines as they are, with members that nobody knows; what is appended stands behind them."""
+        store = open_store()
+        lines = [
+            line(header(additionalDirectories=["/d"])),
+            line(entry("message", "a", None, message=user("one"), unknown={"k": 1.0})),
+            b'  { "type":"message", "id":"b", "parentId":"a", "timestamp":"x", "message":{"role":"user","content":"two"}}\r\n',
+        ]
+        path = write(store, place(store), *lines)
+        with store.open("s1", readonly=True) as reader:
+            assert (told(reader), ids(reader)) == (["one", "two"], ["a", "b"])
+        with store.open("s1") as session:
+            assert told(session) == ["one", "two"]
+            new = say(session, "three")
+        assert data(store, path).startswith(b"".join(lines))
+        with open_store().open(path) as again:
+            assert (ids(again), again.leaf_id) == (["a", "b", new], new)
+
+    def test_s12_what_cannot_be_read_is_told_and_stays(self, open_store: OpenStore) -> None:
+        """Garbage between entries, and a line that was torn: the entries around them are there."""
+        store = open_store()
+        torn = b'{"type":"message","id":"torn'
+        whole = line(header()) + line(entry("message", "a", None, message=user("one")))
+        path = write(
+            store, place(store), whole, b"garbage\n", line(entry("message", "b", "a", message=user("two"))), torn
+        )
+        before = data(store, path)
+        with open_store().open(path) as session:
+            assert told(session) == ["one", "two"]
+            assert [after for after, _ in session.get_gaps()] == ["a", "b"]
+            say(session, "three")
+            with open_store().open(path, readonly=True) as reader:
+                assert (told(reader), len(reader.findings)) == (["one", "two", "three"], 2)
+        assert data(store, path).startswith(before)
+
+    def test_s13_version_1_is_brought_up_to_date_and_kept(self, open_store: OpenStore) -> None:
+        """Readers see the same before; writers are told where the file is as it was."""
+        store = open_store()
+        head = header(provider="p", modelId="m")
+        del head["version"]
+        story = [
+            head,
+            entry("message", None, message=user("one")),
+            entry("message", None, message=assistant("two")),
+            entry("message", None, message={"role": "hookMessage", "customType": "h", "content": "three"}),
+            entry("compaction", None, summary="sum", firstKeptEntryIndex=2, tokensBefore=9),
+            entry("message", None, message=user("four")),
+        ]
+        path = write(store, place(store), *map(line, story))
+        before = files(store)
+        with store.open(path, readonly=True) as reader:
+            found, context = ids(reader), told(reader)
+        assert (context, files(store)) == (["sum", "two", "three", "four"], before)
+        with store.open(path) as session:
+            assert (ids(session), told(session)) == (found, context)
+            (kept,) = files(store, store.layout.originals)
+            assert kept in session.notices[0]
+            say(session, "five")
+        assert data(store, kept) == before[path][2]
+        assert [record.get("version") for record in records(store, path)[:1]] == [3]
+        with open_store().open(path) as again:
+            assert (ids(again)[:-1], again.notices) == (found, [])
+
+    def test_s14_version_2_changes_only_the_lines_that_need_it(self, open_store: OpenStore) -> None:
+        """Ids stay; an original is kept."""
+        store = open_store()
+        lines = [
+            line(header() | {"version": 2}),
+            line(entry("message", "a", None, message={"role": "hookMessage", "customType": "h", "content": "hi"})),
+            b'{"type": "message", "id": "b", "parentId": "a", "message": {"role": "user", "content": "hello"}}\n',
+        ]
+        path = write(store, place(store), *lines)
+        with store.open(path) as session:
+            assert (ids(session), len(session.notices)) == (["a", "b"], 1)
+        assert records(store, path)[1]["message"]["role"] == "custom"
+        assert data(store, path).splitlines(keepends=True)[2] == lines[2]
+        assert [kept for _, _, kept in files(store, store.layout.originals).values()] == [b"".join(lines)]
+
+    def test_s15_a_later_version_is_read_and_not_written(self, open_store: OpenStore) -> None:
+        """Nothing is changed by the attempt."""
+        store = open_store()
+        path = write(
+            store, place(store), line(header() | {"version": 9}), line(entry("message", "a", message=user("x")))
+        )
+        before = data(store, path)
+        with pytest.raises(UnsupportedVersion):
+            store.open(path)
+        with store.open(path, readonly=True) as reader:
+            assert ids(reader) == ["a"]
+        assert data(store, path) == before
+
+    def test_s16_reading_never_writes(self, open_store: OpenStore) -> None:
+        """No question of a reader or of a listing changes a byte, a time or a name."""
+        store = open_store()
+        with begun(store) as session:
+            first = say(session, "one")
+            session.append_label_change(first, "here")
+            answer(session, "x" * 600_000)
+        write(store, place(store), line(header()), line(entry("message", "a", message=user("as bytes"))), b"garbage\n")
+        before = files(store)
+        other = open_store()
+        for ref in (session.id, "s1"):
+            with other.open(ref, readonly=True) as reader:
+                reader.context()
+                reader.context(bridge=True)
+                reader.get_tree()
+                reader.get_full_entry(ids(reader)[-1])
+                assert reader.count_entries() == len(ids(reader))
+                reader.branch(ids(reader)[0])
+                with pytest.raises(ReadOnly):
+                    say(reader, "no")
+        assert {info.id for info in other.list_all(full=True)} == {info.id for info in other.list(CWD)}
+        assert (other.find("nobody"), other.deletions()) == (None, ())
+        assert files(store) == before
+
+
+# --- store appending
+
+Pair = tuple[Session, Session]
+
+
+class StoreAppendingContract(StoreOpeningContract):
+    """The behaviours S17 to S33."""
+
+    @pytest.fixture
+    def pair(self, open_store: OpenStore) -> Iterator[Pair]:
+        """Two handles on one session that hold the same leaf."""
+        ours = begun(open_store())
+        say(ours, "base")
+        theirs = open_store().open(ours.path)
+        yield ours, theirs
+        ours.close()
+        theirs.close()
+
+    # The tree and its leaf
+
+    def test_s17_a_branch_without_an_append_survives_reopening(self, open_store: OpenStore) -> None:
+        """The next append hangs from the entry that was branched to, and no marker is anybody's entry."""
+        with begun(open_store()) as session:
+            one, two = say(session, "one"), say(session, "two")
+            session.branch(one)
+        for _ in range(2):
+            with open_store().open(session.path) as again:
+                assert (again.leaf_id, told(again), ids(again)) == (one, ["one"], [one, two])
+                assert [head.id for head in again.get_heads()] == [two]
+        with open_store().open(session.path) as again:
+            assert again.append_message(user("three")).parent_id == one
+            again.reset_leaf(durable=True)
+            with open_store().open(session.path, readonly=True) as reader:
+                assert (reader.leaf_id, told(reader)) == (None, [])
+            assert again.append_message(user("root")).parent_id is None
+
+    def test_s18_the_context_is_the_same_in_every_handle_at_every_entry(self, open_store: OpenStore) -> None:
+        """Branches, models, compactions, resets and edits: one opens before they are written, one behind, one reads."""
+        with begun(open_store()) as session, open_store().open(session.path) as before:
+            one = say(session, "one")
+            session.append_model_change("p/large")
+            session.append_thinking_level_change("high")
+            two = answer(session, "two")
+            session.append_context_edit(one, "ONE")
+            session.branch_with_summary(one, "what was left")
+            kept = say(session, "three")
+            session.append_compaction("summary", kept, 100)
+            say(session, "four")
+            session.branch(two)
+            session.append_reset_boundary()
+            session.append_custom_message_entry("note", "five", display=False)
+            with open_store().open(session.path) as behind, open_store().open(session.path, readonly=True) as reader:
+                for entry_id in ids(session):
+                    expected = session.context(entry_id)
+                    for handle in (before, behind, reader):
+                        assert handle.context(entry_id) == expected
+                        assert handle.get_state(entry_id) == session.get_state(entry_id)
+                assert told(session) == told(behind) == told(reader) == ["five"]
+                assert _outline(session) == _outline(before) == _outline(behind) == _outline(reader)
+
+    def test_s19_labels_belong_to_entries_in_every_handle(self, open_store: OpenStore) -> None:
+        """The last one counts; one that was taken away is gone."""
+        with begun(open_store()) as session, open_store().open(session.path) as other:
+            one, two = say(session, "one"), say(session, "two")
+            session.append_label_change(one, "first")
+            session.append_label_change(two, "gone")
+            other.follow()
+            other.append_label_change(one, "here")
+            other.append_label_change(two, None)
+            for handle in (session, other):
+                assert (handle.get_label(one), dict(handle.get_labels())) == ("here", {one: "here"})
+            with pytest.raises(EntryNotFound):
+                session.append_label_change("nobody", "x")
+
+    # Rewriting
+
+    def test_s20_a_name_stands_in_the_header_and_others_go_on(self, open_store: OpenStore) -> None:
+        """An automatic name never replaces that of a person; handles that were open before append behind it."""
+        store = open_store()
+        with begun(store) as session, open_store().open(session.path) as other:
+            say(session, "one")
+            assert session.set_session_name("  Webhook\nretries ")
+            assert not session.set_session_name("machine", "auto")
+            other.follow()
+            say(other, "two")
+            head = records(store, session.path)[0]
+            assert (head["title"], head["titleSource"], head["id"]) == ("Webhook retries", "user", session.id)
+            assert (session.title, other.title, ids(session)) == ("Webhook retries", "Webhook retries", ids(other))
+            assert told(other) == ["one", "two"]
+        assert [info.title for info in open_store().list_all()] == ["Webhook retries"]
+
+    def test_s21_rewriting_keeps_the_original_and_what_is_not_edited(self, open_store: OpenStore) -> None:
+        """Byte for byte; ids and parents cannot be changed, and a refusal changes nothing."""
+        store = open_store()
+        with begun(store) as session, open_store().open(session.path) as other:
+            one, two = say(session, "secret"), say(session, "two")
+            before = data(store, session.path)
+            kept = session.rewrite_entries(
+                lambda found: {**found.body, "message": user("harmless")} if found.id == one else None
+            )
+            assert data(store, kept) == before
+            now = data(store, session.path)
+            assert now.splitlines()[0::2] == before.splitlines()[0::2] and b"secret" not in now
+            with pytest.raises(InvalidEntry):
+                session.rewrite_entries(lambda found: {**found.body, "id": "other"})
+            assert data(store, session.path) == now
+            other.follow()
+            assert (told(session), told(other)) == (["harmless", "two"], ["harmless", "two"])
+            assert other.append_message(user("three")).parent_id == two
+
+    def test_s22_a_tool_call_gets_other_arguments(self, open_store: OpenStore) -> None:
+        """Wherever it stands; one that nobody made is told."""
+        call = {"type": "toolCall", "id": "call-1", "name": "bash", "arguments": {"command": "rm"}}
+        with begun(open_store()) as session:
+            made = session.append_message({"role": "assistant", "content": [call]}).id
+            session.rewrite_tool_call("call-1", {"command": "ls"})
+            with pytest.raises(EntryNotFound):
+                session.rewrite_tool_call("nobody", {})
+        with open_store().open(session.path, readonly=True) as again:
+            found = again.get_entry(made)
+            assert found is not None and found["message"]["content"] == [{**call, "arguments": {"command": "ls"}}]
+
+    def test_s23_large_content_goes_to_blobs_and_comes_back(self, open_store: OpenStore) -> None:
+        """Lines stay short; the context has the image, and the full entry the text that was cut."""
+        store = open_store()
+        image = {"type": "image", "mimeType": "image/png", "data": base64.b64encode(bytes(range(256)) * 40).decode()}
+        text = "long " * 200_000
+        with begun(store) as session:
+            first = session.append_message({"role": "user", "content": [image]}).id
+            second = say(session, text)
+        written = data(store, session.path)
+        assert image["data"].encode() not in written and len(written) < len(text)
+        assert len(files(store, store.layout.blobs)) == 2
+        with open_store().open(session.path) as again:
+            assert again.context().messages[0]["content"] == [image]
+            assert again.get_full_entry(first)["message"]["content"] == [image]
+            assert again.get_full_entry(second)["message"]["content"] == text
+
+    # Many writers
+
+    def test_s24_entries_of_one_call_are_a_chain(self, open_store: OpenStore) -> None:
+        """Each has a receipt; they hang from the expected leaf, which must be there."""
+        store = open_store()
+        with begun(store) as session:
+            first, second = session.append_many([asked("one"), asked("two")], expected_leaf="root")
+            assert (first.parent_id, second.parent_id, session.leaf_id) == (None, first.id, second.id)
+            assert (first.path, first.diverged, first.repeated) == (session.path, False, False)
+            assert first.durability == store.durability
+            with pytest.raises(EntryNotFound):
+                session.append_many([asked("three")], expected_leaf="nobody")
+            assert session.append_many([]) == []
+            assert ids(session) == [first.id, second.id]
+
+    def test_s25_a_key_appends_once(self, pair: Pair) -> None:
+        """Whoever repeats the call gets the receipts of the first, in any handle."""
+        ours, theirs = pair
+        first = ours.append_many([asked("one"), asked("two")], key="turn-1")
+        again = theirs.append_many([asked("one"), asked("two")], key="turn-1")
+        assert [(r.id, r.parent_id, r.repeated) for r in again] == [(r.id, r.parent_id, True) for r in first]
+        assert [r.id for r in ours.append_many([asked("one"), asked("two")], key="turn-1")] == [r.id for r in first]
+        assert len(ids(ours)) == 3
+
+    def test_s26_one_key_from_many_threads_appends_once(self, open_store: OpenStore) -> None:
+        """Handles of their own or shared, nobody appends it twice."""
+        with begun(open_store()) as session:
+            handles = [open_store().open(session.path) for _ in range(3)]
+
+            def work(number: int) -> list[str]:
+                receipts = handles[number % 3].append_many([asked("one"), asked("two")], key="k")
+                return [receipt.id for receipt in receipts]
+
+            with ThreadPoolExecutor(6) as pool:
+                found = list(pool.map(work, range(12)))
+            assert [ids(session)] * 12 == found
+            for handle in handles:
+                handle.close()
+
+    def test_s27_a_writer_who_was_faster_makes_us_branch(self, pair: Pair) -> None:
+        """Nothing is lost, the receipt says so, and the next append goes on there."""
+        ours, theirs = pair
+        base = ours.leaf_id
+        first, second = theirs.append_message(user("theirs")), ours.append_message(user("ours"))
+        assert (first.diverged, second.diverged) == (False, True)
+        assert first.parent_id == second.parent_id == base
+        for handle in pair:
+            assert [head.id for head in handle.get_heads()] == [first.id, second.id]
+        assert [head.id for head in ours.get_abandoned()] == [first.id]
+        assert (told(ours), told(theirs)) == (["base", "ours"], ["base", "theirs"])
+        assert not ours.append_message(user("on")).diverged
+        assert not theirs.append_message(user("on")).diverged
+
+    def test_s28_who_follows_hangs_below_the_other(self, pair: Pair) -> None:
+        """One line of history, with what came between in the context."""
+        ours, theirs = pair
+        assert told(ours) == ["base"]
+        theirs.append_many([asked("one"), asked("two")])
+        receipts = ours.append_many([asked("three"), asked("four")], on_leaf_moved="follow")
+        assert (receipts[0].parent_id, receipts[1].parent_id) == (theirs.leaf_id, receipts[0].id)
+        assert not any(receipt.diverged for receipt in receipts)
+        assert told(ours) == ["base", "one", "two", "three", "four"]
+        assert len(ours.get_heads()) == 1
+
+    def test_s29_who_fails_writes_nothing_until_it_has_looked(self, pair: Pair) -> None:
+        """The error comes again and again; after `follow` it does not."""
+        ours, theirs = pair
+        say(theirs, "theirs")
+        before = ids(theirs)
+        for _ in range(2):
+            with pytest.raises(LeafMoved):
+                ours.append_many([asked("ours")], on_leaf_moved="fail")
+        assert (ids(ours), told(ours)) == (before, ["base"])
+        assert (ours.follow(), ours.follow()) == (True, False)
+        assert told(ours) == ["base", "theirs"]
+        assert ours.append_many([asked("ours")], on_leaf_moved="fail")[0].parent_id == before[-1]
+
+    def test_s30_following_stands_where_opening_would(self, pair: Pair) -> None:
+        """Also where another process has moved the leaf back, behind which its entries are no news."""
+        ours, theirs = pair
+        base = ours.leaf_id
+        assert base is not None
+        say(theirs, "left")
+        theirs.branch(base, durable=True)
+        ours.follow()
+        assert (ours.leaf_id, told(ours)) == (base, ["base"])
+        assert ours.append_many([asked("on")], on_leaf_moved="fail")[0].parent_id == base
+
+    def test_s31_many_writers_lose_nothing(self, open_store: OpenStore) -> None:
+        """Every acknowledged entry is there, below the parent that its receipt names."""
+        with begun(open_store()) as session:
+            say(session, "base")
+
+            def work(name: str) -> list[tuple[str, str | None]]:
+                with open_store().open(session.path) as handle:
+                    made = [handle.append_many([asked(name)], on_leaf_moved="follow")[0] for _ in range(8)]
+                return [(receipt.id, receipt.parent_id) for receipt in made]
+
+            with ThreadPoolExecutor(4) as pool:
+                told_of = {pair for pairs in pool.map(work, "pqrs") for pair in pairs}
+            found = {(entry.id, entry.parent_id) for entry in session.get_entries()[1:]}
+            assert found == told_of and len(found) == 32
+            assert session.findings == []
+
+    def test_s32_a_handle_on_a_deleted_session_is_told(self, open_store: OpenStore) -> None:
+        """Nothing is written into the trash; after an undo it goes on."""
+        store = open_store()
+        with begun(store) as session:
+            say(session, "one")
+            deletion = open_store().delete(session.id)
+            before = files(store)
+            with pytest.raises(SessionNotFound):
+                say(session, "two")
+            assert files(store) == before
+            store.undo(deletion.token)
+            session.reopen()
+            say(session, "three")
+            assert told(session) == ["one", "three"]
+
+    def test_s33_named_sessions_are_found_by_every_process(self, open_store: OpenStore) -> None:
+        """One makes it; a deleted one is begun anew, also for whoever had it open."""
+        with NamedSessions(open_store(), "kit") as ours, NamedSessions(open_store(), "kit") as theirs:
+            assert ours.find("team", "thread/1") is None
+            say(ours.open("team", "thread/1", title="T"), "one")
+            found = theirs.find("team", "thread/1")
+            assert found is not None and (found.title, told(found)) == ("T", ["one"])
+            assert [(named.scope, named.name) for named in theirs.list()] == [("team", "thread/1")]
+            token = ours.delete("team", "thread/1")
+            assert token is not None
+            assert (theirs.find("team", "thread/1"), ours.delete("team", "thread/1"), theirs.list()) == (None, None, [])
+            assert told(theirs.open("team", "thread/1")) == []
+
+
+def _outline(session: Session) -> list[list[str]]:
+    """Tips, roots and all entries."""
+    found = (session.get_heads(), session.get_children(None), session.get_entries())
+    return [[entry.id for entry in entries] for entries in found]
+
+
+# --- store contract
 
 __all__ = ["Abandon", "OpenStore", "StoreContract"]
 

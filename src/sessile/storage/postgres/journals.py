@@ -2,27 +2,509 @@
 
 A file of bytes under the name of a journal (an import wrote it, or somebody put it there) is read as it is, and taken in as a
 journal by whoever opens it for writing.
+
+The journal of a session in the database: appending, replacing, holding.
+
+An append is one statement that adds rows if the journal is still as long as it was; it is durable when it returns. If somebody
+else was faster, or the rows need something that is not known here (a parent on another branch, an id that is there already, a
+line without its end), the journal is locked first: then nobody is faster again. A connection that breaks in the middle leaves
+open what happened; the rows themselves tell, when the journal is locked the next time.
+
+It knows lines, ids and parents, not what entries mean.
+
+Lines on their way into a journal: the rows that they become, what was sent, and what is not known of it.
+
+It does not know the database.
+
+Putting a new journal in the place of another, and taking in a file of bytes as a journal; each in one transaction.
+
+A rewritten journal is a new file: whoever reads the old one reads on, and whoever would append to it notices (`epoch`).
 """
 
 from __future__ import annotations
 
+import os
 import posixpath
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
+from typing import Any, NamedTuple
 
-from sessile.errors import NotASession, SessionExists
-from sessile.storage import atomic
-from sessile.storage.base import Filesystem, ReadableOwnJournal
-from sessile.storage.postgres import writing
-from sessile.storage.postgres.database import Cursor, Database
-from sessile.storage.postgres.failures import OutcomeUnknown
-from sessile.storage.postgres.journal import PostgresJournal
+from psycopg import errors
+from psycopg.types.numeric import Int8
+
+from sessile.errors import (
+    NotASession,
+    SessileError,
+    SessionBusy,
+    SessionExists,
+    SessionNotFound,
+    StorageFailure,
+    storage_failure,
+    storage_failures,
+)
+from sessile.storage import atomic, log
+from sessile.storage.base import Appended, Filesystem, News, ReadableOwnJournal, Revise, Row
+from sessile.storage.postgres import rows
+from sessile.storage.postgres import rows as writing
+from sessile.storage.postgres.database import Cursor, Database, OutcomeUnknown, Unreachable
 from sessile.storage.postgres.leases import Leases
-from sessile.storage.postgres.links import Links
-from sessile.storage.postgres.reading import PostgresReader
-from sessile.storage.postgres.replacing import new_file
-from sessile.storage.postgres.rows import Tiler
-from sessile.storage.postgres.writing import name_of
+from sessile.storage.postgres.names import NOW
+from sessile.storage.postgres.rows import (
+    Ahead,
+    Held,
+    Link,
+    Links,
+    PostgresReader,
+    Tile,
+    Tiler,
+    name_of,
+    not_found,
+    row_of,
+)
 from sessile.storage.reader import JournalReader
+
+# --- appending
+
+
+class Attempt(NamedTuple):
+    """Lines on their way into a journal, and what is known when they are there."""
+
+    held: Held
+    tiles: Sequence[Tile]
+    size: int
+    positions: Sequence[tuple[int, int]]
+    links: Links
+
+
+@dataclass
+class Turn:
+    """An append from its first try to its last; `sent` is what was tried last.
+
+    If the outcome of a try is not known, what it sent is `doubtful`. With `doubled`, an id may be there already.
+    """
+
+    lines: Sequence[bytes]
+    revise: Revise
+    sent: Attempt | None
+    doubtful: Attempt | None = None
+    lost: OutcomeUnknown | None = None
+    doubled: bool = False
+
+    def doubt(self, error: OutcomeUnknown) -> None:
+        """Note that nobody knows what became of the last try."""
+        self.doubtful, self.lost = self.sent, error
+
+
+class PostgresNews:
+    """The rows that others have inserted."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self._rows = rows
+
+    def rows(self) -> Sequence[Row]:
+        return self._rows
+
+    def child_of(self, entry_id: str) -> bool:
+        return any(row.parent_id == entry_id for row in self._rows)
+
+
+def tiled(path: str, held: Held, lines: Sequence[bytes], links: Links) -> tuple[Attempt, Tiler]:
+    """The rows of lines that are put behind a journal, as far as `links` knows what they hang from."""
+    tiler = Tiler(path, links, held.size)
+    tiles = [*tiler.feed(b"\n".join(lines) + b"\n"), *tiler.finish()]
+    starts = accumulate((len(line) + 1 for line in lines), initial=held.size)
+    positions = [(start, len(line)) for start, line in zip(starts, lines, strict=False)]
+    return Attempt(held, tiles, tiler.size, positions, links), tiler
+
+
+# --- replacing
+
+_NEW = f"INSERT INTO file (journal, size, modified, links) VALUES (true, 0, {NOW}, 1) RETURNING id"
+_RETIRE = f"""
+    UPDATE file SET epoch = epoch + 1, links = links - %b, unnamed = CASE WHEN links = %b THEN {NOW} END WHERE id = %b"""
+
+
+class Replacement(NamedTuple):
+    """The journal that has the name now, and by how many bytes the place has moved behind which everything is news."""
+
+    file: int
+    shift: int
+
+
+def new_file(cursor: Cursor) -> int:
+    """An empty journal that has no name yet."""
+    ((file,),) = cursor.execute(_NEW).fetchall()
+    return int(file)
+
+
+def replaced(
+    cursor: Cursor, held: Held, path: str, edit: Callable[[bytes], bytes | None], keep: str | None, seen: int
+) -> Replacement:
+    """Give the name to a journal with the edited lines; the old one gets the name `keep`, or none."""
+    file = new_file(cursor)
+    tiler = Tiler(path, Links(whole=True))
+    shift = 0
+    for batch in writing.batches(writing.executing(cursor), held.file, held.size):
+        tiles: list[Tile] = []
+        for start, body, gap in batch:
+            new = edit(body) if body else None
+            if new is not None and start < seen:
+                shift += len(new) - len(body)
+            tiles += tiler.feed((body if new is None else new) + (b"\n" if gap is None else gap))
+        writing.insert(cursor, file, tiles)
+    writing.insert(cursor, file, tiler.finish())
+    writing.grow(cursor, file, tiler)
+    cursor.execute("UPDATE name SET file = %b WHERE folder = %b AND base = %b", (Int8(file), *writing.name_of(path)))
+    if keep is not None and not writing.give_name(cursor, keep, held.file):
+        raise SessionExists(path=keep, hint="something has that name already; nothing was changed")
+    lost = Int8(0 if keep is not None else 1)
+    cursor.execute(_RETIRE, (lost, lost, Int8(held.file)))
+    return Replacement(file, shift)
+
+
+def take_in(database: Database, fs: Filesystem, path: str) -> None:
+    """Make a file of bytes a journal, if it is none yet; raises NotASession if it cannot be one."""
+
+    def work(cursor: Cursor) -> None:
+        held = writing.hold(cursor, writing.name_of(path))
+        if held is not None and not held.journal:
+            writing.fill(cursor, held.file, Tiler(path, Links(whole=True)), _chunks(fs, path))
+            cursor.execute("DELETE FROM piece WHERE file = %b", (Int8(held.file),))
+
+    database.transact(work, again=True)
+
+
+def _chunks(fs: Filesystem, path: str) -> Iterator[bytes]:
+    with storage_failures(path, "read the file"):
+        fd = fs.open(path, os.O_RDONLY)
+        try:
+            offset = 0
+            while chunk := fs.read(fd, _CHUNK, offset):
+                yield chunk
+                offset += len(chunk)
+        finally:
+            fs.close(fd)
+
+
+# --- journal
+
+_AT_ONCE = 1 << 20  # bytes that one statement appends; more is copied
+_PAUSE = 0.05
+_NEWS = f"SELECT {rows.ROW} FROM entry e WHERE e.file = %b AND e.start >= %b AND e.id IS NOT NULL ORDER BY e.start"
+
+
+class PostgresJournal(PostgresReader):
+    """One journal, open for reading and appending. `patience` is how many seconds it waits for one that another holds."""
+
+    def __init__(
+        self, fs: Filesystem, database: Database, leases: Leases, path: str, *, patience: float = 10.0
+    ) -> None:
+        self._fs = fs
+        self._leases = leases
+        self._patience = patience
+        self._failure: SessileError | None = None
+        self._lease: str | None = None
+        super().__init__(database, path)
+
+    def _open(self) -> None:
+        try:
+            super()._open()
+        except NotASession:
+            take_in(self._database, self._fs, self.path)
+            super()._open()
+
+    def _begin(self, last: Row | None, link: Link | None) -> None:
+        super()._begin(last, link)
+        self._pid = os.getpid()
+        self._seen = self._held.size  # where the news begin: what we have not written, nor were opened with
+        self._links = Links()
+        if last is not None and link is not None:
+            self._links.learn([(last.id, link)])
+
+    def follow(self) -> Row | None:
+        with self._mutex:
+            now, last, link = self._last()
+            self._seen = now.size
+            if last is not None and link is not None:
+                self._links.learn([(last.id, link)])
+            return last
+
+    def _go_on(self) -> bool:
+        found = super()._go_on()
+        if found:
+            self._seen = 0  # all of it is news
+        return found
+
+    def _open_again(self) -> None:
+        """Go on in the journal that has our name now, if it is the same session."""
+        session_id = self.session_id
+        self._open()
+        if self.session_id != session_id:
+            self.session_id = session_id
+            raise SessionNotFound("another session has taken the place of this one", path=self.path)
+        self._seen = 0  # all of it is news
+
+    def reopen(self) -> None:
+        """Begin anew after a failure, or after the journal was replaced."""
+        with self._mutex:
+            held = self._lease is not None
+            self.release()
+            self._open_again()
+            self._seen = self._held.size
+            self._closed, self._failure = False, None
+            if held:
+                self.hold()
+
+    @property
+    def failed(self) -> bool:
+        """Whether an error is latched."""
+        return self._failure is not None
+
+    def close(self) -> None:
+        """Give back what is held, then raise the first error that was latched."""
+        with self._mutex:
+            try:
+                self.release()
+            finally:
+                super().close()
+                failure, self._failure = self._failure, None
+                if failure is not None:
+                    raise failure
+
+    def _check_usable(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        if self._closed:
+            raise StorageFailure("the session is closed", path=self.path, hint="open it again")
+        if os.getpid() != self._pid:
+            self._pid, self._lease = os.getpid(), None  # a forked child holds nothing of its parent's
+
+    def _latch(self, error: SessileError) -> SessileError:
+        if self._failure is None:
+            self._failure = error
+            log.error("writing to %s failed: %s", self.path, error.message)
+        return error
+
+    # -- appending
+
+    def append(self, lines: Sequence[bytes], revise: Revise) -> Appended:
+        with self._mutex:
+            self._check_usable()
+            refused: list[BaseException] = []
+
+            def asked(news: News) -> Sequence[bytes]:
+                try:
+                    return revise(news)
+                except BaseException as error:
+                    refused.append(error)
+                    raise
+
+            try:
+                return self._appended(lines, asked)
+            except (StorageFailure, SessionNotFound, NotASession) as error:
+                if error not in refused:
+                    self._latch(error)
+                raise
+
+    def _appended(self, lines: Sequence[bytes], revise: Revise) -> Appended:
+        turn = Turn(lines, revise, self._known(lines))
+        if turn.sent is not None:
+            held, tiles, size = turn.sent[:3]
+            try:
+                if rows.append(self._database.query, held, self._name, tiles, size):
+                    return self._done(turn.sent)
+            except errors.UniqueViolation:
+                turn.doubled = True
+            except OutcomeUnknown as error:
+                turn.doubt(error)
+        while True:
+            try:
+                if self._database.transact(partial(self._append_held, turn)):
+                    assert turn.sent is not None
+                    return self._done(turn.sent)
+                self._open_again()
+            except errors.UniqueViolation as error:
+                if turn.doubled:
+                    raise StorageFailure("the rows of the journal do not fit together", path=self.path) from error
+                turn.doubled = True
+            except OutcomeUnknown as error:
+                turn.doubt(error)
+            except Unreachable as error:
+                raise turn.lost or error from error
+
+    def _known(self, lines: Sequence[bytes]) -> Attempt | None:
+        """The rows of lines that one statement can append, because everything is known that they need."""
+        if not 0 < len(lines) < rows.FEW or sum(map(len, lines)) > _AT_ONCE:
+            return None
+        if not self._ends_a_line or not self._seen:
+            return None
+        attempt, tiler = tiled(self.path, self._held._replace(size=self._seen), lines, self._links.copied())
+        return None if attempt.links.unknown or tiler.damaged or tiler.doubled else attempt
+
+    def _append_held(self, turn: Turn, cursor: Cursor) -> bool:
+        """Append under the lock of the journal; false if another one has our name now."""
+        execute = rows.executing(cursor)
+        held = rows.hold(cursor, self._name)
+        if held is None:
+            raise not_found(self.path)
+        if turn.doubtful is not None and rows.is_there(execute, held, turn.doubtful.held, turn.doubtful.tiles):
+            turn.sent = turn.doubtful
+            return True
+        if held.file != self._held.file or not held.journal:
+            return False
+        lines = turn.lines
+        if held.size != self._seen:
+            news = [row_of(*row) for row in execute(_NEWS, (Int8(held.file), Int8(self._seen)))]
+            lines = turn.revise(PostgresNews(news))
+        if not lines:
+            turn.sent = Attempt(held, (), self._seen, (), self._links)
+            return True
+        if not self._ends_a_line:
+            held = rows.end_with_newline(cursor, held)
+        attempt, tiler = tiled(self.path, held, lines, self._links.copied())
+        sought = attempt.links.unknown | attempt.links.added if turn.doubled else attempt.links.unknown
+        if sought:
+            links = self._links.copied()
+            links.learn(rows.links_to(execute, held.file, sought).items(), sought)
+            attempt, tiler = tiled(self.path, held, lines, links)
+        turn.sent = attempt
+        plain = not (tiler.damaged or tiler.doubled or tiler.parentless)
+        if plain and len(attempt.tiles) < rows.FEW:
+            return rows.append(execute, held, self._name, attempt.tiles, attempt.size)
+        rows.insert(cursor, held.file, attempt.tiles)
+        rows.grow(cursor, held.file, tiler)
+        return True
+
+    def _done(self, attempt: Attempt) -> Appended:
+        """Note what is in the journal now."""
+        if attempt.tiles:
+            self._held, self._seen, self._ends_a_line = attempt.held, attempt.size, True
+            attempt.links.forget_old()
+            self._links = attempt.links
+            self._ahead, self._walked = Ahead(), None
+        return Appended(attempt.positions, None)
+
+    # -- durability
+
+    def commit(self, mark: Any) -> None:
+        """Nothing to wait for: what was appended was as durable as the store promises when `append` returned."""
+
+    def flush(self) -> None:
+        """Nothing to wait for either."""
+
+    # -- replacing
+
+    def replace(self, edit: Callable[[bytes], bytes | None], keep: str | None = None) -> None:
+        """Put a journal with the edited lines in the place of this one; bytes that are no line stay as they are.
+
+        With `keep` the old journal stays reachable under that name.
+        """
+        with self._mutex:
+            self._check_usable()
+            if keep is not None:
+                atomic.make_folders(self._fs, posixpath.dirname(keep))
+            while (done := self._replaced(edit, keep)) is None:
+                self._open_again()
+            seen = self._seen + done.shift
+            self._open()
+            self._seen = seen  # what others have appended is still news
+
+    def _replaced(self, edit: Callable[[bytes], bytes | None], keep: str | None) -> Replacement | None:
+        """Do it in one transaction; `None` if another journal has our name now."""
+        made: list[Replacement] = []
+
+        def work(cursor: Cursor) -> Replacement | None:
+            held = rows.hold(cursor, self._name, rename=True)
+            if held is None:
+                raise self._latch(not_found(self.path))
+            if held.file != self._held.file:
+                return None
+            made.append(replaced(cursor, held, self.path, edit, keep, self._seen))
+            if self._lease is not None:
+                self._leases.take(_lease_of(made[-1].file))  # before anybody can know the journal
+            return made[-1]
+
+        done = None
+        try:
+            done = self._database.transact(work)
+        except OutcomeUnknown as error:
+            held = self._database.transact(lambda cursor: rows.hold(cursor, self._name, rename=True), again=True)
+            if not made or held is None or held.file != made[-1].file:
+                raise self._latch(error) from error.__cause__
+            done = made[-1]
+        finally:
+            self._hold_instead(done, made)
+        return done
+
+    def _hold_instead(self, done: Replacement | None, made: Sequence[Replacement]) -> None:
+        """Hold the journal that is in place now, and none of the others."""
+        if self._lease is not None:
+            held = self._lease if done is None else _lease_of(done.file)
+            for lease in (self._lease, *(_lease_of(one.file) for one in made)):
+                if lease != held:
+                    self._leases.release(lease)
+            self._lease = held
+
+    # -- drafts
+
+    def hold(self) -> None:
+        """Keep the journal until `release` or the end of the process: nobody else can take it over."""
+        with self._mutex:
+            self._check_usable()
+            if self._lease is not None and self._leases.holds(self._lease):
+                return
+            self._lease = None
+            until = time.monotonic() + self._patience
+            while True:
+                lease = _lease_of(self._held.file)
+                if self._leases.take(lease) is not None:
+                    break
+                if time.monotonic() >= until:
+                    holder = self._leases.holder(lease)
+                    raise SessionBusy(path=self.path, hint=f"held by {holder}" if holder else "try again")
+                time.sleep(_PAUSE)
+            self._lease = lease
+            now, _ = self._ask(rows.NOTHING_ELSE)
+            if now.named is None:
+                self.release()
+                raise self._latch(not_found(self.path))
+            if _lease_of(self._held.file) != lease:  # it was replaced before it was ours
+                self.release()
+                self.hold()
+
+    def release(self) -> None:
+        """Give the journal back."""
+        with self._mutex:
+            lease, self._lease = self._lease, None
+            if lease is not None:
+                self._leases.release(lease)
+
+    def rename(self, path: str) -> None:
+        """Give the journal another name in an existing folder."""
+        with self._mutex:
+            self._check_usable()
+            if atomic.exists(self._fs, path):
+                raise SessionExists(path=path, hint="something has that name already; nothing was changed")
+            try:
+                self._fs.rename(self.path, path)
+            except OSError as error:
+                known = (
+                    error
+                    if isinstance(error, SessileError)
+                    else storage_failure(error, self.path, "rename the session")
+                )
+                raise self._latch(known) from error
+            self.path, self._name = path, name_of(path)
+
+
+def _lease_of(file: int) -> str:
+    return f"file:{file}"
+
+
+# --- journals
 
 _CHUNK = 1 << 20
 
@@ -46,7 +528,7 @@ class PostgresJournals:
             with self._database.transaction() as cursor:
                 made.append(_make(cursor, path, _joined(pieces)))
         except OutcomeUnknown:
-            held = self._database.transact(lambda cursor: writing.hold(cursor, name_of(path)), again=True)
+            held = self._database.transact(lambda cursor: rows.hold(cursor, name_of(path)), again=True)
             if held is None or held.file not in made:
                 raise
 
@@ -55,11 +537,11 @@ class PostgresJournals:
         atomic.make_folders(self._fs, posixpath.dirname(path), self._folders)
 
         def work(cursor: Cursor) -> None:
-            held = writing.hold(cursor, name_of(path))
+            held = rows.hold(cursor, name_of(path))
             if held is None:
                 _make(cursor, path, (header + b"\n",))
             elif not held.size:
-                writing.fill(cursor, held.file, _tiler(path), (header + b"\n",))
+                rows.fill(cursor, held.file, _tiler(path), (header + b"\n",))
 
         try:
             self._database.transact(work, again=True)
@@ -81,9 +563,9 @@ class PostgresJournals:
 
 def _make(cursor: Cursor, path: str, content: Iterable[bytes]) -> int:
     file = new_file(cursor)
-    if not writing.give_name(cursor, path, file):
+    if not rows.give_name(cursor, path, file):
         raise SessionExists(path=path)
-    writing.fill(cursor, file, _tiler(path), content)
+    rows.fill(cursor, file, _tiler(path), content)
     return file
 
 

@@ -1,20 +1,121 @@
-"""The tree of names in a database: what a path means, and making and removing names.
+"""A file system in a database: `Filesystem` for everything of a store that is no journal.
+
+Rules: it answers as Linux does, with the same error numbers; a database that cannot be reached is a `StorageFailure`, which is
+an `OSError` too. What is written is committed, so syncing has nothing left to do. The lock of a file is a lease: it ends some
+seconds after its holder dies, and a holder that could not renew it cannot write through that descriptor any more.
+A file lives for an hour after its last name has gone, for those who have it open. Journals can be read, renamed, linked and
+unlinked; they are written elsewhere.
+
+Folders have no time of modification, and there are no symbolic links and no permissions: those of the database count.
+
+The tree of names in a database: what a path means, and making and removing names.
 
 Rules: it fails as Linux does, with the same numbers. Making a name holds its folder in place until it is made, so that no
 name is ever left without a folder; whoever removes or moves a folder waits for that. Nothing is asked twice unless something
 is wrong: then a second look tells what. If even that finds nothing wrong, somebody was faster, and it is tried again.
 
 It does not know what is in a file, nor how names move: that is `renaming`.
+
+Paths as they are kept in a database: the bytes of a folder and of a name in it.
+
+Rules: a path is absolute and has no `.` or `..` in it; a name is at most 255 bytes long as on a disk, and a path as long
+as the index of a database takes. `/` is the name without bytes in the folder without bytes.
+
+How names move in a database: files in one statement if the new name is free, everything else in a transaction.
+
+Rules: it fails as Linux does. Both names are locked before anything is decided. A folder takes along every name below it;
+names that are made there meanwhile are either taken along too or find that their folder has gone, never lost between.
+
+What is in the files of a database.
+
+Rules: a file lies in pieces; a missing piece, and what lies behind the end of a short one, are zeros. The piece in which a
+file ends is always there up to that end, so that appending is one statement which needs not know how long the file is. Every
+change takes the row of the file first, so changes of one file come one after the other. A journal reads as its rows make it
+up, and is changed through nothing here.
+
+Files without a name: temporary ones, and those that have lost their last name but may still be open somewhere.
+
+Rules: a file that lost its name is kept for an hour, because no process knows what the others have open. A temporary file
+goes when it is closed; one whose process died is found after a week.
 """
 
 from __future__ import annotations
 
 import errno
+import os
+import socket
+import stat
+import threading
+import time
+import zlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from itertools import count
 from typing import Any, NamedTuple
 
+from psycopg.errors import UniqueViolation
+
+from sessile.errors import StorageFailure
 from sessile.storage.postgres.database import Cursor, Database
-from sessile.storage.postgres.paths import ROOT, decoded, failure, key, keys
+from sessile.storage.postgres.leases import Leases
+
+# --- paths
+
+_LONGEST_NAME = 255
+_LONGEST_PATH = 2000  # an index of PostgreSQL holds 2,700 bytes in a row
+
+
+class Key(NamedTuple):
+    """Where a name is."""
+
+    folder: bytes
+    base: bytes
+
+    @property
+    def path(self) -> bytes:
+        """The path that this is the key of, as the names below it have it for a folder."""
+        if not self.base:
+            return b"/"
+        return self.folder.rstrip(b"/") + b"/" + self.base
+
+
+ROOT = Key(b"", b"")
+
+
+def keys(path: str) -> list[Key]:
+    """The keys of everything on the way from `/` to a path, and of the path itself."""
+    try:
+        encoded = path.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise failure(errno.EILSEQ, path) from None
+    parts = [part for part in encoded.split(b"/") if part]
+    if not encoded.startswith(b"/") or b"\0" in encoded or b"." in parts or b".." in parts:
+        raise failure(errno.EINVAL, path)
+    if len(encoded) > _LONGEST_PATH or any(len(part) > _LONGEST_NAME for part in parts):
+        raise failure(errno.ENAMETOOLONG, path)
+    found = [ROOT]
+    for part in parts:
+        found.append(Key(found[-1].path, part))
+    return found
+
+
+def key(path: str) -> Key:
+    """The key of a path."""
+    return keys(path)[-1]
+
+
+def decoded(base: bytes) -> str:
+    """A name as programs see it."""
+    return base.decode("utf-8", "surrogateescape")
+
+
+def failure(code: int, path: str | None = None, target: str | None = None) -> OSError:
+    """What the system call would raise."""
+    return OSError(code, os.strerror(code), path, None, target)
+
+
+# --- names
 
 NOW = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint * 1000"
 """The time of the database in nanoseconds."""
@@ -200,3 +301,553 @@ def _meaning(rows: Sequence[tuple[Any, ...]], path: str) -> Found | None:
         if file is not None:
             raise failure(errno.ENOTDIR, path)
     return Found(*status) if there else None
+
+
+# --- renaming
+
+_MOVE_FILE = f"""
+    WITH {PARENT}
+    UPDATE name SET folder = %(folder)s, base = %(base)s FROM parent
+    WHERE name.folder = %(source_folder)s AND name.base = %(source_base)s AND name.file IS NOT NULL
+    AND NOT EXISTS (SELECT 1 FROM name AS taken WHERE taken.folder = %(folder)s AND taken.base = %(base)s)
+    RETURNING name.file"""
+_HOLD_BOTH = """
+    SELECT folder, base, file FROM name
+    WHERE (folder = %s AND base = %s) OR (folder = %s AND base = %s) ORDER BY folder, base FOR UPDATE"""
+_HOLD_PARENT = f"WITH {PARENT} SELECT above FROM parent"
+_REMOVE = "DELETE FROM name WHERE folder = %s AND base = %s"
+_REPLACE = f"""
+    WITH replaced AS (
+        UPDATE name SET file = %(file)s WHERE folder = %(folder)s AND base = %(base)s RETURNING %(replaced)s::bigint AS old)
+    UPDATE file SET links = links - 1, unnamed = CASE WHEN links = 1 THEN {NOW} END FROM replaced WHERE id = replaced.old
+    RETURNING links"""
+_OCCUPIED = "SELECT 1 FROM name WHERE folder = %s LIMIT 1"
+_MOVE = "UPDATE name SET folder = %s, base = %s WHERE folder = %s AND base = %s"
+_MOVE_BELOW = """
+    UPDATE name SET folder = %(new)s::bytea || substring(folder FROM %(length)s::int + 1)
+    WHERE folder = %(old)s OR (folder >= %(first)s AND folder < %(behind)s)"""
+
+
+def rename(database: Database, names: Names, source: str, target: str) -> bool:
+    """Move a name, replacing what the new one means; whether a file lost its last name by that."""
+    old, new = key(source), key(target)
+    if ROOT in (old, new):
+        raise failure(errno.EBUSY, source, target)
+    while True:
+        arguments = {**placed(target), "source_folder": old.folder, "source_base": old.base}
+        try:
+            if database.query(_MOVE_FILE, arguments):
+                return False
+        except UniqueViolation:
+            pass  # the new name was taken in this very moment
+        done = database.transact(lambda cursor: _rename(cursor, names, source, target))
+        if done is not None:
+            return done
+
+
+def _rename(cursor: Cursor, names: Names, source: str, target: str) -> bool | None:
+    """The same with both names locked; None if a file can move at once now, because its new name has become free."""
+    old, new = key(source), key(target)
+    held = {Key(folder, base): file for folder, base, file in cursor.execute(_HOLD_BOTH, (*old, *new)).fetchall()}
+    if old not in held:
+        names.look(source, cursor=cursor)  # says what is wrong with its folder
+        names.look(target, cursor=cursor)  # and this, with that of the new name, which comes before the name itself
+        raise failure(errno.ENOENT, source, target)
+    file, moves_folder = held[old], held[old] is None
+    if moves_folder and new.path.startswith(old.path + b"/"):
+        raise failure(errno.EINVAL, source, target)
+    if old == new or (new in held and file is not None and held[new] == file):
+        return False  # two names of one file: POSIX says that both stay
+    if new not in held:
+        names.look(target, cursor=cursor)  # says what is wrong with the folder
+        if not moves_folder:
+            return None
+        if not cursor.execute(_HOLD_PARENT, placed(target)).fetchone():
+            raise failure(errno.ENOENT, source, target)
+    elif moves_folder and held[new] is not None:
+        raise failure(errno.ENOTDIR, source, target)
+    elif not moves_folder and held[new] is None:
+        raise failure(errno.EISDIR, source, target)
+    elif not moves_folder:
+        return _replace(cursor, old, new, file, held[new])
+    else:
+        if cursor.execute(_OCCUPIED, (new.path,)).fetchone():
+            raise failure(errno.ENOTEMPTY, source, target)
+        cursor.execute(_REMOVE, new)
+    _move_folder(cursor, old, new)
+    return False
+
+
+def _replace(cursor: Cursor, old: Key, new: Key, file: int, replaced: int) -> bool:
+    cursor.execute(_REMOVE, old)
+    cursor.execute(_REPLACE, {"file": file, "folder": new.folder, "base": new.base, "replaced": replaced})
+    return cursor.fetchone() == (0,)
+
+
+def _move_folder(cursor: Cursor, old: Key, new: Key) -> None:
+    cursor.execute(_MOVE, (*new, *old))
+    below = {
+        "old": old.path,
+        "new": new.path,
+        "length": len(old.path),
+        "first": old.path + b"/",
+        "behind": old.path + b"0",  # the byte behind the slash
+    }
+    # Until nothing is left: a folder that was made while we waited for another is not locked before it has moved.
+    while cursor.execute(_MOVE_BELOW, below).rowcount:
+        pass
+
+
+# --- contents
+
+PIECE = 1 << 18
+_MOST_AT_ONCE = 1 << 22  # bytes that one write takes
+
+_TOUCH = f"modified = {NOW} WHERE id = %(file)s AND NOT journal"
+_APPEND = f"""
+    WITH head AS (
+        UPDATE file SET size = size + %(length)s, {_TOUCH} RETURNING id, size - %(length)s AS at)
+    INSERT INTO piece (file, number, data)
+    SELECT head.id, number, substring(
+        %(data)s::bytea FROM (greatest(at, number * {PIECE}) - at + 1)::int
+        FOR (least(at + %(length)s, (number + 1) * {PIECE}) - greatest(at, number * {PIECE}))::int)
+    FROM head CROSS JOIN LATERAL generate_series(at / {PIECE}, (at + %(length)s - 1) / {PIECE}) AS number
+    ON CONFLICT (file, number) DO UPDATE SET data = piece.data || excluded.data
+    RETURNING number"""
+# In the first piece `skipped` bytes stay in front; a piece that is shorter than that is filled up with zeros.
+_PUT = f"""
+    WITH head AS (
+        UPDATE file SET size = greatest(size, %(at)s::bigint + %(length)s), {_TOUCH} RETURNING id)
+    INSERT INTO piece (file, number, data)
+    SELECT head.id, asked.number, asked.data FROM head, unnest(%(numbers)s::bigint[], %(parts)s::bytea[]) AS asked (number, data)
+    ON CONFLICT (file, number) DO UPDATE SET data =
+        CASE WHEN piece.number = %(first)s::bigint AND %(skipped)s::int > 0 THEN
+            substring(piece.data || %(zeros)s::bytea FROM 1 FOR %(skipped)s::int)
+            || substring(excluded.data FROM %(skipped)s::int + 1)
+        ELSE excluded.data END
+        || substring(piece.data FROM octet_length(excluded.data) + 1)
+    RETURNING number"""
+_CUT = f"""
+    WITH head AS (UPDATE file SET size = %(size)s, {_TOUCH} RETURNING id),
+    gone AS (DELETE FROM piece USING head WHERE piece.file = head.id AND piece.number >= %(behind)s RETURNING number)
+    SELECT id FROM head"""
+_END = """
+    INSERT INTO piece (file, number, data) VALUES (%(file)s, %(last)s, %(zeros)s)
+    ON CONFLICT (file, number) DO UPDATE
+    SET data = substring(piece.data || %(zeros)s FROM 1 FOR octet_length(%(zeros)s))"""
+# Both give the size and, where there are any, places in the file and what lies there.
+_READ = f"""
+    SELECT file.size, piece.number * {PIECE}, piece.data
+    FROM file LEFT JOIN piece ON piece.file = file.id AND piece.number BETWEEN %(begin)s / {PIECE} AND %(end)s / {PIECE}
+    WHERE file.id = %(file)s AND NOT journal"""
+_READ_JOURNAL = r"""
+    SELECT file.size, start, body || coalesce(gap, '\x0a'::bytea)
+    FROM file LEFT JOIN entry ON entry.file = file.id AND start <= %(end)s
+        AND start >= coalesce((SELECT max(start) FROM entry WHERE file = %(file)s AND start <= %(begin)s), 0)
+    WHERE file.id = %(file)s AND journal"""
+_CONTENTS_STATUS = "SELECT id, journal, size, modified, links FROM file WHERE id = %s"
+_MODIFIED = "UPDATE file SET modified = %s WHERE id = %s"
+
+
+class Contents:
+    """The bytes of files, by their numbers."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def status(self, file: int) -> Found:
+        """What is known of a file."""
+        found = self._database.query(_CONTENTS_STATUS, (file,), again=True)
+        if not found:
+            raise failure(errno.ESTALE)
+        return Found(*found[0])
+
+    def read(self, file: int, size: int, offset: int, *, journal: bool) -> bytes:
+        """At most `size` bytes from `offset` of a file that was a journal, or none, when it was last looked at."""
+        asked = {"file": file, "begin": offset, "end": offset + max(size, 1) - 1}
+        rows = self._database.query(_READ_JOURNAL if journal else _READ, asked, again=True)
+        if not rows:  # it has become a journal meanwhile, or has gone
+            rows = self._database.query(_READ if journal else _READ_JOURNAL, asked, again=True)
+        if not rows:
+            raise failure(errno.ESTALE)
+        content = bytearray(max(min(size, rows[0][0] - offset), 0))
+        for _, begin, data in rows:
+            if begin is not None:
+                _overlay(content, begin - offset, data)
+        return bytes(content)
+
+    def append(self, file: int, data: bytes) -> int:
+        """Write at the end as it is now; how much was written."""
+        data = data[:_MOST_AT_ONCE]
+        done = self._database.query(_APPEND, {"file": file, "data": data, "length": len(data)})
+        if not done:
+            raise self._unwritable(file)
+        return len(data)
+
+    def put(self, file: int, data: bytes, at: int) -> int:
+        """Write at a place; how much was written."""
+        data = data[:_MOST_AT_ONCE]
+        first, skipped = divmod(at, PIECE)
+        parts = [bytes(skipped) + data[: PIECE - skipped]]
+        parts.extend(data[begin : begin + PIECE] for begin in range(PIECE - skipped, len(data), PIECE))
+        arguments: dict[str, Any] = {
+            "file": file,
+            "at": at,
+            "length": len(data),
+            "first": first,
+            "skipped": skipped,
+            "zeros": bytes(skipped),
+            "numbers": list(range(first, first + len(parts))),
+            "parts": parts,
+        }
+        if not self._database.query(_PUT, arguments, again=True):
+            raise self._unwritable(file)
+        return len(data)
+
+    def resize(self, file: int, size: int) -> None:
+        """Cut or extend with zeros."""
+        last, rest = divmod(size, PIECE)
+        arguments = {"file": file, "size": size, "behind": last + (rest > 0), "last": last, "zeros": bytes(rest)}
+
+        def resize(cursor: Cursor) -> bool:
+            if not cursor.execute(_CUT, arguments).fetchone():
+                return False
+            cursor.execute(_END, arguments)
+            return True
+
+        # A file that ends with a piece has no last one to cut or to fill up.
+        done = (
+            self._database.transact(resize, again=True) if rest else self._database.query(_CUT, arguments, again=True)
+        )
+        if not done:
+            raise self._unwritable(file)
+
+    def set_modified(self, file: int, nanoseconds: int) -> None:
+        """Give a file another time of modification."""
+        self._database.query(_MODIFIED, (nanoseconds, file), again=True)
+
+    def _unwritable(self, file: int) -> OSError:
+        return failure(errno.EROFS if self.status(file).journal else errno.ESTALE)
+
+
+def _overlay(content: bytearray, at: int, data: bytes) -> None:
+    """Put that part of `data` into `content` which falls into it, if it begins `at` there."""
+    begin, end = max(at, 0), min(at + len(data), len(content))
+    if begin < end:
+        content[begin:end] = memoryview(data)[begin - at : end - at]
+
+
+# --- unnamed
+
+_HOUR = 3600.0
+_WEEK = 7 * 24 * 3600 * 10**9
+_AT_ONCE = 100  # files
+
+_MAKE = f"""
+    INSERT INTO file (id, journal, size, modified, links, unnamed)
+    VALUES (nextval('file_number'), false, 0, {NOW}, 0, {NOW} + {_WEEK})
+    RETURNING id, journal, size, modified, links"""
+_UNNAMED = f"""
+    SELECT id FROM file WHERE links = 0 AND unnamed <= {NOW} - %s::bigint
+    ORDER BY unnamed LIMIT {_AT_ONCE} FOR UPDATE SKIP LOCKED"""
+_UNNAMED_REMOVE = (
+    "DELETE FROM piece WHERE file = ANY(%s)",
+    "DELETE FROM entry WHERE file = ANY(%s)",
+    "DELETE FROM file WHERE id = ANY(%s)",
+)
+
+
+def make_temporary(database: Database) -> Found:
+    """Make a file without a name."""
+    return Found(*database.query(_MAKE)[0])
+
+
+def remove_unnamed(database: Database, file: int) -> None:
+    """Remove a temporary file and what is in it."""
+    database.transact(lambda cursor: _remove(cursor, [file]), again=True)
+
+
+def sweep(database: Database, older_than: float = _HOUR) -> int:
+    """Remove files that lost their last name that many seconds ago; how many they were."""
+
+    def remove_old(cursor: Cursor) -> int:
+        found = [file for (file,) in cursor.execute(_UNNAMED, (int(older_than * 1e9),)).fetchall()]
+        if found:
+            _remove(cursor, found)
+        return len(found)
+
+    total = 0
+    while removed := database.transact(remove_old, again=True):
+        total += removed
+    return total
+
+
+def _remove(cursor: Cursor, files: list[int]) -> None:
+    for statement in _UNNAMED_REMOVE:
+        cursor.execute(statement, (files,))
+
+
+# --- filesystem
+
+_ACCESS = os.O_RDONLY | os.O_WRONLY | os.O_RDWR
+_SWEEP_EVERY = 60.0  # seconds
+
+
+class PostgresStat(NamedTuple):
+    """What `lstat` and `fstat` say about a file in a database."""
+
+    st_mode: int
+    st_ino: int
+    st_dev: int
+    st_nlink: int
+    st_uid: int
+    st_size: int
+    st_mtime_ns: int
+
+
+@dataclass(eq=False, slots=True)
+class _OpenFile:
+    """One open file description: what a lock belongs to."""
+
+    path: str
+    found: Found
+    readable: bool
+    writable: bool
+    appends: bool
+    temporary: bool = False
+    position: int = 0
+    told: bool = True  # whether the status that opening brought along was used, or may not be
+    read_to: int | None = None  # how far what opening brought along was read; None: no more of it may be used
+    token: int | None = None  # of the lease, as long as this one has the lock
+    guard: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def file(self) -> int:
+        if self.found.file is None:
+            raise failure(errno.EISDIR, self.path)
+        return self.found.file
+
+    @property
+    def lease(self) -> str:
+        return f"file:{key(self.path).path!r}" if self.found.file is None else f"file:{self.found.file}"
+
+
+class PostgresFilesystem:
+    """The files of one database."""
+
+    def __init__(self, database: Database, leases: Leases) -> None:
+        self.names_in = Names(database)
+        self._contents = Contents(database)
+        self._database = database
+        self._leases = leases
+        self._descriptors = count(3)
+        self._open: dict[int, _OpenFile] = {}
+        self._device = zlib.crc32(database.place.encode())
+        self._user = os.getuid()
+        self._swept = time.monotonic()
+
+    # Files
+
+    def open(self, path: str, flags: int) -> int:
+        if flags & os.O_CREAT and flags & os.O_DIRECTORY:
+            raise failure(errno.EINVAL, path)
+        access = flags & _ACCESS
+        found = self._found(path, flags, content=access == os.O_RDONLY)
+        opened = _OpenFile(path, found, access != os.O_WRONLY, access != os.O_RDONLY, bool(flags & os.O_APPEND))
+        if found.file is not None and flags & os.O_TRUNC and found.size:
+            self._contents.resize(found.file, 0)
+        elif access == os.O_RDONLY:
+            opened.told, opened.read_to = False, None if found.ahead is None else 0
+        return self._described(opened)
+
+    def temporary(self) -> int:
+        found = make_temporary(self._database)
+        return self._described(_OpenFile("", found, True, True, appends=False, temporary=True))
+
+    def close(self, fd: int) -> None:
+        opened = self._opened(fd)
+        del self._open[fd]
+        self._release(opened)
+        if opened.temporary:
+            remove_unnamed(self._database, opened.file)
+
+    def read(self, fd: int, size: int, offset: int) -> bytes:
+        opened = self._opened(fd)
+        if not opened.readable:
+            raise failure(errno.EBADF)
+        file = opened.file
+        if offset < 0:
+            raise failure(errno.EINVAL)
+        with opened.guard:
+            brought = _brought(opened, size, offset)
+        return (
+            self._contents.read(file, size, offset, journal=bool(opened.found.journal)) if brought is None else brought
+        )
+
+    def write(self, fd: int, data: bytes) -> int:
+        opened = self._opened(fd)
+        if not opened.writable:
+            raise failure(errno.EBADF)
+        self._still_locked(opened)
+        if not data:
+            return 0
+        with opened.guard:
+            if opened.appends:
+                return self._contents.append(opened.file, data)
+            written = self._contents.put(opened.file, data, opened.position)
+            opened.position += written
+            return written
+
+    def truncate(self, fd: int, size: int) -> None:
+        opened = self._opened(fd)
+        if size < 0 or not opened.writable:
+            raise failure(errno.EINVAL)
+        self._still_locked(opened)
+        self._contents.resize(opened.file, size)
+
+    def sync(self, fd: int) -> None:
+        self._opened(fd)
+
+    def fstat(self, fd: int) -> PostgresStat:
+        opened = self._opened(fd)
+        if opened.found.file is not None and opened.told:
+            return self._stat(opened.path, self._contents.status(opened.found.file))
+        opened.told = True  # once: from now on it may have changed
+        return self._stat(opened.path, opened.found)
+
+    def set_modified(self, fd: int, nanoseconds: int) -> None:
+        opened = self._opened(fd)
+        opened.told = True
+        self._contents.set_modified(opened.file, nanoseconds)
+
+    # Locks
+
+    def lock(self, fd: int) -> bool:
+        opened = self._opened(fd)
+        if opened.token is not None and self._leases.token(opened.lease) == opened.token:
+            return True
+        opened.told, opened.read_to = True, None  # whoever had the lock before may have changed everything
+        opened.token = self._leases.take(opened.lease)
+        return opened.token is not None
+
+    def unlock(self, fd: int) -> None:
+        self._release(self._opened(fd))
+
+    def lock_holder(self, fd: int) -> int | None:
+        """The process that has the lock, if it is one of this machine."""
+        holder = self._leases.holder(self._opened(fd).lease)
+        host, _, rest = (holder or "").rpartition(":")[0].rpartition(":")
+        return int(rest) if host == socket.gethostname() else None
+
+    # Names
+
+    def lstat(self, path: str) -> PostgresStat:
+        return self._stat(path, self.names_in.existing(path))
+
+    def names(self, path: str) -> list[str]:
+        return self.names_in.names(path)
+
+    def mkdir(self, path: str) -> None:
+        self.names_in.make_folder(path)
+
+    def rename(self, source: str, target: str) -> None:
+        if rename(self._database, self.names_in, source, target):
+            self._sweep_at_times()
+
+    def link(self, source: str, target: str) -> None:
+        self.names_in.link(source, target)
+
+    def unlink(self, path: str) -> None:
+        if self.names_in.unlink(path):
+            self._sweep_at_times()
+
+    def rmdir(self, path: str) -> None:
+        self.names_in.remove_folder(path)
+
+    def sync_directory(self, path: str) -> None:
+        self.names_in.folder(path)
+
+    # For those who keep journals in the same tree
+
+    def file_of(self, path: str) -> Found | None:
+        """What a path means, with the number of its file; None if there is nothing."""
+        return self.names_in.look(path)
+
+    # Inside
+
+    def _found(self, path: str, flags: int, *, content: bool) -> Found:
+        """The file to open, made if that is asked for."""
+        exclusive = flags & os.O_CREAT and flags & os.O_EXCL
+        while True:
+            found = None if exclusive else self.names_in.look(path, content=content)
+            if found is None:
+                if not flags & os.O_CREAT:
+                    raise failure(errno.ENOENT, path)
+                found = self.names_in.make_file(path)
+                if found is not None:
+                    return found
+                if exclusive and self.names_in.look(path) is not None:
+                    raise failure(errno.EEXIST, path)
+                continue  # somebody was faster
+            if found.file is None:
+                if flags & (os.O_CREAT | os.O_TRUNC | _ACCESS):
+                    raise failure(errno.EISDIR, path)
+            elif flags & os.O_DIRECTORY:
+                raise failure(errno.ENOTDIR, path)
+            elif found.journal and flags & (os.O_TRUNC | _ACCESS):
+                raise failure(errno.EROFS, path)
+            return found
+
+    def _described(self, opened: _OpenFile) -> int:
+        fd = next(self._descriptors)
+        self._open[fd] = opened
+        return fd
+
+    def _opened(self, fd: int) -> _OpenFile:
+        try:
+            return self._open[fd]
+        except KeyError:
+            raise failure(errno.EBADF) from None
+
+    def _release(self, opened: _OpenFile) -> None:
+        token, opened.token = opened.token, None
+        if token is not None and self._leases.token(opened.lease) == token:
+            self._leases.release(opened.lease)
+
+    def _still_locked(self, opened: _OpenFile) -> None:
+        """Who has lost the lock must not write as if he had it."""
+        if opened.token is not None and self._leases.token(opened.lease) != opened.token:
+            hint = "the database was out of reach for too long; open the file again"
+            raise StorageFailure("the lock of the file was lost", path=opened.path, hint=hint, code=errno.ENOLCK)
+
+    def _stat(self, path: str, found: Found) -> PostgresStat:
+        if found.file is None:
+            number = int.from_bytes(blake2b(key(path).path, digest_size=8).digest()) >> 1
+            return PostgresStat(stat.S_IFDIR | 0o700, number, self._device, 1, self._user, 0, 0)
+        assert found.links is not None and found.size is not None and found.modified is not None
+        mode = stat.S_IFREG | 0o600
+        return PostgresStat(mode, found.file, self._device, found.links, self._user, found.size, found.modified)
+
+    def _sweep_at_times(self) -> None:
+        """Remove what has had no name for an hour: whoever makes such files does it, once a minute."""
+        now = time.monotonic()
+        if now - self._swept >= _SWEEP_EVERY:
+            self._swept = now
+            try:
+                sweep(self._database)
+            except StorageFailure:
+                pass  # what was asked for is done; the next one sweeps
+
+
+def _brought(opened: _OpenFile, size: int, offset: int) -> bytes | None:
+    """What opening brought along, each byte once and in order; None if the database must be asked."""
+    ahead, whole = opened.found.ahead, opened.found.size
+    if opened.read_to != offset or ahead is None or whole is None:
+        opened.read_to = None
+        return None
+    if offset + size > len(ahead) and len(ahead) < whole:
+        opened.read_to = None
+        return None
+    part = ahead[offset : offset + size]
+    opened.read_to = offset + len(part) if part or not size else None
+    return part

@@ -1,0 +1,1 @@
+"""Claude Code: its projects folder, transcripts and sub-agents."""

@@ -1,0 +1,331 @@
+"""Reading Claude Code's sessions with the meaning that its SDKs give to the same calls.
+
+Rules:
+
+- Nothing is written: no byte, no time, no file of ours in a foreign folder.
+- Listing reads 64 KB at each end of a file. Messages need the heads of all rows once, in bounded memory, and decode the rows
+  of the page that is asked for; there is no size at which a file is refused.
+- What is not there is an empty answer, as in the SDKs. What is there and cannot be read is passed over in a listing and told
+  in `problems`; asked for by its id it raises.
+- `view` chooses between the answers of the TypeScript SDK and those of the Python SDK.
+
+A directory is a path whose links are resolved; worktrees are asked of the caller, since this layer runs no `git`.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from sessile.agents.claude.chain import Heads, conversation, subagent_conversation
+from sessile.agents.claude.listing import (
+    NO_NOTES,
+    Folder,
+    Notes,
+    Places,
+    Problems,
+    SessionInfo,
+    Worktrees,
+    has_conversation,
+    read_ends,
+    read_notes,
+    session_info,
+)
+from sessile.agents.claude.messages import (
+    AGENT_ID,
+    PLAIN_ID,
+    STATE_TYPES,
+    SessionMessage,
+    Shown,
+    TranscriptState,
+    message_of,
+    shown_rows,
+    shown_subagent_rows,
+)
+from sessile.agents.claude.paths import (
+    Agent,
+    hyphenated,
+    is_uuid,
+    read_agent,
+    remote_agents_dir,
+    remote_task_of,
+    session_path,
+    sidecar_path,
+    subagents_dir,
+)
+from sessile.agents.claude.rows import View, read_row, text_of
+from sessile.core.codec import decode
+from sessile.core.lines import Line, Scanner
+from sessile.errors import NotFound, SessileError
+from sessile.storage.base import Filesystem
+from sessile.storage.session_bytes import RawFile
+
+_LONGEST_SIDECAR = 1 << 20  # bytes; a sidecar is a few hundred
+
+
+def no_worktrees(directory: str) -> Sequence[str]:
+    """What git says of a directory outside of any repository."""
+    return ()
+
+
+class ClaudeSessions:
+    """The sessions below one config home (`~/.claude`)."""
+
+    def __init__(
+        self,
+        fs: Filesystem,
+        config_home: str,
+        *,
+        worktrees: Worktrees = no_worktrees,
+        problems: Problems | None = None,
+    ) -> None:
+        self._fs = fs
+        self._places = Places(fs, config_home, worktrees, problems)
+        self._problems: Problems = [] if problems is None else problems
+
+    def list_sessions(
+        self,
+        directory: str | None = None,
+        *,
+        limit: int | None = None,
+        offset: int = 0,
+        include_worktrees: bool = True,
+        include_programmatic: bool = True,
+        view: View = "ts",
+    ) -> list[SessionInfo]:
+        """The sessions of a directory and its worktrees, or of all, newest first; of one id the newest file."""
+        places = self._places
+        folders = places.folders_to_list(directory, include_worktrees, view) if directory else places.all_folders()
+        newest: dict[str, SessionInfo] = {}
+        for folder in folders:
+            for info in self._infos(folder, view):
+                known = newest.get(info.session_id)
+                if known is None or info.last_modified > known.last_modified:
+                    newest[info.session_id] = info
+        found = [info for info in newest.values() if include_programmatic or not info.is_programmatic]
+        if view == "ts":  # of those that are equally new the greater id comes first
+            found.sort(key=lambda info: info.session_id, reverse=True)
+        found.sort(key=lambda info: info.last_modified, reverse=True)
+        found = found[max(offset, 0) :]
+        return found[:limit] if limit is not None and limit > 0 else found
+
+    def get_session_info(
+        self, session_id: str, directory: str | None = None, *, view: View = "ts"
+    ) -> SessionInfo | None:
+        """What a listing tells of one session, from the first folder that has it."""
+        for folder, path in self._candidates(session_id, directory, view):
+            file = read_ends(self._fs, path)
+            if file is not None:
+                return session_info(session_id, file, folder.directory, view, self._notes(path, view))
+        return None
+
+    def get_session_messages(
+        self,
+        session_id: str,
+        directory: str | None = None,
+        *,
+        limit: int | None = None,
+        offset: int = 0,
+        include_system: bool = False,
+        view: View = "ts",
+    ) -> list[SessionMessage]:
+        """The conversation of a session from its root to its leaf, or a page of it."""
+        path = self.find(session_id, directory, view=view)
+        return [] if path is None else list(self.iter_messages(path, limit, offset, include_system, view))
+
+    def iter_messages(
+        self,
+        path: str,
+        limit: int | None = None,
+        offset: int = 0,
+        include_system: bool = False,
+        view: View = "ts",
+    ) -> Iterator[SessionMessage]:
+        """The messages of a transcript, decoded one at a time, however long it is."""
+        with RawFile(self._fs, path) as file:
+            rows = _Rows(file, view)
+            talk = conversation(rows.heads, rows.time)
+            shown = shown_rows(rows.heads, talk, rows.time, rows.row, include_system=include_system)
+            yield from rows.messages(shown, limit, offset)
+
+    def list_subagents(self, session_id: str, directory: str | None = None, *, view: View = "ts") -> list[str]:
+        """The ids of a session's sub-agents; one id is there twice if two sub-folders have it."""
+        return [agent_id for agent_id, _ in self._agents(session_id, directory, view)]
+
+    def get_subagent_messages(
+        self,
+        session_id: str,
+        agent_id: str,
+        directory: str | None = None,
+        *,
+        limit: int | None = None,
+        offset: int = 0,
+        view: View = "ts",
+    ) -> list[SessionMessage]:
+        """The conversation of a sub-agent; each message names the call and the agent that began it."""
+        agents = self._agents(session_id, directory, view) if agent_id else ()
+        path = next((path for found, path in agents if found == agent_id), None)
+        if path is None:
+            return []
+        with RawFile(self._fs, path) as file:
+            rows = _Rows(file, view)
+            shown = shown_subagent_rows(rows.heads, subagent_conversation(rows.heads), rows.row)
+            messages = list(rows.messages(shown, limit, offset))
+        sidecar = self._sidecar(path)
+        call, agent = text_of(sidecar, "toolUseId"), text_of(sidecar, "parentAgentId")
+        if view == "ts":
+            call = call if call and PLAIN_ID.fullmatch(call) else None
+            agent = agent if agent and AGENT_ID.fullmatch(agent) else None
+        return [replace(message, parent_tool_use_id=call, parent_agent_id=agent) for message in messages]
+
+    def list_remote_agents(self, session_id: str, directory: str | None = None) -> list[str]:
+        """The ids of the tasks that agents of a session run elsewhere; only their identity is kept here."""
+        path = self.find(session_id, directory)
+        if path is None:
+            return []
+        names = self._places.names(remote_agents_dir(posixpath.dirname(path), session_id))
+        return [task for task in map(remote_task_of, names) if task is not None]
+
+    def resume_agent(self, session_id: str, agent_id: str, directory: str | None = None) -> Agent:
+        """What a sub-agent is and where it works, for going on with it; raises if nobody can tell."""
+        for found, path in self._agents(session_id, directory, "ts"):
+            if found == agent_id:
+                return read_agent(self._fs, agent_id, path)
+        raise NotFound(
+            f"session {session_id} has no agent {agent_id!r}", hint="list_subagents tells the agents that it has"
+        )
+
+    def get_session_state(self, session_id: str, directory: str | None = None) -> TranscriptState:
+        """What the rows beside the conversation have set: queue, snapshots, titles, replacements."""
+        path = self.find(session_id, directory)
+        state = TranscriptState()
+        if path is None:
+            return state
+        with RawFile(self._fs, path) as file:
+            for line in _lines(file):
+                if line.head.type in STATE_TYPES:
+                    state.apply(decode(line.raw))
+        return state
+
+    def find(self, session_id: str, directory: str | None = None, *, view: View = "ts") -> str | None:
+        """The first transcript of that id which is not empty, or None."""
+        for _, path in self._candidates(session_id, directory, view):
+            try:
+                if self._fs.lstat(path).st_size > 0:
+                    return path
+            except FileNotFoundError:
+                continue
+        return None
+
+    def _candidates(self, session_id: str, directory: str | None, view: View) -> Iterator[tuple[Folder, str]]:
+        if is_uuid(session_id):
+            for folder in self._places.folders_to_search(directory or None, view):
+                yield folder, session_path(folder.path, session_id)
+
+    def _agents(self, session_id: str, directory: str | None, view: View) -> Iterator[tuple[str, str]]:
+        path = self.find(session_id, directory, view=view)
+        if path is not None:
+            yield from self._places.agents(subagents_dir(posixpath.dirname(path), session_id), view)
+
+    def _infos(self, folder: Folder, view: View) -> Iterator[SessionInfo]:
+        for session_id, path in self._places.transcripts(folder):
+            try:
+                file = read_ends(self._fs, path)
+            except SessileError as error:
+                self._problems.append(error)
+                continue
+            info = file and session_info(session_id, file, folder.directory, view, self._notes(path, view))
+            if info and not self._goes_on(info, folder) and not self._is_elsewhere(info, folder):
+                yield info
+
+    def _notes(self, path: str, view: View) -> Notes:
+        return read_notes(self._fs, path) if view == "ts" else NO_NOTES
+
+    def _goes_on(self, info: SessionInfo, folder: Folder) -> bool:
+        """Whether a session goes on in another file beside it, which is listed in its place."""
+        if info.continued_in is None or not is_uuid(info.continued_in):
+            return False
+        return has_conversation(self._fs, session_path(folder.path, info.continued_in))
+
+    def _is_elsewhere(self, info: SessionInfo, folder: Folder) -> bool:
+        """Whether a session belongs to another directory that only happens to have the same slug, and is still there."""
+        begun, directory = info.begun_in, folder.directory
+        if begun is None or directory is None or begun == directory or hyphenated(begun) != hyphenated(directory):
+            return False
+        if any(begun == tree or begun.startswith(f"{tree.rstrip('/')}/") for tree in folder.worktrees):
+            return False
+        try:
+            return stat.S_ISDIR(self._fs.lstat(begun).st_mode)
+        except OSError:
+            return False
+
+    def _sidecar(self, transcript: str) -> Any:
+        """What stands beside a sub-agent's transcript; a missing or broken sidecar tells nothing, as in the SDKs."""
+        path = sidecar_path(transcript)
+        try:
+            with RawFile(self._fs, path) as file:
+                return read_row(file.peek(0, min(file.size, _LONGEST_SIDECAR)))
+        except SessileError as error:
+            if not isinstance(error.__cause__, FileNotFoundError):
+                self._problems.append(error)
+            return None
+
+
+class _Time(msgspec.Struct, gc=False):
+    timestamp: Any = None
+
+
+_decode_time = msgspec.json.Decoder(_Time).decode
+
+
+class _Rows:
+    """The heads of an open transcript, and its rows as they are asked for."""
+
+    def __init__(self, file: RawFile, view: View) -> None:
+        self._file = file
+        self._view: View = view
+        self.heads = Heads(view)
+        for chunk in file.chunks():
+            self.heads.feed(chunk)
+        self.heads.finish()
+
+    def messages(self, shown: Shown, limit: int | None, offset: int) -> Iterator[SessionMessage]:
+        """What a reader is told of a page of the rows."""
+        for row in _page(shown.rows, limit, offset):
+            yield message_of(self.row(row), self._view, shown.sent_as.get(row))
+
+    def row(self, row: int) -> dict[str, Any]:
+        """A row with everything that it says."""
+        return read_row(self._raw(row), self._view) or {}
+
+    def time(self, row: int) -> str:
+        """The timestamp of a row as it is written."""
+        raw = self._raw(row)
+        try:
+            written = _decode_time(raw).timestamp
+        except (msgspec.DecodeError, ValueError, RecursionError):
+            written = (read_row(raw, self._view) or {}).get("timestamp")
+        return written if isinstance(written, str) else ""
+
+    def _raw(self, row: int) -> bytes:
+        offset, length = self.heads.place(row)
+        return self._file.peek(offset, length)
+
+
+def _page(rows: Sequence[int], limit: int | None, offset: int) -> Sequence[int]:
+    """A page as both SDKs cut it: a limit of zero or less is none, and an offset below zero counts only beside a limit."""
+    if limit is not None and limit > 0:
+        return rows[offset : offset + limit]
+    return rows[max(offset, 0) :]
+
+
+def _lines(file: RawFile) -> Iterator[Line]:
+    scanner = Scanner()
+    for chunk in file.chunks():
+        yield from (item for item in scanner.feed(chunk) if isinstance(item, Line))
+    yield from (item for item in scanner.finish() if isinstance(item, Line))

@@ -1,0 +1,1 @@
+"""Codex: its rollout files, read only."""

@@ -1,0 +1,1 @@
+"""MyAgents: its index, lock, session files and attachments."""

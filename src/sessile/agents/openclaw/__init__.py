@@ -1,0 +1,1 @@
+"""OpenClaw and YoyoClaw: `sessions.json` and the transcripts of each agent."""

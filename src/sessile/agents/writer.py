@@ -1,0 +1,186 @@
+"""Another agent's session file as a journal of ours: read in place, and appended to where it lies.
+
+Rules:
+
+- Whoever has a format says which entries it can take, and how they are written: under a lock, behind what others have
+  written. What we were told of the file is asked again there; whoever was faster is news for the caller.
+- An error of the disk is latched: it is raised by the call that failed and by later ones, until the session is reopened.
+- No row of the file is changed, and no marker of ours is written: where the conversation goes on is for its agent to say.
+- The file is never made: one that is gone, or was emptied, is an error.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn, TypeVar
+
+from sessile.agents.base import Format, unsupported
+from sessile.agents.reader import ForeignReader
+from sessile.core.codec import decode
+from sessile.core.lines import Line
+from sessile.errors import LeafMoved, SessionNotFound, StorageFailure, storage_failures
+from sessile.storage.base import Appended, Filesystem, Revise, Row
+
+_SPEAKERS = ("user", "assistant", "toolResult")
+_ABILITY = {"label": "label", "session_info": "title", "title_change": "title"}
+
+Entry = Mapping[str, Any]
+Answer = TypeVar("Answer")
+Choose = Callable[[], Sequence[Entry]]
+"""Says, with the lock held, which entries are to be written; may be asked more than once."""
+
+
+class _News:
+    """The rows that others have written since we looked."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self._rows = rows
+
+    def rows(self) -> Sequence[Row]:
+        return self._rows
+
+    def child_of(self, entry_id: str) -> bool:
+        return any(row.parent_id == entry_id for row in self._rows)
+
+
+class RowsJournal(ForeignReader, ABC):
+    """One file of another agent, open for reading and appending."""
+
+    def __init__(self, fs: Filesystem, path: str, format_: Format, *, index_path: str | None = None) -> None:
+        self._failure: StorageFailure | None = None
+        super().__init__(fs, path, format_, index_path=index_path)
+        self._expect_nothing()
+
+    @abstractmethod
+    def _check(self, entries: Sequence[Entry]) -> None:
+        """Raise if something cannot be written, before anybody has to wait."""
+
+    @abstractmethod
+    def _write(self, choose: Choose) -> Sequence[Entry]:
+        """Take the lock, ask which entries are to be written, write them as rows; gives these entries."""
+
+    def _reset(self) -> None:
+        """Forget what a writer has remembered of the file."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether an error is latched."""
+        return self._failure is not None
+
+    def reopen(self) -> None:
+        """Begin anew after a failure, with the file that has our name now."""
+        with self._mutex:
+            self._failure = None
+            self._reset()
+            self._open_again()
+            self._expect_nothing()
+
+    def close(self) -> None:
+        """Free the descriptor, then raise the first error that was latched."""
+        super().close()
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    def _find_header(self, size: int) -> Line:
+        with storage_failures(self.path, "read the session"):
+            return super()._find_header(size)
+
+    def _is_replaced(self) -> bool:
+        """Whether the name means another file now: changing a row makes a new one."""
+        try:
+            return self._fs.lstat(self.path).st_ino != self._identity
+        except OSError:
+            return False  # nothing to go on in: what is open stays readable
+
+    # -- appending
+
+    def append(self, lines: Sequence[bytes], revise: Revise) -> Appended:
+        """Write entries as rows at the end, in one write."""
+        with self._mutex:
+            self._check_usable()
+            entries: Sequence[Entry] = [decode(line) for line in lines]
+            self._check(entries)
+
+            def choose() -> Sequence[Entry]:
+                self._check_there()
+                news = _News(self._unexpected())
+                return entries if not news.rows() else [decode(line) for line in revise(news)]
+
+            written = self._latched(lambda: self._write(choose))
+            ids = [str(entry["id"]) for entry in written]
+            if ids:
+                self._expect_behind(ids[-1])
+            return Appended([row.position for row in map(self._present, ids)], None)
+
+    def follow(self) -> Row | None:
+        """The last entry; what came before it is no news any more."""
+        with self._mutex:
+            self._expect_nothing()
+            return self.last()
+
+    def commit(self, mark: Any) -> None:
+        """Everything that was appended is durable already, as far as was asked for."""
+
+    def replace(self, edit: Callable[[bytes], bytes | None], keep: str | None = None) -> NoReturn:
+        """Nothing that stands in another program's file is changed."""
+        raise unsupported(self.format.name, "way to change what was said", self.path)
+
+    # -- inside
+
+    def _check_usable(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        self._stat()  # raises if we are closed
+
+    def _latched(self, call: Callable[[], Answer]) -> Answer:
+        try:
+            return call()
+        except StorageFailure as error:
+            self._failure = error
+            raise
+
+    def _check_there(self) -> None:
+        """Raise if the file is gone or empty: then the writer would begin a new one."""
+        with storage_failures(self.path, "look at the session"):
+            try:
+                size = self._fs.lstat(self.path).st_size
+            except (FileNotFoundError, NotADirectoryError):
+                size = 0
+        if not size:
+            raise self._gone()
+
+    def _gone(self) -> SessionNotFound:
+        return SessionNotFound("another program has deleted or emptied the session", path=self.path)
+
+    def _check_said(self, entry: Entry) -> None:
+        """Raise unless an entry is something that a person, a model or a tool has said."""
+        kind, message = str(entry["type"]), entry.get("message")
+        if kind != "message" or not isinstance(message, Mapping):
+            raise unsupported(self.format.name, f"{kind} entries", self.path, _ABILITY.get(kind))
+        if message.get("role") not in _SPEAKERS:
+            raise unsupported(self.format.name, f"messages of {message.get('role')!r}", self.path)
+
+    def _unexpected(self) -> Sequence[Row]:
+        """The rows that came since we last looked; all of them, if the name means another file now."""
+        count = self._ask(len)
+        expected, identity = self._expected
+        return list(self.rows(expected if identity == self._identity and expected <= count else 0))
+
+    def _expect_nothing(self) -> None:
+        self._expected = self._ask(len), self._identity  # rows behind these, or in another file, are news
+
+    def _expect_behind(self, entry_id: str) -> None:
+        number = self._ask(lambda index: index.find(entry_id))
+        self._expected = 0 if number is None else number + 1, self._identity
+
+    def _present(self, entry_id: str) -> Row:
+        row = self.find(entry_id)
+        if row is None:
+            raise LeafMoved(
+                f"entry {entry_id} is not in the file any more",
+                path=self.path,
+                hint="another program has taken it out; open the session again",
+            )
+        return row

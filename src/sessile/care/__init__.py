@@ -1,1 +1,0 @@
-"""Care for long sessions: compaction, summaries, hooks, and what is known of models."""

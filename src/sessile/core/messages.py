@@ -1,0 +1,290 @@
+"""Messages of a context as a model takes them: the family's wrappers, then the shape of a provider's API.
+
+`convert_to_llm` leaves only `user`, `assistant`, `toolResult` and `system` messages: summaries and custom messages
+become user messages, shell and Python runs become text. `to_anthropic` and `to_openai` give the request's messages.
+Pairing of tool calls and other hygiene is done before, by `core/hygiene.py`; the shape of Gemini is in
+`core/messages.py`.
+
+Messages of a context in the shape of Google's Gemini API: `contents` with `parts`, the roles `user` and `model`.
+
+Results of one turn share a content, as Gemini counts them against the calls. A thought goes back only with its
+signature. Pairing and turns are hygiene's; the name of a result is that of its call, which Gemini compares.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from sessile.core.text import without_surrogates
+
+# --- llm
+
+Message = dict[str, Any]
+
+COMPACTION_PREFIX = (
+    "The conversation history before this point was compacted into the following summary:\n\n<summary>\n"
+)
+COMPACTION_SUFFIX = "\n</summary>"
+BRANCH_PREFIX = "The following is a summary of a branch that this conversation came back from:\n\n<summary>\n"
+BRANCH_SUFFIX = "</summary>"
+PRUNED = "[Output truncated]"
+
+_PASSED = ("user", "assistant", "toolResult", "system", "developer")
+
+
+def convert_to_llm(messages: Iterable[Message]) -> list[Message]:
+    """The messages that a model understands, in order."""
+    return [converted for message in messages if (converted := _convert(message)) is not None]
+
+
+def _convert(message: Message) -> Message | None:
+    role = message.get("role")
+    if role == "toolResult" and message.get("prunedAt"):
+        return {**message, "content": [_text(joined_text(message.get("content")) or PRUNED)]}
+    if role in _PASSED:
+        return message
+    convert = _CONVERSIONS.get(role) if isinstance(role, str) else None
+    content = convert(message) if convert else None
+    if content is None:
+        return None
+    return {"role": "user", "content": content, "timestamp": message.get("timestamp")}
+
+
+def _custom(message: Message) -> list[Message]:
+    content = message.get("content")
+    return [_text(content)] if isinstance(content, str) else blocks_of(content)
+
+
+def _compaction(message: Message) -> list[Message]:
+    return [_text(f"{COMPACTION_PREFIX}{message.get('summary') or ''}{COMPACTION_SUFFIX}")]
+
+
+def _branch(message: Message) -> list[Message]:
+    return [_text(f"{BRANCH_PREFIX}{message.get('summary') or ''}{BRANCH_SUFFIX}")]
+
+
+def _bash(message: Message) -> list[Message] | None:
+    if message.get("excludeFromContext"):
+        return None
+    text = f"Ran `{message.get('command', '')}`\n{_fenced(message.get('output'))}"
+    text += _outcome(message, "(command cancelled)", "Command exited with code")
+    if message.get("truncated") and message.get("fullOutputPath"):
+        text += f"\n\n[Output truncated. Full output: {message['fullOutputPath']}]"
+    return [_text(text)]
+
+
+def _python(message: Message) -> list[Message] | None:
+    if message.get("excludeFromContext"):
+        return None
+    output = message.get("output")
+    text = (
+        f"Ran Python:\n```python\n{message.get('code', '')}\n```\n" + ("Output:\n" if output else "") + _fenced(output)
+    )
+    return [_text(text + _outcome(message, "(execution cancelled)", "Execution failed with code"))]
+
+
+def _fenced(output: object) -> str:
+    return f"```\n{output}\n```" if output else "(no output)"
+
+
+def _outcome(message: Message, cancelled: str, failed: str) -> str:
+    if message.get("cancelled"):
+        return f"\n\n{cancelled}"
+    code = message.get("exitCode")
+    return f"\n\n{failed} {code}" if code else ""
+
+
+def _files(message: Message) -> list[Message]:
+    files = blocks_of(message.get("files"))
+    blocks = [f'<file path="{file.get("path", "")}">\n{file.get("content") or ""}\n</file>' for file in files]
+    images = [file["image"] for file in files if isinstance(file.get("image"), dict)]
+    body = "\n\n".join(blocks)
+    return [_text(f"<system-reminder>\n{body}\n</system-reminder>"), *images]
+
+
+_CONVERSIONS = {
+    "custom": _custom,
+    "hookMessage": _custom,
+    "compactionSummary": _compaction,
+    "branchSummary": _branch,
+    "bashExecution": _bash,
+    "pythonExecution": _python,
+    "fileMention": _files,
+}
+
+
+def _text(text: str) -> Message:
+    return {"type": "text", "text": text}
+
+
+def blocks_of(content: object) -> list[Message]:
+    """The blocks of a content, without what is none."""
+    return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+
+
+def joined_text(content: object) -> str:
+    """All text of a content, a line for each block."""
+    if isinstance(content, str):
+        return content
+    return "\n".join(str(block.get("text", "")) for block in blocks_of(content) if block.get("type") == "text")
+
+
+def sendable(value: Any) -> Any:
+    """The value without lone surrogates, which no provider accepts, wherever they hide."""
+    if isinstance(value, str):
+        return without_surrogates(value)
+    if isinstance(value, dict):
+        return {sendable(name): sendable(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [sendable(item) for item in value]
+    return value
+
+
+def to_anthropic(messages: Iterable[Message]) -> list[Message]:
+    """Messages of the Anthropic API; results of one turn's tools share a user message."""
+    result: list[Message] = []
+    for message in convert_to_llm(messages):
+        role = message["role"]
+        if role == "toolResult":
+            block = {
+                "type": "tool_result",
+                "tool_use_id": message.get("toolCallId"),
+                "content": _anthropic_blocks(message.get("content")),
+                "is_error": bool(message.get("isError")),
+            }
+            if result and result[-1]["role"] == "user" and _holds_results(result[-1]):
+                result[-1]["content"].append(block)
+            else:
+                result.append({"role": "user", "content": [block]})
+            continue
+        blocks = _anthropic_blocks(message.get("content"))
+        if blocks:
+            result.append({"role": "assistant" if role == "assistant" else "user", "content": blocks})
+    return [sendable(message) for message in result]
+
+
+def _holds_results(message: Message) -> bool:
+    return all(block.get("type") == "tool_result" for block in message["content"])
+
+
+def _anthropic_blocks(content: object) -> list[Message]:
+    if isinstance(content, str):
+        return [_text(content)] if content else []
+    blocks = []
+    for block in blocks_of(content):
+        kind = block.get("type")
+        if kind == "text" and block.get("text"):
+            blocks.append(_text(block["text"]))
+        elif kind == "thinking" and block.get("thinkingSignature"):
+            signed = {"thinking": block.get("thinking", ""), "signature": block["thinkingSignature"]}
+            blocks.append({"type": "thinking", **signed})
+        elif kind == "redactedThinking":
+            blocks.append({"type": "redacted_thinking", "data": block.get("data")})
+        elif kind == "image":
+            source = {"type": "base64", "media_type": block.get("mimeType"), "data": block.get("data")}
+            blocks.append({"type": "image", "source": source})
+        elif kind == "toolCall":
+            call = {"id": block.get("id"), "name": block.get("name"), "input": block.get("arguments") or {}}
+            blocks.append({"type": "tool_use", **call})
+    return blocks
+
+
+def to_openai(messages: Iterable[Message]) -> list[Message]:
+    """Messages of the OpenAI chat API."""
+    return [_openai(sendable(message)) for message in convert_to_llm(messages)]
+
+
+def _openai(message: Message) -> Message:
+    role, content = message["role"], message.get("content")
+    if role == "toolResult":
+        return {"role": "tool", "tool_call_id": message.get("toolCallId"), "content": joined_text(content)}
+    if role == "assistant":
+        return _openai_assistant(content)
+    return {"role": role, "content": _openai_parts(content)}
+
+
+def _openai_assistant(content: object) -> Message:
+    blocks = [_text(content)] if isinstance(content, str) else blocks_of(content)
+    calls = [
+        {
+            "id": block.get("id"),
+            "type": "function",
+            "function": {
+                "name": block.get("name"),
+                "arguments": json.dumps(block.get("arguments") or {}, ensure_ascii=False, separators=(",", ":")),
+            },
+        }
+        for block in blocks
+        if block.get("type") == "toolCall"
+    ]
+    answer: Message = {"role": "assistant", "content": joined_text(blocks) or None}
+    return answer | {"tool_calls": calls} if calls else answer
+
+
+def _openai_parts(content: object) -> Any:
+    if isinstance(content, str):
+        return content
+    parts: list[Message] = []
+    for block in blocks_of(content):
+        if block.get("type") == "text":
+            parts.append(_text(str(block.get("text", ""))))
+        elif block.get("type") == "image":
+            url = f"data:{block.get('mimeType')};base64,{block.get('data')}"
+            parts.append({"type": "image_url", "image_url": {"url": url}})
+    return parts
+
+
+# --- llm google
+
+
+def to_google(messages: Iterable[Message]) -> list[Message]:
+    """The contents of a Gemini request."""
+    contents: list[Message] = []
+    behind_results = False
+    for message in convert_to_llm(messages):
+        if message["role"] == "toolResult":
+            if behind_results:
+                contents[-1]["parts"].append(_response(message))
+            else:
+                contents.append({"role": "user", "parts": [_response(message)]})
+            behind_results = True
+            continue
+        behind_results = False
+        parts = _parts(message.get("content"))
+        if parts:
+            contents.append({"role": "model" if message["role"] == "assistant" else "user", "parts": parts})
+    return [sendable(content) for content in contents]
+
+
+def _response(message: Message) -> Message:
+    member = "error" if message.get("isError") else "output"
+    response: Message = {"name": message.get("toolName"), "response": {member: joined_text(message.get("content"))}}
+    call_id = message.get("toolCallId")
+    return {"functionResponse": {"id": call_id, **response} if call_id else response}
+
+
+def _parts(content: object) -> list[Message]:
+    if isinstance(content, str):
+        return [{"text": content}] if content else []
+    return [part for block in blocks_of(content) if (part := _part(block)) is not None]
+
+
+def _part(block: Message) -> Message | None:
+    kind = block.get("type")
+    if kind == "text" and block.get("text"):
+        return _signed({"text": block["text"]}, block.get("textSignature") or block.get("thoughtSignature"))
+    if kind == "thinking" and block.get("thinkingSignature"):
+        return _signed({"thought": True, "text": block.get("thinking", "")}, block["thinkingSignature"])
+    if kind == "image":
+        return {"inlineData": {"mimeType": block.get("mimeType"), "data": block.get("data")}}
+    if kind == "toolCall":
+        call = {"name": block.get("name"), "args": block.get("arguments") or {}}
+        named = {"id": block["id"], **call} if block.get("id") else call
+        return _signed({"functionCall": named}, block.get("thoughtSignature") or block.get("thought_signature"))
+    return None
+
+
+def _signed(part: Message, signature: object) -> Message:
+    return {**part, "thoughtSignature": signature} if signature else part

@@ -1,0 +1,281 @@
+"""What each provider takes: one table, one row a policy, chosen by provider, API and model.
+
+    sanitize    `full` removes blank texts; `images` only what is empty altogether. Both care for images.
+    tool_ids    `none`, `strict` (letters and digits, at most 40) or `strict9` (exactly nine of them)
+    synthetic   the text of the result that is made up for a call without one
+    signatures  whose signatures and sealed thoughts the API takes back: `claude`, `gemini`, `openai` or nobody's
+    results     whether a tool result may hold images, if it is no failure; where not, they follow it in a message of the user
+    bootstrap   the conversation may not begin with the model
+    merge_…     turns of one side may not follow each other
+
+Pairing of calls and results is no column, because every API that we know refuses a request without it: Anthropic
+("`tool_use` ids were found without `tool_result` blocks"), OpenAI chat ("must be followed by tool messages responding
+to each `tool_call_id`"), OpenAI Responses ("No tool output found for function call"), Google ("the number of function
+response parts is equal to the number of function call parts"), Mistral ("Not the same number of function calls and
+responses"), Bedrock (as Anthropic), and the servers that imitate OpenAI's chat. It costs nothing where a server would
+not mind. For the same reason a missing result is made up for everyone: to leave the call out instead would lose what
+the model said.
+
+The default for whoever is not listed is the one that nobody refuses: ids of letters and digits, no signatures, no
+images inside results; texts and turns are left as they are.
+
+Images as providers take them: what they are, how large, and the steps that make one small enough.
+
+Rules: the type is read from the first characters of the data, whatever the block says. An image within both limits
+stays as it is. Another is made a JPEG, first with fewer pixels, then with less quality, until it fits, and is never
+enlarged; one that cannot fit becomes a text that says so. Who makes the JPEG is an argument: without such a callable an
+image of many pixels is sent as it is, as long as a provider takes it, because a person without that library would
+rather pay for it than lose it.
+
+The width and height are read from the header of a PNG, JPEG, GIF or WebP; nothing here decodes pixels.
+"""
+
+from __future__ import annotations
+
+import binascii
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple
+
+# --- hygiene policy
+
+Sanitize = Literal["full", "images"]
+ToolIds = Literal["none", "strict", "strict9"]
+Signatures = Literal["claude", "gemini", "openai", "none"]
+
+MISSING = "[The result of this tool call is missing: it was interrupted or never recorded.]"
+ABORTED = "aborted"  # what OpenAI's own agent sends for a call that was stopped
+
+
+class Policy(NamedTuple):
+    """One row of the table: what the messages of a request must look like."""
+
+    name: str
+    sanitize: Sanitize = "images"
+    tool_ids: ToolIds = "strict"
+    synthetic: str = MISSING
+    signatures: Signatures = "none"
+    results: bool = False
+    bootstrap: bool = False
+    merge_assistants: bool = False
+    merge_users: bool = False
+
+
+class Match(NamedTuple):
+    """When a row counts: all that is given must hold; `words` are looked for in the name of the model."""
+
+    providers: frozenset[str] = frozenset()
+    apis: frozenset[str] = frozenset()
+    words: tuple[str, ...] = ()
+
+
+DEFAULT = Policy("default")
+
+_GOOGLE_APIS = frozenset({"google-generative-ai", "google-gemini-cli", "google-antigravity", "google-vertex"})
+_GOOGLE = frozenset({"google", "gemini", "google-gemini-cli", "google-antigravity", "google-vertex"})
+_ROUTERS = frozenset({"openrouter", "opencode", "kilocode"})
+_RESPONSES_APIS = frozenset({"openai-responses", "openai-codex-responses", "azure-openai-responses"})
+_MISTRAL = ("mistral", "mixtral", "codestral", "pixtral", "devstral", "ministral")
+
+# The first row that matches counts.
+TABLE: tuple[tuple[Policy, tuple[Match, ...]], ...] = (
+    (
+        # Google's door, Claude's signatures.
+        Policy("antigravity-claude", "full", signatures="claude", bootstrap=True, merge_assistants=True),
+        (Match(apis=_GOOGLE_APIS, words=("claude",)), Match(providers=_GOOGLE, words=("claude",))),
+    ),
+    (
+        Policy("google", "full", signatures="gemini", bootstrap=True, merge_assistants=True),
+        (Match(apis=_GOOGLE_APIS), Match(providers=_GOOGLE)),
+    ),
+    (
+        # Bedrock takes Anthropic's messages under another envelope, and is stricter about ids.
+        Policy("bedrock", "full", signatures="claude", results=True, bootstrap=True, merge_users=True),
+        (Match(providers=frozenset({"amazon-bedrock", "bedrock"})), Match(apis=frozenset({"bedrock-converse-stream"}))),
+    ),
+    (
+        # Ids that another provider made are refused unless they are letters, digits, `_` and `-`; the strict form is.
+        Policy("anthropic", "full", signatures="claude", results=True, bootstrap=True, merge_users=True),
+        (Match(apis=frozenset({"anthropic-messages"})), Match(providers=frozenset({"anthropic"}))),
+    ),
+    (
+        Policy("mistral", "full", "strict9"),
+        (Match(providers=frozenset({"mistral", "mistralai"})), Match(words=_MISTRAL)),
+    ),
+    (
+        Policy("router-gemini", "full", "none", signatures="gemini"),
+        (Match(providers=_ROUTERS, words=("gemini",)),),
+    ),
+    (
+        Policy("openai-responses", synthetic=ABORTED, signatures="openai", results=True),
+        (Match(apis=_RESPONSES_APIS), Match(providers=frozenset({"openai-codex"}))),
+    ),
+    (
+        # Ids over 40 characters are refused, and those of the Responses API are longer.
+        Policy("openai"),
+        (Match(providers=frozenset({"openai", "azure-openai"})), Match(apis=frozenset({"openai"}))),
+    ),
+    (
+        Policy("router"),
+        (Match(providers=_ROUTERS),),
+    ),
+    (
+        # Local servers put messages through the template of the model, and many templates insist on turns.
+        Policy("openai-compatible", bootstrap=True, merge_assistants=True, merge_users=True),
+        (Match(apis=frozenset({"openai-completions"})),),
+    ),
+)
+
+
+@lru_cache(maxsize=256)  # it is asked for every message
+def policy_for(provider: str | None = None, api: str | None = None, model: str | None = None) -> Policy:
+    """The policy of a provider, its API and its model, as far as they are known."""
+    named, spoken, called = (provider or "").lower(), (api or "").lower(), (model or "").lower()
+    for policy, matches in TABLE:
+        if any(_holds(match, named, spoken, called) for match in matches):
+            return policy
+    return DEFAULT
+
+
+def _holds(match: Match, provider: str, api: str, model: str) -> bool:
+    return (
+        (not match.providers or provider in match.providers)
+        and (not match.apis or api in match.apis)
+        and (not match.words or any(word in model for word in match.words))
+    )
+
+
+# --- images
+
+Block = dict[str, Any]
+Resize = Callable[[bytes, int, int], bytes | None]  # data, longest side, quality: a JPEG; None if it cannot be read
+
+SIDES = (1800, 1600, 1400, 1200, 1000, 800)
+QUALITIES = (85, 75, 65, 55, 45, 35)
+
+_HEADS = {"/9j/": "image/jpeg", "iVBOR": "image/png", "R0lGOD": "image/gif", "UklGR": "image/webp"}
+
+
+class Limits(NamedTuple):
+    """The largest image that is sent: pixels of its longer side, and bytes."""
+
+    side: int = 2000  # above it Anthropic refuses requests with many images
+    size: int = 5 * 1024 * 1024 * 3 // 4  # Anthropic refuses 5 MiB of base64, which is a third longer
+    hard_side: int = 8000  # above it Anthropic refuses any; counts where nobody can resize
+
+
+LIMITS = Limits()
+
+
+class Fitted(NamedTuple):
+    """A block that can be sent, and what was done to the image, if anything."""
+
+    block: Block
+    note: str | None = None
+
+
+def sniff(data: str) -> str | None:
+    """The type of an image in base64, from its first characters; `None` if no provider takes it."""
+    return next((mime for head, mime in _HEADS.items() if data.startswith(head)), None)
+
+
+def dimensions(image: bytes) -> tuple[int, int] | None:
+    """Width and height from the header of an image; `None` if they cannot be told."""
+    found = None
+    if image.startswith(b"\x89PNG\r\n\x1a\n") and image[12:16] == b"IHDR" and len(image) >= 24:
+        found = int.from_bytes(image[16:20], "big"), int.from_bytes(image[20:24], "big")
+    elif image[:6] in (b"GIF87a", b"GIF89a") and len(image) >= 10:
+        found = int.from_bytes(image[6:8], "little"), int.from_bytes(image[8:10], "little")
+    elif image.startswith(b"RIFF") and image[8:12] == b"WEBP" and len(image) >= 30:
+        found = _webp(image)
+    elif image.startswith(b"\xff\xd8"):
+        found = _jpeg(image)
+    return found if found and all(found) else None
+
+
+def _webp(image: bytes) -> tuple[int, int] | None:
+    kind = image[12:16]
+    if kind == b"VP8X":
+        return int.from_bytes(image[24:27], "little") + 1, int.from_bytes(image[27:30], "little") + 1
+    if kind == b"VP8L":
+        bits = int.from_bytes(image[21:25], "little")
+        return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+    if kind == b"VP8 ":
+        return int.from_bytes(image[26:28], "little") & 0x3FFF, int.from_bytes(image[28:30], "little") & 0x3FFF
+    return None
+
+
+def _jpeg(image: bytes) -> tuple[int, int] | None:
+    """The size of the first frame; segments before it (thumbnails, colour profiles) are skipped."""
+    at = 2
+    while at + 9 <= len(image) and image[at] == 0xFF:
+        marker = image[at + 1]
+        if marker == 0xFF:  # a fill byte
+            at += 1
+        elif 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
+            return int.from_bytes(image[at + 7 : at + 9], "big"), int.from_bytes(image[at + 5 : at + 7], "big")
+        else:
+            at += 2 + int.from_bytes(image[at + 2 : at + 4], "big")
+    return None
+
+
+def plan(width: int, height: int, size: int, limits: Limits = LIMITS) -> tuple[tuple[int, int], ...]:
+    """The longest sides and qualities to try, in order, until the JPEG fits; none for an image that fits already."""
+    longest = max(width, height)
+    if longest <= limits.side and size <= limits.size:
+        return ()
+    first = min(limits.side, longest)
+    sides = [first, *(side for side in SIDES if side < first)]
+    return tuple((side, quality) for side in sides for quality in QUALITIES)
+
+
+def omitted(label: str, reason: str | None) -> Block:
+    """The text that stands for an image that is not sent; without a reason it was empty."""
+    told = "omitted empty image payload" if reason is None else f"omitted image payload: {reason}"
+    return {"type": "text", "text": f"[{label}] {told}"}
+
+
+def fit(block: Block, label: str, limits: Limits = LIMITS, resize: Resize | None = None) -> Fitted:
+    """An image block as it can be sent, or the text that stands for it."""
+    data = block.get("data")
+    if not isinstance(data, str) or not data:
+        return _omit(label, None)
+    mime = sniff(data)
+    if mime is None:
+        return _omit(label, "it is no JPEG, PNG, GIF or WebP")
+    try:
+        image = binascii.a2b_base64(data, strict_mode=True)
+    except ValueError:
+        return _omit(label, "it is not valid base64")
+    shape = dimensions(image)
+    if shape is None:
+        return _omit(label, "its header cannot be read")
+    steps = plan(*shape, len(image), limits)
+    if not steps or (resize is None and _passes(image, shape, limits)):
+        if block.get("mimeType") == mime:
+            return Fitted(block)
+        return Fitted({**block, "mimeType": mime}, f"an image that called itself {block.get('mimeType')} is {mime}")
+    if resize is None:
+        return _omit(label, f"{_told(shape, len(image))} is over the limit, and nothing here can resize it")
+    for side, quality in steps:
+        smaller = resize(image, side, quality)
+        if smaller is None:
+            return _omit(label, "it cannot be decoded")
+        made = dimensions(smaller)
+        if made is not None and not plan(*made, len(smaller), limits):
+            told = f"an image of {_told(shape, len(image))} was made one of {_told(made, len(smaller))}"
+            jpeg = binascii.b2a_base64(smaller, newline=False).decode()
+            return Fitted({**block, "data": jpeg, "mimeType": "image/jpeg"}, told)
+    return _omit(label, f"{_told(shape, len(image))} cannot be made small enough")
+
+
+def _passes(image: bytes, shape: tuple[int, int], limits: Limits) -> bool:
+    return max(shape) <= limits.hard_side and len(image) <= limits.size
+
+
+def _omit(label: str, reason: str | None) -> Fitted:
+    return Fitted(omitted(label, reason), f"an image was left out: {reason or 'it was empty'}")
+
+
+def _told(shape: tuple[int, int], size: int) -> str:
+    return f"{shape[0]}×{shape[1]} pixels and {size} bytes"

@@ -1,0 +1,1 @@
+"""The demo: made-up sessions to look around in."""

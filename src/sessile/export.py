@@ -1,0 +1,386 @@
+"""Sessions on their way out: which entries leave, with their images, and with secrets replaced.
+
+    export = Export(session, redactor=Redactor())
+    export.report                   what was replaced, where and how often
+    export.written("html")          the file, piece by piece
+    export.written("md", keep=…)    the same; pictures go to `keep`, and the file names them
+    export.artifacts(store.fs)      what lies beside a session file, to lie beside the copy
+
+Rules:
+
+- The redactor goes through everything once before the first byte leaves: a secret that is recognised late in a session is
+  replaced where it stands early, too. Title, project, labels and header are redacted like the entries.
+- A line that does not change is written as it is, byte for byte. Without a redactor, nothing changes.
+- Entries are read as they are needed; no more of a session is held in memory than the renderer holds.
+
+It does not know where the file goes.
+
+The review of what an export would replace: each finding with what stands around it, for a person to decide about.
+
+    redactor = share_redactor(personal=True, home="/home/ann", keep=["e-mail#1"])
+    review = review_export(session, leaf=None, redactor=redactor)
+    review.findings, review.images, share_report(session.id, review.report)
+
+Rules: a secret is never told: what stands around it is told as it would leave, with every secret in it replaced. Findings are
+named by rule and number, which are the same each time that the same session is gone through with the same rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from sessile.core.codec import decode, encode_plain
+from sessile.core.entries import Entry
+from sessile.core.kinds import MARKERS
+from sessile.core.redact import Redaction, Redactor
+from sessile.core.secret_shapes import PERSONAL, SECRET
+from sessile.core.text import parse_timestamp
+from sessile.errors import Refused, Unsupported, storage_failures
+from sessile.render.shown import Depth, Gap, Transcript
+from sessile.session import SessionView
+from sessile.storage.atomic import read_all
+from sessile.storage.base import Filesystem
+from sessile.storage.session_bytes import files_below
+
+if TYPE_CHECKING:
+    from sessile.render.markdown import Keep
+
+
+# --- exporting
+
+Body = Mapping[str, Any]
+
+OMITTED = "[image omitted]"
+_BLOB = b"blob:sha256:"
+_LEARNING = 2  # times that the redactor goes through everything
+
+
+class Passed(NamedTuple):
+    """How far an export is: entries that were gone through, and those that there are to go through."""
+
+    done: int
+    total: int
+
+
+class Export:
+    """What leaves of a session: all branches, or the path to `leaf`. Without `images`, a text stands in their place.
+
+    `progress` is told of each entry that is gone through.
+    """
+
+    def __init__(
+        self,
+        session: SessionView,
+        *,
+        leaf: str | None = None,
+        redactor: Redactor | None = None,
+        images: bool = True,
+        progress: Callable[[Passed], None] | None = None,
+    ) -> None:
+        self.report: list[Redaction] = []
+        self._session = session
+        self._leaf = leaf
+        self._images = images
+        self._markers: dict[str, str | None] = {}
+        self._redactor = redactor
+        self._progress = progress
+        self._done = self._total = 0
+        if redactor is not None:
+            self._learn(redactor)
+
+    def _learn(self, redactor: Redactor) -> None:
+        """Go through everything: first to learn what is secret, then to count it."""
+        self._expect(_LEARNING)
+        for number in range(_LEARNING):
+            if number and not redactor.report:
+                break
+            before = {found.placeholder: found.count for found in redactor.report}
+            self._redacted(dict(self._session.header), "header")
+            self._redacted(dict(self._session.get_labels()), "labels")
+            for entry in self._entries():
+                self._redacted(self._body(entry), f"entry {entry.id}")
+        counts = ((found, found.count - before.get(found.placeholder, 0)) for found in redactor.report)
+        self.report = [found.counted(count) for found, count in counts if count]
+
+    # -- entries
+
+    def __iter__(self) -> Iterator[Body]:
+        """The entries that leave, in file order; leaf markers are nobody's words."""
+        for entry in self._entries():
+            if _is_marker(entry):
+                self._markers[entry.id] = self._meant(entry.parent_id)
+            else:
+                body = self._redacted(self._body(entry), f"entry {entry.id}")
+                meant = self._meant(entry.parent_id)
+                yield body if body.get("parentId") == meant else {**body, "parentId": meant}
+
+    def _meant(self, parent: str | None) -> str | None:
+        return self._markers.get(parent, parent) if parent is not None else None
+
+    def _entries(self) -> Iterator[Entry]:
+        session, told = self._session, self._progress
+        for entry in session.iter_lines() if self._leaf is None else session.iter_branch(self._leaf):
+            yield entry
+            if told is not None:
+                self._done += 1
+                told(Passed(min(self._done, self._total), self._total))
+
+    def _expect(self, times: int) -> None:
+        """Everything will be gone through so many times, for all that one can tell."""
+        if self._progress is not None:
+            self._done, self._total = 0, times * self._session.count_entries()
+
+    def _body(self, entry: Entry) -> Body:
+        """The entry as it was appended, or without its images."""
+        if _BLOB in entry.raw and not _is_marker(entry):
+            body: Body = self._session.get_full_entry(entry.id)
+        else:
+            body = entry.body
+        return body if self._images else _without_images(body)
+
+    def _redacted(self, value: Any, at: str) -> Any:
+        return value if self._redactor is None else self._redactor.redact_value(value, at)
+
+    # -- forms
+
+    def transcript(self, depth: Depth = "tools", notes: tuple[str, ...] = ()) -> Transcript:
+        """What renderers take."""
+        session = self._session
+        header = self._redacted(dict(session.header), "header")
+        title = self._redacted(session.title, "header")
+        count = session.count_entries() if self._leaf is None else sum(1 for _ in self)
+        return Transcript(
+            id=session.id,
+            title=title,
+            cwd=str(header.get("cwd") or ""),
+            created=parse_timestamp(header.get("timestamp")),
+            entries=self,
+            entry_count=count,
+            leaf=self._leaf or session.leaf_id,
+            labels=self._redacted(dict(session.get_labels()), "labels"),
+            gaps=[Gap(after, self._redacted(message, "damage")) for after, message in session.get_gaps()],
+            depth=depth,
+            notes=(*notes, *self._notes()),
+        )
+
+    def _notes(self) -> Iterator[str]:
+        if self._redactor is not None:
+            total = sum(found.count for found in self.report if not found.kept)
+            kept = sum(found.kept for found in self.report)
+            yield f"{total} secrets were replaced by placeholders" if total else "no secrets were found; best effort"
+            if kept:
+                yield f"{kept} that looked like secrets were kept on purpose"
+        if not self._images:
+            yield "images were left out"
+
+    def lines(self) -> Iterator[bytes]:
+        """The session as a session file."""
+        raw = self._session.header_line()
+        header: Body = decode(raw)
+        redacted = self._redacted(header, "header")
+        yield (raw if redacted is header else encode_plain(redacted)) + b"\n"
+        for entry in self._entries():
+            body = entry.body
+            changed = self._redacted(self._body(entry), f"entry {entry.id}")
+            yield (entry.raw if changed is body else encode_plain(changed)) + b"\n"
+
+    def artifacts(self, fs: Filesystem) -> Iterator[tuple[str, bytes | None]]:
+        """What tools and sub-agents of the session spilled, from the file system of its store, each as `artifact` gives it.
+
+        Names are those below the folder. Links are not followed.
+        """
+        folder = self._session.artifacts
+        for path, _ in files_below(fs, folder):
+            if path == folder:
+                return  # a file that happens to have the name of the folder
+            name = path.removeprefix(f"{folder}/")
+            if not {"", ".", ".."}.isdisjoint(name.split("/")):  # a database may hold names that no disk would
+                raise Refused(
+                    "the name of an artifact leads elsewhere", path=path, hint="take it away, and begin again"
+                )
+            with storage_failures(path, "read an artifact"):
+                content = read_all(fs, path)
+            yield name, self.artifact(name, content)
+
+    def artifact(self, name: str, content: bytes) -> bytes | None:
+        """A file of the artifacts folder as it leaves; `None` if it is no text, in which nobody could look for secrets."""
+        if self._redactor is None:
+            return content
+        try:
+            text = content.decode()
+        except UnicodeDecodeError:
+            return None
+        redacted = self._redactor.redact(text, f"artifact {name}")
+        return content if redacted == text else redacted.encode()
+
+    def written(
+        self, form: str, depth: Depth = "tools", notes: tuple[str, ...] = (), *, keep: Keep | None = None
+    ) -> Iterator[bytes]:
+        """The file in one of the forms of `FORMS`, piece by piece.
+
+        `keep` receives the pictures of a form that holds none itself: Markdown; without it they are words there.
+        """
+        if form not in FORMS:
+            raise Unsupported(f"there is no export as {form!r}", hint=f"there are {', '.join(FORMS)}")
+        self._expect(_TIMES[form])
+        return FORMS[form](self, depth, notes, keep)
+
+
+def _html(export: Export, depth: Depth, notes: tuple[str, ...], keep: Keep | None) -> Iterator[bytes]:
+    from sessile.render.page import html_page
+
+    return (piece.encode("utf-8", "replace") for piece in html_page(export.transcript(depth, notes)))
+
+
+def _markdown(export: Export, depth: Depth, notes: tuple[str, ...], keep: Keep | None) -> Iterator[bytes]:
+    from sessile.render.markdown import markdown
+
+    return (piece.encode("utf-8", "replace") for piece in markdown(export.transcript(depth, notes), keep))
+
+
+def _text(export: Export, depth: Depth, notes: tuple[str, ...], keep: Keep | None) -> Iterator[bytes]:
+    from sessile.render.text import text_export
+
+    return (piece.encode("utf-8", "replace") for piece in text_export(export.transcript(depth, notes)))
+
+
+def _jsonl(export: Export, depth: Depth, notes: tuple[str, ...], keep: Keep | None) -> Iterator[bytes]:
+    return export.lines()
+
+
+FORMS: dict[str, Callable[[Export, Depth, tuple[str, ...], Keep | None], Iterator[bytes]]] = {
+    "html": _html,
+    "md": _markdown,
+    "txt": _text,
+    "jsonl": _jsonl,
+}
+_TIMES = {"html": 2, "md": 1, "txt": 1, "jsonl": 1}  # that a form goes through everything
+
+
+def _is_marker(entry: Entry) -> bool:
+    return b'"sessile.' in entry.raw and entry.body.get("customType") in MARKERS
+
+
+def _without_images(value: Any) -> Any:
+    """The value with a text in place of each image; parts that hold none are shared."""
+    if isinstance(value, dict):
+        if value.get("type") == "image":
+            return {"type": "text", "text": OMITTED}
+        new = {name: _without_images(item) for name, item in value.items()}
+        return value if all(new[name] is item for name, item in value.items()) else new
+    if isinstance(value, list):
+        items = [_without_images(item) for item in value]
+        return value if all(a is b for a, b in zip(items, value, strict=True)) else items
+    return value
+
+
+# --- reviewing
+
+_PLACEHOLDER = "[REDACTED:{}]"
+_ENTRY = "entry "  # how the report names one
+_AROUND = 60  # characters on either side
+_IMAGE = b'"image"'
+
+
+class Reviewed(NamedTuple):
+    """A finding: how it is named, how it begins, how often and where it stands, and what stands around the first place."""
+
+    id: str
+    rule: str
+    begins: str
+    length: int
+    times: int
+    excerpt: str | None
+    places: tuple[str, ...]
+    kept: bool
+
+
+class Review(NamedTuple):
+    """What an export would replace, the images that it would hold, and the report of it."""
+
+    findings: list[Reviewed]
+    images: int
+    report: Sequence[Redaction]
+
+
+def share_redactor(*, personal: bool = False, home: str | None = None, keep: Collection[str] = ()) -> Redactor:
+    """What replaces secrets, and with `personal` addresses and the like; `keep` are names of findings, or placeholders."""
+    kept = [name if name.startswith("[") else _PLACEHOLDER.format(name) for name in keep]
+    known = {home: "home-folder"} if personal and home else {}
+    return Redactor(groups=(SECRET, PERSONAL) if personal else (SECRET,), known=known, keep=kept)
+
+
+def review_export(session: SessionView, *, leaf: str | None, redactor: Redactor) -> Review:
+    """Go through what would leave of a session: all branches, or the path to `leaf`."""
+    report = Export(session, leaf=leaf, redactor=redactor).report
+    findings = [
+        Reviewed(
+            found.placeholder.removeprefix("[REDACTED:").removesuffix("]"),
+            found.rule,
+            found.hint,
+            found.length,
+            found.count,
+            _excerpt(session, redactor, found),
+            found.where,
+            found.kept,
+        )
+        for found in report
+    ]
+    return Review(findings, _count_images(session, leaf), report)
+
+
+def share_report(session_id: str, report: Sequence[Redaction]) -> dict[str, Any]:
+    """What was replaced, for who shares it; never the secrets."""
+    return {"schema": "sessile.share-report/1", "session": session_id, "items": report}
+
+
+def _excerpt(session: SessionView, redactor: Redactor, found: Redaction) -> str | None:
+    """The text around the first place of a finding, redacted; `None` where it stands in no text."""
+    for where in found.where:
+        for text in _texts(redactor.redact_value(_at(session, where), where)):
+            start = text.find(found.placeholder)
+            if start >= 0:
+                end = start + len(found.placeholder)
+                before, after = text[max(0, start - _AROUND) : start], text[end : end + _AROUND]
+                lead, trail = "…" if start > _AROUND else "", "…" if len(text) > end + _AROUND else ""
+                return " ".join(f"{lead}{before}{found.placeholder}{after}{trail}".split())
+    return None
+
+
+def _at(session: SessionView, where: str) -> Any:
+    """What a place of the report is in: an entry, the labels or the header."""
+    if where.startswith(_ENTRY):
+        entry_id = where[len(_ENTRY) :].partition("/")[0]
+        return None if session.get_entry(entry_id) is None else session.get_full_entry(entry_id)
+    return dict(session.get_labels()) if where.startswith("labels") else session.header
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Every text in a value."""
+    waiting: list[Any] = [value]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, dict):
+            waiting += reversed(value.values())
+        elif isinstance(value, list | tuple):
+            waiting += reversed(value)
+
+
+def _count_images(session: SessionView, leaf: str | None) -> int:
+    entries = session.iter_lines() if leaf is None else session.iter_branch(leaf)
+    return sum(_images_in(entry.body) for entry in entries if _IMAGE in entry.raw)
+
+
+def _images_in(value: Any) -> int:
+    found, waiting = 0, [value]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            found += value.get("type") == "image"
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value
+    return found

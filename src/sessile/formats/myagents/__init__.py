@@ -1,1 +1,0 @@
-"""MyAgents: metadata, messages, statistics and how they are shown."""

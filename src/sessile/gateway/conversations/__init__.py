@@ -1,0 +1,1 @@
+"""Conversations: keys that are bound to sessions, and everything done with bindings."""

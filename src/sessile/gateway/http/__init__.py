@@ -1,0 +1,1 @@
+"""HTTP: routes, guards, schema, streams and the server."""

@@ -1,0 +1,503 @@
+"""How an entry becomes what people see of it: a table of kinds, and the words of each.
+
+Rules:
+
+- Whatever an entry holds, however wrong, gives a `Shown`; nothing of it is left out at depth `all`.
+- A result is told by what it answers: `show_all` remembers the calls of the entries before it.
+
+It does not know colours, widths or markup.
+
+What people see of an entry, as values: one shape for terminal, page and exports.
+
+    Shown
+      who        user · assistant · system · tool · shell · summary · setting · note
+      headline   one line that says what happened, never empty
+      parts      Text · Thinking · Call · Output · Diff · Image · Data, in the order of the entry
+
+Every part has a depth: the least of `prompts`, `chat`, `tools`, `all` at which it is shown; `all` shows everything. Texts are
+as they were stored: who prints them makes them safe.
+
+A session on its way out to people: what an export or a page shows of it, whatever it is shown as.
+
+The entries are those that leave, in file order, with secrets already replaced; who renders them decides nothing about that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from sessile.core.digest import FIRST_TEXT, shown
+from sessile.core.text import parse_timestamp
+from sessile.core.usage import amount
+
+# --- parts
+
+Depth = Literal["prompts", "chat", "tools", "all"]
+DEPTHS: tuple[Depth, ...] = ("prompts", "chat", "tools", "all")
+Who = Literal["user", "assistant", "system", "tool", "shell", "summary", "setting", "note"]
+
+
+class Text(NamedTuple):
+    """Something said; models and people write Markdown."""
+
+    text: str
+    depth: Depth = "chat"
+
+
+class Thinking(NamedTuple):
+    """Something thought; `hidden` if the provider gave only a sealed form of it."""
+
+    text: str
+    hidden: bool = False
+    depth: Depth = "all"
+
+
+class Call(NamedTuple):
+    """A tool that a model called; `summary` is what it was called for, on one line."""
+
+    id: str
+    name: str
+    summary: str
+    arguments: Any
+    depth: Depth = "tools"
+
+
+class Output(NamedTuple):
+    """What a tool or command gave back, as a terminal would show it."""
+
+    text: str
+    failed: bool = False
+    depth: Depth = "tools"
+
+
+class Diff(NamedTuple):
+    """What a tool changed in a file: lines that begin with +, - or a space."""
+
+    path: str
+    text: str
+    depth: Depth = "tools"
+
+
+class Image(NamedTuple):
+    """A picture in base64, or the name of a blob that holds it."""
+
+    mime: str
+    data: str
+    depth: Depth = "chat"
+
+
+class Data(NamedTuple):
+    """Members of an entry that have no better form."""
+
+    name: str
+    value: Any
+    depth: Depth = "all"
+
+
+Part = Text | Thinking | Call | Output | Diff | Image | Data
+
+
+class Spent(NamedTuple):
+    """Tokens and money of one answer; `None` is unknown."""
+
+    input: int | None
+    output: int | None
+    cache_read: int | None
+    cache_write: int | None
+    total: int | None
+    cost: float | None
+
+
+class Shown(NamedTuple):
+    """An entry as people see it."""
+
+    id: str | None
+    parent_id: str | None
+    type: str
+    who: Who
+    name: str  # of the tool, the kind of setting; else as `who`
+    headline: str
+    parts: tuple[Part, ...]
+    failed: bool
+    at: int | None  # milliseconds since 1970
+    model: str | None
+    spent: Spent | None
+    call_id: str | None  # of the call that a result answers
+
+    @property
+    def depth(self) -> Depth:
+        """The least depth at which something of it is shown."""
+        return min((part.depth for part in self.parts), key=DEPTHS.index, default="all")
+
+    def at_depth(self, depth: Depth) -> tuple[Part, ...]:
+        """The parts that a depth shows."""
+        most = DEPTHS.index(depth)
+        return tuple(part for part in self.parts if DEPTHS.index(part.depth) <= most)
+
+
+# --- shown
+
+Json = Mapping[str, Any]
+
+_LONG = 400  # characters of an argument that can still be part of a headline
+
+
+def show_all(entries: Iterable[Json]) -> Iterator[Shown]:
+    """Entries of one path, each as people see it; results know their calls."""
+    calls: dict[str, Call] = {}
+    for entry in entries:
+        seen = show(entry, calls)
+        calls.update((part.id, part) for part in seen.parts if isinstance(part, Call))
+        yield seen
+
+
+def show(entry: Json, calls: Mapping[str, Call] = {}) -> Shown:
+    """One entry as people see it; `calls` are those that its results may answer."""
+    kind = str(entry.get("type"))
+    message = entry.get("message")
+    if kind == "message":
+        told = _message(message, calls) if isinstance(message, dict) else _unknown(entry)
+    else:
+        told = _TOLD.get(kind, _unknown)(entry)
+    return Shown(  # all at once: a page of a large session makes thousands of them
+        _string(entry.get("id")),
+        _string(entry.get("parentId")),
+        kind,
+        told.who,
+        told.name,
+        shown(told.headline) or f"({_line(kind.replace('_', ' '))})",
+        told.parts,
+        told.failed,
+        parse_timestamp(entry.get("timestamp")),
+        told.model,
+        told.spent,
+        told.call_id,
+    )
+
+
+# -- messages
+
+_SPEAKERS: dict[str, Who] = {"user": "user", "assistant": "assistant", "custom": "note", "hookMessage": "note"}
+
+
+def _message(message: Json, calls: Mapping[str, Call]) -> Shown:
+    role = _string(message.get("role")) or ""
+    if role == "toolResult":
+        return _result(message, calls)
+    if role in _RUN:
+        return _run(message, _RUN[role])
+    if role == "fileMention":
+        return _mention(message)
+    if role in ("branchSummary", "compactionSummary"):
+        return _summary("branch summary" if role == "branchSummary" else "compaction", message)
+    depth: Depth = "prompts" if role == "user" else "chat"
+    parts = tuple(_blocks(message.get("content"), depth))
+    error = _string(message.get("errorMessage"))
+    if error:
+        parts = (*parts, Output(error, failed=True, depth="chat"))
+    failed = message.get("stopReason") == "error" or bool(error)
+    who = _SPEAKERS.get(role, "system")
+    name = _string(message.get("customType")) if who == "note" else None
+    if message.get("details"):
+        parts = (*parts, Data("details", message["details"]))
+    spent = _spent(message.get("usage")) if role == "assistant" else None
+    return _told(who, _headline(parts), parts, name=name, failed=failed, model=_model(message), spent=spent)
+
+
+def _blocks(content: object, depth: Depth) -> Iterator[Part]:
+    if isinstance(content, str):
+        yield Text(content, depth)
+        return
+    if not isinstance(content, list):
+        if content is not None:
+            yield Data("content", content)
+        return
+    for block in content:
+        kind = block.get("type") if isinstance(block, dict) else None
+        if kind == "text" and isinstance(block.get("text"), str):
+            yield Text(block["text"], depth)
+        elif kind == "thinking" and isinstance(thought := block.get("thinking", ""), str):
+            yield Thinking(thought, hidden=bool(block.get("redacted")))
+        elif kind == "toolCall":
+            name = _string(block.get("name")) or "unknown tool"
+            arguments = block.get("arguments")
+            yield Call(_string(block.get("id")) or "", name, call_summary(name, arguments), arguments)
+        elif kind == "image":
+            image = _image(block, depth)
+            yield image
+            if not image.data:  # then whatever it holds instead
+                yield Data("image", block)
+        else:
+            yield Data(str(kind or "content"), block)
+
+
+def _image(block: Json, depth: Depth) -> Image:
+    source = block.get("source")
+    source = source if isinstance(source, dict) else {}
+    mime = _string(block.get("mimeType")) or _string(source.get("media_type")) or "image"
+    return Image(mime, _string(block.get("data")) or _string(source.get("data")) or "", depth)
+
+
+def _result(message: Json, calls: Mapping[str, Call]) -> Shown:
+    call_id = _string(message.get("toolCallId"))
+    call = calls.get(call_id) if call_id else None
+    name = _string(message.get("toolName")) or (call.name if call else "tool")
+    failed = message.get("isError") is True
+    parts: list[Part] = []
+    for part in _blocks(message.get("content"), "tools"):
+        parts.append(Output(part.text, failed) if isinstance(part, Text) else part)
+    details = message.get("details")
+    if isinstance(details, dict) and (diff := _string(details.get("diff"))):
+        arguments = call.arguments if call and isinstance(call.arguments, dict) else {}
+        parts.append(Diff(_string(arguments.get("path")) or "", diff))
+        details = {name: value for name, value in details.items() if name != "diff"}
+    if details:
+        parts.append(Data("details", details))
+    said = next((line for part in parts if isinstance(part, Output) and (line := _line(part.text))), "")
+    headline = " · ".join(filter(None, (call.summary if call else "", said)))
+    return _told("tool", headline or name, tuple(parts), name=name, failed=failed, call_id=call_id)
+
+
+_RUN = {"bashExecution": ("bash", "command"), "pythonExecution": ("python", "code")}
+
+
+def _run(message: Json, names: tuple[str, str]) -> Shown:
+    name, member = names
+    command, output = _string(message.get(member)) or "", _string(message.get("output")) or ""
+    code = message.get("exitCode")
+    failed = isinstance(code, int) and not isinstance(code, bool) and code != 0
+    parts = (Call("", name, _line(command), {member: command}), Output(output, failed))
+    ended = "cancelled" if message.get("cancelled") is True else f"exit {code}" if failed else ""
+    return _told("shell", " · ".join(filter(None, (_line(command), ended))), parts, name=name, failed=failed)
+
+
+def _mention(message: Json) -> Shown:
+    files = message.get("files")
+    files = [file for file in files if isinstance(file, dict)] if isinstance(files, list) else []
+    names = [_string(file.get("path")) or "?" for file in files]
+    parts: list[Part] = [Text(", ".join(names), "tools")]
+    parts += [Output(text) for file in files if (text := _string(file.get("content")))]
+    parts += [_image(image, "tools") for file in files if isinstance(image := file.get("image"), dict)]
+    return _told("note", ", ".join(names), tuple(parts), name="files")
+
+
+# -- other kinds
+
+
+def _custom_message(entry: Json) -> Shown:
+    depth: Depth = "tools" if entry.get("display") is True else "all"
+    parts = tuple(_blocks(entry.get("content"), depth))
+    if entry.get("details"):
+        parts = (*parts, Data("details", entry["details"]))
+    return _told("note", _headline(parts), parts, name=_string(entry.get("customType")) or "note")
+
+
+def _summary(name: str, entry: Json) -> Shown:
+    text = _string(entry.get("summary")) or ""
+    short = _string(entry.get("shortSummary"))
+    parts: tuple[Part, ...] = (Text(text, "prompts"),)
+    if short and short != text:
+        parts = (*parts, Data("short summary", short))
+    if entry.get("details"):
+        parts = (*parts, Data("details", entry["details"]))
+    return _told("summary", _line(short or text), parts, name=name)
+
+
+def _compaction(entry: Json) -> Shown:
+    told = _summary("compaction", entry)
+    before, after = entry.get("tokensBefore"), entry.get("tokensAfter")
+    sizes = f"{amount(before)} → {amount(after)} tokens" if after else f"{amount(before)} tokens before"
+    return told._replace(headline=" · ".join(filter(None, (sizes if isinstance(before, int) else "", told.headline))))
+
+
+def _setting(name: str, *members: str) -> Any:
+    def tell(entry: Json) -> Shown:
+        values = {member: entry[member] for member in members if entry.get(member) is not None}
+        line = ", ".join(value if isinstance(value, str) else as_json(value) for value in values.values())
+        return _told("setting", f"{name}: {_line(line) or 'none'}", (Data(name, values),), name=name)
+
+    return tell
+
+
+def _label(entry: Json) -> Shown:
+    text, target = _string(entry.get("label")), _string(entry.get("targetId"))
+    headline = f"label: {_line(text)} on {target}" if text else f"label taken from {target}"
+    return _told("setting", headline, (Data("label", {"targetId": target, "label": text}),), name="label")
+
+
+def _model_change(entry: Json) -> Shown:
+    parts = (_string(entry.get("provider")), _string(entry.get("modelId")))
+    model = _string(entry.get("model")) or "/".join(filter(None, parts))
+    role = _string(entry.get("role"))
+    headline = f"model: {_line(model)}" + (f" ({_line(role)})" if role else "")
+    return _told("setting", headline, (Data("model", {"model": model, "role": role}),), name="model")
+
+
+def _init(entry: Json) -> Shown:
+    task = _string(entry.get("task")) or ""
+    rest = {name: entry.get(name) for name in ("tools", "systemPrompt", "outputSchema") if entry.get(name)}
+    return _told("note", _line(task), (Text(task, "prompts"), Data("session_init", rest)), name="task")
+
+
+def _custom(entry: Json) -> Shown:
+    name = _string(entry.get("customType")) or "custom"
+    return _told("note", name, (Data(name, entry.get("data")),), name=name)
+
+
+def _edit(entry: Json) -> Shown:
+    target, replacement = _string(entry.get("targetId")), entry.get("replacement")
+    headline = f"context without {target}" if replacement is None else f"context with another text for {target}"
+    return _told("setting", headline, (Data("replacement", replacement),), name="context edit")
+
+
+def _reset(entry: Json) -> Shown:
+    return _told("summary", "the context begins anew here", (Text("", "prompts"),), name="reset")
+
+
+def _unknown(entry: Json) -> Shown:
+    body = {name: value for name, value in entry.items() if name not in ("id", "parentId", "timestamp")}
+    return _told("note", "", (Data(str(entry.get("type")), body),), name=str(entry.get("type")))
+
+
+_TOLD: dict[str, Any] = {
+    "custom_message": _custom_message,
+    "branch_summary": lambda entry: _summary("branch summary", entry),
+    "compaction": _compaction,
+    "reset_boundary": _reset,
+    "thinking_level_change": _setting("thinking", "thinkingLevel"),
+    "model_change": _model_change,
+    "mode_change": _setting("mode", "mode", "data"),
+    "ttsr_injection": _setting("rules", "injectedRules"),
+    "service_tier_change": _setting("service tier", "serviceTier"),
+    "mcp_tool_selection": _setting("tools", "selectedToolNames"),
+    "context_change": _setting("context", "contextName", "tenant", "namespace"),
+    "label": _label,
+    "session_info": _setting("title", "name"),
+    "title_change": _setting("title", "title"),
+    "session_init": _init,
+    "context_edit": _edit,
+    "custom": _custom,
+}
+
+
+# -- words
+
+
+_SUBJECTS = ("command", "cmd", "path", "file_path", "pattern", "query", "url", "description", "task", "prompt", "code")
+
+
+def call_summary(name: str, arguments: object) -> str:
+    """What a tool was called for, on one line: the argument that tells most."""
+    if not isinstance(arguments, dict):
+        return _line(arguments) if isinstance(arguments, str) else ""
+    told = [_line(value) for key in _SUBJECTS if (value := _words(arguments.get(key)))]
+    if name in ("grep", "find", "search", "glob"):
+        return " in ".join(told[:2][::-1]) if len(told) > 1 else "".join(told)
+    return told[0] if told else _line(as_json(arguments)) if arguments else ""
+
+
+def _words(value: object) -> str:
+    """An argument as text: some tools take a command as a list of words."""
+    if isinstance(value, list) and value and all(isinstance(word, str) for word in value):
+        return " ".join(value)
+    return value if isinstance(value, str) else ""
+
+
+def _told(
+    who: Who,
+    headline: str,
+    parts: tuple[Part, ...],
+    name: str | None = None,
+    *,
+    failed: bool = False,
+    model: str | None = None,
+    spent: Spent | None = None,
+    call_id: str | None = None,
+) -> Shown:
+    return Shown(None, None, "", who, name or who, headline, parts, failed, None, model, spent, call_id)
+
+
+def _headline(parts: Iterable[Part]) -> str:
+    """What is said; if nothing is, what is done; if nothing is, what is thought."""
+    parts = list(parts)
+    said = [line for part in parts if isinstance(part, Text | Output) and (line := _line(part.text))]
+    called = [f"{part.name} {part.summary}".strip() for part in parts if isinstance(part, Call)]
+    thought = [line for part in parts if isinstance(part, Thinking) and (line := _line(part.text))]
+    images = ["[image]" for part in parts if isinstance(part, Image)]
+    return " ".join([*(said[:1] or called[:3] or thought[:1]), *images])
+
+
+def _line(text: str) -> str:
+    return (shown(text[: 2 * FIRST_TEXT]) or "")[:_LONG]
+
+
+def as_json(value: object) -> str:
+    """A value that has no better form, on one line."""
+    import json  # what a listing takes from here does not need it
+
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except RecursionError:
+        return "(nested too deeply to be shown)"
+
+
+def _model(message: Json) -> str | None:
+    provider, model = _string(message.get("provider")), _string(message.get("model"))
+    return f"{provider}/{model}" if provider and model else model
+
+
+def _spent(usage: object) -> Spent | None:
+    if not isinstance(usage, dict):
+        return None
+    tokens = {field: _count(usage.get(name)) for field, name in _SPENT.items()}
+    price = usage.get("cost")
+    total = price.get("total") if isinstance(price, dict) else None
+    cost = None if isinstance(total, bool) or not isinstance(total, int | float) or total < 0 else float(total)
+    # The family writes 0 for a model without a price: that is no price, unless nothing was used.
+    return Spent(**tokens, cost=None if cost == 0 and any(tokens.values()) else cost)
+
+
+_SPENT = {
+    "input": "input",
+    "output": "output",
+    "cache_read": "cacheRead",
+    "cache_write": "cacheWrite",
+    "total": "totalTokens",
+}
+
+
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def _string(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+# --- transcript
+
+
+class Gap(NamedTuple):
+    """Bytes of the file that could not be read, behind an entry, or before the first if that is `None`."""
+
+    after: str | None
+    message: str
+
+
+class Transcript(NamedTuple):
+    """One session, or one branch of it, for people to read."""
+
+    id: str
+    title: str | None
+    cwd: str
+    created: int | None  # milliseconds since 1970
+    entries: Iterable[
+        Mapping[str, Any]
+    ]  # in file order; can be gone through more than once, and need not fit in memory
+    entry_count: int
+    leaf: str | None  # the tip of the branch that is shown first
+    labels: Mapping[str, str]
+    gaps: Sequence[Gap]
+    depth: Depth
+    notes: Sequence[str]  # what the reader should know: what was left out, what was redacted

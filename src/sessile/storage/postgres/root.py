@@ -1,0 +1,47 @@
+"""A store in a database: its tree of names lies below one folder that no machine has, the same for all who use the database."""
+
+from __future__ import annotations
+
+import os
+
+from sessile.storage.backing import Backing
+from sessile.storage.catalog import Catalog
+from sessile.storage.filesystem import PosixFilesystem
+from sessile.storage.journal import FileJournals
+from sessile.storage.layout import Layout
+from sessile.storage.mounted import MountedFilesystem, MountedJournals
+from sessile.storage.postgres.database import Database
+from sessile.storage.postgres.joined_listings import JoinedCatalog
+from sessile.storage.postgres.journals import PostgresJournals
+from sessile.storage.postgres.leases import Leases
+from sessile.storage.postgres.listings import PostgresCatalog
+from sessile.storage.postgres.names import PostgresFilesystem
+from sessile.storage.postgres.schema import migrate
+
+ROOT = "/sessile:postgresql"
+
+
+def database_backing(url: str, cache: str | os.PathLike[str] | None, *, power: bool, patience: float) -> Backing:
+    """What a store in a database stands on. The tables are made if they are missing, and brought up to date."""
+    database = Database(url, durability="power" if power else "process", patience=patience)
+    try:
+        migrate(database)
+    except BaseException:
+        database.close()
+        raise
+    leases = Leases(database)
+    here = PosixFilesystem()
+    files = PostgresFilesystem(database, leases)
+    layout = Layout(ROOT, os.path.abspath(cache) if cache is not None else f"{ROOT}/cache")
+    fs = MountedFilesystem(here, files, ROOT)
+    theirs = FileJournals(here, layout, power=power, patience=patience)
+    journals = MountedJournals(theirs, PostgresJournals(files, database, leases, patience=patience), ROOT)
+
+    def close() -> None:
+        leases.close()
+        database.close()
+
+    def catalog(cache: str | None) -> JoinedCatalog:
+        return JoinedCatalog(PostgresCatalog(fs, database, ROOT), ROOT, lambda: Catalog(fs, cache))
+
+    return Backing(database.place, fs, layout, journals, close, catalog, database)

@@ -1,0 +1,563 @@
+"""Searching the sessions of a catalog for words, best first.
+
+Rules: the index only proposes. Every hit is read again in its journal, where `Query` decides, so that neither a stale nor a
+lying index is believed; what has no newline yet, and on demand what is not indexed yet, is read directly.
+
+How an index is asked is in `catalog_words`, and in `postgres.words` for a store in a database.
+
+Words that the catalog has, asked of its SQLite tables: which entries may answer a query, the best first.
+
+It only proposes: `searcher` reads every candidate and decides.
+
+Searching the journals themselves for a substring or a regular expression: any field, any size, no index.
+
+Rules:
+
+- A file is read in blocks of a megabyte and cut into lines there. Only lines that can hold the needle are decoded: those with
+  its bytes as JavaScript writes them, or with another JSON escape of one of its characters (`\\u4e2d`, `\\/`). What counts
+  is found in the decoded text; a regular expression is tried on all of it.
+- Memory holds one line at most. A line over the scanner's limit is reported, not searched.
+- Case counts if the needle has a capital, else letters and their capitals are the same; `case` decides otherwise.
+- Files are only read, and one that cannot be read is reported by its typed error.
+
+It does not know which files there are, nor of any catalog.
+
+Where some bytes are in others: by the C library, which is twice as fast as Python and lets other threads run meanwhile.
+
+find = Substring(block, b"needle")
+find(0), find(1000)                 the first place from another one on, or -1: what `block.find` would say
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import sqlite3
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from sessile.agents.reader import open_rows
+from sessile.core.codec import encode_plain
+from sessile.core.lines import MAX_LINE, Finding, Line
+from sessile.core.words import FIELDS, INDEXED, Excerpt, Field, Query, Span, excerpt, fold, passages, pieces
+from sessile.errors import InvalidQuery, storage_failures
+from sessile.storage.base import NATIVE, Filesystem
+from sessile.storage.catalog_rows import storable, within
+from sessile.storage.catch_up import OFFSET_BITS, OFFSETS, entries_in, is_nested, lines_in, scanner_of
+from sessile.storage.reader import CHUNK
+
+# --- searcher
+
+
+class Searched(NamedTuple):
+    """What a search must know of a session; `indexed` counts the bytes whose words are in the index."""
+
+    path: str
+    id: str
+    size: int
+    indexed: int
+    format: str
+
+
+class Beside(NamedTuple):
+    """A session of which not everything is indexed: a last line without its end if it is `searchable`, else more."""
+
+    session: Searched
+    searchable: bool
+
+
+class Candidate(NamedTuple):
+    """A line that may answer a query, as its journal has it now."""
+
+    rank: float
+    session: Searched
+    offset: int
+    raw: bytes  # from the offset to the end of its line
+
+
+class Index(Protocol):
+    """Words of sessions, and which of them are searched."""
+
+    def beside(self) -> Sequence[Beside]:
+        """Sessions of which not everything is indexed, newest first."""
+        ...
+
+    def candidates(self, query: Query, fields: Sequence[Field]) -> Iterator[Candidate]:
+        """Lines that may answer, best first, as far as somebody asks."""
+        ...
+
+    def matches(self, query: Query) -> dict[str, int]:
+        """How many indexed entries match, by field."""
+        ...
+
+    def titles(self, query: Query) -> list[str]:
+        """Paths of sessions whose title holds every word or a part of one, newest first."""
+        ...
+
+
+class Hit(NamedTuple):
+    """An entry that answers a query. `rank` is the better the lower, and `None` where no index was asked."""
+
+    path: str
+    session_id: str
+    entry_id: str | None  # None in a file of version 1
+    offset: int
+    field: Field
+    excerpt: Excerpt
+    rank: float | None
+
+
+class Results(NamedTuple):
+    """The best hits, and what is not among them."""
+
+    hits: list[Hit]
+    titles: list[str]  # paths of sessions whose title has all words
+    matches: dict[str, int]  # indexed entries that match by field, also where nobody asked; case is not looked at
+    pending: int  # sessions that were not searched because they are not indexed yet
+    ignored: list[str]  # parts of the query that no index can find
+
+
+class Searcher:
+    """One search; with `directly`, sessions that are not indexed yet are read from end to end."""
+
+    def __init__(self, fs: Filesystem, index: Index, directly: bool) -> None:
+        self._fs = fs
+        self._index = index
+        self._directly = directly
+
+    def search(self, query: Query, fields: Sequence[Field], limit: int, count: bool) -> Results:
+        """The best hits of a query."""
+        beside = self._index.beside()
+        unread = [session for session, searchable in beside if searchable or self._directly]
+        pending = 0 if self._directly else sum(not searchable for _, searchable in beside)
+        if not query.terms:
+            return Results([], [], {}, pending, query.ignored)
+        fields = [field for field in INDEXED if field in fields]
+        hits: list[Hit] = []
+        for candidate in self._index.candidates(query, fields) if fields else ():
+            hits += _hits_at(query, fields, candidate)
+            if len(hits) >= limit:
+                break
+        for session in unread:
+            if len(hits) >= limit:
+                break
+            hits += self._read(query, fields, session)
+        matches = self._index.matches(query) if count else {}
+        return Results(hits[:limit], self._index.titles(query), matches, pending, query.ignored)
+
+    def _read(self, query: Query, fields: Sequence[Field], session: Searched) -> Iterator[Hit]:
+        """The hits behind the place up to which a session is indexed."""
+        at, scanner = session.indexed, scanner_of(session.format, session.indexed)
+        try:
+            fd, size, _ = open_rows(self._fs, session.path)
+        except OSError:
+            return
+        try:
+            while at < size and (chunk := self._fs.read(fd, min(CHUNK, size - at), at)):
+                at += len(chunk)
+                for item in scanner.feed(chunk):
+                    if isinstance(item, Line):
+                        yield from _hits_in(query, fields, session, item, None)
+            for item in scanner.finish():
+                if isinstance(item, Line):
+                    yield from _hits_in(query, fields, session, item, None)
+        finally:
+            self._fs.close(fd)
+
+
+def read_line(fs: Filesystem, path: str, offset: int) -> bytes | None:
+    """The bytes from an offset to the end of its line, as a file has them now; `None` if it cannot be read."""
+    try:
+        fd, size, _ = open_rows(fs, path)
+        try:
+            return _line_at(fs, fd, offset, size)
+        finally:
+            fs.close(fd)
+    except OSError:
+        return None
+
+
+def _line_at(fs: Filesystem, fd: int, offset: int, end: int) -> bytes:
+    pieces: list[bytes] = []
+    size = 16 * 1024
+    while offset < end and (piece := fs.read(fd, min(size, end - offset), offset)):
+        newline = piece.find(b"\n")
+        if newline >= 0:
+            pieces.append(piece[:newline])
+            break
+        pieces.append(piece)
+        offset += len(piece)
+        size = CHUNK
+    return b"".join(pieces)
+
+
+def _hits_at(query: Query, fields: Sequence[Field], candidate: Candidate) -> Iterator[Hit]:
+    """The hits in a line, if the journal still has it where the index says."""
+    session, offset = candidate.session, candidate.offset
+    first = next(lines_in(session.format, candidate.raw, offset), None)
+    if first is not None and first.offset == offset:
+        yield from _hits_in(query, fields, session, first, candidate.rank)
+
+
+def _hits_in(query: Query, fields: Sequence[Field], session: Searched, line: Line, rank: float | None) -> Iterator[Hit]:
+    for entry_id, entry in entries_in(session.format, line):
+        said = passages(entry)
+        for field in fields:
+            spans = query.find(said[field]) if field in said else []
+            if spans:
+                yield Hit(session.path, session.id, entry_id, line.offset, field, excerpt(said[field], spans), rank)
+
+
+# --- catalog words
+
+_RANKED = 1000  # matches that are ranked at once, newest first: the best of all is not worth the wait
+_END = 2**63 - 1
+_RANK = "bm25(texts, 1.0, 0.5, 0.5)"  # what was said counts more than what was thought or called
+_TRIGRAM = 3
+
+
+class CatalogWords:
+    """The words of a database that has caught up, below some places or in some sessions only."""
+
+    def __init__(
+        self,
+        fs: Filesystem,
+        database: sqlite3.Connection,
+        places: Sequence[str],
+        sessions: Collection[int] | None,
+        keeps: bool,
+    ) -> None:
+        self._fs = fs
+        self._db = database
+        self._within = within(places)
+        self._wanted = sessions
+        self._keeps = keeps  # else there are words of sessions that this database does not know
+        self._known: dict[int, Searched | None] = {}
+
+    def beside(self) -> list[Beside]:
+        """Sessions of which not everything is indexed, newest first."""
+        where, values = self._within
+        select = (
+            f"SELECT number, searchable FROM sessions WHERE format IS NOT NULL AND {where}"
+            " AND (NOT searchable OR size > indexed) ORDER BY number DESC"
+        )
+        rows = self._db.execute(select, values).fetchall()
+        found = [(self._session(number), searchable) for number, searchable in rows]
+        return [Beside(session, bool(searchable)) for session, searchable in found if session is not None]
+
+    def _session(self, number: int) -> Searched | None:
+        """The session with that number, if it is searched."""
+        if number not in self._known:
+            where, values = self._within
+            columns = "path, id, size, indexed, format"
+            select = f"SELECT {columns} FROM sessions WHERE number = :number AND format IS NOT NULL AND {where}"
+            row = self._db.execute(select, values | {"number": number}).fetchone()
+            searched = row is not None and (self._wanted is None or number in self._wanted)
+            self._known[number] = Searched(os.fsdecode(row[0]), *row[1:]) if searched else None
+        return self._known[number]
+
+    def candidates(self, query: Query, fields: Sequence[Field]) -> Iterator[Candidate]:
+        """Lines that may answer, the best of the newest first, then those of older ones, as far as somebody asks."""
+        only, values = self._scope()
+        select = (
+            f"SELECT {_RANK}, -rowid FROM texts WHERE texts MATCH :match AND rowid < :before{only}"
+            f" ORDER BY rowid DESC LIMIT {_RANKED}"
+        )
+        values = values | {"match": query.match(fields), "before": _END}
+        while found := self._db.execute(select, values).fetchall():
+            for rank, row in sorted(found):  # the newer of equals first
+                session = self._session(-row >> OFFSET_BITS)
+                raw = None if session is None else read_line(self._fs, session.path, -row & OFFSETS)
+                if session is not None and raw is not None:
+                    yield Candidate(rank, session, -row & OFFSETS, raw)
+            values["before"] = -found[-1][1]
+
+    def matches(self, query: Query) -> dict[str, int]:
+        """How many indexed entries match, by field."""
+        only, values = self._scope()
+        select = f"SELECT count(*) FROM texts WHERE texts MATCH :match{only}"
+        found: dict[str, int] = {}
+        for field in INDEXED:
+            (found[field],) = self._db.execute(select, values | {"match": query.match([field])}).fetchone()
+        return found
+
+    def _scope(self) -> tuple[str, dict[str, Any]]:
+        """What keeps an answer of the index to the sessions that are searched; mostly that is all of them."""
+        where, values = self._within
+        counts = f"(SELECT count(*) FROM sessions), (SELECT count(*) FROM sessions WHERE {where})"
+        everywhere, here, gone = self._db.execute(f"SELECT {counts}, (SELECT count(*) FROM gone)", values).fetchone()
+        session = f" AND rowid >> {OFFSET_BITS} IN"
+        if self._wanted is not None:
+            return f"{session} (SELECT value FROM json_each(:wanted))", {
+                "wanted": msgspec.json.encode(list(self._wanted)).decode()
+            }
+        if not self._keeps or everywhere > here or gone:
+            return f"{session} (SELECT number FROM sessions WHERE format IS NOT NULL AND {where})", values
+        return "", {}
+
+    def titles(self, query: Query) -> list[str]:
+        """Sessions whose title holds every word or a part of one; trigrams spare looking at most titles."""
+        words = [fold(term.text.rstrip("*")) for term in query.terms]
+        long = " AND ".join('"{}"'.format(word.replace('"', '""')) for word in words if len(word) >= _TRIGRAM)
+        candidates = "number IN (SELECT rowid FROM titles WHERE titles MATCH ?)" if long else "?"
+        select = f"SELECT number, title FROM sessions WHERE title IS NOT NULL AND (NOT searchable OR {candidates})"
+        rows = self._db.execute(f"{select} ORDER BY mtime_ns DESC", (storable(long) or 1,)).fetchall()
+        found = [self._session(number) for number, title in rows if all(word in fold(title) for word in words)]
+        return [session.path for session in found if session is not None]
+
+
+# --- substring
+
+_memmem = ctypes.CDLL(None).memmem  # which Linux and macOS have, though no standard asks for it
+_memmem.restype = ctypes.c_void_p
+_memmem.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t)
+
+
+class Substring:
+    """A needle in a block of bytes."""
+
+    def __init__(self, block: bytes, needle: bytes) -> None:
+        self._block = block  # whose address holds as long as it is kept
+        self._begin = ctypes.cast(ctypes.c_char_p(block), ctypes.c_void_p).value or 0
+        self._needle = needle
+
+    def __call__(self, at: int) -> int:
+        size = len(self._block)
+        if at >= size:
+            return -1
+        found: int | None = _memmem(self._begin + at, size - at, self._needle, len(self._needle))
+        return -1 if found is None else found - self._begin
+
+
+# --- scan
+
+_MOST_SPANS = 1000  # matches that are marked in one text
+_LONGEST_NEEDLE = 10_000
+
+
+class Match(NamedTuple):
+    """A text of an entry that holds the needle; `times` says how often, 1000 at most."""
+
+    entry_id: str | None
+    offset: int
+    field: Field
+    excerpt: Excerpt
+    times: int
+
+
+class Needle:
+    """What is looked for: where it is in a text, and which lines can hold it."""
+
+    def __init__(self, text: str, *, regex: bool = False, case: bool | None = None) -> None:
+        if not text or len(text) > _LONGEST_NEEDLE:
+            raise InvalidQuery(f"a needle has 1 to {_LONGEST_NEEDLE:,} characters", hint="say what to look for")
+        exact = any(map(str.isupper, text)) if case is None else case
+        try:
+            self._pattern = re.compile(text, 0 if exact else re.IGNORECASE) if regex else _literal(text, exact)
+        except (re.error, RecursionError, OverflowError) as error:
+            hint = "quote what is meant as it is with a backslash, or look for a substring"
+            raise InvalidQuery(f"{text[:80]!r} is no regular expression: {error}", hint=hint) from error
+        self._anchor = b"" if regex else _anchor(text, exact)
+        self._spelling = None if regex or self._anchor else _spelling(text)
+        self._exact = exact
+        self._escapes = None if regex else _Escapes(text)
+        self._solidus = not regex and "/" in text
+
+    def spans(self, text: str) -> list[Span]:
+        """Where it is in a text."""
+        found = []
+        for match in self._pattern.finditer(text):
+            if match.end() > match.start():
+                found.append(match.span())
+                if len(found) == _MOST_SPANS:
+                    break
+        return found
+
+    def candidates(self, block: bytes) -> Iterator[Span]:
+        """The lines of a block that can hold it. The block ends with a line."""
+        at = 0
+        find = self._finder(block)
+        while at < len(block) and (place := find(at)) >= 0:
+            start = block.rfind(b"\n", at, place) + 1 or at
+            end = block.find(b"\n", place)
+            end = len(block) if end < 0 else end
+            yield start, end
+            at = end + 1
+
+    def _finder(self, block: bytes) -> Callable[[int], int]:
+        """A function that gives the next place, from another one on, at which a line can hold the needle."""
+        if not self._anchor and self._spelling is None:
+            return lambda at: at
+        finders = [self._first_finder(block)]
+        # Few lines are escaped in another way than JavaScript's; those that may be are left to the decoder.
+        if self._escapes is not None:
+            finders.append(self._escapes.finder(block))
+        if self._solidus:
+            finders.append(Substring(block, b"\\/"))
+        if len(finders) == 1:
+            return finders[0]
+        return _Merged(finders)
+
+    def _first_finder(self, block: bytes) -> Callable[[int], int]:
+        """The one that looks for the bytes of the needle as JavaScript writes them."""
+        spelling = self._spelling
+        if spelling is not None:
+            return lambda at: match.start() if (match := spelling.search(block, at)) else -1
+        folded = block if self._exact else block.lower()
+        return Substring(folded, self._anchor)
+
+
+class WordNeedle(Needle):
+    """All words of a query, in texts that no index holds. Only lines with the longest of them are decoded."""
+
+    def __init__(self, query: Query) -> None:
+        if not query.terms:
+            raise InvalidQuery("there is no word to look for", hint="look for a substring with -F")
+        # A word with diacritics may stand there without them: one that cannot have any is the better guide.
+        runs = [run for term in query.terms for run, _ in term.runs]
+        super().__init__(max(runs, key=lambda run: (run.isascii(), len(run))), case=False)
+        self._query = query
+
+    def spans(self, text: str) -> list[Span]:
+        """Where the words are, if all of them are there."""
+        return self._query.find(text)[:_MOST_SPANS]
+
+
+class _Merged:
+    """The nearest of several finders; each is asked again only when its last answer lies behind."""
+
+    def __init__(self, finders: list[Callable[[int], int]]) -> None:
+        self._finders = finders
+        self._next = [-2] * len(finders)
+
+    def __call__(self, at: int) -> int:
+        for number, place in enumerate(self._next):
+            if place != -1 and place < at:
+                self._next[number] = self._finders[number](at)
+        return min((place for place in self._next if place >= 0), default=-1)
+
+
+def _literal(text: str, exact: bool) -> re.Pattern[str]:
+    """The text itself, or with each letter in both cases; letters whose other case is not one letter stay as they are."""
+    if exact:
+        return re.compile(re.escape(text))
+    return re.compile("".join(re.escape(char) if len(_cases(char)) == 1 else f"[{_cases(char)}]" for char in text))
+
+
+def _cases(char: str) -> str:
+    """A letter in all its cases; one whose other case is not a single letter stands alone."""
+    forms = {form for form in (char.lower(), char.upper()) if len(form) == 1}
+    return "".join(sorted(forms | {char}))
+
+
+def _anchor(text: str, exact: bool) -> bytes:
+    """The longest part of the needle whose bytes are known, as JavaScript writes them."""
+    known = [exact or char.isascii() or len(_cases(char)) == 1 for char in text]
+    runs = re.finditer("1+", "".join("1" if is_known else "0" for is_known in known))
+    parts = [part for run in runs for part in _whole_parts(text[run.start() : run.end()])]
+    anchor = encode_plain(max(parts, key=len, default=""))[1:-1]
+    return anchor if exact else anchor.lower()
+
+
+def _whole_parts(text: str) -> list[str]:
+    """The parts between what has no bytes of its own: half a character, and U+FFFD, which stands for what is not UTF-8."""
+    return re.split("[\ud800-\udfff\ufffd]", text)
+
+
+def _spelling(text: str) -> re.Pattern[bytes] | None:
+    """The longest part of a needle of which no letter has only one form: each in all its cases."""
+    letters = [
+        [re.escape(encode_plain(form)[1:-1]) for form in _cases(char)] for char in max(_whole_parts(text), key=len)
+    ]
+    return re.compile(b"".join(b"(?:%b)" % b"|".join(forms) for forms in letters)) if letters else None
+
+
+class _Escapes:
+    """Any \\uXXXX of a character of a needle, in either case, or of a half of it."""
+
+    def __init__(self, text: str) -> None:
+        chars = {form for char in text for form in _cases(char)}
+        units = {unit for char in chars for unit in re.findall(b"(?s)..", char.encode("utf-16-be", "surrogatepass"))}
+        codes = sorted(unit.hex() for unit in units)
+        # What all of them begin with is looked for first, which is faster: of ASCII it is \\u00.
+        first, last = codes[0], codes[-1]
+        shared = next((first[:n] for n in (4, 3, 2, 1) if last.startswith(first[:n]) and first[:n].isdecimal()), "")
+        rest = "|".join(code[len(shared) :] for code in codes)
+        self._beginning = rf"\u{shared}".encode()
+        self._pattern = re.compile(rf"\\u{shared}(?i:{rest})".encode())
+
+    def finder(self, block: bytes) -> Callable[[int], int]:
+        """A function that gives the next place of one of them, from another place on."""
+        first, pattern = Substring(block, self._beginning), self._pattern
+
+        def find(at: int) -> int:
+            place = first(at)
+            match = None if place < 0 else pattern.search(block, place)
+            return -1 if match is None else match.start()
+
+        return find
+
+
+def scan_file(
+    fs: Filesystem,
+    path: str,
+    needle: Needle,
+    *,
+    fields: Collection[Field] = FIELDS,
+    findings: list[Finding] | None = None,
+    start: int = 0,
+    name: str = NATIVE,
+) -> Iterator[Match]:
+    """Every text of a journal that holds the needle, in order. Lines too long to be searched are added to `findings`.
+
+    `name` is the format of the file.
+    """
+    with storage_failures(path, "search the session"):
+        fd, _, damage = open_rows(fs, path)
+        unread = [] if findings is None else findings
+        unread += [] if damage is None else [damage]
+        nested = is_nested(name)
+        try:
+            for offset, block in _blocks(fs, fd, start, unread):
+                # JSON within JSON is escaped twice: no bytes are known to look for.
+                for begin, end in ((0, len(block)),) if nested else needle.candidates(block):
+                    yield from _matches(block[begin:end], offset + begin, needle, fields, name)
+        finally:
+            fs.close(fd)
+
+
+def _blocks(fs: Filesystem, fd: int, at: int, findings: list[Finding]) -> Iterator[tuple[int, bytes]]:
+    """Whole lines, as many as a block holds, with their place; the last one may lack its newline."""
+    held: list[bytes] = []  # the beginning of a line that is longer than what was read so far
+    size = 0
+    while chunk := fs.read(fd, CHUNK, at):
+        at += len(chunk)
+        end = chunk.rfind(b"\n") + 1
+        if end:
+            first = b"".join((*held, chunk[:end])) if held else chunk[:end]
+            start = at - len(chunk) - size
+            if size > MAX_LINE:
+                line = size + chunk.find(b"\n")
+                findings.append(Finding("too_long", start, line, f"a line over the limit of {MAX_LINE} bytes"))
+                start, first = start + line + 1, chunk[line + 1 - size : end]
+            yield start, first
+            held, size = [], 0
+        rest = chunk[end:]
+        size += len(rest)
+        held = [*held, rest] if size <= MAX_LINE else []
+    if size > MAX_LINE:
+        findings.append(Finding("too_long", at - size, size, f"a line over the limit of {MAX_LINE} bytes"))
+    elif size:
+        yield at - size, b"".join(held)
+
+
+def _matches(raw: bytes, offset: int, needle: Needle, fields: Collection[Field], name: str) -> Iterator[Match]:
+    for line in lines_in(name, raw, offset):
+        for entry_id, entry in entries_in(name, line):
+            for field, text in pieces(entry):
+                spans = needle.spans(text) if field in fields else []
+                if spans:
+                    yield Match(entry_id, line.offset, field, excerpt(text, spans), len(spans))

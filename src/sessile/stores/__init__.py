@@ -1,1 +1,0 @@
-"""Other agents' stores: their files found, read, and written as their owners do."""

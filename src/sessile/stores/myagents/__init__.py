@@ -1,1 +1,0 @@
-"""MyAgents' folder: index, lock, session files, attachments."""

@@ -1,1 +1,0 @@
-"""YoyoClaw's folder: `sessions.json` and transcripts, for each agent."""

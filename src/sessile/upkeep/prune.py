@@ -1,0 +1,368 @@
+"""Pruning sessions: a plan that says what would go and what is spared, then a move to the trash.
+
+Whatever the rule, a session is spared that is pinned, open in any process or has a draft; one that was used within the last
+day, too, unless it was named by somebody who says that such are meant. A plan changes nothing. When it is applied each session
+is looked at once more, and goes with its artifacts as one deletion of its own, so that each can be undone alone. Blobs stay:
+they have a sweep of their own. Other agents' sessions go to the same trash, if their folder is named; from an agent's own list,
+if it keeps one, they are taken out as well.
+"""
+
+from __future__ import annotations
+
+import math
+import posixpath
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from sessile.agents.base import capabilities_of, format_of_agent
+from sessile.core.kinds import TALK, flags_of
+from sessile.core.lines import Line, Scanner
+from sessile.discovery import SessionInfo, describe, find_session_files
+from sessile.errors import Conflict, Invalid, SessileError, SessionNotFound, Unsupported
+from sessile.storage import atomic, drafts, session_bytes
+from sessile.storage.layout import DRAFT, JOURNAL, artifacts_of
+from sessile.storage.locks import Identity, identity, open_files
+from sessile.storage.session_bytes import RawFile, is_held
+from sessile.storage.trash import Deletion
+
+if TYPE_CHECKING:
+    from sessile.agents.listed import Listed
+    from sessile.storage.base import Filesystem, Stat
+    from sessile.storage.layout import Source
+    from sessile.store import Store
+
+RECENT = 24 * 3600.0  # seconds; no rule means younger sessions
+_DAY = 24 * 3600
+
+Why = Literal["pinned", "scheduled", "in another store", "not a session", "draft", "open", "recent", "kept"]
+Marks = tuple[tuple[str, int, int, int], ...]
+"""Path, size, time of modification and inode of each file of a session: what changes when somebody uses it."""
+
+
+@dataclass(frozen=True)
+class PruneRule:
+    """Which sessions to prune: those to which everything applies that is given.
+
+    `older_than` counts seconds since the last change, `larger_than` bytes with artifacts; `empty` sessions are those in which
+    nobody ever said anything; `project` is a folder, with all folders in it; the newest `keep` of its sessions stay; `named`
+    are the paths of sessions that somebody chose, `recent` ones too if that is said.
+    """
+
+    older_than: float | None = None
+    larger_than: int | None = None
+    empty: bool = False
+    project: str | None = None
+    keep: int = 0
+    named: Collection[str] | None = None
+    recent: bool = False
+
+    @property
+    def means_all(self) -> bool:
+        """Whether nothing was said that leaves a session out."""
+        return (
+            self.older_than is None
+            and self.larger_than is None
+            and self.named is None
+            and not (self.empty or self.keep)
+        )
+
+
+class Candidate(NamedTuple):
+    """A session that would go, and why."""
+
+    path: str
+    id: str
+    title: str | None
+    modified: datetime
+    size: int
+    reason: str
+    marks: Marks
+    root: str | None = None  # the folder of the agent that it belongs to, if it is not the store's own
+
+
+class Spared(NamedTuple):
+    """A session that the rule means, but that stays; what is unknown is `None`."""
+
+    path: str
+    id: str | None
+    title: str | None
+    modified: datetime
+    size: int
+    why: Why
+
+
+class PrunePlan(NamedTuple):
+    """What a prune would do; nothing has been changed.
+
+    Where nobody tells which files are open, such as in a database (`sees_open_files` is false), only those that hold a lock
+    count as open.
+    """
+
+    candidates: tuple[Candidate, ...]
+    spared: tuple[Spared, ...]
+    bytes: int
+    pinned: frozenset[str]
+    sees_open_files: bool
+
+
+class Pruned(NamedTuple):
+    """What a prune did: one deletion a session, those that were left after all, and what stopped it, if anything did."""
+
+    deletions: tuple[Deletion, ...]
+    refused: tuple[tuple[str, str], ...]
+    bytes: int
+    failure: SessileError | None = None
+
+
+class _Seen(NamedTuple):
+    """A session file and what belongs to it."""
+
+    path: str
+    info: SessionInfo | None
+    marks: Marks
+    identities: frozenset[Identity]
+    linked: bool
+    root: str | None
+    listed: Listed | None
+
+    @property
+    def size(self) -> int:
+        return sum(size for _, size, _, _ in self.marks)
+
+    @property
+    def modified(self) -> float:
+        return max(modified for _, _, modified, _ in self.marks) / 1e9
+
+
+# -- the plan
+
+
+def plan_prune(
+    store: Store,
+    rule: PruneRule,
+    *,
+    pinned: Collection[str] = (),
+    now: float | None = None,
+    sources: Sequence[Source] | None = None,
+) -> PrunePlan:
+    """What a rule would move to the trash and what is spared. `pinned` are session ids, `now` is in seconds.
+
+    `sources` are the folders that are meant; without them it is the store's own and no other.
+    """
+    if rule.means_all:
+        raise Invalid("the rule would prune every session", hint="say how old, how large, or how many to keep")
+    if rule.recent and rule.named is None:
+        raise Invalid("sessions that were just used are pruned one by one", hint="name those that you mean")
+    for source in sources or ():
+        _check_source(source, rule)
+    moment = store.now() / 1000 if now is None else now
+    since = math.inf if rule.recent else moment - RECENT
+    in_use = open_files()
+    sessions = [seen for seen in _sessions(store, sources) if _in_project(seen, rule.project)]
+    newest = {seen.path for seen in sorted(sessions, key=lambda seen: -seen.modified)[: max(0, rule.keep)]}
+    candidates, spared = [], []
+    for seen in sessions:
+        if not _is_meant(store, seen, rule, moment):
+            continue
+        why = _spared(store, seen, frozenset(pinned), in_use or frozenset(), since) or (
+            "kept" if seen.path in newest else None
+        )
+        info, modified = seen.info, datetime.fromtimestamp(seen.modified, UTC)
+        if info is None or why is not None:
+            session_id, title = (info.id, _title(info)) if info else (None, None)
+            spared.append(Spared(seen.path, session_id, title, modified, seen.size, why or "not a session"))
+        else:
+            reason = _reason(rule, seen, moment)
+            candidates.append(
+                Candidate(seen.path, info.id, _title(info), modified, seen.size, reason, seen.marks, seen.root)
+            )
+    size = sum(candidate.size for candidate in candidates)
+    hidden = store.database is not None and any(seen.root is None for seen in sessions)
+    sees_open_files = in_use is not None and not hidden
+    return PrunePlan(tuple(candidates), tuple(spared), size, frozenset(pinned), sees_open_files)
+
+
+def _check_source(source: Source, rule: PruneRule) -> None:
+    """Raise if sessions of an agent cannot be pruned, or not in that way."""
+    name = format_of_agent(source.agent)
+    if "delete" not in capabilities_of(name):
+        raise Unsupported(
+            f"sessions of {source.agent} cannot be deleted from here", path=source.sessions, hint="delete them there"
+        )
+    if rule.empty and name != "native":
+        hint = "say how old or how large, or name sessions"
+        raise Unsupported(
+            f"nobody can tell which sessions of {source.agent} are empty", path=source.sessions, hint=hint
+        )
+
+
+def _sessions(store: Store, sources: Sequence[Source] | None) -> Iterator[_Seen]:
+    own = store.layout.sessions
+    for folder in [own] if sources is None else [source.sessions for source in sources]:
+        listed = None if folder == own else _listed(store, folder)
+        found = [*session_bytes.journals(store.fs, folder)]
+        if listed is not None:
+            found = [(path, False) for path in listed.paths()]
+        elif folder != own:  # a folder that somebody has added may hold sessions without projects
+            found += [(path, False) for path in find_session_files(store.fs, folder)]
+        for path, linked in found:
+            if atomic.exists(store.fs, path):
+                yield _look(store.fs, path, linked, None if folder == own else folder, listed)
+
+
+def _listed(store: Store, folder: str) -> Listed | None:
+    from sessile.agents.listed import listed_in
+
+    return listed_in(store, folder)
+
+
+def _look(fs: Filesystem, path: str, linked: bool, root: str | None, listed: Listed | None) -> _Seen:
+    files = [*session_bytes.below(fs, path), *session_bytes.files_below(fs, artifacts_of(path))]
+    if not files:
+        raise SessionNotFound(path=path)
+    for other in listed.files_of(path) if listed is not None else ():
+        files += session_bytes.below(fs, other) if other != path else ()
+    info = describe(fs, path) if root is None else _describe_others(fs, path)
+    return _Seen(
+        path,
+        listed.told(info) if listed is not None and info is not None else info,
+        tuple(_mark(name, status) for name, status in files),
+        frozenset(identity(status) for _, status in files),
+        linked,
+        root,
+        listed,
+    )
+
+
+def _describe_others(fs: Filesystem, path: str) -> SessionInfo | None:
+    from sessile.agents.reader import describe_foreign
+
+    return describe(fs, path) or describe_foreign(fs, path)
+
+
+def _mark(path: str, status: Stat) -> tuple[str, int, int, int]:
+    return path, status.st_size, status.st_mtime_ns, status.st_ino
+
+
+def _in_project(seen: _Seen, project: str | None) -> bool:
+    if project is None:
+        return True
+    cwd = seen.info.cwd if seen.info else ""
+    return f"{posixpath.normpath(cwd)}/".startswith(f"{posixpath.normpath(project).rstrip('/')}/") if cwd else False
+
+
+def _is_meant(store: Store, seen: _Seen, rule: PruneRule, moment: float) -> bool:
+    if rule.named is not None and seen.path not in rule.named:
+        return False
+    if rule.older_than is not None and moment - seen.modified < rule.older_than:
+        return False
+    if rule.larger_than is not None and seen.size <= rule.larger_than:
+        return False
+    return not rule.empty or _is_empty(store.fs, seen)
+
+
+def _is_empty(fs: Filesystem, seen: _Seen) -> bool:
+    """Whether nobody ever said anything in a session, and nothing in it is unreadable."""
+    if seen.info is None or len(seen.marks) > 1:
+        return False
+    scanner = Scanner()
+    with RawFile(fs, seen.path) as file:
+        for chunk in file.chunks():
+            for item in scanner.feed(chunk):
+                if flags_of(item.head) & TALK if isinstance(item, Line) else item.code != "blank":
+                    return False
+    return not any(flags_of(item.head) & TALK if isinstance(item, Line) else True for item in scanner.finish())
+
+
+def _spared(store: Store, seen: _Seen, pinned: frozenset[str], in_use: frozenset[Identity], since: float) -> Why | None:
+    """Why a session stays, whatever else the rule says; those that were used since a moment stay."""
+    if seen.info is not None and seen.info.id in pinned:
+        return "pinned"
+    if seen.linked:
+        return "in another store"
+    if seen.info is None:
+        return "not a session"
+    if seen.listed is not None and (why := seen.listed.why_spared(seen.path)) is not None:
+        return why
+    if _is_open(store.fs, seen, in_use):
+        return "open"
+    if atomic.exists(store.fs, _draft_of(seen.path)):
+        return "draft"
+    return "recent" if seen.modified > since else None
+
+
+def _is_open(fs: Filesystem, seen: _Seen, in_use: frozenset[Identity]) -> bool:
+    """Whether a process has the session or one of its sub-agents open, or holds its lock or that of its draft."""
+    if seen.identities & in_use:
+        return True
+    journals = [path for path, *_ in seen.marks if path.endswith((JOURNAL, DRAFT))]
+    draft = _draft_of(seen.path)
+    if draft not in journals and atomic.exists(fs, draft):
+        journals.append(draft)
+    return any(is_held(fs, path) for path in journals)
+
+
+def _draft_of(path: str) -> str:
+    """The draft of a session, or the draft itself."""
+    return drafts.draft_path(drafts.published_path(path))
+
+
+def _title(info: SessionInfo) -> str | None:
+    return info.title or info.first_message
+
+
+def _reason(rule: PruneRule, seen: _Seen, moment: float) -> str:
+    reasons = [] if rule.named is None else ["chosen"]
+    if rule.older_than is not None:
+        days = int((moment - seen.modified) // _DAY)
+        reasons.append(f"not used for {days} day{'' if days == 1 else 's'}")
+    if rule.larger_than is not None:
+        reasons.append(f"{seen.size:,} bytes")
+    if rule.empty:
+        reasons.append("nobody said anything")
+    if rule.keep:
+        reasons.append(f"not among the newest {rule.keep}")
+    return ", ".join(reasons)
+
+
+# -- applying it
+
+
+def apply_prune(store: Store, plan: PrunePlan, *, pinned: Collection[str] = ()) -> Pruned:
+    """Move the candidates of a plan to the trash, except those that were used or pinned since."""
+    in_use = open_files() or frozenset()
+    spared = plan.pinned | frozenset(pinned)
+    deletions: list[Deletion] = []
+    refused: list[tuple[str, str]] = []
+    size = 0
+    for candidate in plan.candidates:
+        try:
+            deletions.append(_prune(store, candidate, spared, in_use))
+            size += candidate.size
+        except (Conflict, Invalid, SessionNotFound) as error:
+            refused.append((candidate.path, error.message))
+        except SessileError as error:
+            return Pruned(tuple(deletions), tuple(refused), size, error)
+    return Pruned(tuple(deletions), tuple(refused), size)
+
+
+def _prune(store: Store, candidate: Candidate, pinned: frozenset[str], in_use: frozenset[Identity]) -> Deletion:
+    """Look once more, and move the session while its lock is held: whoever waits for it finds the file gone."""
+    path = candidate.path
+    if candidate.id in pinned:
+        raise Conflict("it is pinned", path=path)
+    listed = None if candidate.root is None else _listed(store, candidate.root)
+    seen = _look(store.fs, path, linked=False, root=candidate.root, listed=listed)
+    if listed is not None and (why := listed.why_spared(path)) is not None:
+        raise Conflict(f"it is {why}", path=path)
+    if seen.marks != candidate.marks:
+        raise Conflict("it was used since the plan was made", path=path)
+    if _is_open(store.fs, seen, in_use) or atomic.exists(store.fs, _draft_of(path)):
+        raise Conflict("it is open", path=path)
+    with RawFile(store.fs, path) as file:
+        file.hold(patience=0)
+        if _mark(path, file.stat) != candidate.marks[0]:
+            raise Conflict("it was used since the plan was made", path=path)
+        return store.delete(path, below=candidate.root)

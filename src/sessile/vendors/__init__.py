@@ -1,0 +1,1 @@
+"""Everything that talks to model vendors: clients, models, prices and summarizers."""
