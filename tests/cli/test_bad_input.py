@@ -63,7 +63,7 @@ def test_an_unknown_id_is_not_found(sessile: Command, pi: Path, verb: str) -> No
     """The message repeats it, the hint says where to look, nothing is printed."""
     done = sessile(verb, "0123456789ab")
     failed(done, 3, '"0123456789ab"')
-    assert "hint: sessile ls" in done.err and done.out == ""
+    assert "hint: run `sessile ls`" in done.err and done.out == ""
 
 
 def test_an_ambiguous_prefix_lists_candidates_newest_first(sessile: Command, pi: Path) -> None:
@@ -386,4 +386,4 @@ def test_it_waits_for_nobody(home: Path, pi: Path, tmp_path: Path) -> None:
 def test_hints_name_the_verbs_of_the_store_that_was_asked(sessile: Command) -> None:
     """Without --demo they would show another one, in which there is nothing of what was asked for."""
     asked = sessile("--demo", "show", "zzzz")
-    assert asked.code == 3 and "hint: sessile --demo ls shows what there is" in asked.err
+    assert asked.code == 3 and "hint: run `sessile --demo ls` for a list" in asked.err
