@@ -54,7 +54,7 @@ from sessile.gateway.turns.turn import (
     turn_id_of,
 )
 from sessile.render.status import new_session_notice
-from sessile.vendors.clients import can_resize, resize
+from sessile.vendors.images import can_resize, resize
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
