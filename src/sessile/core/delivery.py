@@ -65,7 +65,7 @@ def read_send_policy(value: object) -> SendPolicy | None:
         return msgspec.convert(value, SendPolicy)
     except msgspec.ValidationError as error:
         raise InvalidConfig(
-            f"invalid session.sendPolicy: {error}",
+            f"session.sendPolicy is invalid: {error}",
             hint="a rule has an action (allow or deny) and a match (channel, chatType, keyPrefix, rawKeyPrefix)",
         ) from error
 
