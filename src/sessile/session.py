@@ -129,7 +129,7 @@ def _end_of(path: list[Row]) -> list[Finding]:
     if last.flags & BOUNDARY or last.parent_id is None:
         return []
     if any(row.id == last.parent_id for row in path):
-        return [Finding("cycle", -1, 0, f"the ancestors of entry {path[0].id} form a circle")]
+        return [Finding("cycle", -1, 0, f"the ancestors of entry {path[0].id} form a cycle")]
     return [missing_parent(last.id, last.parent_id)]
 
 
