@@ -226,7 +226,7 @@ class Compactor:
             whole = turn.text.strip() and (summary is None or summary.text.strip())
             text = merged(text, turn.text, previous) if whole else ""
         files = preparation.files()
-        told = files.told_in(text) if text and text.strip() else ""  # a list of files alone is no summary
+        told = files.appended_to(text) if text and text.strip() else ""  # a list of files alone is no summary
         payload = make.compaction(
             told,
             preparation.first_kept_id,
