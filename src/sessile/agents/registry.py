@@ -26,6 +26,7 @@ from sessile.core.lines import Line, Scanner
 from sessile.errors import StorageFailure
 from sessile.storage import log
 from sessile.storage.base import NATIVE, Filesystem
+from sessile.storage.filesystem import is_announced
 from sessile.storage.formats import EntryReader, Record, Told
 from sessile.storage.layout import Source
 
@@ -49,11 +50,13 @@ class Registry:
     @cached_property
     def installed(self) -> Sequence[Agent]:
         """The agents of installed packages."""
+        if self._group is None or not is_announced(self._group):
+            return ()
         from importlib.metadata import entry_points  # takes as long as a small listing
 
         found: dict[str, Agent] = {}
         taken = {NATIVE, *(agent.name for agent in self._ours)}
-        for point in entry_points(group=self._group) if self._group else ():
+        for point in entry_points(group=self._group):
             try:
                 made = point.load()()
             except (ImportError, AttributeError, TypeError) as error:

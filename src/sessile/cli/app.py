@@ -371,6 +371,9 @@ def _names(folder: str) -> list[str]:
 
 
 def _cache_folder() -> str:
+    if sys.platform == "linux":  # the answer of platformdirs, without the twenty modules that it loads
+        caches = os.environ.get("XDG_CACHE_HOME", "").strip()
+        return f"{caches if os.path.isabs(caches) else os.path.expanduser('~/.cache')}/sessile"
     import platformdirs
 
     return platformdirs.user_cache_dir("sessile", appauthor=False)

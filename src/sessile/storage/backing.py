@@ -11,7 +11,6 @@ import os
 import re
 from collections.abc import Callable
 from functools import partial
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, NamedTuple
 
 from sessile.errors import NotFound, Unsupported
@@ -94,6 +93,8 @@ def blobs_at(address: str | None, layout: Layout, fs: Filesystem) -> Blobs:
 
 def _check_package(name: str, what: str, extra: str) -> None:
     """Say what to install: who keeps sessions in a folder needs no driver."""
+    from importlib.util import find_spec  # most stores are folders
+
     if find_spec(name) is None:
         raise Unsupported(f"{what} needs the package {name}", hint=f"pip install 'sessile[{extra}]'")
 
