@@ -28,11 +28,11 @@ from sessile.core.compaction import (
     CompactionSettings,
     Objection,
     Preparation,
-    Pruning,
     Result,
+    ResultPruning,
     context_size,
     is_due,
-    plan_pruning,
+    plan_result_pruning,
     prepare,
     verify,
 )
@@ -324,10 +324,10 @@ class Compactor:
 
     # -- pruning
 
-    def prune(self) -> Pruning:
+    def prune(self) -> ResultPruning:
         """Take old tool results out of the context, if that is worth it; the results themselves stay."""
         context = self._session.context()
-        pruning = plan_pruning(context.messages, context.sources, counter=self._counter)
+        pruning = plan_result_pruning(context.messages, context.sources, counter=self._counter)
         self._session.append_many(pruning.edits)
         return pruning
 
