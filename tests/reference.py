@@ -39,7 +39,7 @@ TESTING = (
     "store_contract",
 )
 STORES = {
-    "sessile.agents.claude.transcript": ("Transcript", "Diagnostic", "Stamp", "hydrate_session", "Hydration"),
+    "sessile.agents.claude.transcript": ("Transcript", "Diagnostic", "Stamp"),
     "sessile.agents.claude.paths": ("Current",),
     "sessile.agents.claude.sdk": ("ClaudeSessions",),
     "sessile.agents.claude.mutations": ("Mutations", "Forked"),
@@ -49,7 +49,9 @@ STORES = {
         "fetch_from_store",
         "fetch_from_url",
         "mirror_to_url",
+        "hydrate_session",
         "Address",
+        "Hydration",
     ),
     "sessile.agents.myagents.store": ("MyAgentsStore", "Saved"),
     "sessile.agents.myagents.switching": ("Switcher", "Steps", "Active"),

@@ -15,10 +15,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from sessile.agents.base import unsupported
-from sessile.agents.claude.appending import Batch, Known, TranscriptFile
 from sessile.agents.claude.paths import is_uuid, session_of
 from sessile.agents.claude.rows import text_of
 from sessile.agents.claude.transcript import REACH
+from sessile.agents.claude.transcript_file import Batch, Known, TranscriptFile
 from sessile.agents.claude.translation import NAME, Claude, Rendering, uuid_for
 from sessile.agents.writer import Choose, Entry, RowsJournal
 from sessile.core.codec import decode

@@ -35,7 +35,6 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from sessile.agents.claude import rows
-from sessile.agents.claude.appending import TOMBSTONES, Batch, KeptRow, TranscriptFile, kept_rows, restore_row
 from sessile.agents.claude.listing import ARCHIVE_NOTE, WINDOW, Places, Worktrees, first_prompt
 from sessile.agents.claude.paths import TRANSCRIPT, projects_dir, session_of, session_path
 from sessile.agents.claude.rows import (
@@ -55,6 +54,7 @@ from sessile.agents.claude.rows import (
     type_of,
     uuid_of,
 )
+from sessile.agents.claude.transcript_file import TOMBSTONES, Batch, KeptRow, TranscriptFile, kept_rows, restore_row
 from sessile.core.codec import decode, encode, encode_plain
 from sessile.core.ids import IdTable
 from sessile.core.lines import Line, Scanner

@@ -11,16 +11,22 @@ HTTP is for this machine only: rows hold whatever was said. Only the named host 
 
 from __future__ import annotations
 
+import hashlib
+import posixpath
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from sessile.agents.claude.sdk import ClaudeSessions
-from sessile.core.codec import decode
-from sessile.errors import Invalid
+from sessile.agents.claude.transcript import Diagnostic, Mirror, Transcript, outside
+from sessile.core.codec import decode, encode
+from sessile.errors import ExtensionFailed, Invalid, InvalidEntry, SessileError
+from sessile.storage import atomic
 from sessile.storage.base import Filesystem
+from sessile.storage.line_file import HeldFile, held
 from sessile.storage.session_bytes import RawFile
 from sessile.vendors.clients import straight
 
@@ -29,12 +35,49 @@ Rows = Iterable[Mapping[str, Any] | bytes]
 Fetch = Callable[[str], Rows | None]
 """Gives the rows of a session in order, as values or as lines; `None` if the remote side does not know it."""
 
-Mirror = Callable[[str, str | None, Sequence[bytes]], None]
-"""Takes the rows that were written: the session id, the id of the agent or None, and the lines."""
+HYDRATED = "hydrated"
+UNCHANGED = "unchanged"
+REMOTE_EMPTY = "remote_empty"
+REMOTE_FAILED = "remote_failed"
+REMOTE_INVALID = "remote_invalid"
+STORAGE_FAILED = "storage_failed"
 
 _HERE = ("localhost", "127.0.0.1", "::1")
 _MEDIA_TYPE = "application/x-ndjson"
 _UNKNOWN = 404
+
+
+@dataclass(frozen=True)
+class Hydration:
+    """What came of it; true if the local file now holds the remote rows."""
+
+    code: str
+    rows: int = 0
+    kept: str | None = None  # where the file lies that was here before
+    kind: str | None = None  # the class of the error
+
+    def __bool__(self) -> bool:
+        return self.rows > 0
+
+
+def hydrate_session(
+    transcript: Transcript,
+    session_id: str,
+    fetch: Fetch,
+    *,
+    project_dir: str | None = None,
+    mirror: Mirror | None = None,
+) -> Hydration:
+    """Make the session current and fill its file from the remote side; new rows then go to `mirror` too."""
+    transcript.switch_session(session_id, project_dir)
+    transcript.mirror_to(None)
+    try:
+        result = _fill(transcript, transcript.transcript_path(), session_id, fetch)
+    finally:
+        transcript.mirror_to(mirror)
+    if result.code not in (HYDRATED, UNCHANGED):
+        transcript.diagnostics.append(Diagnostic(result.code, result.rows, result.kind))
+    return result
 
 
 class Address(NamedTuple):
@@ -89,6 +132,64 @@ def fetch_from_folder(fs: Filesystem, config_home: str) -> Fetch:
 def fetch_from_store(load: Callable[[Mapping[str, str]], Rows | None], project_key: str) -> Fetch:
     """A source that is a store with the `load` of the Claude Agent SDK, called with the key of the session."""
     return lambda session_id: load({"project_key": project_key, "session_id": session_id})
+
+
+def _fill(transcript: Transcript, path: str, session_id: str, fetch: Fetch) -> Hydration:
+    try:
+        rows = outside(lambda: list(fetch(session_id) or ()))
+    except ExtensionFailed as error:
+        return Hydration(REMOTE_FAILED, kind=type(error.__cause__).__name__)
+    if not rows:
+        return Hydration(REMOTE_EMPTY)
+    try:
+        lines = [_line(row) for row in rows]
+    except (InvalidEntry, TypeError, ValueError) as error:
+        return Hydration(REMOTE_INVALID, kind=type(error).__name__)
+    try:
+        kept, changed = _put(transcript.fs, path, lines, f"{transcript.home}/originals")
+    except SessileError as error:
+        return Hydration(STORAGE_FAILED, kind=type(error).__name__)
+    return Hydration(HYDRATED if changed else UNCHANGED, len(lines), kept)
+
+
+def _line(row: Mapping[str, Any] | bytes) -> bytes:
+    if isinstance(row, bytes):
+        line = row.removesuffix(b"\n")
+        if not line or b"\n" in line:
+            raise InvalidEntry("a row must be one line")
+        return line
+    if not isinstance(row, Mapping):
+        raise InvalidEntry("a row must be an object")
+    return encode(dict(row))
+
+
+def _put(fs: Filesystem, path: str, lines: list[bytes], originals: str) -> tuple[str | None, bool]:
+    """Put a file with these lines in place; says where the old one is kept, and whether anything changed."""
+    atomic.make_folders(fs, posixpath.dirname(path), below_links=True)
+    content = [line + b"\n" for line in lines]
+    with held(fs, path, create=True) as file:
+        old = _digest(file.chunks(0, file.size))
+        if old == _digest(content):
+            return None, False
+        kept = _keep(fs, file, old, originals) if file.size else None
+        file.replace(content)
+    return kept, True
+
+
+def _keep(fs: Filesystem, file: HeldFile, digest: str, originals: str) -> str:
+    """Copy the file as it is, durably; what was kept before under the same digest is the same."""
+    name = f"{originals}/{posixpath.basename(file.path).removesuffix('.jsonl')}/{digest[:16]}.transcript"
+    if not atomic.exists(fs, name):
+        atomic.make_folders(fs, posixpath.dirname(name))
+        atomic.replace(fs, name, file.chunks(0, file.size))
+    return name
+
+
+def _digest(chunks: Iterable[bytes]) -> str:
+    digest = hashlib.sha256()
+    for chunk in chunks:
+        digest.update(chunk)
+    return digest.hexdigest()
 
 
 def _lines(fs: Filesystem, path: str) -> Iterator[bytes]:

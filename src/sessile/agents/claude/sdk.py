@@ -15,14 +15,32 @@ A directory is a path whose links are resolved; worktrees are asked of the calle
 from __future__ import annotations
 
 import posixpath
+import re
 import stat
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import msgspec
 
-from sessile.agents.claude.chain import Heads, conversation, subagent_conversation
+from sessile.agents.claude import rows as kinds
+from sessile.agents.claude.chain import (
+    ASSISTANT,
+    META,
+    NOBODY,
+    OFF_MAIN,
+    QUEUED,
+    RESULT,
+    SUMMARY,
+    SYSTEM,
+    USER,
+    Conversation,
+    Heads,
+    Times,
+    conversation,
+    is_true,
+    subagent_conversation,
+)
 from sessile.agents.claude.listing import (
     NO_NOTES,
     Folder,
@@ -36,17 +54,6 @@ from sessile.agents.claude.listing import (
     read_notes,
     session_info,
 )
-from sessile.agents.claude.messages import (
-    AGENT_ID,
-    PLAIN_ID,
-    STATE_TYPES,
-    SessionMessage,
-    Shown,
-    TranscriptState,
-    message_of,
-    shown_rows,
-    shown_subagent_rows,
-)
 from sessile.agents.claude.paths import (
     Agent,
     hyphenated,
@@ -58,7 +65,7 @@ from sessile.agents.claude.paths import (
     sidecar_path,
     subagents_dir,
 )
-from sessile.agents.claude.rows import View, read_row, text_of
+from sessile.agents.claude.rows import STATE_TYPES, Row, TranscriptState, View, mapping_of, read_row, text_of, type_of
 from sessile.core.codec import decode
 from sessile.core.lines import Line, Scanner
 from sessile.errors import NotFound, SessileError
@@ -66,6 +73,46 @@ from sessile.storage.base import Filesystem
 from sessile.storage.session_bytes import RawFile
 
 _LONGEST_SIDECAR = 1 << 20  # bytes; a sidecar is a few hundred
+PLAIN_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")  # what the TypeScript SDK takes for the id of a call or a run
+AGENT_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
+
+_NOTIFICATION = "task-notification"
+
+Contents = Callable[[int], Row]
+"""A row with everything that it says."""
+
+_NOTHING = ""
+_CAVEAT = "<local-command-caveat>"
+_COMMAND = "<command-name>"
+_OUTPUTS = ("<local-command-stdout>", "<local-command-stderr>")
+_INTERRUPTIONS = (
+    "[Request interrupted by user]",
+    "[Request interrupted by user for tool use]",
+    "[Request interrupted: the session ended",
+    "[Agent call interrupted: the process",
+    "[Tool call did not complete: the turn",
+    "[Tool call interrupted: the session ended",
+    "[Tool call result not in this copy: ",
+    "[Tool call skipped: the turn",
+    "The user doesn't want to take this action right now.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionMessage:
+    """One message of a conversation; members that a row does not have are None."""
+
+    type: str
+    uuid: str
+    session_id: Any
+    message: Any
+    parent_tool_use_id: str | None = None
+    parent_agent_id: str | None = None
+    timestamp: Any = None
+    origin: Any = None
+    is_meta: bool = False  # not typed here: a compact summary, or what came from elsewhere
+    is_compact_summary: bool = False
+    is_queued_command: bool = False
 
 
 def no_worktrees(directory: str) -> Sequence[str]:
@@ -329,3 +376,256 @@ def _lines(file: RawFile) -> Iterator[Line]:
     for chunk in file.chunks():
         yield from (item for item in scanner.feed(chunk) if isinstance(item, Line))
     yield from (item for item in scanner.finish() if isinstance(item, Line))
+
+
+# -- the rows that are shown
+
+
+class Shown(NamedTuple):
+    """The rows that are shown, in order; a queued prompt may have been sent under another uuid than that of its row."""
+
+    rows: list[int]
+    sent_as: dict[int, str]
+
+
+def shown_rows(
+    heads: Heads, talk: Conversation, times: Times, contents: Contents, *, include_system: bool = False
+) -> Shown:
+    """What is shown of a session."""
+    kind, flags = heads.kind, heads.flags
+    if heads.view == "python-sdk":
+        return Shown([row for row in talk.rows if kind[row] <= ASSISTANT and not flags[row] & (OFF_MAIN | META)], {})
+    last = SYSTEM if include_system else ASSISTANT
+    everything, prompts = talk.rows, set[int]()
+    if heads.queued:
+        behind = behind_the_leaf(heads, talk.leaf, talk.rows, times) if talk.rows else []
+        prompts = shown_prompts(heads, talk.rows, behind, contents)
+        everything = [*talk.rows, *behind]
+    rows = [
+        row
+        for row in everything
+        if not flags[row] & OFF_MAIN
+        and (row in prompts or (kind[row] <= last and (not flags[row] & META or row in heads.forwarded)))
+    ]
+    return Shown(rows, heads.queued)
+
+
+def shown_subagent_rows(heads: Heads, talk: Conversation, contents: Contents) -> Shown:
+    """What is shown of a sub-agent: every message, whatever its flags."""
+    prompts = set[int]()
+    if heads.queued and heads.view == "ts":
+        prompts = shown_prompts(heads, talk.rows, (), contents, of_subagent=True)
+    return Shown([row for row in talk.rows if heads.kind[row] <= ASSISTANT or row in prompts], heads.queued)
+
+
+def message_of(row: Row, view: View, uuid: str | None = None) -> SessionMessage:
+    """What a reader is told of a row, under its own uuid unless it was sent under another."""
+    kind = text_of(row, "type") or ""
+    own = text_of(row, "uuid") or ""
+    if view == "python-sdk":
+        return SessionMessage(kind, own, row.get("sessionId", ""), row.get("message"))
+    if kind == kinds.ATTACHMENT:
+        return _queued_message(row, uuid or own)
+    is_summary = row.get("isCompactSummary") is True
+    told = (is_summary, row.get("isMeta") is True, row.get("isVisibleInTranscriptOnly") is True)
+    return SessionMessage(
+        kind,
+        own,
+        row.get("sessionId"),
+        row.get("message"),
+        timestamp=row.get("timestamp"),
+        origin=_origin(row.get("origin")) if is_true(row.get("origin"), view) else None,
+        is_meta=any(told),
+        is_compact_summary=is_summary,
+    )
+
+
+def _queued_message(row: Row, uuid: str) -> SessionMessage:
+    attachment = mapping_of(row, "attachment")
+    told = attachment.get("origin")
+    origin: Any = _origin(told) if text_of(told, "kind") is not None else None
+    if origin is None and attachment.get("commandMode") == _NOTIFICATION:
+        origin = {"kind": _NOTIFICATION}
+    if text_of(origin, "kind") == _NOTIFICATION and "runId" not in origin and _is_plain(attachment.get("runId")):
+        origin = {**origin, "runId": attachment["runId"]}
+    return SessionMessage(
+        kinds.USER,
+        uuid,
+        row.get("sessionId"),
+        {"role": "user", "content": attachment.get("prompt")},
+        timestamp=row.get("timestamp"),
+        origin=origin,
+        is_meta=is_true(attachment.get("isMeta"), "ts"),
+        is_queued_command=True,
+    )
+
+
+def _origin(origin: Any) -> Any:
+    """Who a message is from; of a notification only what readers are meant to know."""
+    if text_of(origin, "kind") != _NOTIFICATION:
+        return origin
+    told = {name: value for name, value in origin.items() if name in ("kind", "subkind", "fireReason", "producer")}
+    if _is_plain(origin.get("runId")):
+        told["runId"] = origin["runId"]
+    return told | {"taskKind": "mcp-task"} if origin.get("taskKind") == "mcp-task" else told
+
+
+def _is_plain(text: Any) -> bool:
+    return isinstance(text, str) and PLAIN_ID.fullmatch(text) is not None
+
+
+# -- queued prompts
+
+
+def shown_prompts(
+    heads: Heads, chain: Sequence[int], behind: Sequence[int], contents: Contents, *, of_subagent: bool = False
+) -> set[int]:
+    """The queued prompts that are shown, of a chain and of what hangs behind its leaf."""
+    everything = [*chain, *behind]
+    went_on = _continued(heads, chain, contents) | set(behind)
+    noted = {} if of_subagent else heads.deliveries.verdicts(heads.uuid[row] for row in everything)
+    known = {heads.uuid[row] for row in everything}
+    shown = set()
+    for row in everything:
+        own, sent_as = heads.uuid[row], heads.source[row]
+        if not heads.flags[row] & QUEUED or not noted.get(own, row in went_on):
+            continue
+        if heads.flags[row] & META and not of_subagent:
+            continue
+        if sent_as != NOBODY:
+            if sent_as != own and sent_as in known:
+                continue
+            known.add(sent_as)
+        shown.add(row)
+    return shown
+
+
+def _continued(heads: Heads, chain: Sequence[int], contents: Contents) -> set[int]:
+    """The queued prompts of a chain behind which the agent went on."""
+    commands = _local_commands(heads, chain, contents)
+    found = set()
+    went_on = False
+    for row in reversed(chain):
+        flags = heads.flags[row]
+        if heads.kind[row] == ASSISTANT:
+            went_on = True
+        elif heads.kind[row] == USER:
+            answered = flags & RESULT and heads.parent[row] != NOBODY
+            if answered or _is_interruption(contents(row)):
+                went_on = True
+            elif not flags & (META | SUMMARY) and row not in commands:
+                went_on = False
+        elif flags & QUEUED and went_on:
+            found.add(row)
+    return found
+
+
+def _local_commands(heads: Heads, chain: Sequence[int], contents: Contents) -> set[int]:
+    """The rows of commands that the terminal ran by itself: behind a caveat the command, then its output."""
+    found = set()
+    state = _NOTHING
+    for row in chain:
+        if heads.kind[row] == ASSISTANT:
+            state = _NOTHING
+        if heads.kind[row] != USER:
+            continue
+        text = _told_by_terminal(contents(row))
+        if heads.flags[row] & META:
+            state = _CAVEAT if text.startswith(_CAVEAT) else state
+        elif (state == _CAVEAT and text.startswith(_COMMAND)) or (state == _COMMAND and text.startswith(_OUTPUTS)):
+            state = _COMMAND
+            found.add(row)
+        else:
+            state = _NOTHING
+    return found
+
+
+def _told_by_terminal(row: Row) -> str:
+    """The last text of a row that nobody typed into a prompt."""
+    if "promptSource" in row:
+        return ""
+    content = mapping_of(row, "message").get("content")
+    if not isinstance(content, list):
+        return content if isinstance(content, str) else ""
+    texts = [block for block in content if type_of(block) == "text"]
+    return (text_of(texts[-1], "text") if texts else None) or ""
+
+
+def _is_interruption(row: Row) -> bool:
+    """Whether a row says nothing but that the agent was stopped."""
+    content = mapping_of(row, "message").get("content")
+    if isinstance(content, str):
+        return content.startswith(_INTERRUPTIONS)
+    return isinstance(content, list) and bool(content) and all(_is_stop(block) for block in content)
+
+
+def _is_stop(block: object) -> bool:
+    kind = type_of(block)
+    failed = isinstance(block, Mapping) and kind == "tool_result" and block.get("is_error") is True
+    text = text_of(block, "text") if kind == "text" else text_of(block, "content") if failed else None
+    return text is not None and text.startswith(_INTERRUPTIONS)
+
+
+def behind_the_leaf(heads: Heads, leaf: int, chain: Sequence[int], times: Times) -> list[int]:
+    """The queued prompts that hang from the leaf, in the order in which they are shown; replaced rows hang there as well."""
+    on_chain = {heads.uuid[row] for row in chain}
+    waiting = [row for row in heads.queued if heads.uuid[row] not in on_chain]
+    below = _ways_down(heads, leaf, waiting) if waiting else {}
+    if not below:
+        return []
+    left = _left_behind(heads, on_chain)
+    shown = []
+    stack = [leaf]
+    seen = set(on_chain)
+    while stack:
+        row = stack.pop()
+        if row != leaf:
+            if heads.uuid[row] in seen:
+                continue
+            seen.add(heads.uuid[row])
+            if heads.flags[row] & QUEUED and heads.uuid[row] not in left:
+                shown.append(row)
+        children = sorted(below.get(heads.uuid[row], ()))
+        stack.extend(reversed(sorted(children, key=times) if len(children) > 1 else children))
+    return shown
+
+
+def _named_parent(heads: Heads, row: int) -> int:
+    """The number of the uuid that a row names as its parent, whatever a compaction has made of it."""
+    return heads.named.get(row, heads.parent[row])
+
+
+def _ways_down(heads: Heads, leaf: int, waiting: Sequence[int]) -> dict[int, set[int]]:
+    """The children, by the uuid of their parent, on the ways from the leaf to these rows over rows that nobody spoke."""
+    replaced: dict[int, list[int]] = {}
+    for row in range(len(heads)):
+        if heads.row_of[heads.uuid[row]] != row:
+            replaced.setdefault(heads.uuid[row], []).append(row)
+    below: dict[int, set[int]] = {}
+    seen = set()
+    stack = list(waiting)
+    while stack:
+        row = stack.pop()
+        if row in seen or heads.kind[row] in (USER, ASSISTANT):
+            continue
+        seen.add(row)
+        live = heads.row_of[heads.uuid[row]]
+        for number in {_named_parent(heads, row), heads.parent[live]} - {NOBODY}:
+            below.setdefault(number, set()).add(row)
+            stack.extend(replaced.get(number, ()))
+            if heads.row_of[number] != NOBODY:
+                stack.append(heads.row_of[number])
+    return below if heads.uuid[leaf] in below else {}
+
+
+def _left_behind(heads: Heads, on_chain: set[int]) -> set[int]:
+    """The uuids below which the main conversation went on beside the chain, by the parents that rows name."""
+    left: set[int] = set()
+    for spoken in range(len(heads)):
+        if heads.kind[spoken] not in (USER, ASSISTANT) or heads.flags[spoken] & OFF_MAIN:
+            continue
+        number = _named_parent(heads, spoken) if heads.uuid[spoken] not in on_chain else NOBODY
+        while number != NOBODY and heads.row_of[number] != NOBODY and number not in left and number not in on_chain:
+            left.add(number)
+            number = _named_parent(heads, heads.row_of[number])
+    return left
