@@ -8,9 +8,10 @@ import pytest
 
 from builders import Json
 from sessile import Store
+from sessile.agents.openclaw.binding_store import own_bindings
 from sessile.agents.openclaw.document import BrokenStore, parse_store
 from sessile.agents.openclaw.entries import MARK, SessionEntry
-from sessile.agents.openclaw.importing import ImportedBinding, conversation_keys, import_bindings, own_bindings
+from sessile.agents.openclaw.importing import ImportedBinding, conversation_keys, import_bindings
 from sessile.errors import Damaged
 from sessions import snapshot, store_at
 from yoyoclaw import GROUP, MAIN, NOW, stored, write

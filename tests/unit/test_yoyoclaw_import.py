@@ -11,7 +11,8 @@ import pytest
 
 from builders import Json, entry, said
 from sessile import Store
-from sessile.agents.openclaw.importing import SOURCE, ImportedSession, ImportReport, import_state, own_bindings
+from sessile.agents.openclaw.binding_store import own_bindings
+from sessile.agents.openclaw.importing import SOURCE, ImportedSession, ImportReport, import_state
 from sessile.agents.openclaw.paths import StateFolder
 from sessile.errors import Invalid, PermissionRefused, StorageFull
 from sessile.storage.filesystem import PosixFilesystem

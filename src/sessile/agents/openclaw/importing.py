@@ -53,10 +53,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
-from sessile.agents.openclaw.binding_store import BindingStore, Changes, Entries, SessionStore
+from sessile.agents.openclaw.binding_store import Changes, Entries, own_bindings
 from sessile.agents.openclaw.document import BrokenStore, StoreDocument, parse_store
 from sessile.agents.openclaw.entries import MARK, Adopted, SessionEntry, adopt, adopted_from, misfits
-from sessile.agents.openclaw.keys import DEFAULT_AGENT, normalize_agent_id, normalize_key
+from sessile.agents.openclaw.keys import DEFAULT_AGENT, normalize_key
 from sessile.agents.openclaw.names import Transcript, agent_of, read_name, title_of, topic_of, transcript_name
 from sessile.agents.openclaw.paths import COLD, STORE_FILE, StateFolder, names_in
 from sessile.core.codec import decode, encode
@@ -318,19 +318,6 @@ class ImportReport(msgspec.Struct):
 # --- bindings
 
 _WRITTEN: tuple[BindingState, ...] = ("new", "updated")
-
-
-def own_bindings(store: Store, agent: str) -> BindingStore:
-    """The bindings of an agent in a store of ours: a file, or in a database a table."""
-    home = StateFolder(store.layout.root)
-    path = home.store(agent)
-    if store.database is None:
-        return SessionStore(path, keep=f"{home.agent(agent)}/kept", fs=store.fs)
-    from sessile.agents.openclaw.binding_store import TableStore
-    from sessile.storage.postgres.binding_table import BindingTable  # most stores are folders
-
-    table = BindingTable(store.database, normalize_agent_id(agent))
-    return TableStore(path, table, lambda: atomic.make_folders(store.fs, home.sessions(agent)))
 
 
 def import_bindings(
