@@ -122,7 +122,7 @@ def test_what_is_odd_about_an_entry_is_told(store: Store) -> None:
     """And kept as it is."""
     [binding] = accounts(store, {MAIN: {"sessionId": "a", "queueCap": "three", "future": 1}}, a="a")
     assert binding.kept == ["sessionId", "queueCap", "future"]
-    assert binding.odd == ["queueCap: int expected, str found"]
+    assert binding.odd == ["queueCap: expected int, found str"]
     assert ours(store)[MAIN]["queueCap"] == "three"
 
 

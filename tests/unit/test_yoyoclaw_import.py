@@ -231,7 +231,7 @@ def test_deleted_sessions_are_left_out_unless_wanted(rig: Rig) -> None:
     report = rig.run()
     assert report.sessions == []
     assert [left.reason.split(";")[0] for left in report.agents[0].left_out] == [
-        "a database, which is not read",
+        "databases are not supported",
         "deleted by its owner",
         "compressed",
     ]
