@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import posixpath
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
-from sessile.agents.reader import is_packed
 from sessile.core import entries as make
 from sessile.core.codec import encode
 from sessile.core.diagnosis import UNREADABLE, Copy, Diagnosis, Mending, Piece, Problem, numbered, problem, remedy
 from sessile.core.ids import check_session_id, new_session_id
-from sessile.core.lines import Finding, Scanner
+from sessile.core.lines import Scanner
 from sessile.core.text import iso_timestamp, parse_timestamp
 from sessile.errors import (
     Invalid,
@@ -34,6 +33,7 @@ from sessile.errors import (
 from sessile.storage import atomic, drafts
 from sessile.storage.blobs import digest_of
 from sessile.storage.layout import JOURNAL, artifacts_of
+from sessile.storage.packed import is_packed
 from sessile.storage.session_bytes import CHUNK, RawFile, is_held, journals
 
 if TYPE_CHECKING:
@@ -149,32 +149,19 @@ def _check_foreign(store: Store, path: str) -> Report | None:
     with closing(reader):
         size = sum(map(len, reader.pieces()))
         findings, rows = reader.findings(), None
-        if reader.format.name == "claude" and not is_packed(path):
-            findings, rows = _explain(store.fs, path)
+        explained = None if is_packed(path) else reader.agent.check(store.fs, path)
+        if explained is not None:
+            findings, rows = explained
         return Report(path, reader.session_id, size, reader.count(), tuple(problems_of(findings)), size, rows)
 
 
-def _explain(fs: Filesystem, path: str) -> tuple[Sequence[Finding], Mapping[str, int]]:
-    """What is wrong with a transcript of Claude Code, and what became of its rows."""
-    from sessile.agents.claude.checking import check_transcript
-
-    told = check_transcript(fs, path)
-    rows = {
-        "read": told.rows_read,
-        "loaded": told.rows_loaded,
-        "in_conversation": told.rows_in_chain,
-        "progress": told.rows_of_progress,
-        "boundaries": told.boundaries,
-    }
-    return told.findings, rows
-
-
 def _refuse_foreign(store: Store, path: str) -> None:
-    from sessile.agents.reader import format_name
+    from sessile.agents.reader import agent_of
 
     try:
-        format_name(store.fs, path)
-    except (NotASession, SessionNotFound, StorageFailure):
+        if agent_of(store.fs, path) is None:
+            return
+    except (SessionNotFound, StorageFailure):
         return  # what it is instead is found out later
     hint = "import it: sessile import; what could be read is then in your own store"
     raise Unsupported("another agent's file is not repaired", path=path, hint=hint)

@@ -16,19 +16,23 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from sessile.agents.base import capabilities_of, format_of_agent
+import msgspec
+
+from sessile.agents.base import SessionList
+from sessile.agents.registry import AGENTS
 from sessile.core.kinds import TALK, flags_of
 from sessile.core.lines import Line, Scanner
+from sessile.core.text import parse_timestamp
 from sessile.discovery import SessionInfo, describe, find_session_files
 from sessile.errors import Conflict, Invalid, SessileError, SessionNotFound, Unsupported
 from sessile.storage import atomic, drafts, session_bytes
+from sessile.storage.head import Glance
 from sessile.storage.layout import DRAFT, JOURNAL, artifacts_of
 from sessile.storage.locks import Identity, identity, open_files
 from sessile.storage.session_bytes import RawFile, is_held
 from sessile.storage.trash import Deletion
 
 if TYPE_CHECKING:
-    from sessile.agents.listed import Listed
     from sessile.storage.base import Filesystem, Stat
     from sessile.storage.layout import Source
     from sessile.store import Store
@@ -125,7 +129,7 @@ class _Seen(NamedTuple):
     identities: frozenset[Identity]
     linked: bool
     root: str | None
-    listed: Listed | None
+    listed: SessionList | None
 
     @property
     def size(self) -> int:
@@ -186,12 +190,12 @@ def plan_prune(
 
 def _check_source(source: Source, rule: PruneRule) -> None:
     """Raise if sessions of an agent cannot be pruned, or not in that way."""
-    name = format_of_agent(source.agent)
-    if "delete" not in capabilities_of(name):
+    agent = AGENTS.get(source.agent)
+    if "delete" not in AGENTS.capabilities(source.agent):
         raise Unsupported(
             f"sessions of {source.agent} cannot be deleted from here", path=source.sessions, hint="delete them there"
         )
-    if rule.empty and name != "native":
+    if rule.empty and agent is not None and agent.format is not None:
         hint = "say how old or how large, or name sessions"
         raise Unsupported(
             f"nobody can tell which sessions of {source.agent} are empty", path=source.sessions, hint=hint
@@ -212,13 +216,11 @@ def _sessions(store: Store, sources: Sequence[Source] | None) -> Iterator[_Seen]
                 yield _look(store.fs, path, linked, None if folder == own else folder, listed)
 
 
-def _listed(store: Store, folder: str) -> Listed | None:
-    from sessile.agents.listed import listed_in
-
-    return listed_in(store, folder)
+def _listed(store: Store, folder: str) -> SessionList | None:
+    return next(filter(None, (agent.list_at(store.place, folder) for agent in AGENTS)), None)
 
 
-def _look(fs: Filesystem, path: str, linked: bool, root: str | None, listed: Listed | None) -> _Seen:
+def _look(fs: Filesystem, path: str, linked: bool, root: str | None, listed: SessionList | None) -> _Seen:
     files = [*session_bytes.below(fs, path), *session_bytes.files_below(fs, artifacts_of(path))]
     if not files:
         raise SessionNotFound(path=path)
@@ -227,7 +229,7 @@ def _look(fs: Filesystem, path: str, linked: bool, root: str | None, listed: Lis
     info = describe(fs, path) if root is None else _describe_others(fs, path)
     return _Seen(
         path,
-        listed.told(info) if listed is not None and info is not None else info,
+        _with_list(info, listed),
         tuple(_mark(name, status) for name, status in files),
         frozenset(identity(status) for _, status in files),
         linked,
@@ -236,10 +238,36 @@ def _look(fs: Filesystem, path: str, linked: bool, root: str | None, listed: Lis
     )
 
 
+def _with_list(info: SessionInfo | None, listed: SessionList | None) -> SessionInfo | None:
+    """Add the title and project from the agent's list."""
+    if info is None or listed is None:
+        return info
+    told = listed.told(info.path)
+    return msgspec.structs.replace(info, title=told.title or info.title, cwd=told.cwd or info.cwd)
+
+
+def _info(path: str, seen: Glance, status: Stat) -> SessionInfo:
+    created = parse_timestamp(seen.created)
+    return SessionInfo(
+        path=path,
+        id=seen.id,
+        cwd=seen.cwd,
+        title=seen.title or None,
+        parent_session_path=None,
+        created=None if created is None else datetime.fromtimestamp(created / 1000, UTC),
+        modified=datetime.fromtimestamp(status.st_mtime_ns / 1e9, UTC),
+        size=status.st_size,
+        first_message=seen.first_text or None,
+    )
+
+
 def _describe_others(fs: Filesystem, path: str) -> SessionInfo | None:
     from sessile.agents.reader import describe_foreign
 
-    return describe(fs, path) or describe_foreign(fs, path)
+    info = describe(fs, path)
+    if info is None and (found := describe_foreign(fs, path)) is not None:
+        info = _info(path, *found)
+    return info
 
 
 def _mark(path: str, status: Stat) -> tuple[str, int, int, int]:

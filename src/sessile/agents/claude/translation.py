@@ -35,13 +35,14 @@ from typing import Any
 
 import msgspec
 
-from sessile.agents.base import NOTHING_TOLD, Entry, Glimpse, Known, Look, Told
+from sessile.agents.base import NOTHING_TOLD, Entry, Glimpse, Known, Look
 from sessile.agents.claude.listing import LiteFile, first_prompt, session_info, starts_as_sidechain, title_of
 from sessile.agents.claude.rows import OBJECT, NewRow, lines_of, mapping_of, text_of
 from sessile.core.codec import decode
 from sessile.core.kinds import CHAIN, LEAF_MARKER, MARKER, TITLE, flags_of
 from sessile.core.lines import Head, Line, MessageHead, Scanner
 from sessile.core.text import iso_timestamp, parse_timestamp
+from sessile.storage.formats import Told
 
 NAME = "claude"
 _OPEN_RESPONSES = 16  # the minimum number of responses that are remembered because results may follow
