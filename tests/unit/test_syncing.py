@@ -11,8 +11,8 @@ import pytest
 
 from builders import assistant, user
 from sessile import Library, Session, Store, sync
+from sessile.agents.openclaw.binding_store import own_bindings
 from sessile.agents.openclaw.entries import SessionEntry
-from sessile.agents.openclaw.importing import own_bindings
 from sessile.demo.sessions import make_demo
 from sessile.gateway.conversations.bindings import sync_bindings
 from sessile.storage import session_bytes

@@ -41,9 +41,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sessile.agents.openclaw.binding_store import Changes, Entries
+from sessile.agents.openclaw.binding_store import Changes, Entries, own_bindings
 from sessile.agents.openclaw.entries import SessionEntry
-from sessile.agents.openclaw.importing import own_bindings
 from sessile.core import entries as make
 from sessile.core.codec import decode, encode
 from sessile.core.entries import Payload
