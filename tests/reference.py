@@ -31,8 +31,6 @@ from sessile.core import address
 
 TESTING = (
     "blob_contract",
-    "crashes",
-    "faults",
     "filesystem_contract",
     "agent_contract",
     "journal_contract",
