@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from sessile.storage.catalog import Catalog
-from sessile.storage.catalog_rows import Filter
 from sessile.storage.filesystem import PosixFilesystem
+from sessile.storage.filters import Filter
 
 from .measure import Row, Work, interleaved, median, ratio, timed
 from .peers import Challenge, against

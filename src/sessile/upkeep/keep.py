@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from sessile.agents.expiry import DAY, RULES, Period, Rule, deadline, period_of
 from sessile.errors import Conflict, NotFound, Refused, SessileError, StorageFailure, StorageFull, Unsupported
 from sessile.storage import atomic
-from sessile.storage.catalog_rows import HIDE, Filter
+from sessile.storage.filters import HIDE, Filter
 from sessile.storage.layout import Source, artifacts_of
 from sessile.storage.locks import locked
 
