@@ -23,8 +23,8 @@ from sessile.demo.sessions import demo_sessions
 from sessile.errors import InvalidQuery
 from sessile.library import Library
 from sessile.storage import atomic
-from sessile.storage.catalog_rows import HAS, SORTS, Filter
 from sessile.storage.catch_up import Progress
+from sessile.storage.filters import HAS, SORTS, Filter
 from sessile.storage.layout import artifacts_of
 from sessile.storage.postgres import listings
 from sessile.storage.postgres.database import Database
