@@ -18,7 +18,7 @@ from builders import answered, assistant, entry, said, user
 from postgres.twins import EVERYTHING, ROOT, Twins, facts, journal, write
 from sessile.core.codec import encode
 from sessile.core.kinds import LEAF_MARKER
-from sessile.demo.sessions import demo_sessions
+from sessile.demo.corpus import demo_sessions
 from sessile.errors import InvalidQuery
 from sessile.library import Library
 from sessile.storage import atomic

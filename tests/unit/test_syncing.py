@@ -13,7 +13,7 @@ from builders import assistant, user
 from sessile import Library, Session, Store, sync
 from sessile.agents.openclaw.entries import SessionEntry
 from sessile.agents.openclaw.importing import own_bindings
-from sessile.demo.sessions import make_demo
+from sessile.demo.corpus import make_demo
 from sessile.gateway.conversations.bindings import sync_bindings
 from sessile.storage import session_bytes
 from sessile.storage.memory import MemoryFilesystem
