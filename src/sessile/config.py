@@ -64,7 +64,7 @@ from sessile.core.compaction import CompactionSettings
 from sessile.core.delivery import SendPolicy, read_send_policy
 from sessile.core.memory_flush import FlushSettings
 from sessile.core.resets import ResetConfig, read_reset_config
-from sessile.core.result_trimming import TrimSettings, ttl_of
+from sessile.core.result_trimming import TrimSettings, parse_ttl
 from sessile.core.secret import Secret
 from sessile.errors import InvalidConfig
 from sessile.storage.local_zone import current_offset, machine_zone, zone_named
@@ -229,7 +229,7 @@ class Compaction(CompactionSettings, frozen=True):
 
 def milliseconds(duration: str | int, unit: str) -> int:
     """How long a `Duration` is; a bare number is of that unit."""
-    return ttl_of(duration if isinstance(duration, str) else f"{duration}{unit}") or 0
+    return parse_ttl(duration if isinstance(duration, str) else f"{duration}{unit}") or 0
 
 
 class SoftTrim(Part, frozen=True):

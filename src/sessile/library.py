@@ -49,7 +49,8 @@ from sessile.storage import atomic
 from sessile.storage.atomic import NameSet
 from sessile.storage.base import NATIVE, Row
 from sessile.storage.catalog import CaughtUp
-from sessile.storage.catalog_rows import EVERYTHING, Filter, Listing, SessionRow
+from sessile.storage.catalog_rows import Listing, SessionRow
+from sessile.storage.filters import EVERYTHING, Filter
 from sessile.storage.layout import JOURNAL, Source, artifacts_of, stem_of
 from sessile.storage.search import Match, Needle, scan_file
 from sessile.storage.session_bytes import files_below

@@ -14,8 +14,8 @@ import msgspec
 
 from sessile.agents.registry import AGENTS
 from sessile.storage.catalog import Catalog
-from sessile.storage.catalog_rows import Filter
 from sessile.storage.filesystem import PosixFilesystem
+from sessile.storage.filters import Filter
 
 from .measure import Row, Work, interleaved, median, ratio, timed
 from .peers import Challenge, against

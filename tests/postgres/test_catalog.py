@@ -19,12 +19,12 @@ from postgres.twins import EVERYTHING, ROOT, Twins, facts, journal, write
 from sessile.agents.registry import AGENTS
 from sessile.core.codec import encode
 from sessile.core.kinds import LEAF_MARKER
-from sessile.demo.sessions import demo_sessions
+from sessile.demo.corpus import demo_sessions
 from sessile.errors import InvalidQuery
 from sessile.library import Library
 from sessile.storage import atomic
-from sessile.storage.catalog_rows import HAS, SORTS, Filter
 from sessile.storage.catch_up import Progress
+from sessile.storage.filters import HAS, SORTS, Filter
 from sessile.storage.layout import artifacts_of
 from sessile.storage.postgres import listings
 from sessile.storage.postgres.database import Database

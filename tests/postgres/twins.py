@@ -13,7 +13,7 @@ from sessile.errors import NotASession
 from sessile.storage import atomic
 from sessile.storage.base import Filesystem
 from sessile.storage.catalog import Catalog, CaughtUp
-from sessile.storage.catalog_rows import Filter
+from sessile.storage.filters import Filter
 from sessile.storage.memory import MemoryFilesystem
 from sessile.storage.postgres.database import Database
 from sessile.storage.postgres.journals import PostgresJournals

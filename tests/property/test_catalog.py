@@ -23,9 +23,9 @@ from sessile.core.lines import Scanner, read_head, scan
 from sessile.core.tree import Node, Tree
 from sessile.core.words import Query, pieces
 from sessile.storage.catalog import Catalog
-from sessile.storage.catalog_rows import Filter
 from sessile.storage.catch_up import NativeRows
 from sessile.storage.filesystem import PosixFilesystem
+from sessile.storage.filters import Filter
 from sessile.storage.search import Needle, scan_file
 from sessions import header
 from strategies import chunks_of, damaged, json_objects

@@ -26,8 +26,9 @@ from sessile.errors import InvalidQuery
 from sessile.storage import catalog as catalog_file
 from sessile.storage import catch_up
 from sessile.storage.catalog import VERSION, Catalog
-from sessile.storage.catalog_rows import SORTS, Filter, SessionRow
+from sessile.storage.catalog_rows import SessionRow
 from sessile.storage.filesystem import PosixFilesystem
+from sessile.storage.filters import SORTS, Filter
 from sessile.storage.memory import MemoryFilesystem
 from sessions import CWD, FOLDER, answer, append_raw, begun, header, say, snapshot, store_at, write_file
 

@@ -29,6 +29,7 @@ from claude_rows import (
     uid,
     user,
 )
+from faults.failing import Fail, FaultyFilesystem, Meddle, ShortWrite
 from sessile.agents.claude import transcript_file
 from sessile.agents.claude.paths import Current
 from sessile.agents.claude.rows import TranscriptState
@@ -49,7 +50,6 @@ from sessile.storage import atomic
 from sessile.storage.base import Filesystem
 from sessile.storage.filesystem import PosixFilesystem
 from sessile.storage.memory import MemoryFilesystem
-from sessile.testing.faults import Fail, FaultyFilesystem, Meddle, ShortWrite
 
 
 def content(fs: Filesystem, path: str = PATH) -> bytes:

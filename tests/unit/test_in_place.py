@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from faults.failing import Fail, FaultyFilesystem
 from sessile import Session, Store
 from sessile.agents.base import read_only
 from sessile.agents.claude.mutations import Mutations
@@ -24,7 +25,6 @@ from sessile.core.summaries import Summary
 from sessile.errors import LeafMoved, NotASession, SessionNotFound, StorageFailure, Unsupported
 from sessile.storage.filesystem import PosixFilesystem
 from sessile.storage.trash import Deletion
-from sessile.testing.faults import Fail, FaultyFilesystem
 from sessile.upkeep.compactor import Compactor
 
 from .test_foreign import SESSION, call, result, row

@@ -95,7 +95,7 @@ def _send(app: App, context: SessionContext, provider: str) -> None:
     from sessile.core.hygiene import clean
     from sessile.core.messages import convert_to_llm, to_anthropic, to_google, to_openai
     from sessile.core.providers import policy_for
-    from sessile.vendors.clients import can_resize, resize
+    from sessile.vendors.images import can_resize, resize
 
     messages: list[dict[str, Any]] = []
     sources: list[str | None] = []
@@ -117,7 +117,7 @@ def _seen(app: App, named: Named) -> Iterator[Line]:
     from sessile.core.visible import visible_line
     from sessile.render.shown import show_all
     from sessile.render.styled import Span
-    from sessile.render.text import transcript_lines
+    from sessile.render.terminal import transcript_lines
     from sessile.render.wording import many
 
     session = named.session

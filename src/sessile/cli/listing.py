@@ -24,7 +24,8 @@ from sessile.core.usage import amount
 from sessile.errors import Invalid, NotFound
 from sessile.render.styled import Style
 from sessile.render.wording import many
-from sessile.storage.catalog_rows import HIDE, Filter, SessionRow
+from sessile.storage.catalog_rows import SessionRow
+from sessile.storage.filters import HIDE, Filter
 
 if TYPE_CHECKING:
     from sessile.upkeep.keep import Outlook

@@ -46,26 +46,27 @@ from sessile.errors import SessileError, SessionBusy, StorageFailure, UnsafePath
 from sessile.storage import atomic, catch_up
 from sessile.storage.base import Filesystem
 from sessile.storage.catalog_rows import (
-    EVERYTHING,
     SESSIONS,
-    Filter,
+    USED,
+    Facets,
     Known,
     Listing,
-    Question,
+    facets,
     known_files,
     listing,
-    within,
+    select,
+    usage,
 )
 from sessile.storage.catch_up import Found, walk
 from sessile.storage.catch_up import Mark as walk_Mark
 from sessile.storage.filesystem import PosixFilesystem
+from sessile.storage.filters import EVERYTHING, Filter, SqlSelection, within
 from sessile.storage.formats import Formats
 from sessile.storage.locks import locked
 from sessile.storage.session_lists import LISTS, has_changed, take_over
 
 if TYPE_CHECKING:
     from sessile.core.statistics import Usage
-    from sessile.storage.catalog_rows import Facets
     from sessile.storage.catch_up import Depth, Progress, Reconciler
     from sessile.storage.search import Results
 
@@ -495,34 +496,30 @@ class Catalog:
 
     def list(self, wanted: Filter = EVERYTHING) -> Listing:
         """The sessions below the places of the last catch-up, newest first unless the filter says otherwise."""
-        return self.answering(lambda ask: listing(ask(wanted)))
+        return self.selecting(lambda selection_for: listing(selection_for(wanted)))
 
     def marks(self, wanted: Filter = EVERYTHING) -> Sequence[tuple[str, int | None, int]]:
         """Path, size and time of modification of all files that a filter lets through: an index alone answers that."""
 
-        def work(ask: Callable[[Filter], Question]) -> Sequence[tuple[str, int | None, int]]:
-            rows = ask(wanted).shown("path, size, mtime_ns")
+        def work(selection_for: Callable[[Filter], SqlSelection]) -> Sequence[tuple[str, int | None, int]]:
+            rows = selection_for(wanted).shown("path, size, mtime_ns")
             return [(os.fsdecode(path), size, modified) for path, size, modified in rows]
 
-        return self.answering(work)
+        return self.selecting(work)
 
     def facets(self, wanted: Filter, folders: Mapping[str, Sequence[str]]) -> Facets:
         """By what else the sessions that a filter lets through could be chosen; `folders` are names for places."""
-        from sessile.storage.catalog_rows import facets
-
-        return self.answering(lambda ask: facets(ask, wanted, folders))
+        return self.selecting(lambda selection_for: facets(selection_for, wanted, folders))
 
     def usage(self, wanted: Filter | None = None) -> Usage:
         """What the sessions that a filter lets through have used, or all of them; sessions must be counted for that."""
-        from sessile.storage.catalog_rows import USED, usage
+        return self.selecting(lambda selection_for: usage(selection_for, USED if wanted is None else wanted))
 
-        return self.answering(lambda ask: usage(ask, USED if wanted is None else wanted))
-
-    def answering(self, work: Callable[[Callable[[Filter], Question]], Answer]) -> Answer:
-        """Do something with what makes a question of a filter."""
+    def selecting(self, work: Callable[[Callable[[Filter], SqlSelection]], Answer]) -> Answer:
+        """Return the result of `work`, which gets a function that returns the selection for a filter."""
         copied = tuple(self._copied)
         return self._ask(
-            lambda database: work(lambda wanted: Question(database, self._places, wanted, self.imported, copied))
+            lambda database: work(lambda wanted: select(database, self._places, wanted, self.imported, copied))
         )
 
     def search(

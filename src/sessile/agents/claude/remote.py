@@ -32,7 +32,7 @@ from sessile.storage import atomic
 from sessile.storage.base import Filesystem
 from sessile.storage.line_file import HeldFile, held
 from sessile.storage.session_bytes import RawFile
-from sessile.vendors.clients import straight
+from sessile.vendors.clients import open_direct
 
 Rows = Iterable[Mapping[str, Any] | bytes]
 
@@ -227,6 +227,6 @@ def _request(address: Address, session_id: str, agent_id: str | None, body: byte
     if body is not None:
         headers["Content-Type"] = _MEDIA_TYPE
     request = urllib.request.Request(url, data=body, headers=headers)  # the scheme was checked
-    with straight(request, address.timeout) as answer:
+    with open_direct(request, address.timeout) as answer:
         data: bytes = answer.read()
         return data
