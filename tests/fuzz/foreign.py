@@ -31,7 +31,7 @@ from sessile.agents.openclaw.keys import (
 )
 from sessile.agents.openclaw.names import read_name
 from sessile.agents.openclaw.routing import Inbound, derive_key, in_thread, in_topic, parent_of, shown_key
-from sessile.agents.registry import FORMATS
+from sessile.agents.registry import AGENTS
 from sessile.core.codec import decode, encode_plain, plain
 from sessile.core.lines import Finding, Line
 from sessile.errors import SessileError
@@ -42,7 +42,7 @@ _SESSION = "11111111-1111-4111-8111-111111111111"
 
 def rows_in_place(data: bytes) -> None:
     """A file of every format reads as entries with ids of their own, the same ones when reading goes on in the middle."""
-    for known in FORMATS:
+    for known in (agent.format for agent in AGENTS if agent.format is not None):
         known.recognises(data)
         known.header("stem", data)
         known.glimpse("stem", data, data[-4096:])

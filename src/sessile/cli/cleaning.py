@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from sessile.agents.expiry import DAY
+from sessile.agents.base import DAY
 from sessile.cli.app import App, verb
 from sessile.cli.listing import SOON, say_problem
 from sessile.cli.names import SESSION, addresses, located

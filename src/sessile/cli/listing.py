@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sessile.agents.expiry import RULES
+from sessile.agents.registry import AGENTS
 from sessile.cli.app import App, verb
 from sessile.cli.names import other_worktrees
 from sessile.cli.output import Cell, Column, money, size_of
@@ -38,7 +38,7 @@ SOON = 7  # days that a warning looks ahead
 
 def soon(app: App) -> Sequence[Outlook]:
     """The sessions to warn of, by the folders of agents that delete theirs."""
-    if not any(source.agent in RULES for source in app.library.given):
+    if not any((agent := AGENTS.get(source.agent)) and agent.expiry for source in app.library.given):
         return ()
     from sessile.upkeep.keep import expiring
 

@@ -220,10 +220,10 @@ def writable(app: App, name: str, *, in_place: bool | None) -> Iterator[Named]:
 
 def _not_ours(app: App, path: str, *, can_ask: bool) -> Refused:
     """The error for whoever wants to write into another agent's file without saying so."""
-    from sessile.agents.base import capabilities_of, format_of_agent
+    from sessile.agents.registry import AGENTS
 
     agent = app.library.agent_of(path)
-    able = capabilities_of(format_of_agent(agent or ""))
+    able = AGENTS.capabilities(agent)
     hint = "fork it: sessile fork"
     if not able:
         hint += f"; nothing can be written into a file of {agent} from here"

@@ -1,6 +1,6 @@
 """The catalog: what is known of every session below some folders, without opening them.
 
-    with Catalog(fs, cache) as catalog:
+    with Catalog(fs, cache, AGENTS) as catalog:
         catalog.catch_up([sessions], depth="look")     every row can be shown
         catalog.catch_up([sessions], depth="index")    … is counted, and its words can be searched
         catalog.list(Filter(project="/work/app", limit=50))
@@ -41,7 +41,6 @@ from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 
 import msgspec
 
-from sessile.agents.reader import LISTS, has_news, retell
 from sessile.core.words import INDEXED, Field
 from sessile.errors import SessileError, SessionBusy, StorageFailure, UnsafePath
 from sessile.storage import atomic, catch_up
@@ -62,7 +61,9 @@ from sessile.storage.catch_up import Found, walk
 from sessile.storage.catch_up import Mark as walk_Mark
 from sessile.storage.filesystem import PosixFilesystem
 from sessile.storage.filters import EVERYTHING, Filter, SqlSelection, within
+from sessile.storage.formats import Formats
 from sessile.storage.locks import locked
+from sessile.storage.session_lists import LISTS, has_changed, take_over
 
 if TYPE_CHECKING:
     from sessile.core.statistics import Usage
@@ -338,8 +339,9 @@ class CaughtUp(NamedTuple):
 class Catalog:
     """All sessions below some folders. `cache` is the cache folder, or `None` for a catalog in memory."""
 
-    def __init__(self, fs: Filesystem, cache: str | None) -> None:
+    def __init__(self, fs: Filesystem, cache: str | None, formats: Formats) -> None:
         self._fs = fs
+        self._formats = formats
         self._file = CatalogFile(cache, (*SESSIONS, LISTS, *catch_up.TEXTS), "sessions", VERSION)
         self._places: tuple[str, ...] = ()
         self._copied: dict[str, Sequence[str]] = {}
@@ -413,17 +415,17 @@ class Catalog:
         database = self._file.database()
         known = known_files(database)
         changed, gone = self._news(found, known)
-        if changed or gone or any(self._waiting(database, depth)) or has_news(self._fs, database, self._places):
+        if changed or gone or any(self._waiting(database, depth)) or has_changed(self._fs, database, self._places):
             from sessile.storage.catch_up import Enough, Reconciler
 
             with self._file.writing() as ours:
                 if ours is not database:  # another process has been here before we were alone
                     known = known_files(ours)
                     changed, gone = self._news(found, known)
-                work = Reconciler(self._fs, ours, self._file.keeps, progress, deadline)
+                work = Reconciler(self._fs, self._formats, ours, self._file.keeps, progress, deadline)
                 try:
                     work.look(found, known, changed, gone)
-                    retell(self._fs, ours, self._places)
+                    take_over(self._fs, ours, self._places, self._formats)
                     self._read(work, ours, depth)
                 except Enough:
                     pass  # the rest is counted below
@@ -542,7 +544,7 @@ class Catalog:
         directly = directly or not self._file.keeps
 
         def work(database: sqlite3.Connection) -> Results:
-            words = CatalogWords(self._fs, database, self._places, sessions, self._file.keeps)
-            return Searcher(self._fs, words, directly).search(query, fields, limit, count)
+            words = CatalogWords(self._fs, self._formats, database, self._places, sessions, self._file.keeps)
+            return Searcher(self._fs, self._formats, words, directly).search(query, fields, limit, count)
 
         return self._ask(work)

@@ -13,16 +13,16 @@ from __future__ import annotations
 
 import posixpath
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
-from sessile.agents.reader import format_name, is_packed, open_foreign, problems_of
+from sessile.agents.reader import agent_of, open_foreign, problems_of
 from sessile.core import entries as make
 from sessile.core.codec import encode
 from sessile.core.diagnosis import UNREADABLE, Copy, Diagnosis, Mending, Piece, Problem, numbered, problem, remedy
 from sessile.core.ids import check_session_id, new_session_id
-from sessile.core.lines import Finding, Scanner
+from sessile.core.lines import Scanner
 from sessile.core.text import iso_timestamp, parse_timestamp
 from sessile.errors import (
     Invalid,
@@ -38,6 +38,7 @@ from sessile.errors import (
 from sessile.storage import atomic, drafts
 from sessile.storage.blobs import digest_of
 from sessile.storage.layout import JOURNAL, artifacts_of
+from sessile.storage.packed import is_packed
 from sessile.storage.session_bytes import CHUNK, RawFile, is_held, journals
 
 if TYPE_CHECKING:
@@ -151,30 +152,17 @@ def _check_foreign(store: Store, path: str) -> Report | None:
     with closing(reader):
         size = sum(map(len, reader.pieces()))
         findings, rows = reader.findings(), None
-        if reader.format.name == "claude" and not is_packed(path):
-            findings, rows = _explain(store.fs, path)
+        explained = None if is_packed(path) else reader.agent.check(store.fs, path)
+        if explained is not None:
+            findings, rows = explained
         return Report(path, reader.session_id, size, reader.count(), tuple(problems_of(findings)), size, rows)
-
-
-def _explain(fs: Filesystem, path: str) -> tuple[Sequence[Finding], Mapping[str, int]]:
-    """Return the findings in a Claude Code transcript, and the counts of its rows."""
-    from sessile.agents.claude.checking import check_transcript  # loads the whole agent; most checks do not need it
-
-    report = check_transcript(fs, path)
-    rows = {
-        "read": report.rows_read,
-        "loaded": report.rows_loaded,
-        "in_conversation": report.rows_in_chain,
-        "progress": report.rows_of_progress,
-        "boundaries": report.boundaries,
-    }
-    return report.findings, rows
 
 
 def _refuse_foreign(store: Store, path: str) -> None:
     try:
-        format_name(store.fs, path)
-    except (NotASession, SessionNotFound, StorageFailure):
+        if agent_of(store.fs, path) is None:
+            return
+    except (SessionNotFound, StorageFailure):
         return  # the repair reports what it is instead
     hint = "run `sessile import` to copy the readable part into your own store"
     raise Unsupported("files of other agents cannot be repaired", path=path, hint=hint)

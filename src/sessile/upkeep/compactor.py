@@ -27,11 +27,11 @@ from sessile.core.compaction import (
     CompactionSettings,
     Objection,
     Preparation,
-    Pruning,
     Result,
+    ResultPruning,
     context_size,
     is_due,
-    plan_pruning,
+    plan_result_pruning,
     prepare,
     verify,
 )
@@ -329,10 +329,10 @@ class Compactor:
 
     # -- pruning
 
-    def prune(self) -> Pruning:
+    def prune(self) -> ResultPruning:
         """Remove old tool results from the context if that saves enough; the entries themselves stay."""
         context = self._session.context()
-        pruning = plan_pruning(context.messages, context.sources, counter=self._counter)
+        pruning = plan_result_pruning(context.messages, context.sources, counter=self._counter)
         self._session.append_many(pruning.edits)
         return pruning
 

@@ -22,7 +22,8 @@ import stat
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from sessile.agents.expiry import DAY, RULES, Period, Rule, deadline, period_of
+from sessile.agents.base import DAY, Expiry, Period, deadline, period_of
+from sessile.agents.registry import AGENTS
 from sessile.errors import Conflict, NotFound, Refused, SessileError, StorageFailure, StorageFull, Unsupported
 from sessile.storage import atomic
 from sessile.storage.filters import HIDE, Filter
@@ -81,9 +82,9 @@ def expiring(
     """
     found = []
     for source in library.given:
-        rule = RULES.get(source.agent)
-        if rule is not None:
-            period = _period(library, source, rule, follow)
+        agent = AGENTS.get(source.agent)
+        if agent is not None and agent.expiry is not None:
+            period = _period(library, source, agent.expiry, follow)
             marks = _marks(library, Filter(below=[source.sessions], hide=hide), period, now, within_days)
             sessions = [
                 Expiring(path, deadline(modified // 1_000_000, period))
@@ -108,10 +109,10 @@ def _marks(
     return library.marks(wanted)
 
 
-def _period(library: Library, source: Source, rule: Rule, follow: Callable[[str], str] | None) -> Period:
+def _period(library: Library, source: Source, expiry: Expiry, follow: Callable[[str], str] | None) -> Period:
     """Return how long the agent of a folder keeps sessions, according to its settings."""
     settings = {}
-    for name in rule.settings:
+    for name in expiry.settings:
         try:
             path = f"{source.root}/{name}"
             settings[name] = atomic.read_all(library.store.fs, path if follow is None else follow(path))
@@ -119,7 +120,7 @@ def _period(library: Library, source: Source, rule: Rule, follow: Callable[[str]
             continue
         except OSError as error:
             return Period(None, f"{name} cannot be read: {error.strerror or error}")
-    return period_of(rule, settings)
+    return period_of(expiry, settings)
 
 
 class Keeper:

@@ -14,12 +14,13 @@ import posixpath
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from sessile.agents.base import unsupported
+from sessile.agents.base import Agent, unsupported
+from sessile.agents.claude import ClaudeCode
 from sessile.agents.claude.appending import Batch, Known, TranscriptFile
 from sessile.agents.claude.paths import is_uuid, session_of
-from sessile.agents.claude.rows import text_of
+from sessile.agents.claude.rows import AI_TITLE, tag_row, text_of, title_row, value_row
 from sessile.agents.claude.transcript import REACH
-from sessile.agents.claude.translation import NAME, Claude, Rendering, uuid_for
+from sessile.agents.claude.translation import Rendering, uuid_for
 from sessile.agents.writer import Choose, Entry, RowsJournal
 from sessile.core.codec import decode
 from sessile.core.kinds import MARKER
@@ -48,14 +49,32 @@ class TranscriptJournal(RowsJournal):
         index_path: str | None = None,
         power: bool = True,
         patience: float = 10.0,
+        agent: Agent | None = None,
     ) -> None:
         check_writable(path)
         self._transcript = TranscriptFile(fs, path, power=power, patience=patience, reach=REACH, ends_only=True)
-        super().__init__(fs, path, Claude(), index_path=index_path)
+        super().__init__(fs, path, agent or ClaudeCode(), index_path=index_path)
         self._cwd = str(decode(self.header()).get("cwd") or "")
 
     def _reset(self) -> None:
         self._transcript.reset()
+
+    def set_title(self, name: str, *, automatic: bool, current: str | None) -> bool:
+        """Name the session as Claude Code does."""
+        if automatic and current is not None:
+            return False
+        self.note(value_row(self.session_id, AI_TITLE, name) if automatic else title_row(self.session_id, name))
+        return True
+
+    def set_tag(self, tag: str | None) -> str | None:
+        """Tag the session as Claude Code does; `None` removes the tag."""
+        row = tag_row(self.session_id, tag)
+        self.note(row)
+        return str(row["tag"]) or None
+
+    def row_id(self, entry_id: str) -> str:
+        """Return the uuid of the entry's row, so that what Claude Code appends to it is found."""
+        return uuid_for(self.session_id, entry_id)
 
     def note(self, row: dict[str, Any]) -> None:
         """Write a row beside the conversation, such as a title; a large file is not read for it."""
@@ -100,7 +119,9 @@ class TranscriptJournal(RowsJournal):
             return entry_id if is_uuid(entry_id) else uuid_for(self.session_id, entry_id)
         uuid = text_of(decode(self.raw(self._present(entry_id))), "uuid")
         if uuid is None:
-            raise unsupported(NAME, f"way to go on from {entry_id}, which is no part of the conversation", self.path)
+            raise unsupported(
+                self.agent, f"way to go on from {entry_id}, which is no part of the conversation", self.path
+            )
         return uuid
 
     def _kept(self, compaction: Entry, batch: Mapping[str, Entry]) -> Sequence[str]:

@@ -22,7 +22,7 @@ from sessile.core.codec import decode
 from sessile.errors import Invalid
 from sessile.storage.base import Filesystem
 from sessile.storage.session_bytes import RawFile
-from sessile.vendors.clients import straight
+from sessile.vendors.clients import open_direct
 
 Rows = Iterable[Mapping[str, Any] | bytes]
 
@@ -120,6 +120,6 @@ def _ask(address: Address, session_id: str, agent_id: str | None, body: bytes | 
     if body is not None:
         headers["Content-Type"] = _MEDIA_TYPE
     request = urllib.request.Request(url, data=body, headers=headers)  # the scheme was looked at
-    with straight(request, address.timeout) as answer:
+    with open_direct(request, address.timeout) as answer:
         data: bytes = answer.read()
         return data

@@ -42,13 +42,14 @@ from typing import Any
 
 import msgspec
 
-from sessile.agents.base import NOTHING_TOLD, Entry, Glimpse, Known, Look, Told
+from sessile.agents.base import NOTHING_TOLD, Entry, Glimpse, Known, Look
 from sessile.agents.claude.listing import LiteFile, begins_as_sidechain, first_prompt, session_info, title_of
 from sessile.agents.claude.rows import OBJECT, lines_of, mapping_of, text_of
 from sessile.core.codec import decode
 from sessile.core.kinds import CHAIN, LEAF_MARKER, MARKER, TITLE, flags_of
 from sessile.core.lines import Head, Line, MessageHead, Scanner
 from sessile.core.text import iso_timestamp, parse_timestamp
+from sessile.storage.formats import Told
 
 # --- blocks
 

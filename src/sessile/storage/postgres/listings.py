@@ -64,7 +64,6 @@ import msgspec
 from msgspec.structs import astuple
 from psycopg import errors
 
-from sessile.agents.reader import is_packed, open_rows
 from sessile.core.ids import blake2b
 from sessile.core.text import parse_timestamp
 from sessile.core.words import INDEXED, Field, Query, Term, fold, passages, words_of
@@ -95,7 +94,9 @@ from sessile.storage.catch_up import (
     walk,
 )
 from sessile.storage.filters import EVERYTHING, POSTGRES, Filter, SqlSelection, within
+from sessile.storage.formats import Formats
 from sessile.storage.head import Glance, glance
+from sessile.storage.packed import is_packed, open_rows
 from sessile.storage.postgres.database import Cursor, Database
 from sessile.storage.postgres.schema import CATALOG_TABLES, COUNTED, FILE, GLANCE, GONE, PLACE
 from sessile.storage.search import Beside, Candidate, Searched, read_line
@@ -408,7 +409,8 @@ _MADE_AT_ONCE = (errors.UniqueViolation, errors.DuplicateTable, errors.Duplicate
 class PostgresCatalog:
     """All sessions of a database below `root`."""
 
-    def __init__(self, fs: Filesystem, database: Database, root: str) -> None:
+    def __init__(self, fs: Filesystem, database: Database, root: str, formats: Formats) -> None:
+        self._formats = formats
         self._fs = fs
         self._database = database
         self._root = root.rstrip("/")
@@ -464,7 +466,7 @@ class PostgresCatalog:
         if news.files or news.gone or waits:
             from sessile.storage.catch_up import Enough
 
-            work = Follower(self._fs, self._database, table, progress, deadline)
+            work = Follower(self._fs, self._formats, self._database, table, progress, deadline)
             try:
                 work.look(news)
                 if depth != "look":
@@ -548,8 +550,8 @@ class PostgresCatalog:
         query = Query(text)
 
         def work() -> Results:
-            words = PostgresWords(self._fs, self._database, self._places, sessions)
-            return Searcher(self._fs, words, directly).search(query, fields, limit, count)
+            words = PostgresWords(self._fs, self._formats, self._database, self._places, sessions)
+            return Searcher(self._fs, self._formats, words, directly).search(query, fields, limit, count)
 
         return self._ask(work)
 
@@ -603,9 +605,15 @@ class PostgresWords:
     """The words of a catalog in a database, below some places or in some sessions only."""
 
     def __init__(
-        self, fs: Filesystem, database: Database, places: Sequence[str], sessions: Collection[int] | None
+        self,
+        fs: Filesystem,
+        formats: Formats,
+        database: Database,
+        places: Sequence[str],
+        sessions: Collection[int] | None,
     ) -> None:
         self._fs = fs
+        self._formats = formats
         self._database = database
         where, self._values = within(places, column="c.path", dialect=POSTGRES)
         self._where = f"c.format IS NOT NULL AND {where}"
@@ -656,7 +664,7 @@ class PostgresWords:
             lines: dict[int, bytes] = dict(self._database.query(_LINES, places, again=True))
             for place, (rank, matched) in enumerate(some):
                 # A file that is no journal, or a line in the middle of other bytes, is not found by its row.
-                raw = lines.get(place) or read_line(self._fs, matched.session.path, matched.offset)
+                raw = lines.get(place) or read_line(self._fs, matched.session.path, matched.offset, self._formats)
                 if raw is not None:
                     yield Candidate(rank, matched.session, matched.offset, raw)
 
@@ -866,12 +874,14 @@ class Follower:
     def __init__(
         self,
         fs: Filesystem,
+        formats: Formats,
         database: Database,
         table: CatalogTable,
         progress: Callable[[Progress], None] | None,
         deadline: float | None,
     ) -> None:
         self._fs = fs
+        self._formats = formats
         self._database = database
         self._table = table
         self._progress = progress
@@ -928,15 +938,13 @@ class Follower:
         """The format of a file, what its ends tell, and how many bytes its rows have."""
         if ends is not None and (seen := glance(ends, 0, file.size)) is not None:
             return NATIVE, seen, file.size
-        fd, size, _ = open_rows(self._fs, file.path)
+        fd, size, _ = open_rows(self._fs, file.path, self._formats)
         try:
             size = size if is_packed(file.path) else min(size, file.size)
             seen = glance(self._fs, fd, size)
             if seen is not None or not size:
                 return NATIVE, seen, size
-            from sessile.agents.reader import glance_foreign  # few have any in a database
-
-            return *(glance_foreign(self._fs, fd, size, file.path) or ("", None)), size
+            return *(self._formats.glance(self._fs, fd, size, file.path) or ("", None)), size
         finally:
             self._fs.close(fd)
 
@@ -960,10 +968,12 @@ class Follower:
                 continue
             if each.stretch is not None and each.known is not None:
                 if reading.size <= reading.covered + NEAR:
-                    near.append(_Work(Place(each.known.revision + 1, each.file.id, reading), index=False))
+                    near.append(
+                        _Work(Place(each.known.revision + 1, each.file.id, reading), self._formats, index=False)
+                    )
             elif reading.size <= TINY and path in numbers:
                 reading.number = numbers[path]
-                near.append(_Work(Place(0, each.file.id, reading), index=False))
+                near.append(_Work(Place(0, each.file.id, reading), self._formats, index=False))
         have = {each.file.id: each.stretch for each in looked if each.stretch is not None}
         more = [(work.wanted, work.path) for work in near if work.place.inode not in have]
         self._step(near, have | self._stretches(more))
@@ -981,7 +991,7 @@ class Follower:
             done, total = 0, sum(each.size for each in waiting)
             for group in _groups(waiting):
                 places = self._table.claim([each.number for each in group], index, free=attempt == 0)
-                unread |= self._read_group([_Work(place, index) for place in places])
+                unread |= self._read_group([_Work(place, self._formats, index=index) for place in places])
                 done += sum(each.size for each in group)
                 self._tell_progress(depth, done, total)
                 self._stop_in_time()
@@ -1007,7 +1017,7 @@ class Follower:
 
     def _unpacked_size(self, work: _Work) -> int:
         try:
-            fd, size, _ = open_rows(self._fs, work.path)
+            fd, size, _ = open_rows(self._fs, work.path, self._formats)
         except StorageFailure:
             raise
         except OSError:
@@ -1033,7 +1043,7 @@ class Follower:
     def _file_stretch(self, wanted: Wanted, path: str) -> Stretch | None:
         first = max(0, wanted.place - FIT)
         try:
-            fd, size, _ = open_rows(self._fs, path)
+            fd, size, _ = open_rows(self._fs, path, self._formats)
             try:
                 data = self._fs.read(fd, min(wanted.until, size) - first, first)
             finally:
@@ -1048,12 +1058,12 @@ class Follower:
 class _Work:
     """One session that is being read on."""
 
-    def __init__(self, place: Place, index: bool) -> None:
+    def __init__(self, place: Place, formats: Formats, *, index: bool) -> None:
         self.place = place
         self.number = place.reading.number
         self._revision = place.revision
         self._index = index
-        self._counting = Counting(place.reading, index=index)
+        self._counting = Counting(place.reading, formats, index=index)
         self.at = self._counting.start
 
     @property
