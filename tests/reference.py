@@ -27,7 +27,7 @@ from sessile.cli.main import ALIASES, VERBS
 from sessile.core import address
 
 STORES = {
-    "sessile.agents.claude.transcript": ("Transcript", "Diagnostic", "Stamp", "hydrate_session", "Hydration"),
+    "sessile.agents.claude.transcript": ("Transcript", "Diagnostic", "Stamp"),
     "sessile.agents.claude.paths": ("Current",),
     "sessile.agents.claude.sdk": ("ClaudeSessions",),
     "sessile.agents.claude.mutations": ("Mutations", "Forked"),
@@ -37,7 +37,9 @@ STORES = {
         "fetch_from_store",
         "fetch_from_url",
         "mirror_to_url",
+        "hydrate_session",
         "Address",
+        "Hydration",
     ),
     "sessile.agents.myagents.store": ("MyAgentsStore", "Saved"),
     "sessile.agents.myagents.switching": ("Switcher", "Steps", "Active"),

@@ -35,7 +35,8 @@ from faults.processes import Child, Tell, fast_folder, killed_after
 from faults.striding import calls
 from sessile.agents.claude.mutations import Mutations
 from sessile.agents.claude.paths import Current
-from sessile.agents.claude.transcript import Transcript, hydrate_session
+from sessile.agents.claude.remote import hydrate_session
+from sessile.agents.claude.transcript import Transcript
 from sessile.errors import SessileError
 from sessile.storage import atomic
 from sessile.storage.base import Filesystem

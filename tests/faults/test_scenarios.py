@@ -15,7 +15,7 @@ from faults.ledger import Run, store_on
 from faults.scenarios import ROOT, SCENARIOS, prepared
 from sessile import Session, Store, export, library, transfer
 from sessile.agents.openclaw import importing
-from sessile.demo import sessions as demo
+from sessile.demo import corpus as demo
 from sessile.gateway.conversations import bindings, presence
 from sessile.session import SessionView
 from sessile.upkeep import check, disk, keep, prune, sweep

@@ -9,9 +9,9 @@ from fuzz.native import account
 from sessile.agents.base import Format, Known
 from sessile.agents.claude.chain import conversation, heads_of, subagent_conversation
 from sessile.agents.claude.listing import LiteFile, notes_of, session_info
-from sessile.agents.claude.messages import TranscriptState, message_of, shown_rows, shown_subagent_rows
 from sessile.agents.claude.mutations import Fork
-from sessile.agents.claude.rows import View, read_row
+from sessile.agents.claude.rows import TranscriptState, View, read_row
+from sessile.agents.claude.sdk import message_of, shown_rows, shown_subagent_rows
 from sessile.agents.myagents import index, messages
 from sessile.agents.myagents.messages import read_legacy, salvaged
 from sessile.agents.myagents.transcript_v2 import read_v2

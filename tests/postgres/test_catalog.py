@@ -19,7 +19,7 @@ from postgres.twins import EVERYTHING, ROOT, Twins, facts, journal, write
 from sessile.agents.registry import AGENTS
 from sessile.core.codec import encode
 from sessile.core.kinds import LEAF_MARKER
-from sessile.demo.sessions import demo_sessions
+from sessile.demo.corpus import demo_sessions
 from sessile.errors import InvalidQuery
 from sessile.library import Library
 from sessile.storage import atomic

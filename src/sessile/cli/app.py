@@ -82,7 +82,7 @@ class App:
         return store
 
     def _make_demo(self, store: Store) -> None:
-        from sessile.demo.sessions import make_demo
+        from sessile.demo.corpus import make_demo
 
         written = make_demo(store)
         if written:

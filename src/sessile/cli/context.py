@@ -117,7 +117,7 @@ def _seen(app: App, named: Named) -> Iterator[Line]:
     from sessile.core.visible import visible_line
     from sessile.render.shown import show_all
     from sessile.render.styled import Span
-    from sessile.render.text import transcript_lines
+    from sessile.render.terminal import transcript_lines
     from sessile.render.wording import many
 
     session = named.session
