@@ -176,7 +176,7 @@ class Export:
 
     def lines(self) -> Iterator[bytes]:
         """The session as a session file."""
-        raw = self._session.header_line()
+        raw = self._session._header_line()
         header: Body = decode(raw)
         redacted = self._redacted(header, "header")
         yield (raw if redacted is header else encode_plain(redacted)) + b"\n"

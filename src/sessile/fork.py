@@ -39,7 +39,7 @@ _OWN = {
 
 def fork(store: Store, source: Session, cwd: str) -> Session:
     """All entries of a session as a session of its own, at the same leaf."""
-    copy = _derive(store, source, cwd, source.iter_raw())
+    copy = _derive(store, source, cwd, source._iter_raw())
     if source.leaf_id is None:
         copy.reset_leaf()
     elif source.leaf_id != copy.leaf_id:

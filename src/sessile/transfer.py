@@ -97,7 +97,7 @@ def _import(store: Store, path: str) -> Imported:
             before, new = _compared(session, reader.entries())
             names: list[str] = []
             lines = (_line(row, entry, names) for row, entry in new)
-            added = session.adopt(iter(lambda: list(islice(lines, _BATCH)), []))
+            added = session._adopt(iter(lambda: list(islice(lines, _BATCH)), []))
             source = SessionView(reader, store.blobs)
             if added:
                 _keep(store, session, source, reader)
@@ -141,7 +141,7 @@ def _keep(store: Store, session: Session, source: SessionView, reader: ForeignRe
     kept = store.blobs.put_pieces(reader.pieces)
     note = make.custom(IMPORT_MARKER, {"format": reader.format.name, "blob": kept.ref})
     note_id = derived_entry_id(session.id, kept.hash, 0)
-    session.adopt_last(make.with_base(note, note_id, source.leaf_id, iso_timestamp(store.now())), source.leaf_id)
+    session._adopt_last(make.with_base(note, note_id, source.leaf_id, iso_timestamp(store.now())), source.leaf_id)
 
 
 def _line(row: Row, entry: Payload, names: list[str]) -> bytes:
@@ -169,7 +169,7 @@ def converted(session: SessionView, to: str, report: Report) -> Iterator[bytes]:
     """A session as a file of another agent; `report` counts the entries that have no counterpart there."""
     if to not in CONVERSIONS:
         raise Unsupported(f"there is no conversion to {to!r}", hint=f"there are {', '.join(CONVERSIONS)}")
-    if session.format == to and (pieces := session.file_pieces()) is not None:
+    if session.format == to and (pieces := session._file_pieces()) is not None:
         return pieces  # it is that already
     return CONVERSIONS[to](session, report)
 
@@ -281,8 +281,8 @@ def _myagents_rows(session: SessionView, blob: str | None, count: myagents.Count
 
 
 def _to_native(session: SessionView, report: Report) -> Iterator[bytes]:
-    yield session.header_line() + b"\n"
-    for line in session.iter_raw():
+    yield session._header_line() + b"\n"
+    for line in session._iter_raw():
         yield line + b"\n"
 
 
