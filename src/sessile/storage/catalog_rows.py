@@ -22,6 +22,7 @@ import os
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -29,7 +30,7 @@ import msgspec
 from sessile.core.codec import decode, encode_plain
 from sessile.core.digest import Counts
 from sessile.core.statistics import SessionUsage, Usage
-from sessile.core.text import parse_timestamp, without_surrogates
+from sessile.core.text import parse_timestamp, utc_datetime, without_surrogates
 from sessile.core.usage import QUARTER
 from sessile.core.words import fold
 from sessile.errors import InvalidQuery
@@ -38,6 +39,8 @@ from sessile.storage.layout import JOURNAL
 # --- catalog rows
 
 COUNTS = Counts.__struct_fields__
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
 _OBJECTS = ("roles", "models")  # stored as JSON
 
 SESSIONS = (
@@ -91,6 +94,7 @@ SORTS = {
     "messages": "messages",
     "size": "size",
 }
+NOTEBOOK_ROWS = 50
 _KNOWN = "SELECT path, number, size, mtime_ns, inode FROM sessions"
 SHOWN = (
     "number, path, size, mtime_ns, sub_agent, format, problem, id, cwd, title, created, parent, first_text,"
@@ -103,19 +107,45 @@ Known = tuple[bytes, int, int | None, int, int]
 
 
 class SessionRow(NamedTuple):
-    """What the catalog knows of a session; `None` is unknown. `counts` is `None` until every line was counted."""
+    """What the catalog knows about a session; `None` is unknown.
 
-    number: int  # of the row in this catalog
+    Attributes:
+        number: The number of the row in this catalog.
+        path: The path of the session's file.
+        size: The size of the file in bytes.
+        modified_ns: When the file was last modified, in nanoseconds since 1970; `modified` is the same as a `datetime`.
+        sub_agent: Whether the file is the transcript of a sub-agent.
+        format: The format of the file: "native" or that of another agent; `None` if it is not a session.
+        problem: Why the file could not be read.
+        id: The session id.
+        cwd: The project: the working folder of the session.
+        title: The title of the session.
+        created_ms: When the session was created, in milliseconds since 1970; `created` is the same as a `datetime`.
+        parent: The session that this one was forked from.
+        first_text: The beginning of the first message of the user.
+        last_role: The role of the last message.
+        last_status: How the last message ended.
+        searchable: Whether the words of the session are indexed.
+        counts: Numbers of entries, messages, tokens and more; `None` until every line was counted.
+
+    Example:
+        ```python
+        for row in library.list(Filter(limit=10)).rows:
+            print(f"{row.modified:%Y-%m-%d %H:%M}", row.title or row.first_text)
+        ```
+    """
+
+    number: int
     path: str
     size: int | None
-    modified: int  # nanoseconds since 1970
+    modified_ns: int
     sub_agent: bool
-    format: str | None  # None: no session, and `problem` says why
+    format: str | None
     problem: str | None
     id: str | None
     cwd: str | None
     title: str | None
-    created: int | None  # milliseconds since 1970
+    created_ms: int | None
     parent: str | None
     first_text: str | None
     last_role: str | None
@@ -123,27 +153,86 @@ class SessionRow(NamedTuple):
     searchable: bool
     counts: Counts | None
 
+    @property
+    def modified(self) -> datetime:
+        """When the file was last modified, in UTC."""
+        return utc_datetime(self.modified_ns // 1000)
+
+    @property
+    def created(self) -> datetime | None:
+        """When the session was created, in UTC; `None` if unknown."""
+        return None if self.created_ms is None else utc_datetime(self.created_ms * 1000)
+
 
 class Listing(NamedTuple):
-    """Rows in the order that was asked for, and what is not among them."""
+    """One page of sessions, and what is not on it.
+
+    Attributes:
+        rows: The sessions of the page, in the order of the filter.
+        total: How many sessions match, on this page or another.
+        hidden: How many more sessions match but are hidden, by reason: "unreadable", "empty", "sub_agent", "imported" …
+        unjudged: How many sessions the filter cannot judge, because their lines are not counted yet.
+        unread: The paths of session files that were not read completely when the time was up: they may be shown without
+            counts, or be missing where the filter needs counts. Only `Library.list` sets it.
+
+    Example:
+        ```python
+        listing = library.list(Filter(project="/work/app", limit=20))
+        print(f"{len(listing.rows)} of {listing.total}, {len(listing.unread)} not read yet")
+        ```
+    """
 
     rows: list[SessionRow]
-    total: int  # rows that match, shown or on another page
-    hidden: dict[str, int]  # rows that match, by the reason why they are not shown; without those that hide nothing
-    unjudged: int  # rows of which a filter needs counts that nobody has made yet
+    total: int
+    hidden: dict[str, int]
+    unjudged: int
+    unread: Sequence[str] = ()
+
+    def _repr_html_(self) -> str:
+        from sessile.core.notebook import table  # only notebooks need it
+
+        caption = f"{len(self.rows):,} of {self.total:,} sessions"
+        caption += f", {len(self.unread):,} files not read yet" if self.unread else ""
+        columns = ("modified", "title", "project", "messages", "id")
+        return table(caption, columns, (_shown_in_notebook(row) for row in self.rows[:NOTEBOOK_ROWS]))
+
+
+def _shown_in_notebook(row: SessionRow) -> tuple[object, ...]:
+    messages = None if row.counts is None else f"{row.counts.messages:,}"
+    return f"{row.modified:%Y-%m-%d %H:%M}", row.title or row.first_text or row.problem, row.cwd, messages, row.id
 
 
 class Filter(NamedTuple):
-    """What to list. Times are nanoseconds since 1970; `words` are sought in title and first text.
+    """Which sessions to list or search. All conditions must hold; the default matches everything that is not hidden.
 
-    `project` is the path of a folder, or without any slash the name of one, and `worktrees` are paths of folders that count as
-    that one, too; `below` are folders in which the files lie, `pinned` ids of sessions: no others are listed. `sort` is one of
-    `SORTS`, most first; what is unknown comes last, and of equals the newest first.
+    Attributes:
+        project: The path of a project folder, or a name without a slash for all folders of that name. Folders below it match.
+        since: Only sessions modified at this time or later. It must have a time zone.
+        until: Only sessions modified before this time. It must have a time zone.
+        model: Only sessions with answers of a model whose name contains this text.
+        has: Only sessions that have all of these: "branch", "error", "image", "compaction", "label", "finding".
+        words: Only sessions with all of these words in the title or the first message.
+        named: Only sessions with a title.
+        id_prefix: Only sessions whose id starts with this text.
+        hide: Which matching sessions to hide: "unreadable", "empty", "sub_agent", "imported", "one_shot".
+        limit: The maximum number of rows; all if `None`.
+        offset: The number of rows to skip.
+        sort: The order, largest or newest first: "recent", "started", "cost", "tokens", "messages" or "size". Unknown values
+            come last.
+        below: Only files in these folders.
+        pinned: Only sessions with these ids.
+        worktrees: Folders that count as the project folder.
+
+    Example:
+        ```python
+        last_week = datetime.now(UTC) - timedelta(days=7)
+        library.list(Filter(project="/work/app", since=last_week, sort="cost", limit=10))
+        ```
     """
 
     project: str | None = None
-    since: int | None = None
-    until: int | None = None
+    since: datetime | None = None
+    until: datetime | None = None
     model: str | None = None
     has: Collection[str] = ()
     words: Sequence[str] = ()
@@ -277,10 +366,10 @@ def _cheap(places: Sequence[str], wanted: Filter) -> tuple[list[str], dict[str, 
         conditions.append(f"({' OR '.join(places_of_it)})")
     if wanted.since is not None:
         conditions.append("mtime_ns >= :since")
-        values["since"] = in_64_bits(wanted.since)
+        values["since"] = nanoseconds(wanted.since)
     if wanted.until is not None:
         conditions.append("mtime_ns < :until")
-        values["until"] = in_64_bits(wanted.until)
+        values["until"] = nanoseconds(wanted.until)
     if wanted.id_prefix is not None:
         conditions.append("id BETWEEN :prefix AND :prefix || char(0x10FFFF)")
         values["prefix"] = wanted.id_prefix
@@ -343,6 +432,16 @@ def storable(value: Any) -> Any:
 def in_64_bits(number: int) -> int:
     """The nearest number that databases hold: the year 9999 is further away, in nanoseconds, than they can count."""
     return max(-(2**63), min(number, 2**63 - 1))
+
+
+def nanoseconds(moment: datetime) -> int:
+    """A moment as databases hold it: nanoseconds since 1970. Raise `InvalidQuery` if it has no time zone."""
+    if moment.tzinfo is None:
+        raise InvalidQuery(
+            f"invalid time {moment.isoformat()!r}: it must have a time zone",
+            hint="use datetime.now(UTC) or astimezone()",
+        )
+    return in_64_bits((moment - _EPOCH) // _MICROSECOND * 1000)
 
 
 def counts_as_columns(counts: Counts) -> list[Any]:
@@ -439,8 +538,8 @@ def usage(ask: Callable[[Filter], Asked], wanted: Filter) -> Usage:
     _, hidden = question.hidden()
     return Usage(
         sessions=sessions,
-        since=None if wanted.since is None else wanted.since // _QUARTER,
-        until=None if wanted.until is None else -(-wanted.until // _QUARTER),
+        since=None if wanted.since is None else nanoseconds(wanted.since) // _QUARTER,
+        until=None if wanted.until is None else -(-nanoseconds(wanted.until) // _QUARTER),
         hidden=hidden,
         uncounted=question.uncounted(),
     )

@@ -22,6 +22,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from sessile.agents.expiry import DAY, RULES, Period, Rule, deadline, period_of
+from sessile.core.text import utc_datetime
 from sessile.errors import Conflict, NotFound, Refused, SessileError, StorageFailure, StorageFull, Unsupported
 from sessile.storage import atomic
 from sessile.storage.catalog_rows import HIDE, Filter
@@ -99,7 +100,7 @@ def _marks(
     if within_days is not None:
         if period.length is None:
             return ()
-        wanted = wanted._replace(until=(now + int(within_days * DAY) - period.length + 1) * 1_000_000)
+        wanted = wanted._replace(until=utc_datetime((now + int(within_days * DAY) - period.length + 1) * 1000))
     return library.marks(wanted)
 
 

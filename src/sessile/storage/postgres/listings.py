@@ -81,6 +81,7 @@ from sessile.storage.catalog_rows import (
     check,
     counts_as_columns,
     in_64_bits,
+    nanoseconds,
     row_of,
 )
 from sessile.storage.catch_up import (
@@ -216,10 +217,10 @@ def _cheap(places: Sequence[str], wanted: Filter) -> tuple[list[str], dict[str, 
         conditions.append(f"({' OR '.join(places_of_it)})")
     if wanted.since is not None:
         conditions.append("mtime_ns >= %(since)s::bigint")
-        values["since"] = in_64_bits(wanted.since)
+        values["since"] = nanoseconds(wanted.since)
     if wanted.until is not None:
         conditions.append("mtime_ns < %(until)s::bigint")
-        values["until"] = in_64_bits(wanted.until)
+        values["until"] = nanoseconds(wanted.until)
     if wanted.id_prefix is not None:
         conditions.append("id BETWEEN %(prefix)s AND %(prefix_end)s")
         values |= {"prefix": wanted.id_prefix, "prefix_end": wanted.id_prefix + _LAST}
