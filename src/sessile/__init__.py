@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from sessile.library import Library
     from sessile.session import Receipt, Session, TreeNode
     from sessile.storage.blobs import BlobStore
-    from sessile.storage.catalog_rows import Filter, Listing, SessionRow
+    from sessile.storage.catalog_rows import Listing, SessionRow
+    from sessile.storage.filters import Filter
     from sessile.storage.history import HistoryStorage
     from sessile.storage.search import Hit, Results
     from sessile.store import Store
@@ -59,7 +60,7 @@ _MODULES = {
     "Models": "sessile.vendors.models",
     # Sessions of all agents
     "Library": "sessile.library",
-    "Filter": "sessile.storage.catalog_rows",
+    "Filter": "sessile.storage.filters",
     "Listing": "sessile.storage.catalog_rows",
     "SessionRow": "sessile.storage.catalog_rows",
     "Results": "sessile.storage.search",

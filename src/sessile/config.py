@@ -41,12 +41,13 @@ import msgspec
 
 from sessile.agents.openclaw.keys import DEFAULT_AGENT, DEFAULT_MAIN_KEY, normalize_agent_id
 from sessile.agents.openclaw.routing import Binding, DmScope, Peer, Scope
+from sessile.agents.registry import AGENTS
 from sessile.core.chat_commands import RESET_TRIGGERS
 from sessile.core.compaction import CompactionSettings
 from sessile.core.delivery import SendPolicy, read_send_policy
 from sessile.core.memory_flush import FlushSettings
 from sessile.core.resets import ResetConfig, read_reset_config
-from sessile.core.result_trimming import TrimSettings, ttl_of
+from sessile.core.result_trimming import TrimSettings, parse_ttl
 from sessile.core.secret import Secret
 from sessile.errors import InvalidConfig
 from sessile.storage.local_zone import current_offset, machine_zone, zone_named
@@ -213,7 +214,7 @@ class Compaction(CompactionSettings, frozen=True):
 
 def milliseconds(duration: str | int, unit: str) -> int:
     """Return a `Duration` in milliseconds; a bare number is in this unit."""
-    return ttl_of(duration if isinstance(duration, str) else f"{duration}{unit}") or 0
+    return parse_ttl(duration if isinstance(duration, str) else f"{duration}{unit}") or 0
 
 
 class SoftTrim(Part, frozen=True):
@@ -732,10 +733,12 @@ VARIABLES: Mapping[str, Sequence[Variable]] = {
         ),
     ),
     "Where other agents keep their sessions": (
-        Variable("CLAUDE_CONFIG_DIR", "`~/.claude`", "Claude Code"),
-        Variable("CODEX_HOME", "`~/.codex`", "Codex"),
-        Variable("OPENCLAW_STATE_DIR", "`~/.openclaw`", "OpenClaw"),
-        Variable("PI_CODING_AGENT_DIR", "`~/.pi/agent`", "pi"),
+        *(
+            Variable(name, f"`{default}`", agent.title)
+            for agent in AGENTS
+            for name, default in agent.variables
+            if name != "PI_CONFIG_DIR"
+        ),
         Variable("PI_CONFIG_DIR", "`.omp`, `.xcsh`", "oh-my-pi and xcsh, in the home folder"),
         Variable("XDG_DATA_HOME", "`~/.local/share`", "oh-my-pi and xcsh, if they use it"),
     ),

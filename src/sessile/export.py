@@ -270,7 +270,7 @@ def _markdown(export: Export, depth: Depth, notes: tuple[str, ...], keep: Keep |
 
 
 def _text(export: Export, depth: Depth, notes: tuple[str, ...], keep: Keep | None) -> Iterator[bytes]:
-    from sessile.render.text import text_export
+    from sessile.render.terminal import text_export
 
     return (piece.encode("utf-8", "replace") for piece in text_export(export.transcript(depth, notes)))
 

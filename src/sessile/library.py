@@ -23,12 +23,10 @@ import posixpath
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, MutableSequence, Sequence
-from contextlib import closing
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from sessile.agents.claude.paths import agent_of, read_sidecar
-from sessile.agents.claude.rows import text_of
-from sessile.agents.reader import open_foreign
+from sessile.agents.base import Agent
+from sessile.agents.registry import AGENTS
 from sessile.core.address import SHORTEST_PREFIX, is_path, relative, sub_agent
 from sessile.core.kinds import MARKER, MESSAGE
 from sessile.core.text import clean_name
@@ -36,7 +34,6 @@ from sessile.core.words import FIELDS, INDEXED, Field, Query, pieces
 from sessile.errors import (
     Ambiguous,
     EntryNotFound,
-    NotASession,
     SessileError,
     SessionNotFound,
     StorageFailure,
@@ -47,9 +44,9 @@ from sessile.storage import atomic
 from sessile.storage.atomic import NameSet
 from sessile.storage.base import NATIVE, Row
 from sessile.storage.catalog import CaughtUp
-from sessile.storage.catalog_rows import EVERYTHING, Filter, Listing, SessionRow
+from sessile.storage.catalog_rows import Listing, SessionRow
+from sessile.storage.filters import EVERYTHING, Filter
 from sessile.storage.layout import JOURNAL, Source, artifacts_of, stem_of
-from sessile.storage.reader import JournalReader
 from sessile.storage.search import Match, Needle, WordNeedle, scan_file
 from sessile.storage.session_bytes import files_below
 from sessile.store import Store
@@ -65,7 +62,6 @@ SEARCH_TIMEOUT = 30.0  # seconds; indexing a year of sessions takes about as lon
 _NOT_INDEXED: tuple[Field, ...] = ("tool_result",)
 _MOST_CANDIDATES = 20  # that an error about an ambiguous name lists
 _LIST_HINT = "run `sessile ls` to list the sessions"
-_SUB_AGENTS = "subagents"  # the folder in which Claude Code keeps transcripts of sub-agents
 
 OnProgress = Callable[["Progress"], None]
 
@@ -440,7 +436,7 @@ class Library:
             unread: list[Any] = []
             try:
                 for match in scan_file(
-                    self.store.fs, row.path, needle, fields=fields, findings=unread, name=row.format or NATIVE
+                    self.store.fs, row.path, needle, AGENTS, fields=fields, findings=unread, name=row.format or NATIVE
                 ):
                     yield Found(row, match)
             except (StorageFailure, SessionNotFound) as error:
@@ -463,7 +459,7 @@ class Library:
         for number, row in enumerate(rows):
             if time.monotonic() > deadline:
                 return found, len(rows) - number
-            matches = scan_file(self.store.fs, row.path, needle, fields=_NOT_INDEXED, name=row.format or NATIVE)
+            matches = scan_file(self.store.fs, row.path, needle, AGENTS, fields=_NOT_INDEXED, name=row.format or NATIVE)
             try:
                 found += sum(1 for _ in matches)
             except (StorageFailure, SessionNotFound):
@@ -547,7 +543,7 @@ def find_in_session(
     """
     rows = list(session.iter_rows()) if rows is None else rows
     found: list[int] = []
-    for match in scan_file(store.fs, session.path, needle, name=session.format):
+    for match in scan_file(store.fs, session.path, needle, AGENTS, name=session.format):
         number = _row_of(rows, match)
         if number is None:
             return _first(_rows_with(session, rows, needle), most)
@@ -605,48 +601,45 @@ class SubAgent(NamedTuple):
 
 
 def agent_files(store: Store, path: str) -> Iterator[str]:
-    """Yield the paths of the sub-agent transcripts of the session in a file."""
+    """Yield the transcripts of the sub-agents of the session in a file."""
     folder = artifacts_of(path)
     for found, _ in files_below(store.fs, folder):
-        if found.endswith(JOURNAL) and (
-            not _is_claude(found, folder) or agent_of(posixpath.basename(found)) is not None
-        ):
+        keeper = _keeper(found, folder)
+        if found.endswith(JOURNAL) and (keeper is None or keeper.is_sub_agent(posixpath.basename(found))):
             yield found
 
 
 def sub_agents(store: Store, path: str) -> Iterator[SubAgent]:
-    """Yield the sub-agents of the session in a file, sorted by name."""
+    """Yield the sub-agents of the session in a file, ordered by name."""
     folder = artifacts_of(path)
     for found in agent_files(store, path):
-        sidecar: object = {}
-        problems = []
-        if _is_claude(found, folder):
-            try:
-                sidecar = read_sidecar(store.fs, found)
-            except SessileError as error:
-                problems.append(error.message)
+        described: Mapping[str, Any] = {}
         messages = None
+        problems = []
+        try:
+            keeper = _keeper(found, folder)
+            described = {} if keeper is None else keeper.describe_sub_agent(store.fs, found)
+        except SessileError as error:
+            problems.append(error.message)
         try:
             messages = _count_messages(store, found)
         except SessileError as error:
             problems.append(error.message)
         agent_type, description, worktree = (
-            text_of(sidecar, name) for name in ("agentType", "description", "worktreePath")
+            value if isinstance(value := described.get(name), str) else None
+            for name in ("agentType", "description", "worktreePath")
         )
         problem = "; ".join(problems) or None
         yield SubAgent(stem_of(found), found, agent_type, description, worktree, messages, problem)
 
 
-def _is_claude(path: str, folder: str) -> bool:
-    """Whether a file is in the folder that Claude Code uses for sub-agents."""
-    return path.startswith(f"{folder}/{_SUB_AGENTS}/")
+def _keeper(path: str, folder: str) -> Agent | None:
+    """Return the agent in whose folder for sub-agents a file is."""
+    places = ((agent, agent.sub_agents) for agent in AGENTS if agent.sub_agents)
+    return next((agent for agent, place in places if path.startswith(f"{folder}/{place}/")), None)
 
 
 def _count_messages(store: Store, path: str) -> int:
-    index_path = store.layout.index(path)
-    try:
-        reader = JournalReader(store.fs, path, index_path=index_path)
-    except NotASession:
-        reader = open_foreign(store.fs, path, index_path)
-    with closing(reader):
-        return sum(1 for row in reader.rows() if row.flags & MESSAGE)
+    """Return how many messages a transcript has."""
+    with store.open(path, readonly=True) as session:
+        return sum(1 for row in session.iter_rows() if row.flags & MESSAGE)

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from faults.crashing import CrashableFilesystem, CrashModel
+from faults.failing import Call, Fail, FaultyFilesystem, Kill, Killed, ShortWrite
 from faults.striding import calls
 from myagents_folder import NOW_MS, OURS, ROOT, Time, asked, folder, line, put, put_index, row, stamps, told
 from sessile.agents.myagents.archive import Archive, adopt, orphans
@@ -18,8 +20,6 @@ from sessile.agents.myagents.store import MyAgentsStore
 from sessile.errors import SessileError
 from sessile.storage import atomic
 from sessile.storage.session_bytes import files_below
-from sessile.testing.crashes import CrashableFilesystem, CrashModel
-from sessile.testing.faults import Call, Fail, FaultyFilesystem, Kill, Killed, ShortWrite
 
 Json = dict[str, Any]
 Messages = list[Json]

@@ -19,7 +19,7 @@ from mcp.shared.exceptions import MCPError
 
 from sessile import Store
 from sessile.cli.app import run
-from sessile.demo.sessions import make_demo
+from sessile.demo.corpus import make_demo
 from sessile.errors import Refused
 from sessile.gateway.conversations.presence import Presence
 from sessile.mcp import tools

@@ -16,14 +16,15 @@ from hypothesis import strategies as st
 
 from builders import answered, assistant, entry, said, user
 from postgres.twins import EVERYTHING, ROOT, Twins, facts, journal, write
+from sessile.agents.registry import AGENTS
 from sessile.core.codec import encode
 from sessile.core.kinds import LEAF_MARKER
-from sessile.demo.sessions import demo_sessions
+from sessile.demo.corpus import demo_sessions
 from sessile.errors import InvalidQuery
 from sessile.library import Library
 from sessile.storage import atomic
-from sessile.storage.catalog_rows import HAS, SORTS, Filter
 from sessile.storage.catch_up import Progress
+from sessile.storage.filters import HAS, SORTS, Filter
 from sessile.storage.layout import artifacts_of
 from sessile.storage.postgres import listings
 from sessile.storage.postgres.database import Database
@@ -341,7 +342,7 @@ def test_processes_that_catch_up_at_once_double_nothing(
 def test_what_another_has_written_meanwhile_is_not_written_again(twins: Twins, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that was slow finds the row at another revision, and lets it be."""
     some_sessions(twins)
-    other = PostgresCatalog(twins.fs, twins.database, ROOT)
+    other = PostgresCatalog(twins.fs, twins.database, ROOT, AGENTS)
     busy: list[bool] = []
 
     def overtaken(*arguments: Any) -> dict[int, Stretch]:

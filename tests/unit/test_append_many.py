@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from builders import assistant, said, user
+from faults.failing import FaultyFilesystem
 from sessile import Receipt, Session, errors
 from sessile.storage.filesystem import PosixFilesystem
-from sessile.testing.faults import FaultyFilesystem
 from sessions import CWD, append_raw, begun, lines_of, other_store_at, records_of, say, store_at, told
 
 pytestmark = pytest.mark.mission("X7")

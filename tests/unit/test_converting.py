@@ -10,7 +10,7 @@ import pytest
 
 from sessile import Filter, Library, Store
 from sessile.agents.claude.sdk import ClaudeSessions
-from sessile.demo.sessions import make_demo
+from sessile.demo.corpus import make_demo
 from sessile.errors import Conflict, Unsupported
 from sessile.storage.layout import Source
 from sessile.transfer import converted, import_session

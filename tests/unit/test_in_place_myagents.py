@@ -15,13 +15,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from faults.failing import FaultyFilesystem
 from myagents_folder import asked, told
 from sessile import Library, Session, Store, converted, import_session
 from sessile.agents.myagents.store import MyAgentsStore
 from sessile.errors import LeafMoved, NotASession, SessionNotFound, StorageFailure, UnsafePath, Unsupported
 from sessile.storage.filesystem import PosixFilesystem
 from sessile.storage.layout import Source
-from sessile.testing.faults import FaultyFilesystem
 from sessile.upkeep.prune import PruneRule, apply_prune, plan_prune
 
 from .test_in_place import ANSWER, MESSAGES, user

@@ -6,6 +6,7 @@ import gzip
 
 import pytest
 
+from faults.failing import FaultyFilesystem, Meddle
 from myagents_folder import (
     NOW_MS,
     OURS,
@@ -27,7 +28,6 @@ from sessile.agents.myagents.archive import Archive
 from sessile.agents.myagents.store import MyAgentsStore
 from sessile.errors import Damaged, LeafMoved, SessionBusy, SessionExists, SessionNotFound, Unsupported
 from sessile.storage.memory import MemoryFilesystem
-from sessile.testing.faults import FaultyFilesystem, Meddle
 
 pytestmark = pytest.mark.mission("M10")
 

@@ -8,12 +8,12 @@ from itertools import count
 
 import pytest
 
+from faults.failing import Fail, FaultyFilesystem, Kill, Killed, Meddle
 from myagents_folder import OURS, ROOT, Time, asked, begun, everything, folder, put, put_index, row, told
 from sessile.agents.myagents.store import MyAgentsStore
 from sessile.errors import SessileError, SessionBusy
 from sessile.storage import locks
 from sessile.storage.memory import MemoryFilesystem
-from sessile.testing.faults import Fail, FaultyFilesystem, Kill, Killed, Meddle
 
 pytestmark = pytest.mark.mission("M4")
 

@@ -6,13 +6,13 @@ import json
 
 import pytest
 
+from faults.failing import FaultyFilesystem, Meddle
 from myagents_folder import AT, NOW_MS, OURS, ROOT, Time, begun, content, folder, put, put_index, row
 from sessile.agents.myagents.index import parse, render, row_of
 from sessile.agents.myagents.types import Metadata
 from sessile.errors import Damaged, SessionBusy, SessionExists, SessionNotFound
 from sessile.storage import atomic
 from sessile.storage.memory import MemoryFilesystem
-from sessile.testing.faults import FaultyFilesystem, Meddle
 
 pytestmark = pytest.mark.mission("M1")
 

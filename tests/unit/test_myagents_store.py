@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from faults.failing import Fail, FaultyFilesystem, Meddle
 from myagents_folder import (
     OURS,
     ROOT,
@@ -40,7 +41,6 @@ from sessile.errors import (
 )
 from sessile.storage import atomic
 from sessile.storage.memory import MemoryFilesystem
-from sessile.testing.faults import Fail, FaultyFilesystem, Meddle
 
 FILE = f"{ROOT}/sessions/s.jsonl"
 LOCK = f"{ROOT}/sessions.lock"

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from builders import assistant, user
+from faults.failing import Fail, FaultyFilesystem
 from sessile import Session, Store, errors
 from sessile.storage.filesystem import PosixFilesystem
-from sessile.testing.faults import Fail, FaultyFilesystem
 from sessions import CWD, answer, begun, lines_of, records_of, say, store_at, told, write_file
 from sessions import header as header_of
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sessile.agents.expiry import RULES
+from sessile.agents.registry import AGENTS
 from sessile.cli.app import App, verb
 from sessile.cli.names import other_worktrees
 from sessile.cli.output import Cell, Column, money, size_of
@@ -25,7 +25,8 @@ from sessile.core.usage import amount
 from sessile.errors import Invalid, NotFound
 from sessile.render.styled import Style
 from sessile.render.wording import many
-from sessile.storage.catalog_rows import HIDE, Filter, SessionRow
+from sessile.storage.catalog_rows import SessionRow
+from sessile.storage.filters import HIDE, Filter
 
 if TYPE_CHECKING:
     from sessile.upkeep.keep import Outlook
@@ -38,7 +39,7 @@ SOON = 7  # days that a warning looks ahead
 
 def soon(app: App) -> Sequence[Outlook]:
     """The sessions to warn of, by the folders of agents that delete theirs."""
-    if not any(source.agent in RULES for source in app.library.given):
+    if not any((agent := AGENTS.get(source.agent)) and agent.expiry for source in app.library.given):
         return ()
     from sessile.upkeep.keep import expiring
 

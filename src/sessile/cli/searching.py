@@ -18,7 +18,8 @@ from sessile.errors import Invalid, SessileError
 from sessile.render.styled import Line, clipped
 from sessile.render.styled import Span as Piece
 from sessile.render.wording import many
-from sessile.storage.catalog_rows import Filter, SessionRow
+from sessile.storage.catalog_rows import SessionRow
+from sessile.storage.filters import Filter
 from sessile.storage.history import HistoryEntry, HistoryStorage
 from sessile.storage.search import Needle, WordNeedle
 

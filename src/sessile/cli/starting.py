@@ -19,7 +19,7 @@ from sessile.cli.output import Cell, Column
 from sessile.errors import Invalid, NotFound, Unsupported
 from sessile.library import added_sources
 from sessile.render.wording import many
-from sessile.storage.catalog_rows import Filter
+from sessile.storage.filters import Filter
 from sessile.storage.layout import Source
 from sessile.upkeep.keep import Outlook
 

@@ -50,7 +50,7 @@ from sessile.gateway.conversations.presence import Presence
 from sessile.gateway.handles import Shelf
 from sessile.mcp.shapes import Card, Choosing, Link
 from sessile.render.wording import moment
-from sessile.storage.catalog_rows import Filter
+from sessile.storage.filters import Filter
 
 if TYPE_CHECKING:
     from datetime import tzinfo

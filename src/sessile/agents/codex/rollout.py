@@ -14,11 +14,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sessile.agents.base import NOTHING_TOLD, Chain, Entry, Glimpse, Known, Look, Told, placed, row_of
+from sessile.agents.base import NOTHING_TOLD, Chain, Entry, Glimpse, Known, Look, placed, row_of
 from sessile.core.codec import decode
 from sessile.core.kinds import LEAF_MARKER, MARKER
 from sessile.core.lines import Head, Line, MessageHead, Scanner
 from sessile.core.text import parse_timestamp
+from sessile.storage.formats import Told
 
 NAME = "codex"
 _PROVIDER = "openai"

@@ -18,23 +18,50 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sessile.agents.base import unsupported
+from sessile.agents.base import Agent, Place, unsupported
+from sessile.agents.myagents import MyAgents
+from sessile.agents.myagents.listed import myagents_at
 from sessile.agents.myagents.messages import Row
+from sessile.agents.myagents.places import session_at
 from sessile.agents.myagents.store import MyAgentsStore
-from sessile.agents.myagents.translation import NAME, MyAgents, Rendering, next_number
+from sessile.agents.myagents.translation import Rendering, next_number
 from sessile.agents.myagents.types import Json
 from sessile.agents.writer import Choose, Entry, RowsJournal
 from sessile.core.codec import decode
 from sessile.errors import Unsupported
 
 
+def open_messages(place: Place, path: str, agent: Agent) -> MessagesJournal:
+    """Open a session in MyAgents' own folder for appending."""
+    home, session_id = session_at(path) or ("/", "")
+    theirs = myagents_at(place, home)
+    kept = theirs.files.make_writable(session_id) if session_id else []
+    if not session_id or path not in (theirs.places.session(session_id), theirs.places.legacy(session_id)):
+        raise Unsupported(
+            "only a session in MyAgents' own folder can be written: sessions/<session id>.jsonl",
+            path=path,
+            hint="fork it (sessile fork) and continue in the copy",
+        )
+    index_path = place.index_path(theirs.places.session(session_id))
+    journal = MessagesJournal(theirs, session_id, index_path=index_path, agent=agent)
+    journal.notices += [f"the session was stored before JSONL; the original is in {original}" for original in kept]
+    return journal
+
+
 class MessagesJournal(RowsJournal):
     """The messages of one session, open for reading and appending; `notices` says what did not work beside that."""
 
-    def __init__(self, theirs: MyAgentsStore, session_id: str, *, index_path: str | None = None) -> None:
-        self.notices: list[str] = []
+    def __init__(
+        self, theirs: MyAgentsStore, session_id: str, *, index_path: str | None = None, agent: Agent | None = None
+    ) -> None:
         self._theirs = theirs
-        super().__init__(theirs.fs, theirs.places.session(session_id), MyAgents(), index_path=index_path)
+        path = theirs.places.session(session_id)
+        super().__init__(theirs.fs, path, agent or MyAgents(), index_path=index_path)
+
+    def set_title(self, name: str, *, automatic: bool, current: str | None) -> bool:
+        """Name the session in MyAgents' list."""
+        set_name = self._theirs.suggest if automatic else self._theirs.rename
+        return set_name(self.session_id, name) is not None
 
     def _reset(self) -> None:
         self._theirs.files.forget(self.session_id)
@@ -73,7 +100,7 @@ class MessagesJournal(RowsJournal):
         if entries and last is not None and parent != last.id:
             if isinstance(parent, str):
                 self._present(parent)
-            raise unsupported(NAME, "branches", self.path)
+            raise unsupported(self.agent, "branches", self.path)
 
     def _rendered(self, entries: Sequence[Entry], number: int) -> list[Json]:
         """The rows of entries; `number` is the id of the first one."""

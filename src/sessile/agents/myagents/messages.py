@@ -259,3 +259,14 @@ def salvaged(data: bytes) -> Iterator[Row]:
             yield Row(offset, raw)
             offset += len(raw) + 1
         place = _NEXT.match(text, end)
+
+
+def legacy_rows(data: bytes) -> Iterator[bytes]:
+    """Yield the messages of one JSON object as the rows that they become; raise `ValueError` where it is damaged."""
+    try:
+        for item in read_legacy(data):
+            # A message that is not an object becomes a line that is not a row: the reader reports it.
+            yield item.raw + b"\n" if isinstance(item, Row) else b"null\n"
+    except (ValueError, RecursionError):
+        yield from (row.raw + b"\n" for row in salvaged(data))
+        raise

@@ -29,13 +29,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from sessile.agents.base import NOTHING_TOLD, Chain, Entry, Glimpse, Known, Look, Told, offset_of, placed, row_of
+from sessile.agents.base import NOTHING_TOLD, Chain, Entry, Glimpse, Known, Look, offset_of, placed, row_of
 from sessile.agents.myagents.messages import encode_row
 from sessile.agents.myagents.types import Content, Json, Message, Usage, decode_content
 from sessile.core.codec import encode_plain, plain
 from sessile.core.kinds import LEAF_MARKER, MARKER, flags_of
 from sessile.core.lines import Head, Line, MessageHead, Scanner
 from sessile.core.text import parse_timestamp
+from sessile.storage.formats import Told
 
 # --- blocks
 

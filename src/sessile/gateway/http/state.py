@@ -37,7 +37,7 @@ from sessile.gateway.turns.turn import sending_of, toggles_of
 from sessile.library import Library
 from sessile.render.status import Queue, session_kind, session_row, status_lines
 from sessile.render.status import Status as status_text_Status
-from sessile.storage.catalog_rows import Filter
+from sessile.storage.filters import Filter
 from sessile.upkeep.compactor import Compactor
 
 if TYPE_CHECKING:

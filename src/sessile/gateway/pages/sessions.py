@@ -45,7 +45,7 @@ from sessile.library import find_leaf
 from sessile.render import charts
 from sessile.render import charts as usage_charts
 from sessile.render.wording import many
-from sessile.storage.catalog_rows import HIDE, Filter
+from sessile.storage.filters import HIDE, Filter
 from sessile.storage.search import WordNeedle
 from sessile.upkeep.keep import expiring
 

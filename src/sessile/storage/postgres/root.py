@@ -7,6 +7,7 @@ import os
 from sessile.storage.backing import Backing
 from sessile.storage.catalog import Catalog
 from sessile.storage.filesystem import PosixFilesystem
+from sessile.storage.formats import Formats
 from sessile.storage.journal import FileJournals
 from sessile.storage.layout import Layout
 from sessile.storage.mounted import MountedFilesystem, MountedJournals
@@ -21,7 +22,9 @@ from sessile.storage.postgres.schema import migrate
 ROOT = "/sessile:postgresql"
 
 
-def database_backing(url: str, cache: str | os.PathLike[str] | None, *, power: bool, patience: float) -> Backing:
+def database_backing(
+    url: str, cache: str | os.PathLike[str] | None, *, power: bool, patience: float, formats: Formats
+) -> Backing:
     """What a store in a database stands on. The tables are made if they are missing, and brought up to date."""
     database = Database(url, durability="power" if power else "process", patience=patience)
     try:
@@ -42,6 +45,6 @@ def database_backing(url: str, cache: str | os.PathLike[str] | None, *, power: b
         database.close()
 
     def catalog(cache: str | None) -> JoinedCatalog:
-        return JoinedCatalog(PostgresCatalog(fs, database, ROOT), ROOT, lambda: Catalog(fs, cache))
+        return JoinedCatalog(PostgresCatalog(fs, database, ROOT, formats), ROOT, lambda: Catalog(fs, cache, formats))
 
     return Backing(database.place, fs, layout, journals, close, catalog, database)
