@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from sessile.agents.registry import AGENTS
 from sessile.cli.command import App
 from sessile.cli.output import Cell, Column, aligned, in_words
 from sessile.core.address import Address, is_path, parse_address, sub_agent
@@ -46,7 +47,7 @@ class SessionName(click.ParamType[str]):
         """Return ids and titles of matching sessions; ids that a shell would interpret are left out."""
         from click.shell_completion import CompletionItem  # only shells need it
 
-        from sessile.storage.catalog_rows import Filter  # a path alone needs no catalog
+        from sessile.storage.filters import Filter  # a path alone needs no catalog
 
         app = ctx.find_object(App) or App()
         app.library.catch_up("count", deadline=time.monotonic() + _COMPLETION_TIME)
@@ -210,10 +211,8 @@ def writable(app: App, name: str, *, in_place: bool | None) -> Iterator[Named]:
 
 def _foreign(app: App, path: str, *, has_option: bool) -> Refused:
     """Return the error for writing to another agent's file."""
-    from sessile.agents.base import capabilities_of, format_of_agent
-
     agent = app.library.agent_of(path)
-    able = capabilities_of(format_of_agent(agent or ""))
+    able = AGENTS.capabilities(agent)
     hint = "run `sessile fork` and change the fork"
     if not able:
         hint += f"; writing to files of {agent} is not supported"
@@ -242,7 +241,7 @@ def can_ask(app: App) -> bool:
 
 def choose(app: App) -> str:
     """Prompt for a session of this folder and return its path, or the address that was typed."""
-    from sessile.storage.catalog_rows import Filter  # a path alone needs no catalog
+    from sessile.storage.filters import Filter  # a path alone needs no catalog
 
     with app.out.progress("Reading sessions") as progress:
         app.library.catch_up("count", progress=progress)
@@ -266,7 +265,7 @@ def _offer(app: App, rows: list[SessionRow]) -> None:
     cells = [
         [
             Cell(str(number)),
-            app.out.moment(row.modified // 1_000_000),
+            app.out.moment(row.modified_ns // 1_000_000),
             Cell(app.library.agent_of(row.path) or ""),
             Cell(row.title or row.first_text or "(no title)"),
         ]

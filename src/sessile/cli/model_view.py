@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sessile.agents.registry import AGENTS
 from sessile.cli.arguments import (
     SESSION,
     Named,
@@ -89,7 +90,7 @@ def _print_request(app: App, context: SessionContext, provider: str) -> None:
     from sessile.core.hygiene import clean
     from sessile.core.messages import convert_to_llm, to_anthropic, to_google, to_openai
     from sessile.core.providers import policy_for
-    from sessile.vendors.clients import can_resize, resize
+    from sessile.vendors.images import can_resize, resize
 
     messages: list[dict[str, Any]] = []
     sources: list[str | None] = []
@@ -111,12 +112,11 @@ def _view(app: App, named: Named) -> Iterator[Line]:
     from sessile.core.visible import visible_line
     from sessile.render.shown import show_all
     from sessile.render.styled import Span
-    from sessile.render.text import transcript_lines
+    from sessile.render.terminal import transcript_lines
 
     session = named.session
-    size = context_size(
-        session.walk_up(named.at), session.read_row
-    )  # before the context: both are large in a long session
+    # Before the context: both are large in a long session.
+    size = context_size(session.walk_up(named.at), session.read_row)
     context = _context(named)
     models = ", ".join(f"{role} {model}" for role, model in context.models.items()) or "no model"
     tokens = f"{'' if size.source == 'provider' else '~'}{size.tokens:,} tokens"
@@ -134,7 +134,10 @@ def _view(app: App, named: Named) -> Iterator[Line]:
         {"type": "message", "id": source, "message": message}
         for message, source in zip(context.messages, context.sources, strict=True)
     )
-    yield from transcript_lines(show_all(messages), "all", app.out.columns, plain_words=app.out.plain, when=when(app))
+    out = app.out
+    yield from transcript_lines(
+        show_all(messages), "all", out.columns, plain_words=out.plain, when=when(app), prose=out.prose
+    )
 
 
 def _absent(app: App, session: Session, absence: Absence) -> str:
@@ -192,7 +195,6 @@ def compact_verb(
 
     API keys are read from OPENAI_API_KEY and ANTHROPIC_API_KEY.
     """
-    from sessile.agents.base import capabilities_of
     from sessile.core.compaction import CompactionSettings
     from sessile.upkeep.compactor import Compactor
 
@@ -200,7 +202,7 @@ def compact_verb(
         if at is not None or leaf is not None:
             raise Invalid("cannot compact at an entry", hint="run `sessile branch SESSION#ENTRY` first")
         writer = written_by(found)
-        if not only_plan and writer is not None and "compact" not in capabilities_of(writer):
+        if not only_plan and writer is not None and "compact" not in AGENTS.capabilities(writer):
             hint = "run `sessile fork` and compact the fork"
             raise Unsupported(f"compaction is not supported for sessions of {writer}", path=found.path, hint=hint)
         window = window or _window(found)

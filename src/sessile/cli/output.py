@@ -24,8 +24,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, tzinfo
 from functools import cached_property
 from itertools import chain, islice
-from typing import Any, NamedTuple
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -33,6 +32,9 @@ from sessile import errors
 from sessile.core.visible import cut, visible, visible_json, visible_line, width
 from sessile.errors import Refused, storage_failures
 from sessile.render.styled import Line, Span, Style, wrapped_line
+
+if TYPE_CHECKING:
+    from sessile.render.terminal import Prose
 
 _STYLES: dict[str, str] = {
     "dim": "2",
@@ -107,6 +109,15 @@ class Output:
                 f"unknown time zone {self._zone!r}", hint="use a name such as Europe/Berlin or UTC"
             ) from error
 
+    @cached_property
+    def prose(self) -> Prose | None:
+        """What renders Markdown at a terminal with colours; `None` elsewhere, where the markup carries the meaning."""
+        if not (self.is_terminal and self.colours) or self.plain:
+            return None
+        from sessile.cli.prose import prose_lines  # slow to import: rich and pygments
+
+        return prose_lines
+
     # -- text
 
     def line(self, text: str = "", style: Style = "plain") -> None:
@@ -165,7 +176,7 @@ class Output:
             return visible("".join(span.text for span in line))
         pieces = []
         for span in line:
-            code, text = _STYLES.get(span.style), visible(span.text)
+            code, text = span.look or _STYLES.get(span.style), visible(span.text)
             pieces.append(f"\x1b[{code}m{text}\x1b[0m" if code and text else text)
         return "".join(pieces)
 
@@ -536,6 +547,8 @@ class Pictures:
                 with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _FILE_MODE), "wb") as file:
                     file.write(data)
         self.count += 1
+        from urllib.parse import quote  # only exports with pictures need it
+
         return quote(f"{os.path.basename(self.folder)}/{name}")
 
     def forget(self) -> None:

@@ -9,6 +9,7 @@ import sys
 
 import click
 
+from sessile.agents.registry import AGENTS
 from sessile.cli.arguments import SESSION, can_ask, choose, damage, handle, opened, written_by
 from sessile.cli.command import App, verb
 from sessile.core.address import sub_agent
@@ -16,15 +17,8 @@ from sessile.core.ids import is_plain_id
 from sessile.errors import NotFound, SessionNotFound, Unsupported
 from sessile.session import Session
 
-# How to resume a session in each agent: pi and its relatives take a file, the others an id of their own.
-_AGENTS = {
-    "pi": ("pi", "--session"),
-    "omp": ("omp", "--resume"),
-    "xcsh": ("xcsh", "--resume"),
-    "claude": ("claude", "--resume"),
-    "codex": ("codex", "resume"),
-}
-_BY_ID = ("claude", "codex")
+_AGENTS = {agent.name: agent.command for agent in AGENTS if agent.command}
+_BY_ID = tuple(agent.name for agent in AGENTS if agent.resumes_by_id)
 
 
 @verb(

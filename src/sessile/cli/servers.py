@@ -58,7 +58,7 @@ def serve_verb(app: App, host: str | None, port: int | None, named: str | None, 
     database.
     """
     _require("gateway", "anyio", "starlette", "uvicorn")
-    from sessile.demo.sessions import bind_demo
+    from sessile.demo.corpus import bind_demo
     from sessile.gateway.conversations.presence import Presence
 
     if or_demo:

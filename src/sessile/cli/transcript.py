@@ -25,7 +25,7 @@ from sessile.render.comparison import By, Side, compare, compare_lines
 from sessile.render.outline import Only
 from sessile.render.shown import DEPTHS, Depth, Gap, show_all
 from sessile.render.styled import Line, Span
-from sessile.render.text import OutlineHead, outline_lines, transcript_lines
+from sessile.render.terminal import OutlineHead, outline_lines, transcript_lines
 from sessile.render.wording import many
 from sessile.session import Session
 
@@ -140,6 +140,7 @@ def _transcript(app: App, session: Session, entries: Iterable[Mapping[str, Any]]
         gaps,
         plain_words=app.out.plain,
         when=when(app),
+        prose=app.out.prose,
     )
 
 
@@ -180,9 +181,17 @@ class _Follower:
                     out.record("show.entry/1", {"entry": dict(entry)})
             elif new:
                 labels = self._session.get_labels()
-                moment, plain = when(self._app), out.plain
+                shown = show_all(new)
                 out.lines(
-                    transcript_lines(show_all(new), self._depth, out.columns, labels, plain_words=plain, when=moment)
+                    transcript_lines(
+                        shown,
+                        self._depth,
+                        out.columns,
+                        labels,
+                        plain_words=out.plain,
+                        when=when(self._app),
+                        prose=out.prose,
+                    )
                 )
                 sys.stdout.flush()
             if not os.path.lexists(self._session.path):

@@ -12,7 +12,7 @@ from sessile.cli.listing import catch_up, print_newest
 from sessile.cli.sources import document_sources, print_sources, source_items
 from sessile.errors import Unsupported
 from sessile.render.wording import many
-from sessile.storage.catalog_rows import Filter
+from sessile.storage.filters import Filter
 
 _SHELLS = ("bash", "zsh", "fish")
 _NEWEST = 10  # sessions on the first screen

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sessile.core.visible import visible, visible_line, width, without_colours
-from sessile.render.outline import MOST_LEVELS, OutlineRow
+from sessile.render.outline import MAX_LEVELS, OutlineRow
 from sessile.render.shown import (
     DEPTHS,
     Call,
@@ -61,6 +61,9 @@ _MOST_LINES = 8  # of what a tool printed, where it is folded
 _MOST_FAILED = 30  # of what a failed tool printed: people look for the reason
 _MOST_CHANGED = 40  # of a change to a file
 _LONGEST = 2_000  # characters of one folded line
+_PROSE = ("user", "assistant", "summary")  # whose texts are Markdown
+
+Prose = Callable[[str, int], Iterable[Line]]  # renders a visible Markdown text in so many columns
 
 
 class _Manner(NamedTuple):
@@ -71,6 +74,7 @@ class _Manner(NamedTuple):
     words: bool  # no drawing, every line about an entry begins with a word
     when: Callable[[int | None], str]
     labels: Mapping[str, str]
+    prose: Prose | None = None
 
     @property
     def room(self) -> int | None:
@@ -91,9 +95,10 @@ def transcript_lines(
     *,
     plain_words: bool = False,
     when: Callable[[int | None], str] = moment,
+    prose: Prose | None = None,
 ) -> Iterator[Line]:
-    """Entries as lines, in the order given; `when` writes an instant."""
-    manner = _Manner(depth, columns, plain_words, when, labels or {})
+    """Yield entries as lines, in the given order; `when` formats a time, `prose` renders Markdown (default: as it is)."""
+    manner = _Manner(depth, columns, plain_words, when, labels or {}, prose)
     damage = Damage(gaps)
     hidden: Counter[str] = Counter()
     story = Story()
@@ -112,7 +117,7 @@ def transcript_lines(
             begun = True
             yield _about(each, manner)
             for part in each.at_depth(depth):
-                yield from (_fit(told, manner) for told in _part(part, manner))
+                yield from (_fit(told, manner) for told in _part(part, manner, each.who in _PROSE))
         for message in damage.behind(each.id):
             yield from _damaged(message, manner)
     for message in damage.rest():
@@ -246,9 +251,16 @@ def _fit(spans: Line, manner: _Manner) -> Line:
     return spans if manner.columns is None else clipped(spans, manner.columns)
 
 
-def _part(part: Part, manner: _Manner) -> Iterator[Line]:
+def _rendered(text: str, manner: _Manner) -> Iterator[Line]:
+    """Yield the lines of a Markdown text."""
+    if manner.prose is None or manner.room is None:
+        return _said(text, "plain", manner)
+    return (line(_INDENT, *spans) for spans in manner.prose(visible(text).strip("\n"), manner.room))
+
+
+def _part(part: Part, manner: _Manner, is_prose: bool) -> Iterator[Line]:
     if isinstance(part, Text):
-        yield from _said(part.text, "plain", manner)
+        yield from _rendered(part.text, manner) if is_prose else _said(part.text, "plain", manner)
     elif isinstance(part, Thinking):
         sealed = " (sealed by the provider)" if part.hidden else ""
         yield line(_INDENT, Span(f"thinking{sealed}", "dim"))
@@ -425,7 +437,7 @@ def _id(row: OutlineRow, columns: int | None, ids: bool) -> str:
 
 def _words(row: OutlineRow, shown: Shown, before: int) -> Line:
     """Who it is from, or its label, and what it says."""
-    level = f"(level {row.level}) " if row.branch and row.level > MOST_LEVELS else ""
+    level = f"(level {row.level}) " if row.branch and row.level > MAX_LEVELS else ""
     text = Span(level + _failing(shown) + visible_line(shown.headline), _quiet(row))
     if row.label:
         return line(Span(f"[{visible_line(row.label)}]", "label"), " ", text)
