@@ -527,12 +527,12 @@ class TestRepair:
         """The lock is waited for, then the repair gives up without touching anything."""
         path = write(store, header(), "garbage")
         with store.open(path) as session:
-            session._named().hold()
+            session._own_journal().hold()
             before = Path(path).read_bytes()
             with pytest.raises(errors.SessionBusy):
                 repair(store, path, patience=0.05)
             assert Path(path).read_bytes() == before
-            session._named().release()
+            session._own_journal().release()
 
     def test_an_open_session_goes_on_in_the_repaired_file(self, store: Store) -> None:
         """What it appends later is in the new file."""

@@ -8,10 +8,13 @@ are left out, as JavaScript leaves out undefined members.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from sessile.core.codec import decode
 from sessile.core.kinds import DEFAULT_ROLE, LEAF_MARKER
+from sessile.core.text import parse_timestamp, utc_datetime
+from sessile.core.visible import visible_line
 
 Payload = dict[str, Any]
 Content = str | list[dict[str, Any]]
@@ -21,7 +24,28 @@ ROOT = "root"  # means "before the first entry" in a branch summary
 
 
 class Entry(Mapping[str, Any]):
-    """One entry of a session: `entry["message"]`, `entry.id`, `entry.raw`."""
+    """One entry of a session: a read-only mapping over one line.
+
+    The bytes are kept as they were read; the body is decoded when it is first used. Two entries are equal if their bodies are.
+
+    Args:
+        id: The id of the entry.
+        parent_id: The id of the entry above it; `None` for a root.
+        raw: The line as it is stored, without its newline.
+        body: The decoded line, if it is known already.
+
+    Attributes:
+        id (str): The id of the entry.
+        parent_id (str | None): The id of the entry above it; `None` for a root.
+        raw (bytes): The line as it is stored.
+
+    Example:
+        ```python
+        for entry in session.get_branch():
+            if entry.type == "message":
+                print(entry.timestamp, entry["message"]["role"])
+        ```
+    """
 
     __slots__ = ("_body", "id", "parent_id", "raw")
 
@@ -33,18 +57,21 @@ class Entry(Mapping[str, Any]):
 
     @property
     def body(self) -> Payload:
-        """The decoded line. It is shared: treat it as read-only."""
+        """The decoded line. It is shared: do not change it."""
         if self._body is None:
             self._body = decode(self.raw)
         return self._body
 
     @property
     def type(self) -> str:
+        """The kind of entry, such as "message" or "compaction"."""
         return str(self.body["type"])
 
     @property
-    def timestamp(self) -> str | None:
-        return self.body.get("timestamp")
+    def timestamp(self) -> datetime | None:
+        """When the entry was appended, in UTC; `None` if that is missing or invalid. `body` has the stored text."""
+        milliseconds = parse_timestamp(self.body.get("timestamp"))
+        return None if milliseconds is None else utc_datetime(milliseconds * 1000)
 
     def __getitem__(self, name: str) -> Any:
         return self.body[name]
@@ -62,7 +89,22 @@ class Entry(Mapping[str, Any]):
         return self.body == other.body if isinstance(other, Entry) else self.body == other
 
     def __repr__(self) -> str:
-        return f"<Entry {self.type} {self.id}>"
+        return visible_line(f"<Entry {self._kind()} {self.id} parent={self.parent_id} {len(self.raw)} bytes>")
+
+    def _repr_html_(self) -> str:
+        from sessile.core.notebook import fields  # only notebooks need these two
+        from sessile.core.words import pieces
+
+        text = next((text for _, text in pieces(self.body) if text.strip()), None)
+        at = None if self.timestamp is None else f"{self.timestamp:%Y-%m-%d %H:%M:%S} UTC"
+        values = {"id": self.id, "parent": self.parent_id, "time": at, "size": f"{len(self.raw):,} bytes", "text": text}
+        return fields(f"Entry {self._kind()}", values)
+
+    def _kind(self) -> str:
+        """The type, with what else tells entries of that type apart."""
+        message, custom = self.body.get("message"), self.body.get("customType")
+        detail = message.get("role") if isinstance(message, dict) else custom
+        return f"{self.type}:{detail[:40]}" if isinstance(detail, str) else self.type
 
 
 def header(session_id: str, timestamp: str, cwd: str, **members: Any) -> Payload:

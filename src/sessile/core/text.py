@@ -65,6 +65,14 @@ def parse_timestamp(value: object) -> int | None:
     return (moment - _EPOCH) // _MILLISECOND
 
 
+def utc_datetime(microseconds: int) -> datetime:
+    """An instant, given in microseconds since 1970; the nearest one that `datetime` can hold."""
+    try:
+        return _EPOCH + timedelta(microseconds=microseconds)
+    except OverflowError:
+        return (datetime.max if microseconds > 0 else datetime.min).replace(tzinfo=UTC)
+
+
 def clean_name(name: str) -> str:
     """Return a name on one line: control characters become spaces, runs of spaces one space, ends are trimmed."""
     return _SPACES.sub(" ", _CONTROLS.sub(" ", name)).strip()
