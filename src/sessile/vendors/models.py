@@ -31,7 +31,17 @@ class Figures(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Models:
-    """Context windows and prices by "provider/model"; `overrides` are the configured figures."""
+    """Context windows and prices of models.
+
+    Args:
+        overrides: Configured figures by "provider/model"; they take precedence.
+
+    Example:
+        ```python
+        models = Models({"local/llama": {"context_window": 8192}})
+        models.window("local/llama")  # 8192
+        ```
+    """
 
     def __init__(self, overrides: Mapping[str, Mapping[str, Any] | Figures] | None = None) -> None:
         self._overrides = {name: _figures(name, given) for name, given in (overrides or {}).items()}
