@@ -79,7 +79,7 @@ from sessile.render.shown import Call, Shown, show
 from sessile.storage import drafts
 from sessile.storage.base import NATIVE, Blobs, Journal, News, OwnJournal, ReadableJournal, Row
 from sessile.storage.drafts import published_path
-from sessile.storage.layout import artifacts_of
+from sessile.storage.layout import DRAFT, artifacts_of
 
 if TYPE_CHECKING:
     from sessile.store import Store
@@ -216,7 +216,10 @@ class SessionView:
     @property
     def path(self) -> str:
         """The session's file; of a draft, the file that it will have."""
-        return published_path(self._journal.path)
+        path = self._journal.path
+        return (
+            published_path(path) if path.endswith(DRAFT) else path
+        )  # every receipt asks: no call for what is no draft
 
     @property
     def cwd(self) -> str:
@@ -841,7 +844,7 @@ class Session(AppendVerbs):
     @property
     def is_draft(self) -> bool:
         """Whether no assistant has answered yet, so that no listing shows the session."""
-        return self._draft and drafts.is_draft(self._journal.path)
+        return self._draft and self._journal.path.endswith(DRAFT)
 
     @property
     def readonly(self) -> bool:

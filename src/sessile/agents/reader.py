@@ -53,11 +53,11 @@ from sessile.core.text import parse_timestamp
 from sessile.discovery import SessionInfo
 from sessile.errors import NotASession, StorageFailure, Unsupported, storage_failure, storage_failures
 from sessile.storage import atomic
-from sessile.storage.base import Filesystem, Row
+from sessile.storage.base import CHUNK, Filesystem, Row
 from sessile.storage.head import Glance
 from sessile.storage.index import NOWHERE, IndexDamaged, Place, RowIndex, key_of
 from sessile.storage.layout import GZIP, JOURNAL, LEGACY, LIST, ZSTD, stem_of
-from sessile.storage.reader import CHUNK, JournalReader
+from sessile.storage.reader import JournalReader
 
 # --- foreign rows
 

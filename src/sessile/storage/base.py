@@ -16,6 +16,7 @@ from sessile.core.kinds import State
 from sessile.core.lines import Finding, Item
 
 NATIVE = "native"  # the format of our own files
+CHUNK = 1 << 20  # bytes of a file that are read at once
 
 
 class Stat(Protocol):

@@ -1,26 +1,22 @@
 """The journal of a session in a file: the append protocol.
 
-An append is, in this order: thread lock, file lock, check that path and descriptor are one file and that the process did
-not fork, look at what others appended, a newline if the last byte is not one, one write, a look whether the end is where it
-must be, unlock, sync, return. Existing bytes are never altered. A write that fails is taken back if it is still ours; the
-error is latched and raised by every later append until the journal is reopened. So is a failed sync.
+An append takes these steps: thread lock; file lock; check that the path still means the open file and that the process
+did not fork; look at what others appended; add a newline if the last byte is not one; one write; check that the end is
+where it must be; unlock; sync; return.
 
-It knows lines, ids and parents, not what entries mean.
+Rules:
 
-Group commit: many wait for their data to be durable, and one of them syncs for all.
+- Existing bytes never change, except by `replace`, which puts a whole new file in place.
+- A failed write is taken back if it is still the end of the file. The error is latched: every later append raises it until the
+  journal is reopened. So is the error of a failed sync, which is never retried, because the kernel may have dropped the
+  data and would report success the second time.
+- Syncs are shared: many threads wait for their data to be durable, and one of them syncs for all (`GroupCommit`).
 
-Appends are numbered, and no number is used twice, so that a mark can never be taken for a later one. The first who waits
-syncs; whoever comes meanwhile waits for the next sync, which covers them all. A failed sync is never retried: the kernel
-may have dropped the pages and would say yes the second time.
-
-It does not know what is synced.
-
-The journals of a store that lies in files: each is a file, with its index in the cache.
+A journal knows lines, ids and parents, not what entries mean. Its index is a cache (`storage.index`).
 """
 
 from __future__ import annotations
 
-import errno
 import os
 import posixpath
 import threading
@@ -40,72 +36,9 @@ from sessile.errors import (
 from sessile.storage import atomic, drafts, log
 from sessile.storage.base import Appended, Filesystem, Revise, Row
 from sessile.storage.layout import Layout
-from sessile.storage.locks import acquire
-from sessile.storage.reader import FileNews, JournalReader, positions_of
-
-# --- commits
-
-
-class GroupCommit:
-    """The marks of one journal. `sync` makes everything durable that was written, or raises for good."""
-
-    def __init__(self, sync: Callable[[], None]) -> None:
-        self._sync = sync
-        # A plain lock: what is written in Python around one can be interrupted between taking and freeing it.
-        self._turn = threading.Lock()
-        self._written = 0
-        self._synced = 0
-        self._failure: SessileError | None = None
-        self._failing = False
-        self._lost: list[range] = []  # marks that no later sync can confirm
-
-    def next_mark(self) -> int:
-        """The mark of an append that was just written; the caller sees to it that only one thread appends."""
-        self._written += 1
-        return self._written
-
-    def wait_for(self, mark: int) -> None:
-        """Return when the append with that mark is durable."""
-        self._wait(mark)
-
-    def flush(self) -> None:
-        """Sync once more, whatever is known to be durable."""
-        self._wait(None)
-
-    def _wait(self, mark: int | None) -> None:
-        with self._turn:
-            lost = any(mark in marks for marks in self._lost)
-            if mark is not None and mark <= self._synced and not lost:
-                return
-            if self._failure is not None and (self._failing or lost):
-                raise self._failure
-            target = self._written
-            try:
-                self._sync()
-            except SessileError as error:
-                self._failure, self._failing = error, True
-                raise
-            self._synced = max(self._synced, target)
-
-    def begin_anew(self) -> None:
-        """Sync again after a failure. What was written before stays unconfirmed for ever."""
-        with self._turn:
-            if self._failing:
-                self._failing = False
-                self._lost.append(range(self._synced + 1, self._written + 1))
-
-    def paused(self) -> threading.Lock:
-        """To be held while the descriptor changes: no sync may use it then, nor find none."""
-        return self._turn
-
-    def all_durable(self) -> None:
-        """Everything written so far has become durable in another way."""
-        self._synced = self._written
-
-
-# --- journal
-
-_PATIENCE_WITH_MEDDLERS = 100  # times that a line is written again because others write into it
+from sessile.storage.line_file import find_or_repeat, write_lines
+from sessile.storage.locks import wait_for
+from sessile.storage.reader import FileNews, JournalReader
 
 
 class FileJournal(JournalReader):
@@ -219,11 +152,16 @@ class FileJournal(JournalReader):
             self._seen = seen  # what the parent appended meanwhile is news
 
     def _lock_file(self) -> int:
-        """Take the lock of the file that has our name now; gives its size."""
+        """Lock the file that has our name now and return its size."""
         locked = self._held
         while True:
             if not locked:
-                acquire(self._fs, self._fd, self.path, self._patience)
+                try:
+                    locked = self._fs.lock(self._fd)
+                except OSError as error:
+                    raise storage_failure(error, self.path, "lock the session") from error
+                if not locked:
+                    wait_for(self._fs, self._fd, self.path, self._patience)
             try:
                 stat = self._fs.lstat(self.path)
                 if stat.st_ino == self._identity:
@@ -246,7 +184,7 @@ class FileJournal(JournalReader):
                 raise self._latch(storage_failure(error, self.path, "unlock the session")) from error
 
     def _append_locked(self, lines: Sequence[bytes], revise: Revise, size: int) -> Appended | None:
-        """Write the lines behind the first `size` bytes; `None` if the file lost its name meanwhile."""
+        """Write the lines behind the first `size` bytes; `None` if the file lost its name before the write."""
         if size != self._seen or not size:
             if size < max(self._seen, self._header.offset + len(self._header.raw)):
                 self._check_header()
@@ -254,68 +192,36 @@ class FileJournal(JournalReader):
         if not lines:
             return Appended([], self._commits.next_mark())
         body = b"\n".join((*lines, b""))  # copied once
-        guarded = size == self._ended or self._read(size - 1, 1) == b"\n"
-        end = self._write(body if guarded else b"\n" + body, size)
-        if end is None:
-            return None
+        whole = size == self._ended or self._read(size - 1, 1) == b"\n"
+        data = body if whole else b"\n" + body
+        try:
+            stat = write_lines(self._fs, self._fd, self.path, size, data)
+            if not stat.st_nlink:
+                return None
+            end: int | None = stat.st_size
+            if end != size + len(data):
+                end = find_or_repeat(self._fs, self._fd, self.path, size, body, self._check_header)
+                if end is None:
+                    return None
+        except SessileError as error:
+            self._latch(error)
+            raise
         self._ended = end
-        # What a writer without lock has put before our lines is still news.
+        # What a writer without the lock has put before our lines is still news.
         self._seen = end if end - size <= len(body) + 1 else size
         if self._asked:
             self._show_index(body, end)
-        return Appended(positions_of(lines, end - len(body)), self._commits.next_mark())
+        positions = []
+        start = end - len(body)
+        for line in lines:
+            positions.append((start, len(line)))
+            start += len(line) + 1
+        return Appended(positions, self._commits.next_mark())
 
     def _check_header(self) -> None:
-        """The file has become shorter: never append to one that is no session any more."""
+        """Raise if the file, which has become shorter, is no longer this session."""
         if self._read(self._header.offset, len(self._header.raw)) != self._header.raw:
-            raise self._latch(SessionNotFound("another program has emptied the session", path=self.path))
-
-    def _write(self, data: bytes, size: int) -> int | None:
-        """Write at the end, which was at `size`; gives the end of our lines, `None` if the file has lost its name."""
-        written = 0
-        try:
-            written = self._fs.write(self._fd, data)
-            if written < len(data):
-                # A full disk shows as a short write; what follows says why.
-                written += self._fs.write(self._fd, data[written:])
-                if written < len(data):
-                    raise OSError(errno.EIO, "the storage took only a part of the line")
-            stat = self._fs.fstat(self._fd)
-        except OSError as error:
-            if written < len(data):
-                self._take_back(size, written)
-            raise self._latch(storage_failure(error, self.path, "append to the session")) from error
-        if not stat.st_nlink:
-            return None
-        return stat.st_size if stat.st_size == size + len(data) else self._settle(data, size)
-
-    def _settle(self, data: bytes, size: int) -> int | None:
-        """A writer without lock came between: make sure that our lines stand on their own."""
-        on_its_own = data if data[0] == 10 else b"\n" + data
-        for _ in range(_PATIENCE_WITH_MEDDLERS):
-            stat = self._stat()
-            if not stat.st_nlink:
-                return None
-            if stat.st_size < size:
-                self._check_header()
-            at = self._read(size - 1, max(0, stat.st_size - size + 1)).rfind(on_its_own)
-            if at >= 0:
-                return size - 1 + at + len(on_its_own)
-            # Our lines were glued to a fragment of the other writer: write them once more.
-            size = stat.st_size
-            try:
-                self._fs.write(self._fd, on_its_own)
-            except OSError as error:
-                raise self._latch(storage_failure(error, self.path, "append to the session")) from error
-        raise self._latch(StorageFailure("another program writes into the session without pause", path=self.path))
-
-    def _take_back(self, size: int, written: int) -> None:
-        """Remove a part of a line, unless somebody has written behind it: then the next append begins a new line."""
-        try:
-            if written and self._fs.fstat(self._fd).st_size == size + written:
-                self._fs.truncate(self._fd, size)
-        except OSError as error:
-            log.warning("a fragment stays at the end of %s: %s", self.path, error)
+            raise self._latch(SessionNotFound("another program has emptied the session file", path=self.path))
 
     def _latch(self, error: SessileError) -> SessileError:
         if self._failure is None:
@@ -343,9 +249,9 @@ class FileJournal(JournalReader):
                 self._name_is_durable = True
         except OSError as error:
             failure = SyncFailed(
-                f"the storage did not confirm that data is durable: {error.strerror or error}",
+                f"the storage did not confirm that the data is durable: {error.strerror or error}",
                 path=self.path,
-                hint="what was acknowledged before is safe; check the disk, then reopen the session",
+                hint="everything acknowledged before is safe; check the disk, then reopen the session",
                 code=error.errno,
             )
             self._unsure = True
@@ -389,33 +295,26 @@ class FileJournal(JournalReader):
                     self._fs.close(opened.pop())
 
     def _rewrite(self, edit: Callable[[bytes], bytes | None], keep: str | None, opened: list[int]) -> None:
-        """Put the new file in place; its descriptor, which holds its lock, goes into `opened`."""
+        """Put the new file in place; its descriptor, which holds its lock, is added to `opened`."""
         fs = self._fs
         size = self._stat().st_size
-        temp = atomic.temp_beside(self.path)
-        temporary = [temp]
-        try:
-            atomic.write_new(fs, temp, self._edited(edit, size))
+
+        def lock_new(temp: str) -> None:
             opened.append(fs.open(temp, self._flags))
-            fs.lock(opened[0])  # before anybody can know the file, so that a draft is never without its lock
+            fs.lock(opened[0])  # before any other process can know the file, so that a draft is never without its lock
             if self._stat().st_size != size:
                 raise LeafMoved(
                     "another program wrote into the session during the rewrite; nothing was changed",
                     path=self.path,
                     hint="try again",
                 )
-            if keep is not None:
-                atomic.keep(fs, self.path, keep)
-                temporary.append(keep)
-            fs.rename(temp, self.path)
-            fs.sync_directory(posixpath.dirname(self.path))
-        except BaseException as error:
-            if self._is_at(self.path):  # the renaming was not done
-                for name in temporary:
-                    atomic.remove(fs, name)
-            if isinstance(error, OSError) and not isinstance(error, SessileError):
-                raise self._latch(storage_failure(error, self.path, "rewrite the session")) from error
+
+        try:
+            atomic.put_in_place(fs, self.path, self._edited(edit, size), keep_as=keep, before=lock_new)
+        except SessileError:
             raise
+        except OSError as error:
+            raise self._latch(storage_failure(error, self.path, "rewrite the session")) from error
 
     def _edited(self, edit: Callable[[bytes], bytes | None], size: int) -> Iterator[bytes]:
         copied = 0
@@ -469,7 +368,61 @@ class FileJournal(JournalReader):
             return False
 
 
-# --- file journals
+class GroupCommit:
+    """The marks of one journal. `sync` makes everything durable that was written, or raises for good."""
+
+    def __init__(self, sync: Callable[[], None]) -> None:
+        self._sync = sync
+        # A plain lock: what is written in Python around one can be interrupted between taking and freeing it.
+        self._turn = threading.Lock()
+        self._written = 0
+        self._synced = 0
+        self._failure: SessileError | None = None
+        self._failing = False
+        self._lost: list[range] = []  # marks that no later sync can confirm
+
+    def next_mark(self) -> int:
+        """The mark of an append that was just written; the caller sees to it that only one thread appends."""
+        self._written += 1
+        return self._written
+
+    def wait_for(self, mark: int) -> None:
+        """Return when the append with that mark is durable."""
+        self._wait(mark)
+
+    def flush(self) -> None:
+        """Sync once more, whatever is known to be durable."""
+        self._wait(None)
+
+    def _wait(self, mark: int | None) -> None:
+        with self._turn:
+            lost = any(mark in marks for marks in self._lost)
+            if mark is not None and mark <= self._synced and not lost:
+                return
+            if self._failure is not None and (self._failing or lost):
+                raise self._failure
+            target = self._written
+            try:
+                self._sync()
+            except SessileError as error:
+                self._failure, self._failing = error, True
+                raise
+            self._synced = max(self._synced, target)
+
+    def begin_anew(self) -> None:
+        """Sync again after a failure. What was written before stays unconfirmed for ever."""
+        with self._turn:
+            if self._failing:
+                self._failing = False
+                self._lost.append(range(self._synced + 1, self._written + 1))
+
+    def paused(self) -> threading.Lock:
+        """To be held while the descriptor changes: no sync may use it then, nor find none."""
+        return self._turn
+
+    def all_durable(self) -> None:
+        """Everything written so far has become durable in another way."""
+        self._synced = self._written
 
 
 class FileJournals:

@@ -24,12 +24,11 @@ from sessile.core.lines import Finding, Head, Item, Line, Scanner, read_head
 from sessile.core.tree import Node, Tree
 from sessile.errors import LeafMoved, NotASession, SessileError, StorageFailure, storage_failure
 from sessile.storage import log
-from sessile.storage.base import Filesystem, Row, Stat
+from sessile.storage.base import CHUNK, Filesystem, Row, Stat
 from sessile.storage.index import HASHED, KIND_FLAGS, NOWHERE, TAIL, IndexDamaged, Place, RowIndex
 
 # --- session file
 
-CHUNK = 1 << 20
 _GAP = 16 * 1024  # bytes between two lines that are read for nothing sooner than by a call of their own
 
 
@@ -152,15 +151,6 @@ class WholeFile:
             seen.add(step.id)
             yield step
             step = self._by_id.get(step.parent_id) if step.parent_id else None
-
-
-def positions_of(lines: Sequence[bytes], start: int) -> list[tuple[int, int]]:
-    """Where lines stand that were written from a place on, each with its newline."""
-    positions = []
-    for line in lines:
-        positions.append((start, len(line)))
-        start += len(line) + 1
-    return positions
 
 
 def runs_of(positions: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int, int]]:
