@@ -44,8 +44,8 @@ from sessile.storage.reader import FileNews, JournalReader
 class FileJournal(JournalReader):
     """One session file, open for reading and appending.
 
-    With `power` a commit survives a power cut, without it only the end of the process. `patience` is how many seconds an
-    append waits for another process.
+    With `power` a commit survives a power cut; without it, the end of the process. An append waits at most `patience` seconds
+    for another process.
     """
 
     _flags = os.O_RDWR | os.O_APPEND
@@ -63,18 +63,18 @@ class FileJournal(JournalReader):
         self._patience = patience
         self._held = False
         self._failure: SessileError | None = None
-        self._unsure = False  # a sync has failed, so what is read may not be on the disk
+        self._unsure = False  # after a failed sync: what can be read may not be on the disk
         self._commits = GroupCommit(self._sync)
         super().__init__(fs, path, index_path=index_path)
 
     def _begin(self, fd: int) -> None:
         self._pid = os.getpid()
         self._ended = 0  # the size that our last append left
-        self._name_is_durable = False  # whoever made the file may have died before its name was
+        self._name_is_durable = False  # the process that made the file may have died before its sync
         super()._begin(fd)
 
     def _open_again(self) -> None:
-        """Go on in the file that has our name now, if it is the same session."""
+        """Continue in the file that has our name now, if it is the same session."""
         session_id = self.session_id
         with self._commits.paused():
             self._close_descriptor()
@@ -82,19 +82,19 @@ class FileJournal(JournalReader):
             if self.session_id != session_id:
                 self.session_id = session_id
                 self._close_descriptor()
-                raise SessionNotFound("another session has taken the place of this one", path=self.path)
+                raise SessionNotFound("another session has replaced this one", path=self.path)
 
     def reopen(self) -> None:
-        """Begin anew after a failure, or after the file was replaced."""
+        """Start over after a failure, or after the file was replaced."""
         with self._mutex:
             held, self._held = self._held, False
             self._open_again()
             self._failure = None
-            self._commits.begin_anew()
+            self._commits.start_over()
             if held:
                 self.hold()
             if self._unsure:
-                # The kernel may show what it has dropped, and call it clean: only a new file brings it to the disk.
+                # The kernel may still show data that it has dropped: only a new file brings it to the disk.
                 self.replace(lambda raw: None)
                 self._unsure = False
 
@@ -104,7 +104,7 @@ class FileJournal(JournalReader):
         return self._failure is not None
 
     def close(self) -> None:
-        """Free the descriptor and with it the lock, then raise the first error that was latched."""
+        """Close the descriptor, which releases the lock, then raise the latched error if there is one."""
         with self._mutex:
             try:
                 with self._commits.paused():
@@ -127,7 +127,7 @@ class FileJournal(JournalReader):
                     try:
                         self._unlock()
                     except BaseException:
-                        self._unlock()  # once more, if an interruption came first: a lock must not outlive its reason
+                        self._unlock()  # again, if an interruption came first: the lock must not stay
                         raise
                 if appended is not None:
                     return appended
@@ -149,7 +149,7 @@ class FileJournal(JournalReader):
             self._held = False
             seen = self._seen
             self._open_again()
-            self._seen = seen  # what the parent appended meanwhile is news
+            self._seen = seen  # what the parent process appended is news
 
     def _lock_file(self) -> int:
         """Lock the file that has our name now and return its size."""
@@ -173,7 +173,7 @@ class FileJournal(JournalReader):
                 self._open_again()
             except SessileError as error:
                 raise self._latch(error) from None
-            self._seen = 0  # all of it is news
+            self._seen = 0  # everything is news
             locked = False
 
     def _unlock(self) -> None:
@@ -232,7 +232,7 @@ class FileJournal(JournalReader):
     # -- durability
 
     def commit(self, mark: int) -> None:
-        """Wait until the append with that mark is durable. The first who waits syncs for all."""
+        """Wait until the append with that mark is durable. The first thread that waits syncs for all."""
         if self._power:
             self._commits.wait_for(mark)
 
@@ -260,7 +260,7 @@ class FileJournal(JournalReader):
     # -- replacing
 
     def replace(self, edit: Callable[[bytes], bytes | None], keep: str | None = None) -> None:
-        """Rewrite the file: bytes that are no entry, and entries that `edit` leaves alone, stay as they are.
+        """Rewrite the file. Bytes that are not an entry, and entries for which `edit` returns `None`, stay as they are.
 
         With `keep` the old file stays reachable under that name.
         """
@@ -272,25 +272,25 @@ class FileJournal(JournalReader):
                 self._rewrite(edit, keep, opened)
                 seen = self._seen + self._shift
                 with self._commits.paused():
-                    self._fd, opened[0] = opened[0], self._fd  # from here on the old one is in excess
+                    self._fd, opened[0] = opened[0], self._fd  # from here on `opened` holds the old one
                     self._begin(self._fd)
                     self._seen = seen  # what others have appended is still news
-                    self._commits.all_durable()  # the new file is, as a whole
+                    self._commits.all_durable()  # the new file was synced as a whole
             finally:
                 try:
-                    self._let_go(opened)
+                    self._unlock_and_close(opened)
                 except BaseException:
-                    self._let_go(opened)  # once more, if an interruption came first
+                    self._unlock_and_close(opened)  # again, if an interruption came first
                     raise
 
-    def _let_go(self, opened: list[int]) -> None:
-        """Free the lock, and a descriptor in excess: of the old file, or of the new one if something went wrong."""
+    def _unlock_and_close(self, opened: list[int]) -> None:
+        """Release the lock and close the descriptor not in use: of the old file, or of the new one after a failure."""
         with storage_failures(self.path, "close the session"):
             try:
                 for fd in opened:
                     self._fs.unlock(fd)
                 self._unlock()
-            finally:  # what cannot be unlocked is unlocked by closing it
+            finally:  # closing unlocks, too
                 while opened:
                     self._fs.close(opened.pop())
 
@@ -318,7 +318,7 @@ class FileJournal(JournalReader):
 
     def _edited(self, edit: Callable[[bytes], bytes | None], size: int) -> Iterator[bytes]:
         copied = 0
-        self._shift = 0  # by how much the place moves before which nothing is news
+        self._shift = 0  # how far `_seen` moves
         for item in self._scan(0, size):
             if isinstance(item, Line) and (new := edit(item.raw)) is not None:
                 self._shift += len(new) - len(item.raw) if item.offset < self._seen else 0
@@ -330,32 +330,32 @@ class FileJournal(JournalReader):
     # -- drafts
 
     def hold(self) -> None:
-        """Keep the lock until `release` or the end of the process."""
+        """Hold the lock until `release` or the end of the process."""
         with self._mutex:
             self._check_usable()
             self._lock_file()
             self._held = True
 
     def release(self) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         with self._mutex:
             self._held = False
             self._unlock()
 
     def rename(self, path: str) -> None:
-        """Give the file another name in an existing folder; the name is durable when this returns."""
+        """Rename the file, durably, to a free name in an existing folder."""
         with self._mutex:
             self._check_usable()
             if atomic.exists(self._fs, path):
-                raise SessionExists(path=path, hint="something has that name already; nothing was changed")
+                raise SessionExists(path=path, hint="the name is already in use; nothing was changed")
             try:
                 self._fs.rename(self.path, path)
-                old, self.path = self.path, path  # at once: that is where the file is, durable or not
+                old, self.path = self.path, path  # at once: the file is there, durable or not
                 self._fs.sync_directory(posixpath.dirname(path))
                 if posixpath.dirname(path) != posixpath.dirname(old):
                     self._fs.sync_directory(posixpath.dirname(old))
             except BaseException as error:
-                if self._is_at(path):  # an interruption came behind the renaming
+                if self._is_at(path):  # an interruption came after the rename
                     self.path = path
                 if isinstance(error, OSError):
                     raise self._latch(storage_failure(error, self.path, "rename the session")) from error
@@ -369,11 +369,15 @@ class FileJournal(JournalReader):
 
 
 class GroupCommit:
-    """The marks of one journal. `sync` makes everything durable that was written, or raises for good."""
+    """Numbered appends of one journal, and how far they are durable.
+
+    No number is used twice. The first thread that waits calls `sync`; threads that come during the sync wait for the next
+    one, which covers all of them. After a failed sync every call raises until `start_over`.
+    """
 
     def __init__(self, sync: Callable[[], None]) -> None:
         self._sync = sync
-        # A plain lock: what is written in Python around one can be interrupted between taking and freeing it.
+        # A plain lock: code in Python around one can be interrupted between taking and releasing it.
         self._turn = threading.Lock()
         self._written = 0
         self._synced = 0
@@ -382,7 +386,7 @@ class GroupCommit:
         self._lost: list[range] = []  # marks that no later sync can confirm
 
     def next_mark(self) -> int:
-        """The mark of an append that was just written; the caller sees to it that only one thread appends."""
+        """Return the mark of an append that was just written. The caller makes sure that only one thread appends."""
         self._written += 1
         return self._written
 
@@ -391,7 +395,7 @@ class GroupCommit:
         self._wait(mark)
 
     def flush(self) -> None:
-        """Sync once more, whatever is known to be durable."""
+        """Sync, even if everything is known to be durable."""
         self._wait(None)
 
     def _wait(self, mark: int | None) -> None:
@@ -409,24 +413,24 @@ class GroupCommit:
                 raise
             self._synced = max(self._synced, target)
 
-    def begin_anew(self) -> None:
-        """Sync again after a failure. What was written before stays unconfirmed for ever."""
+    def start_over(self) -> None:
+        """Allow syncs again after a failure. What was written before stays unconfirmed."""
         with self._turn:
             if self._failing:
                 self._failing = False
                 self._lost.append(range(self._synced + 1, self._written + 1))
 
     def paused(self) -> threading.Lock:
-        """To be held while the descriptor changes: no sync may use it then, nor find none."""
+        """Return a lock to hold while the descriptor changes, so that no sync uses it."""
         return self._turn
 
     def all_durable(self) -> None:
-        """Everything written so far has become durable in another way."""
+        """Note that everything written so far is durable."""
         self._synced = self._written
 
 
 class FileJournals:
-    """The journals below one root. With `power`, what is committed survives a power cut."""
+    """The journals below one root. With `power`, commits survive a power cut."""
 
     def __init__(self, fs: Filesystem, layout: Layout, *, power: bool, patience: float) -> None:
         self._fs = fs
@@ -436,19 +440,19 @@ class FileJournals:
         self._folders: set[str] = set()
 
     def create(self, path: str, pieces: Iterable[bytes]) -> None:
-        """A new file with just these bytes."""
+        """Create a file with just these bytes."""
         atomic.make_folders(self._fs, posixpath.dirname(path), self._folders)
         if atomic.exists(self._fs, path):
             raise SessionExists(path=path)
         atomic.replace(self._fs, path, pieces)
 
     def obtain(self, path: str, header: bytes) -> None:
-        """A file that begins with that header, unless it holds something already."""
+        """Make sure that there is a file; a missing or empty one gets that header."""
         atomic.make_folders(self._fs, posixpath.dirname(path), self._folders)
         atomic.fill_blank(self._fs, path, header + b"\n")
 
     def open(self, path: str, *, patience: float | None = None) -> FileJournal:
-        """The file for writing."""
+        """Open the file for writing."""
         return FileJournal(
             self._fs,
             path,
@@ -458,7 +462,7 @@ class FileJournals:
         )
 
     def read(self, path: str) -> JournalReader:
-        """The file for reading."""
+        """Open the file for reading."""
         return JournalReader(self._fs, path, index_path=self._index(path))
 
     def _index(self, path: str) -> str:
