@@ -174,7 +174,11 @@ def test_pictures_and_details_are_named() -> None:
         {"type": "new", "x": 1},
     ]
     lines = printed([entry("message", "e1", None, message={"role": "user", "content": content})], "all")
-    assert lines[1:] == ["  [image png 12 kB]", "  thinking (encrypted by the provider)", '  new: {"type": "new", "x": 1}']
+    assert lines[1:] == [
+        "  [image png 12 kB]",
+        "  thinking (encrypted by the provider)",
+        '  new: {"type": "new", "x": 1}',
+    ]
 
 
 def transcript(entries: list[Json], text: str, depth: Depth) -> Transcript:
