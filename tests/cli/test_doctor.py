@@ -13,8 +13,8 @@ import pytest
 from sessile import Session, Store
 from sessile.errors import PermissionRefused
 from sessile.gateway.conversations.bindings import Bound
-from sessile.gateway.conversations.conversations import Conversations
 from sessile.gateway.conversations.presence import Presence
+from sessile.gateway.conversations.registry import Conversations
 from sessile.upkeep.check import Report
 
 from .conftest import Command

@@ -11,7 +11,7 @@ import pytest
 from faults.many_gateways_rig import Plan, Weakness, check, nothing, talk
 from faults.processes import fast_folder
 from faults.test_teeth import reports_loss
-from sessile.gateway.turns.line import SharedLine
+from sessile.gateway.turns.lanes import SharedLine
 from sessile.gateway.turns.turn import Job, Message
 from sessile.storage.postgres.turn_queue import Entered, TurnTable
 

@@ -24,9 +24,9 @@ from http_rig import BASE, BEARER, NEVER, TOKEN, check_problem
 from sessile import Store
 from sessile.core.secret import Secret
 from sessile.errors import SessileError, StorageFull
-from sessile.gateway.http.app import make_app
+from sessile.gateway.http.asgi import make_app
 from sessile.gateway.service import Gateway
-from sessile.gateway.turns.line import LocalLine
+from sessile.gateway.turns.lanes import LocalLine
 from sessile.gateway.turns.replies import INTERRUPTED, Records
 from sessile.gateway.turns.turn import Message, Turn
 from sessile.storage import atomic

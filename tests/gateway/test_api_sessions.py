@@ -11,7 +11,7 @@ import pytest
 from http_rig import Http, Json, http
 from sessile.agents.openclaw.entries import patchable
 from sessile.agents.openclaw.keys import KINDS
-from sessile.gateway.http.sessions import KeyKind
+from sessile.gateway.http.conversations import KeyKind
 from sessile.gateway.turns.turn import Message
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mission("Y1")]

@@ -7,8 +7,8 @@ import asyncio
 import anyio
 import pytest
 
-from sessile.gateway.turns import line
-from sessile.gateway.turns.line import Drivers
+from sessile.gateway.turns import lanes
+from sessile.gateway.turns.lanes import Drivers
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mission("Y13"), pytest.mark.promise("P41")]
 
@@ -37,7 +37,7 @@ async def test_a_task_that_is_done_takes_up_the_next_job() -> None:
 
 async def test_jobs_are_driven_at_once_and_a_few_tasks_stay_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     """None waits for another; and of many tasks not all wait for something to do."""
-    monkeypatch.setattr(line, "_WAITING", 2)
+    monkeypatch.setattr(lanes, "_WAITING", 2)
     gate = anyio.Event()
     running = 0
 

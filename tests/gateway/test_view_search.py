@@ -74,8 +74,8 @@ async def test_the_time_for_what_tools_printed_is_limited_and_that_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody waits for all of it."""
-    monkeypatch.setattr("sessile.gateway.pages.sessions._SCANNING", -1.0)
-    monkeypatch.setattr("sessile.gateway.pages.sessions._COUNTING", -1.0)
+    monkeypatch.setattr("sessile.gateway.pages.library_view._SCANNING", -1.0)
+    monkeypatch.setattr("sessile.gateway.pages.library_view._COUNTING", -1.0)
     async with page(furnished(tmp_path)) as client:
         await settled(client)
         scanned = await client.get("/v1/view/search", q="zebra", **{"in": "tool_result"})

@@ -14,7 +14,7 @@ from gateways import Scripted, ask, gateway_in, lines, running, scripted
 from http_rig import NEVER
 from sessile import Store
 from sessile.gateway.service import Gateway
-from sessile.gateway.turns.line import Overtaken, SharedLine
+from sessile.gateway.turns.lanes import Overtaken, SharedLine
 from sessile.gateway.turns.replies import INTERRUPTED
 from sessile.gateway.turns.turn import Message
 from sessile.storage.postgres import turn_queue

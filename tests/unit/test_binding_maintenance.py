@@ -14,10 +14,10 @@ from sessile.config import Maintenance
 from sessile.core.resets import ResetConfig, ResetRule
 from sessile.core.usage import Usage
 from sessile.errors import Damaged, NotFound
-from sessile.gateway.conversations.conversations import Conversations
 from sessile.gateway.conversations.inbound import Routing
 from sessile.gateway.conversations.maintenance import Maintained, MaintenancePlan, apply_maintenance, plan_maintenance
 from sessile.gateway.conversations.maintenance import undo_maintenance as undo
+from sessile.gateway.conversations.registry import Conversations
 from sessile.gateway.conversations.removed import Archives
 from sessile.storage.atomic import exists, read_all, replace
 from sessile.storage.locks import open_files
@@ -394,5 +394,5 @@ def test_archives_are_listed_oldest_first(rig: Rig) -> None:
     for number in (1, 2):
         rig.at(NOW + number * DAY + MONTH + 1)
         rig.run()
-    archives = Archives(rig.store, rig.all.upkeep.home).list("main")
+    archives = Archives(rig.store, rig.all.internals.home).list("main")
     assert [list(archive.entries) for archive in archives] == [[key("a")], [key("b")]]

@@ -23,8 +23,8 @@ from sessile.core.resets import ResetConfig, ResetRule, previous_sessions, read_
 from sessile.core.usage import Usage
 from sessile.errors import Conflict, Invalid, InvalidConfig, InvalidId, NotFound, SessionNotFound, UnsafePath
 from sessile.gateway.conversations.bindings import Bound
-from sessile.gateway.conversations.conversations import ConversationFilter, Conversations
 from sessile.gateway.conversations.inbound import Inbound, Keys, Routing, key_of
+from sessile.gateway.conversations.registry import ConversationFilter, Conversations
 from sessions import Clock, answer, begun, numbered, say, snapshot, told
 from yoyoclaw import GROUP, MAIN, NOW, stored
 
@@ -855,7 +855,7 @@ def test_closing_waits_for_whoever_writes_counters_at_that_moment(rig: Rig, monk
     """Else a process that ends takes them along: the thread of the timer ends with it."""
     bound = rig.all.resolve(DIRECT)
     rig.all.count(bound.text, bound.session_id, usage=Usage(input=7, output=1))
-    live = rig.all.upkeep.agents.of("main")
+    live = rig.all.internals.agents.of("main")
     update_all, begun_writing, go_on = live._store.update_all, threading.Event(), threading.Event()
 
     def slowly(*args: Any, **options: Any) -> Any:

@@ -357,7 +357,7 @@ def _holds_keys(settings: Settings) -> bool:
 
 def _meant(app: App, key: str, settings: Settings) -> Iterator[Advice]:
     """How a key is read, and where it leads."""
-    from sessile.gateway.conversations.conversations import Conversations
+    from sessile.gateway.conversations.registry import Conversations
     from sessile.gateway.conversations.inbound import agent_workspace, routing_of
 
     routing = routing_of(settings.config)

@@ -573,7 +573,10 @@ _APIS = {"anthropic": "anthropic-messages", "openai": "openai-completions"}
 
 
 class Answerer(NamedTuple):
-    """Who answers. `model` is "provider/model", `policy` what its provider takes; the echo has neither, and takes everything."""
+    """Who answers.
+
+    `model` is "provider/model", `policy` what its provider takes; the echo has neither, and takes everything.
+    """
 
     agent: Agent
     runner: Runner
