@@ -96,7 +96,7 @@ async def test_a_path_that_is_none_is_told(tmp_path: Path) -> None:
             response = await gate.client.get(path)
             check_problem(response)
             assert response.status_code == 404, path
-            assert response.json()["hint"] == "GET /v1/openapi.json says what there is"
+            assert response.json()["hint"] == "GET /v1/openapi.json lists all paths"
 
 
 @pytest.mark.promise("P40")

@@ -456,7 +456,7 @@ async def test_a_session_that_is_gone_neither_stops_the_start_nor_loses_a_messag
     shutil.move(copy / "sessions", away)
     async with running(gateway_in(copy)) as again:
         assert (await ask(again, "c", key="other")).text == "c"
-    assert "a message waits in 'agent:main:main'" in caplog.text and turn.session_id in caplog.text
+    assert "session of a waiting message not found: 'agent:main:main'" in caplog.text and turn.session_id in caplog.text
     shutil.rmtree(copy / "sessions")
     shutil.move(away, copy / "sessions")
     async with running(gateway_in(copy)) as again:

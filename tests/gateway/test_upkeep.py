@@ -77,7 +77,7 @@ async def test_what_somebody_has_pinned_stays(tmp_path: Path) -> None:
         plan = client.gateway.maintenance.plan("main")._replace(mode="enforce")
         pins.add(found.session_id)
         done = client.gateway.maintenance.apply(plan)
-        assert (done.removed, done.refused) == ((), (("agent:main:hook:old", "it is pinned"),))
+        assert (done.removed, done.refused) == ((), (("agent:main:hook:old", "pinned"),))
 
 
 async def test_why_maintenance_has_stopped_is_in_the_log(
@@ -92,4 +92,4 @@ async def test_why_maintenance_has_stopped_is_in_the_log(
             lambda *_, **__: Maintained((), failure=failure),
         )
         await client.gateway.call(client.gateway.maintenance._run_once)
-    assert "maintenance of main has stopped: the disk is on fire" in caplog.text
+    assert "maintenance of main stopped: the disk is on fire" in caplog.text
