@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
+from faults.failing import FaultyFilesystem
 from faults.ledger import Run, store_on
 from faults.scenarios import ROOT, SCENARIOS, prepared
 from sessile import Session, Store, export, library, transfer
 from sessile.agents.openclaw import importing
-from sessile.demo import sessions as demo
+from sessile.demo import corpus as demo
 from sessile.gateway.conversations import bindings, presence
 from sessile.session import SessionView
-from sessile.testing.faults import FaultyFilesystem
 from sessile.upkeep import check, disk, keep, prune, sweep
 
 MODULES = (export, library, transfer, importing, demo, bindings, presence, check, disk, keep, prune, sweep)
@@ -25,8 +25,25 @@ MODULES = (export, library, transfer, importing, demo, bindings, presence, check
 LOOKING = {
     *("Store.in_memory", "Store.close", "Store.now", "Store.find", "Store.list", "Store.list_all", "Store.deletions"),
     *("Session.in_memory",),
-    *("check", "check_all", "plan_repair", "disk_usage", "trash_contents", "plan_empty_trash", "plan_prune", "plan_blob_sweep"),
-    *("added_sources", "agent_files", "conversation_keys", "find_in_session", "shared_turns", "sub_agents", "own_bindings"),
+    *(
+        "check",
+        "check_all",
+        "plan_repair",
+        "disk_usage",
+        "trash_contents",
+        "plan_empty_trash",
+        "plan_prune",
+        "plan_blob_sweep",
+    ),
+    *(
+        "added_sources",
+        "agent_files",
+        "conversation_keys",
+        "find_in_session",
+        "shared_turns",
+        "sub_agents",
+        "own_bindings",
+    ),
 }
 MADE_UP = {"make_demo", "bind_demo"}  # nobody was promised anything
 CHANGING = {"write", "truncate", "mkdir", "rename", "link", "unlink", "rmdir", "set_modified"}

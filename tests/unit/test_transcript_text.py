@@ -12,7 +12,7 @@ import strategies
 from builders import AT_MS, Json, assistant, entry, said
 from sessile.render.shown import Depth, Gap, Image, Transcript, show_all
 from sessile.render.styled import Line, line_width, plain
-from sessile.render.text import text_export, transcript_lines
+from sessile.render.terminal import text_export, transcript_lines
 from sessile.render.wording import duration, image_word, many, moment, money, price, size
 from terminal import PROBE, harmless, probes
 

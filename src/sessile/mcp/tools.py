@@ -75,9 +75,9 @@ from sessile.mcp.shapes import (
 from sessile.render.shown import Call as ToolCall
 from sessile.render.shown import Data, Diff, Image, Output, Shown, Text, Thinking, as_json, show, show_all
 from sessile.render.shown import Part as ShownPart
-from sessile.render.text import count_hidden, hidden_words, is_shown
+from sessile.render.terminal import count_hidden, hidden_words, is_shown
 from sessile.render.wording import image_word, many
-from sessile.storage.catalog_rows import HIDE, Filter
+from sessile.storage.filters import HIDE, Filter
 from sessile.storage.search import WordNeedle
 
 if TYPE_CHECKING:

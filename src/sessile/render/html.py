@@ -550,7 +550,7 @@ def is_small_change(parts: Sequence[Part]) -> bool:
 
 # --- fragments
 
-LONGEST_ANCHOR = 120  # characters of an id; families write eight, or thirty-six
+MAX_ANCHOR = 120  # characters of an id; families write eight, or thirty-six
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NOT_PLAIN = re.compile("[^A-Za-z0-9_-]")
 _DIVIDERS = {"compaction": "Compacted", "branch summary": "Branch left", "reset": "Reset"}
@@ -567,7 +567,7 @@ class Place(NamedTuple):
 
 def anchor_of(entry_id: str | None) -> str:
     """The anchor of an entry: its id, with everything that is not a letter, digit, - or _ written as a number."""
-    return "e-" + _NOT_PLAIN.sub(lambda match: f".{ord(match[0]):x}.", (entry_id or "")[:LONGEST_ANCHOR])
+    return "e-" + _NOT_PLAIN.sub(lambda match: f".{ord(match[0]):x}.", (entry_id or "")[:MAX_ANCHOR])
 
 
 def entry_html(
@@ -612,7 +612,7 @@ def _aside(seen: Shown, anchor: str, label: str | None, place: Place | None) -> 
         _switch(place) if place else "",
         _time(seen.at),
         f'<a class="permalink" href="#{anchor}" title="Link to this entry"><span aria-hidden="true">#</span>'
-        f'<span class="id">{escape_line((seen.id or "no id")[:LONGEST_ANCHOR])}</span></a>',
+        f'<span class="id">{escape_line((seen.id or "no id")[:MAX_ANCHOR])}</span></a>',
     ]
     return f'<div class="aside">{"".join(pieces)}</div>'
 

@@ -47,7 +47,7 @@ from sessile.render.shown import (
     as_json,
     show_all,
 )
-from sessile.render.text import Damage, Story, count_hidden, hidden_words, is_shown
+from sessile.render.terminal import Damage, Story, count_hidden, hidden_words, is_shown
 from sessile.render.wording import image_word, moment, short_id, who
 
 # --- prose

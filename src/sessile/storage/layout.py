@@ -155,20 +155,6 @@ def root_of(path: str) -> str | None:
     return posixpath.dirname(folder) if posixpath.basename(folder) == "sessions" else None
 
 
-def family_homes(home: str, environ: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Where members of the family keep their sessions: name and root, whether they exist or not."""
-    homes = {f"{home}/.pi/agent": "pi"}
-    override = environ.get("PI_CODING_AGENT_DIR")
-    if override:
-        homes = {home + override[1:] if override.startswith("~/") else override: "pi"} | homes
-    data = environ.get("XDG_DATA_HOME") or f"{home}/.local/share"
-    for name in ("omp", "xcsh"):
-        config = environ.get("PI_CONFIG_DIR") or f".{name}"
-        homes.setdefault(f"{home}/{config}/agent", name)
-        homes.setdefault(f"{data}/{name}", name)
-    return [(name, root) for root, name in homes.items()]
-
-
 def terminal_id(environ: Mapping[str, str], tty: str | None) -> str | None:
     """A name for the terminal that a process runs in, from its tty device or its environment."""
     if tty and tty.startswith("/dev/"):

@@ -14,7 +14,6 @@ and sandboxes do not, and then the answer is `None`: unknown.
 from __future__ import annotations
 
 import os
-import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -95,6 +94,8 @@ def own_pid() -> int:
 
 def own_host() -> str:
     """The name of this machine."""
+    import socket  # most programs never ask
+
     return socket.gethostname()
 
 

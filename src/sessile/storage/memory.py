@@ -5,7 +5,7 @@ Numbers of descriptors and inodes are never used twice, so that a stale one is n
 is given, so that a run can be repeated exactly. One lock guards everything: any thread may call any method.
 
 It does not know symbolic links, permissions or relative paths, nor what a power cut would leave of it: that is
-`sessile.testing.crashes`, which watches the four places where anything changes.
+`faults.crashing`, which watches the four places where anything changes.
 """
 
 from __future__ import annotations

@@ -188,6 +188,24 @@ _SHOWN = 64 * 1024  # bytes of one append; who writes more at once copies a sess
 Answer = TypeVar("Answer")
 
 
+def find_header(items: Iterable[Item]) -> tuple[Line | None, bytes | None]:
+    """Return the header of a native session and the title slot before it; no header if another line comes first."""
+    slot = None
+    for item in items:
+        if isinstance(item, Finding):
+            continue
+        if item.head.type == "title" and item.head.id is None:
+            slot = item.raw
+            continue
+        return (item if item.head.type == "session" and item.head.id is not None else None), slot
+    return None, slot
+
+
+def starts_native(first: bytes) -> bool:
+    """Return whether a file that starts with these bytes is in the native format."""
+    return find_header(Scanner(0).feed(first))[0] is not None
+
+
 class JournalReader(SessionFile):
     """One session file, open for reading."""
 
@@ -223,16 +241,10 @@ class JournalReader(SessionFile):
 
     def _find_header(self, size: int) -> Line:
         self._slot: bytes | None = None
-        for item in self._scan(0, size, _HEADER_CHUNK):
-            if isinstance(item, Finding):
-                continue
-            if item.head.type == "title" and item.head.id is None:
-                self._slot = item.raw
-                continue
-            if item.head.type == "session" and item.head.id is not None:
-                return item
-            break
-        raise NotASession(path=self.path, hint="it was not changed; perhaps another agent wrote it")
+        header, self._slot = find_header(self._scan(0, size, _HEADER_CHUNK))
+        if header is None:
+            raise NotASession(path=self.path, hint="it was not changed; perhaps another agent wrote it")
+        return header
 
     def close(self) -> None:
         """Free the descriptor."""

@@ -14,6 +14,7 @@ from msgspec import Meta
 
 from sessile import __version__
 from sessile.core import statistics
+from sessile.core.text import utc_datetime
 from sessile.errors import InvalidId, InvalidQuery
 from sessile.gateway.conversations.maintenance import undo_maintenance
 from sessile.gateway.conversations.registry import ConversationFilter
@@ -26,7 +27,7 @@ from sessile.gateway.turns.replies import is_silent_answer
 from sessile.library import Library
 from sessile.render.status import Status as ChatStatus
 from sessile.render.status import session_kind, session_row, status_lines
-from sessile.storage.catalog_rows import Filter
+from sessile.storage.filters import Filter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,7 +44,7 @@ Json = dict[str, Any]
 
 _RECENT = 5  # conversations shown in the status of the gateway
 _CATCH_UP = 5.0  # seconds to wait for the catalog; answers report what it does not cover yet
-_DAY = 24 * 60 * 60 * 1_000_000_000  # nanoseconds
+_DAY = 24 * 60 * 60 * 1000  # milliseconds
 _EVERY = ConversationFilter(include_global=True, include_unknown=True)
 
 
@@ -125,7 +126,7 @@ def _once(library: Library) -> Filter | None:
 
 
 def _library(gateway: Gateway) -> Library:
-    return Library(gateway.store, cache=gateway.store.layout.cache)
+    return Library(gateway.store, cache=gateway.store.layout.cache, auto_catch_up=False)
 
 
 # -- usage
@@ -189,14 +190,14 @@ def _usage(gateway: Gateway, query: UsageQuery) -> Used:
         chosen = gateway.conversations.list(agent=query.agent).rows
     keys = {session_id: one.text for one in reversed(chosen) for session_id in _sessions_of(one)}
     all_sessions = query.key is None and query.agent is None
-    since = gateway.store.now() * 1_000_000 - query.days * _DAY
-    wanted = Filter(hide=("imported",), since=since, pinned=None if all_sessions else tuple(keys))
+    since = gateway.store.now() - query.days * _DAY
+    wanted = Filter(hide=("imported",), since=utc_datetime(since * 1000), pinned=None if all_sessions else tuple(keys))
     with _library(gateway) as library:
         library.catch_up("count", deadline=time.monotonic() + _CATCH_UP)
         used = library.usage(wanted)
     daily = statistics.daily(used, gateway.zone)
     return Used(
-        since=since // 1_000_000,
+        since=since,
         total=_spent(daily.total),
         daily=tuple(map(_spent, daily.rows)),
         models=tuple(map(_spent, statistics.by_model(used).rows)),

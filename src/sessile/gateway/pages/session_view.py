@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from msgspec import Meta
 
 from sessile.core.compaction import context_size
-from sessile.core.context import live_part, takings
+from sessile.core.context import live_part, removals
 from sessile.core.kinds import BOUNDARY, CHAIN, DEFAULT_ROLE, LABEL, MESSAGE, STATE, TALK
 from sessile.core.large import MAX_STRING
 from sessile.core.text import parse_timestamp
@@ -37,7 +37,8 @@ from sessile.gateway.pages.views import EntryNumber
 from sessile.library import find_in_session
 from sessile.render.comparison import Comparison, Side, Turn, compare, measured, words_html
 from sessile.render.html import moment_of
-from sessile.render.page import UNSEEN, OutlineRow, anchor_at, articles, may_be_near, near, number_at, outline_rows
+from sessile.render.outline import HIDDEN, EntryLine
+from sessile.render.page import anchor_at, articles, entry_lines, may_be_near, near, number_at
 from sessile.render.wording import many
 from sessile.storage.search import Needle
 
@@ -243,11 +244,11 @@ def _outline(gateway: Gateway, query: OutlineQuery) -> ViewedOutline:
         )
 
 
-def _rows(view: View, numbers: Sequence[int]) -> list[OutlineRow]:
+def _rows(view: View, numbers: Sequence[int]) -> list[EntryLine]:
     """Return the outline of entries. Lines are cached with the session."""
     missing = frozenset(number for number in numbers if number not in view.lines and not view.is_marker(number))
-    view.lines.update(outline_rows(near_entries(view, missing, behind=False), missing))
-    return [view.lines.get(number, UNSEEN) for number in numbers]
+    view.lines.update(entry_lines(near_entries(view, missing, after=False), missing))
+    return [view.lines.get(number, HIDDEN) for number in numbers]
 
 
 # -- entries
@@ -300,9 +301,9 @@ def articles_of(view: View, numbers: Sequence[int]) -> dict[int, str]:
     return articles(view.tree, near_entries(view, wanted), wanted, view.labels, view.gaps)
 
 
-def near_entries(view: View, wanted: Collection[int], *, behind: bool = True) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield entries, with neighbours that belong to their tool calls. `behind` is needed for HTML."""
-    numbers = [n for n in near(sorted(wanted), len(view.rows), behind=behind) if not view.is_marker(n)]
+def near_entries(view: View, wanted: Collection[int], *, after: bool = True) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield entries, with neighbours that belong to their tool calls. `after` is needed for HTML."""
+    numbers = [n for n in near(sorted(wanted), len(view.rows), after=behind) if not view.is_marker(n)]
     for number, entry in view.read(numbers):
         if number in wanted or may_be_near(entry.raw):
             yield number, entry.body
@@ -413,7 +414,7 @@ def _removed(view: View, path: Sequence[Json], in_context: Sequence[str | None])
     changed: list[int] = []
     if not any(entry.get("type") in _REMOVERS for entry in path):
         return [], []
-    for taking in takings(path, frozenset(in_context)):
+    for taking in removals(path, frozenset(in_context)):
         by, number = view.tree.number(str(taking.by["id"])), view.tree.number(taking.message)
         if by is None or number is None:
             continue

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from sessile.core.context import Entry as Body
     from sessile.core.entries import Entry
     from sessile.gateway.handles import Shelf
-    from sessile.render.page import OutlineRow
+    from sessile.render.outline import EntryLine
     from sessile.session import Session
     from sessile.storage.base import Row
     from sessile.store import Store
@@ -66,7 +66,7 @@ class View:
         # What was known before the file grew. Its last line may have been incomplete, and is read again.
         known = [] if before is None else before.rows[:-1]
         self.rows: Sequence[Row] = [*known, *session.iter_rows(len(known))]
-        self.lines: dict[int, OutlineRow] = {}  # by number, as far as requested: lines of the outline
+        self.lines: dict[int, EntryLine] = {}  # by number, as far as requested: lines of the outline
         self.kinds: dict[int, Body] = {}  # by number, as far as requested: what decides about the context
         if before is not None:
             self.lines |= {number: line for number, line in list(before.lines.items()) if number < len(known)}

@@ -37,13 +37,13 @@ from sessile.gateway.events import Event
 from sessile.gateway.turns.runners import Done, RunRequest
 from sessile.gateway.turns.turn import NOTHING, Due, Job
 from sessile.upkeep.compactor import Compactor
-from sessile.vendors.clients import can_resize, resize
+from sessile.vendors.images import can_resize, resize
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sessile.core.context import SessionContext
-    from sessile.core.result_trimming import Kept
+    from sessile.core.result_trimming import Trims
     from sessile.gateway.conversations.bindings import Bound
     from sessile.gateway.service import Gateway
     from sessile.gateway.turns.runners import Answerer
@@ -267,20 +267,20 @@ def _trimmed(session: Session, context: SessionContext, answerer: Answerer, now:
     messages, sources = context.messages, context.sources
     settings, window = answerer.agent.context_pruning.settings, answerer.window
     provider, model = answerer.settings.provider or answerer.settings.name, answerer.settings.model or ""
-    if settings is None or window is None or not result_trimming.applies_to(provider, model):
+    if settings is None or window is None or not result_trimming.has_prompt_cache(provider, model):
         return messages
     if not any(message.get("role") == "toolResult" for message in messages):
         return messages
-    kept = _kept(session, context)
-    if not result_trimming.is_due(_last_answer(messages), now, settings.ttl):
-        return result_trimming.project(messages, sources, kept)
-    trimmed = result_trimming.trim(messages, sources, window, kept, settings)
-    if trimmed.kept != kept:
-        session.append_custom_entry(TRIMMED, trimmed.kept)
+    trims = _trims(session, context)
+    if not result_trimming.is_trim_due(_last_answer(messages), now, settings.ttl):
+        return result_trimming.apply_trims(messages, sources, trims)
+    trimmed = result_trimming.trim_results(messages, sources, window, trims, settings)
+    if trimmed.trims != trims:
+        session.append_custom_entry(TRIMMED, trimmed.trims)
     return trimmed.messages
 
 
-def _kept(session: Session, context: SessionContext) -> Kept:
+def _trims(session: Session, context: SessionContext) -> Trims:
     """Return what was trimmed in the part of the session that the context comes from."""
     missing = {source for source in context.sources if source is not None}
     for row in session.walk_up():
@@ -291,7 +291,7 @@ def _kept(session: Session, context: SessionContext) -> Kept:
             continue
         entry = session.read_row(row)
         if entry.get("customType") == TRIMMED:
-            return result_trimming.read_kept(entry.get("data"))
+            return result_trimming.read_trims(entry.get("data"))
     return {}
 
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sessile.core.visible import visible, visible_line, width, without_colours
-from sessile.render.outline import MOST_LEVELS, OutlineRow
+from sessile.render.outline import MAX_LEVELS, OutlineRow
 from sessile.render.shown import (
     DEPTHS,
     Call,
@@ -425,7 +425,7 @@ def _id(row: OutlineRow, columns: int | None, ids: bool) -> str:
 
 def _words(row: OutlineRow, shown: Shown, before: int) -> Line:
     """Who it is from, or its label, and what it says."""
-    level = f"(level {row.level}) " if row.branch and row.level > MOST_LEVELS else ""
+    level = f"(level {row.level}) " if row.branch and row.level > MAX_LEVELS else ""
     text = Span(level + _failing(shown) + visible_line(shown.headline), _quiet(row))
     if row.label:
         return line(Span(f"[{visible_line(row.label)}]", "label"), " ", text)
