@@ -315,7 +315,7 @@ def test_silence_that_was_kept_and_words_about_it_are_no_leak(sessile: Command, 
     assert item["severity"] == "note" and "on fire" in item["what"]
 
 
-@pytest.mark.parametrize(("failures", "told"), [(1, "retried with the next message"), (3, "not retried before the next compaction")])
+@pytest.mark.parametrize(("failures", "told"), [(1, "retried with the next"), (3, "not retried before the next")])
 def test_notes_that_were_lost_are_told(sessile: Command, patient: Patient, failures: int, told: str) -> None:
     """Whether it will be tried again, too."""
     patient.conversation()

@@ -303,7 +303,7 @@ def articles_of(view: View, numbers: Sequence[int]) -> dict[int, str]:
 
 def near_entries(view: View, wanted: Collection[int], *, after: bool = True) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield entries, with neighbours that belong to their tool calls. `after` is needed for HTML."""
-    numbers = [n for n in near(sorted(wanted), len(view.rows), after=behind) if not view.is_marker(n)]
+    numbers = [n for n in near(sorted(wanted), len(view.rows), after=after) if not view.is_marker(n)]
     for number, entry in view.read(numbers):
         if number in wanted or may_be_near(entry.raw):
             yield number, entry.body
