@@ -290,7 +290,7 @@ class TestTrash:
         assert undo_last(store).paths == (sessions[0].path,)
         with pytest.raises(errors.NotFound) as told:
             undo_last(store)
-        assert told.value.hint == "sessile trash shows deletions"
+        assert told.value.hint == "run `sessile trash` to list deletions"
 
     def test_a_deletion_that_moved_nothing_is_not_the_latest(self, store: Store, clock: Clock) -> None:
         """A crash may have come before its first file moved."""

@@ -93,7 +93,7 @@ class App:
         """All sessions of this person."""
         from sessile.library import Library
 
-        return Library(self.store, self.places.sources(self.store), cache=self.places.cache)
+        return Library(self.store, self.places.sources(self.store), cache=self.places.cache, auto_catch_up=False)
 
     def say_notices(self) -> None:
         """Say what did not work while the catalog was brought up to date: a folder that cannot be read, a full cache."""

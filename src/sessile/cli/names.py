@@ -274,7 +274,7 @@ def _offer(app: App, rows: list[SessionRow]) -> None:
     cells = [
         [
             Cell(str(number)),
-            app.out.moment(row.modified // 1_000_000),
+            app.out.moment(row.modified_ns // 1_000_000),
             Cell(app.library.agent_of(row.path) or ""),
             Cell(row.title or row.first_text or "(no title)"),
         ]

@@ -112,7 +112,7 @@ def _source(app: App, source: Source, going: Outlook | None) -> dict[str, Any]:
         "agent": source.agent,
         "root": source.root,
         "sessions": listing.total,
-        "newest": listing.rows[0].modified // 1_000_000 if listing.rows else None,
+        "newest": listing.rows[0].modified_ns // 1_000_000 if listing.rows else None,
         "hidden": listing.hidden,
         "keys": _count_keys(app, source),
         "kept": app.store.layout.keeps(source.sessions),
