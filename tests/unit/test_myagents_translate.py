@@ -216,7 +216,7 @@ def test_a_session_without_a_message_cannot_be_one_of_theirs(store: Store) -> No
     """The file would be empty, and the entries would be lost."""
     with store.create("/work", publish=True) as session:
         session.append_thinking_level_change("high")
-        with pytest.raises(Unsupported, match="without a message"):
+        with pytest.raises(Unsupported, match="does not support sessions without messages"):
             list(converted(session, "myagents", {}))
 
 
