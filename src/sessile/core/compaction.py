@@ -65,8 +65,8 @@ class CompactionSettings(msgspec.Struct, frozen=True, rename="camel"):
     """When to compact, and how much to keep. Negative and infinite numbers mean the default."""
 
     enabled: bool = True  # compact automatically
-    reserve_tokens: float = _RESERVE  # kept free for the answer
-    keep_recent_tokens: float = _KEEP  # kept word for word
+    reserve_tokens: float = _RESERVE  # part of the context window that is kept free for the answer
+    keep_recent_tokens: float = _KEEP  # how much of the newest messages is kept word for word
     reserve_tokens_floor: float = _FLOOR  # minimum of the reserve; 0 for none
 
     def reserve(self, window: int | None) -> int:

@@ -39,7 +39,21 @@ LeafId = str | None | _LastEntry
 
 
 class SessionContext(msgspec.Struct):
-    """What the model sees at one leaf. `sources[i]` is the id of the entry behind `messages[i]`."""
+    """What the model sees at one leaf.
+
+    Attributes:
+        messages (list): The messages, oldest first. Pass them to `to_anthropic`, `to_openai` or `to_google`.
+        sources (list): The id of the entry of each message.
+        thinking_level: The thinking level, "off" by default.
+        models (dict): The models in use, "provider/model" by role.
+        mode (str): The mode of the agent, "none" by default.
+        mode_data: The data of the mode.
+        injected_ttsr_rules (list): The names of injected rules.
+        service_tier: The service tier of the provider.
+        selected_mcp_tool_names (list | None): The selected MCP tools.
+        active_context (dict | None): The active context of the agent.
+        findings (tuple): Problems of the path, such as a missing parent.
+    """
 
     messages: list[Message] = []
     sources: list[str | None] = []
@@ -174,7 +188,13 @@ def first_kept(compaction: Json) -> str | None:
 def build_session_context(
     entries: Sequence[Json], leaf_id: LeafId = LAST_ENTRY, by_id: Mapping[str, Json] | None = None
 ) -> SessionContext:
-    """Return the context at `leaf_id`: `None` is before the first entry, an unknown id means the last entry."""
+    """Return the context of a list of entries at one leaf.
+
+    Args:
+        entries: The entries of a session in file order; headers are ignored.
+        leaf_id: The entry at which the path ends. `None` is before the first entry; an unknown id means the last entry.
+        by_id: The entries by id, if the caller has them already.
+    """
     entries = [entry for entry in entries if entry.get("type") != "session"]
     if leaf_id is None or not entries:
         return SessionContext()

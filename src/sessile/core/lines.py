@@ -58,7 +58,14 @@ class Line(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """Something damaged or irregular. `length` is the number of bytes that belong to no line; it may be zero."""
+    """Something damaged or irregular in a file.
+
+    Attributes:
+        code (str): The kind of finding, such as "not_json" or "missing_parent".
+        offset (int): Where it is in the file, in bytes; -1 if unknown.
+        length (int): The number of bytes that belong to no line; it may be 0.
+        detail (str): A description for people.
+    """
 
     code: str
     offset: int

@@ -30,7 +30,10 @@ _PASSED = ("user", "assistant", "toolResult", "system", "developer")
 
 
 def convert_to_llm(messages: Iterable[Message]) -> list[Message]:
-    """Return the messages that a model understands, in order."""
+    """Return the messages that a model understands, in order.
+
+    Summaries and custom messages become user messages, shell and Python runs become text; other roles are left out.
+    """
     return [converted for message in messages if (converted := _convert(message)) is not None]
 
 
@@ -138,7 +141,10 @@ def sendable(value: Any) -> Any:
 
 
 def to_anthropic(messages: Iterable[Message]) -> list[Message]:
-    """Return messages for the Anthropic API; the results of one turn share a user message."""
+    """Return messages for the Anthropic API; the results of one turn share a user message.
+
+    Pass instructions separately, as the `system` parameter of the request: a system message becomes a user message here.
+    """
     result: list[Message] = []
     for message in convert_to_llm(messages):
         role = message["role"]

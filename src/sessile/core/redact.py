@@ -78,8 +78,12 @@ class Redaction(msgspec.Struct, frozen=True):
 def find_secrets(text: str, *, name: str = "", groups: Iterable[str] = (SECRET,)) -> list[Secret]:
     """Return the secrets in a text, in order and without overlaps.
 
-    `name` is the name of the text where it was found, such as `api_key`. Overlapping matches of two rules are one secret
-    with the name of the more specific rule.
+    Overlapping matches of two rules are one secret with the name of the more specific rule.
+
+    Args:
+        text: The text to search.
+        name: The name of the text where it was found, such as `api_key`; it may tell that the text is a secret.
+        groups: The groups of rules to use: "secret", and "personal" for user names, e-mail and IP addresses.
     """
     return _merged(_hits(text, name, frozenset(groups)))
 
@@ -265,10 +269,20 @@ def _through(gates: tuple[_Gate, ...], folded: str, text: str) -> Iterator[_Hit]
 class Redactor:
     """Redacts the texts of one export, which share the numbers of their placeholders.
 
-    `known` maps texts to rules: they are hidden wherever they occur as a whole word (a user name, or a text that the user
-    chose to hide). A secret that was found only by its context (`PASSWORD=…`) is known from then on; to hide earlier
-    occurrences too, redact everything twice with one redactor. `keep` contains placeholders whose secrets the user chose to
-    show; they keep their numbers and are reported as kept.
+    A secret that was found only by its context (`PASSWORD=…`) is hidden everywhere from then on. To hide earlier occurrences
+    too, redact everything twice with one redactor.
+
+    Args:
+        groups: The groups of rules to use: "secret", and "personal" for user names, e-mail and IP addresses.
+        known: Texts that are hidden wherever they occur as a whole word, with the name of the rule to report.
+        keep: Placeholders whose secrets are shown; they keep their numbers and are reported as kept.
+
+    Example:
+        ```python
+        redactor = Redactor()
+        safe = redactor.redact_value(entry.body)
+        print(redactor.report)
+        ```
     """
 
     def __init__(

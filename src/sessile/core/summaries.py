@@ -59,7 +59,16 @@ _BEFORE = "## Before\n\n"
 
 
 class SummaryRequest(NamedTuple):
-    """What to summarize. `messages` are the messages in the text of `prompt`, for summarizers that do not use prompts."""
+    """What to summarize.
+
+    Attributes:
+        purpose (str): "history", "prefix" (the start of a split turn), "short" or "branch".
+        system (str): The system prompt.
+        prompt (str): The prompt, with the conversation as text.
+        messages (list): The messages in that text, for summarizers that do not use prompts.
+        previous (str | None): The previous summary, if this one continues it.
+        max_tokens (int | None): The limit of the answer.
+    """
 
     purpose: Purpose
     system: str
@@ -70,7 +79,14 @@ class SummaryRequest(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """A summary. `stop` is the stop reason ("stop" if it is complete); `model` and `usage` are those of the call."""
+    """A summary.
+
+    Attributes:
+        text (str): The summary.
+        stop (str): The stop reason; "stop" if the summary is complete.
+        model (str | None): The model that wrote it.
+        usage (dict | None): The token counts of the call.
+    """
 
     text: str
     stop: str = "stop"

@@ -31,7 +31,17 @@ class Figures(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Models:
-    """Context windows and prices by "provider/model"; `overrides` are the configured figures."""
+    """Context windows and prices of models.
+
+    Args:
+        overrides: Configured figures by "provider/model"; they take precedence.
+
+    Example:
+        ```python
+        models = Models({"local/llama": {"context_window": 8192}})
+        models.window("local/llama")  # 8192
+        ```
+    """
 
     def __init__(self, overrides: Mapping[str, Mapping[str, Any] | Figures] | None = None) -> None:
         self._overrides = {name: _figures(name, given) for name, given in (overrides or {}).items()}
@@ -77,14 +87,15 @@ def _figures(name: str, given: Mapping[str, Any] | Figures) -> Figures:
 
 
 def _listed(model: str) -> Any:
-    try:
-        from genai_prices.data_snapshot import get_snapshot  # optional, and slow to import
-    except ImportError:
+    prices = _prices()
+    if prices is None:
         return None
     provider, slash, name = model.partition("/")
     try:
         # A model of the same name may have another window and price at another provider.
-        return get_snapshot().find_provider_model(name if slash else model, None, provider if slash else None, None)
+        return prices.data_snapshot.get_snapshot().find_provider_model(
+            name if slash else model, None, provider if slash else None, None
+        )
     except LookupError:
         return None
 
@@ -97,17 +108,24 @@ def _own_price(own: Figures, tokens: Mapping[str, int]) -> float | None:
 
 
 def _listed_price(known: Any, tokens: Mapping[str, int]) -> float | None:
-    from genai_prices import Usage, calc_price
-
+    prices = _prices()
     provider, listed = known
     # The package counts cache reads and writes as part of the input.
-    usage = Usage(
+    usage = prices.Usage(
         input_tokens=tokens["input"] + tokens["cacheRead"] + tokens["cacheWrite"],
         output_tokens=tokens["output"],
         cache_read_tokens=tokens["cacheRead"],
         cache_write_tokens=tokens["cacheWrite"],
     )
     try:
-        return float(calc_price(usage, listed.id, provider_id=provider.id).total_price)
+        return float(prices.calc_price(usage, listed.id, provider_id=provider.id).total_price)
     except (LookupError, ValueError):
         return None
+
+
+def _prices() -> Any:
+    try:
+        import genai_prices.data_snapshot  # optional, and slow to import
+    except ImportError:
+        return None
+    return genai_prices

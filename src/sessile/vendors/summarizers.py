@@ -73,13 +73,27 @@ class _ModelSummarizer:
 
 
 class OpenAISummarizer(_ModelSummarizer):
-    """Summarize with a model behind an OpenAI-compatible endpoint."""
+    """Summarize with a model behind an OpenAI-compatible endpoint.
+
+    Args:
+        model: The name of the model.
+        base_url: The endpoint; by default OpenAI's, or that of the environment variable `OPENAI_BASE_URL`.
+        api_key: The key; by default that of the environment variable `OPENAI_API_KEY`.
+        timeout: Seconds for a whole summary.
+    """
 
     _vendor = OPENAI
 
 
 class AnthropicSummarizer(_ModelSummarizer):
-    """Summarize with a model of Anthropic, or behind an endpoint with its API."""
+    """Summarize with a model of Anthropic, or behind an endpoint with its API.
+
+    Args:
+        model: The name of the model.
+        base_url: The endpoint; by default Anthropic's, or that of the environment variable `ANTHROPIC_BASE_URL`.
+        api_key: The key; by default that of the environment variable `ANTHROPIC_API_KEY`.
+        timeout: Seconds for a whole summary.
+    """
 
     _vendor = ANTHROPIC
 
@@ -125,6 +139,10 @@ class CommandSummarizer:
     """Summarize with a program, started without a shell.
 
     It reads the system prompt, a blank line and the prompt from stdin and writes the summary to stdout.
+
+    Args:
+        command: The program and its arguments.
+        timeout: Seconds until the program is killed.
     """
 
     def __init__(self, command: Sequence[str], *, timeout: float = TIMEOUT) -> None:
