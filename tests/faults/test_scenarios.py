@@ -25,8 +25,25 @@ MODULES = (export, library, transfer, importing, demo, bindings, presence, check
 LOOKING = {
     *("Store.in_memory", "Store.close", "Store.now", "Store.find", "Store.list", "Store.list_all", "Store.deletions"),
     *("Session.in_memory",),
-    *("check", "check_all", "plan_repair", "disk_usage", "trash_contents", "plan_empty_trash", "plan_prune", "plan_blob_sweep"),
-    *("added_sources", "agent_files", "conversation_keys", "find_in_session", "shared_turns", "sub_agents", "own_bindings"),
+    *(
+        "check",
+        "check_all",
+        "plan_repair",
+        "disk_usage",
+        "trash_contents",
+        "plan_empty_trash",
+        "plan_prune",
+        "plan_blob_sweep",
+    ),
+    *(
+        "added_sources",
+        "agent_files",
+        "conversation_keys",
+        "find_in_session",
+        "shared_turns",
+        "sub_agents",
+        "own_bindings",
+    ),
 }
 MADE_UP = {"make_demo", "bind_demo"}  # nobody was promised anything
 CHANGING = {"write", "truncate", "mkdir", "rename", "link", "unlink", "rmdir", "set_modified"}
