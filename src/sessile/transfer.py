@@ -316,11 +316,13 @@ def _uuid(session: SessionView, entry_id: str) -> str:
 
 def _to_myagents(session: SessionView, report: Report) -> Iterator[bytes]:
     blob = _imported(session, "myagents")
-    count = myagents.Counting()
-    return _followed(count.passed(_as_it_was(session, blob)), _myagents_rows(session, blob, count, report))
+    count = myagents.MessageNumbers()
+    return _followed(count.watch(_as_it_was(session, blob)), _myagents_rows(session, blob, count, report))
 
 
-def _myagents_rows(session: SessionView, blob: str | None, count: myagents.Counting, report: Report) -> Iterator[bytes]:
+def _myagents_rows(
+    session: SessionView, blob: str | None, count: myagents.MessageNumbers, report: Report
+) -> Iterator[bytes]:
     path = {entry.id for entry in session.iter_branch()}
     rendering = myagents.Rendering(path.__contains__, count.last)
     entries = (_whole(session, entry) for entry in session.iter_lines() if not _is_there(entry, blob))

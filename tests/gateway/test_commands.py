@@ -258,7 +258,7 @@ async def test_resume_without_an_earlier_session_says_so(chat: Chat) -> None:
     """Nothing changes."""
     before = chat.talk()
     done = await chat.give("/resume 3")
-    assert done.text.startswith("⚠️ there is no session 3 to go back to")
+    assert done.text.startswith("⚠️ earlier session 3 not found: ")
     assert done.bound == before
     assert (await chat.give("/resume soon")).text == "/resume takes a number; 1 is the previous session"
 

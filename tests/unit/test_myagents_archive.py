@@ -169,9 +169,9 @@ def test_only_closed_sessions_over_30_days_are_proposed() -> None:
     assert {each.row.id: each.why for each in plan.spared} == {
         "open": "open",
         "pinned": "pinned",
-        "cron": "on a schedule",
-        "unknown": "its last use is not known",
-        "bad.id": "its last use is not known",
+        "cron": "scheduled",
+        "unknown": "last use unknown",
+        "bad.id": "last use unknown",
     }
     assert everything(store.fs, "/") == before
 

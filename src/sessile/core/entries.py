@@ -1,8 +1,8 @@
-"""Entries: the value that readers get, and the payload of each kind that writers make.
+"""Entries: the value that readers get, and the payloads that writers make.
 
-An `Entry` is a read-only mapping over one line. Its bytes are kept as they were read, its body is decoded when somebody
-looks at it. The functions below it give the members of each kind in the order in which they are written; members whose
-value is `None` are left out, as JavaScript leaves out what is undefined.
+An `Entry` is a read-only mapping over one line. It keeps the bytes as they were read and decodes the body on first access.
+The functions below it return the members of each kind in the order in which they are written. Members with the value `None`
+are left out, as JavaScript leaves out undefined members.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Payload = dict[str, Any]
 Content = str | list[dict[str, Any]]
 
 BASE = ("type", "id", "parentId", "timestamp")
-ROOT = "root"  # stands for "before the first entry" in a branch summary
+ROOT = "root"  # means "before the first entry" in a branch summary
 
 
 class Entry(Mapping[str, Any]):
@@ -108,13 +108,13 @@ class Entry(Mapping[str, Any]):
 
 
 def header(session_id: str, timestamp: str, cwd: str, **members: Any) -> Payload:
-    """The first line of a session."""
+    """Return the header, the first line of a session."""
     base = {"type": "session", "version": 3, "id": session_id, "timestamp": timestamp, "cwd": cwd}
     return base | _given(**members)
 
 
 def with_base(payload: Payload, entry_id: str, parent_id: str | None, timestamp: str) -> Payload:
-    """The payload as an entry: base members first, then the rest in its order."""
+    """Return the payload as an entry: base members first, then the others in their order."""
     base = {"type": payload["type"], "id": entry_id, "parentId": parent_id, "timestamp": timestamp}
     return base | payload | base
 
@@ -128,7 +128,7 @@ def thinking_level_change(level: str | None) -> Payload:
 
 
 def model_change(model: str, role: str | None = None) -> Payload:
-    """`model` is "provider/id". The default role is also written as pi reads it."""
+    """Return the change to a model, given as "provider/id". The default role is also written in pi's form."""
     payload = {"type": "model_change", "model": model} | _given(role=role)
     provider, slash, model_id = model.partition("/")
     if slash and role in (None, DEFAULT_ROLE):
@@ -177,7 +177,7 @@ def custom_message(
 
 
 def label(target_id: str, text: str | None) -> Payload:
-    """An absent or empty label clears the one before."""
+    """Return a label; an absent or empty text clears the previous one."""
     return {"type": "label", "targetId": target_id} | _given(label=text or None)
 
 
@@ -195,13 +195,13 @@ def session_init(system_prompt: str, task: str, tools: Sequence[str], output_sch
 
 
 def session_info(name: str, previous: str | None = None, source: str = "user") -> Payload:
-    """A name that a person gave needs no source: that is how pi writes it."""
+    """Return a name of the session. As in pi, a name given by the user has no source."""
     given = _given(previousTitle=previous, source=None if source == "user" else source)
     return {"type": "session_info", "name": name} | given
 
 
 def context_edit(target_id: str, content: Content | None) -> Payload:
-    """Replace what an entry puts into the context, or with `None` take it out; the entry itself stays."""
+    """Return an edit that replaces the content of an entry in the context, or removes it if `None`; the entry stays."""
     replacement = None if content is None else {"content": content}
     return {"type": "context_edit", "targetId": target_id, "replacement": replacement}
 

@@ -229,7 +229,7 @@ class Compactor:
             complete = turn.text.strip() and (summary is None or summary.text.strip())
             text = merged(text, turn.text, previous) if complete else ""
         files = preparation.files()
-        full_text = files.told_in(text) if text and text.strip() else ""  # a list of files alone is not a summary
+        full_text = files.appended_to(text) if text and text.strip() else ""  # a list of files alone is not a summary
         payload = make.compaction(
             full_text,
             preparation.first_kept_id,

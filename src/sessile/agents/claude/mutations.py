@@ -88,7 +88,7 @@ class Forked(NamedTuple):
 
 
 class Mutations:
-    """Changes to the sessions below a config home of Claude Code; removed data goes to `home`, a folder of ours."""
+    """Changes to the sessions below a config home of Claude Code; removed data goes to `home`, our own folder."""
 
     def __init__(
         self,

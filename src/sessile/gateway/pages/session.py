@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from msgspec import Meta
 
 from sessile.core.compaction import context_size
-from sessile.core.context import live_part, takings
+from sessile.core.context import live_part, removals
 from sessile.core.kinds import BOUNDARY, CHAIN, DEFAULT_ROLE, LABEL, MESSAGE, STATE, TALK
 from sessile.core.large import MAX_STRING
 from sessile.core.text import parse_timestamp
@@ -417,7 +417,7 @@ def _gone(view: View, path: Sequence[ViewSawJson], seen: Sequence[str | None]) -
     changed: list[int] = []
     if not any(entry.get("type") in _TAKERS for entry in path):
         return [], []
-    for taking in takings(path, frozenset(seen)):
+    for taking in removals(path, frozenset(seen)):
         by, number = view.tree.number(str(taking.by["id"])), view.tree.number(taking.message)
         if by is None or number is None:
             continue
