@@ -234,7 +234,7 @@ class Store:
 
         Raises:
             NotASession: No agent recognizes the file.
-            ReadOnly: The file belongs to another agent, and `in_place` is not set.
+            Unsupported: The file belongs to another agent, and `in_place` is not set or its format cannot be written.
             SessionNotFound: There is no such session.
             UnsupportedVersion: The file has a newer version; it can be opened for reading.
         """

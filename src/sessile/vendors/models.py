@@ -31,7 +31,22 @@ class Figures(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Models:
-    """Context windows and prices by "provider/model"; `overrides` are the configured figures."""
+    """Context windows and prices of models, by "provider/model". They come from the package `genai-prices`, if installed.
+
+    Args:
+        overrides: Figures that replace the known ones, by "provider/model": `context_window` in tokens, and `input`, `output`,
+            `cache_read` and `cache_write` in US dollars for a million tokens.
+
+    Raises:
+        InvalidConfig: The figures have an unknown key or a wrong type.
+
+    Example:
+        ```python
+        models = Models({"local/llama": {"context_window": 32_000}})
+        models.window("local/llama")
+        models.price("anthropic/claude-sonnet-4-5", {"input": 1000, "output": 200})
+        ```
+    """
 
     def __init__(self, overrides: Mapping[str, Mapping[str, Any] | Figures] | None = None) -> None:
         self._overrides = {name: _figures(name, given) for name, given in (overrides or {}).items()}
