@@ -208,7 +208,8 @@ class SessionView:
     def path(self) -> str:
         """The path of the session's file; for a draft, the path that it will have once published."""
         path = self._journal.path
-        return published_path(path) if path.endswith(DRAFT) else path  # every receipt needs it: avoid the call
+        # Every receipt needs it: avoid the call.
+        return published_path(path) if path.endswith(DRAFT) else path
 
     @property
     def cwd(self) -> str:

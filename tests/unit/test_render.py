@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from builders import AT, AT_MS, Json, answered, entry, said, user
 from sessile.render.html import (
-    DEEPEST_MARKDOWN,
-    MOST_CODE,
-    MOST_MARKDOWN,
+    MAX_CODE,
+    MAX_MARKDOWN,
+    MAX_NESTING,
     Place,
     anchor_of,
     code,
@@ -144,20 +144,20 @@ def test_code_is_coloured_only_in_known_languages_and_up_to_a_size() -> None:
     """Each word of coloured code is an element; a long block is text."""
     assert '<span class="k">def</span>' in markdown("```python\ndef f(): pass\n```")
     assert "<span" not in markdown("```no-such-language\ndef f(): pass\n```")
-    assert "<span" not in code("x = 1\n" * MOST_CODE, "python")
+    assert "<span" not in code("x = 1\n" * MAX_CODE, "python")
 
 
 @pytest.mark.parametrize("make", [lambda i: "  " * i + f"- x{i}\n", lambda i: ">" * (i + 1) + f" x{i}\n\n"])
 def test_what_is_nested_deeper_than_the_parser_goes_is_shown_unformatted(make: Any) -> None:
     """The parser leaves out what lies too deep; a reader must not miss it."""
-    for depth in range(DEEPEST_MARKDOWN // 2 - 4, DEEPEST_MARKDOWN + 4):
+    for depth in range(MAX_NESTING // 2 - 4, MAX_NESTING + 4):
         text = Elements(markdown("".join(map(make, range(depth))))).text
         assert all(f"x{i}" in text for i in range(depth))
 
 
 def test_a_text_beyond_the_limit_is_shown_whole_and_unformatted() -> None:
     """A pasted log is no Markdown, and none of it is missing."""
-    text = "*line* <b>\n" * (MOST_MARKDOWN // 10)
+    text = "*line* <b>\n" * (MAX_MARKDOWN // 10)
     html = markdown(text)
     assert html.startswith('<pre class="plain">')
     assert Elements(html).text == text
@@ -298,7 +298,7 @@ def test_thinking_is_folded_and_a_sealed_one_says_so() -> None:
     """What a provider hid is not shown as empty."""
     html = entry_html(shown(Thinking("let me see"), Thinking("", hidden=True)))
     assert "<details><summary><b>thinking</b>" in html
-    assert "sealed by the provider" in html
+    assert "encrypted by the provider" in html
 
 
 @pytest.mark.parametrize(
@@ -316,9 +316,9 @@ def test_a_picture_is_what_its_bytes_are(start: bytes, kind: str) -> None:
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (base64.b64encode(b"<svg onload=alert(1)>").decode(), "image SVG+XML 21 B, not of a kind that is shown"),
-        (PNG[:-1], "not of a kind"),
-        ('x" onerror="alert(1)', "not of a kind"),
+        (base64.b64encode(b"<svg onload=alert(1)>").decode(), "image SVG+XML 21 B, not a supported image type"),
+        (PNG[:-1], "not a supported image type"),
+        ('x" onerror="alert(1)', "not a supported image type"),
         ("", "without data"),
     ],
 )
@@ -333,7 +333,7 @@ def test_a_picture_that_is_kept_apart_is_named_by_its_hash() -> None:
     """A page that can fetch it puts it there; any other shows the words."""
     picture = Elements(entry_html(shown(Image("image/png", "blob:sha256:" + "0f" * 32)))).first("img")
     assert picture["data-blob"] == "0f" * 32 and "src" not in picture
-    assert picture["alt"] == "image PNG, kept outside this page"
+    assert picture["alt"] == "image PNG, stored outside this page"
 
 
 def test_values_that_are_no_json_are_shown_all_the_same() -> None:

@@ -36,10 +36,11 @@ from sessile.errors import (
     storage_failures,
 )
 from sessile.storage import atomic, drafts
+from sessile.storage.base import CHUNK
 from sessile.storage.blobs import digest_of
 from sessile.storage.layout import JOURNAL, artifacts_of
 from sessile.storage.packed import is_packed
-from sessile.storage.session_bytes import CHUNK, RawFile, is_held, journals
+from sessile.storage.session_bytes import RawFile, is_held, journals
 
 if TYPE_CHECKING:
     from sessile.storage.base import Blobs, Filesystem

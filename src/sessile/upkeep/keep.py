@@ -30,7 +30,6 @@ from sessile.storage import atomic
 from sessile.storage.filters import HIDE, Filter
 from sessile.storage.layout import Source, artifacts_of
 from sessile.storage.locks import locked
-from sessile.storage.session_bytes import below, copy_file
 
 if TYPE_CHECKING:
     from sessile.library import Library
@@ -169,6 +168,8 @@ class Keeper:
 
     def _belongings(self, path: str, kept: Kept) -> Iterator[str]:
         """Yield the files in the folder beside a session; links and special files are left out."""
+        from sessile.storage.session_bytes import below  # a listing uses `expiring` only, and starts faster without
+
         try:
             for name, status in below(self._store.fs, artifacts_of(path)):
                 if stat.S_ISREG(status.st_mode):
@@ -179,6 +180,8 @@ class Keeper:
             kept.failed.append(error)  # the folder cannot be read
 
     def _copy(self, original: str, target: str, kept: Kept) -> Kept:
+
+        from sessile.storage.session_bytes import copy_file  # as above
 
         self._make_folders(posixpath.dirname(target))
         done = copy_file(self._store.fs, original, target)

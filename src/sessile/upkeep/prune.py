@@ -1,5 +1,7 @@
 """Prune sessions: first a plan of what to delete and what to spare, then a move to the trash.
 
+`Compactor.prune` is something else: it removes old tool results from the context of one session.
+
 Rules:
 
 - A session that is pinned, open in any process or has a draft is always spared. So is one that was used within the last day,
@@ -23,6 +25,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import msgspec
 
 from sessile.agents.base import SessionList
+from sessile.agents.reader import describe_foreign
 from sessile.agents.registry import AGENTS
 from sessile.core.kinds import TALK, flags_of
 from sessile.core.lines import Line, Scanner
@@ -123,7 +126,7 @@ class Pruned(NamedTuple):
     failure: SessileError | None = None
 
 
-class _Seen(NamedTuple):
+class _Session(NamedTuple):
     """A session file and what belongs to it."""
 
     path: str
@@ -167,26 +170,28 @@ def plan_prune(
     moment = store.now() / 1000 if now is None else now
     since = math.inf if rule.recent else moment - RECENT
     in_use = open_files()
-    sessions = [seen for seen in _sessions(store, sources) if _in_project(seen, rule.project)]
-    newest = {seen.path for seen in sorted(sessions, key=lambda seen: -seen.modified)[: max(0, rule.keep)]}
+    sessions = [session for session in _sessions(store, sources) if _in_project(session, rule.project)]
+    newest = {session.path for session in sorted(sessions, key=lambda session: -session.modified)[: max(0, rule.keep)]}
     candidates, spared = [], []
-    for seen in sessions:
-        if not _matches(store, seen, rule, moment):
+    for session in sessions:
+        if not _matches(store, session, rule, moment):
             continue
-        why = _spared(store, seen, frozenset(pinned), in_use or frozenset(), since) or (
-            "kept" if seen.path in newest else None
+        why = _spared(store, session, frozenset(pinned), in_use or frozenset(), since) or (
+            "kept" if session.path in newest else None
         )
-        info, modified = seen.info, datetime.fromtimestamp(seen.modified, UTC)
+        info, modified = session.info, datetime.fromtimestamp(session.modified, UTC)
         if info is None or why is not None:
             session_id, title = (info.id, _title(info)) if info else (None, None)
-            spared.append(Spared(seen.path, session_id, title, modified, seen.size, why or "not a session"))
+            spared.append(Spared(session.path, session_id, title, modified, session.size, why or "not a session"))
         else:
-            reason = _reason(rule, seen, moment)
+            reason = _reason(rule, session, moment)
             candidates.append(
-                Candidate(seen.path, info.id, _title(info), modified, seen.size, reason, seen.marks, seen.root)
+                Candidate(
+                    session.path, info.id, _title(info), modified, session.size, reason, session.marks, session.root
+                )
             )
     size = sum(candidate.size for candidate in candidates)
-    hidden = store.database is not None and any(seen.root is None for seen in sessions)
+    hidden = store.database is not None and any(session.root is None for session in sessions)
     sees_open_files = in_use is not None and not hidden
     return PrunePlan(tuple(candidates), tuple(spared), size, frozenset(pinned), sees_open_files)
 
@@ -205,7 +210,7 @@ def _check_source(source: Source, rule: PruneRule) -> None:
         raise Unsupported(f"finding empty sessions of {source.agent} is not supported", path=source.sessions, hint=hint)
 
 
-def _sessions(store: Store, sources: Sequence[Source] | None) -> Iterator[_Seen]:
+def _sessions(store: Store, sources: Sequence[Source] | None) -> Iterator[_Session]:
     own = store.layout.sessions
     for folder in [own] if sources is None else [source.sessions for source in sources]:
         listed = None if folder == own else _listed(store, folder)
@@ -223,14 +228,14 @@ def _listed(store: Store, folder: str) -> SessionList | None:
     return next(filter(None, (agent.list_at(store.place, folder) for agent in AGENTS)), None)
 
 
-def _look(fs: Filesystem, path: str, linked: bool, root: str | None, listed: SessionList | None) -> _Seen:
+def _look(fs: Filesystem, path: str, linked: bool, root: str | None, listed: SessionList | None) -> _Session:
     files = [*session_bytes.below(fs, path), *session_bytes.files_below(fs, artifacts_of(path))]
     if not files:
         raise SessionNotFound(path=path)
     for other in listed.files_of(path) if listed is not None else ():
         files += session_bytes.below(fs, other) if other != path else ()
     info = describe(fs, path) if root is None else _describe_others(fs, path)
-    return _Seen(
+    return _Session(
         path,
         _with_list(info, listed),
         tuple(_mark(name, status) for name, status in files),
@@ -245,28 +250,26 @@ def _with_list(info: SessionInfo | None, listed: SessionList | None) -> SessionI
     """Add the title and project from the agent's list."""
     if info is None or listed is None:
         return info
-    told = listed.told(info.path)
-    return msgspec.structs.replace(info, title=told.title or info.title, cwd=told.cwd or info.cwd)
+    row = listed.told(info.path)
+    return msgspec.structs.replace(info, title=row.title or info.title, cwd=row.cwd or info.cwd)
 
 
-def _info(path: str, seen: Glance, status: Stat) -> SessionInfo:
-    created = parse_timestamp(seen.created)
+def _info(path: str, glance: Glance, status: Stat) -> SessionInfo:
+    created = parse_timestamp(glance.created)
     return SessionInfo(
         path=path,
-        id=seen.id,
-        cwd=seen.cwd,
-        title=seen.title or None,
+        id=glance.id,
+        cwd=glance.cwd,
+        title=glance.title or None,
         parent_session_path=None,
         created=None if created is None else datetime.fromtimestamp(created / 1000, UTC),
         modified=datetime.fromtimestamp(status.st_mtime_ns / 1e9, UTC),
         size=status.st_size,
-        first_message=seen.first_text or None,
+        first_message=glance.first_text or None,
     )
 
 
 def _describe_others(fs: Filesystem, path: str) -> SessionInfo | None:
-    from sessile.agents.reader import describe_foreign
-
     info = describe(fs, path)
     if info is None and (found := describe_foreign(fs, path)) is not None:
         info = _info(path, *found)
@@ -277,29 +280,29 @@ def _mark(path: str, status: Stat) -> tuple[str, int, int, int]:
     return path, status.st_size, status.st_mtime_ns, status.st_ino
 
 
-def _in_project(seen: _Seen, project: str | None) -> bool:
+def _in_project(session: _Session, project: str | None) -> bool:
     if project is None:
         return True
-    cwd = seen.info.cwd if seen.info else ""
+    cwd = session.info.cwd if session.info else ""
     return f"{posixpath.normpath(cwd)}/".startswith(f"{posixpath.normpath(project).rstrip('/')}/") if cwd else False
 
 
-def _matches(store: Store, seen: _Seen, rule: PruneRule, moment: float) -> bool:
-    if rule.named is not None and seen.path not in rule.named:
+def _matches(store: Store, session: _Session, rule: PruneRule, moment: float) -> bool:
+    if rule.named is not None and session.path not in rule.named:
         return False
-    if rule.older_than is not None and moment - seen.modified < rule.older_than:
+    if rule.older_than is not None and moment - session.modified < rule.older_than:
         return False
-    if rule.larger_than is not None and seen.size <= rule.larger_than:
+    if rule.larger_than is not None and session.size <= rule.larger_than:
         return False
-    return not rule.empty or _is_empty(store.fs, seen)
+    return not rule.empty or _is_empty(store.fs, session)
 
 
-def _is_empty(fs: Filesystem, seen: _Seen) -> bool:
+def _is_empty(fs: Filesystem, session: _Session) -> bool:
     """Return whether a session has no messages and nothing unreadable."""
-    if seen.info is None or len(seen.marks) > 1:
+    if session.info is None or len(session.marks) > 1:
         return False
     scanner = Scanner()
-    with RawFile(fs, seen.path) as file:
+    with RawFile(fs, session.path) as file:
         for chunk in file.chunks():
             for item in scanner.feed(chunk):
                 if flags_of(item.head) & TALK if isinstance(item, Line) else item.code != "blank":
@@ -307,29 +310,31 @@ def _is_empty(fs: Filesystem, seen: _Seen) -> bool:
     return not any(flags_of(item.head) & TALK if isinstance(item, Line) else True for item in scanner.finish())
 
 
-def _spared(store: Store, seen: _Seen, pinned: frozenset[str], in_use: frozenset[Identity], since: float) -> Why | None:
+def _spared(
+    store: Store, session: _Session, pinned: frozenset[str], in_use: frozenset[Identity], since: float
+) -> Why | None:
     """Return why a session is spared whatever the rule says; sessions used after `since` are spared."""
-    if seen.info is not None and seen.info.id in pinned:
+    if session.info is not None and session.info.id in pinned:
         return "pinned"
-    if seen.linked:
+    if session.linked:
         return "in another store"
-    if seen.info is None:
+    if session.info is None:
         return "not a session"
-    if seen.listed is not None and (why := seen.listed.why_spared(seen.path)) is not None:
+    if session.listed is not None and (why := session.listed.why_spared(session.path)) is not None:
         return why
-    if _is_open(store.fs, seen, in_use):
+    if _is_open(store.fs, session, in_use):
         return "open"
-    if atomic.exists(store.fs, _draft_of(seen.path)):
+    if atomic.exists(store.fs, _draft_of(session.path)):
         return "draft"
-    return "recent" if seen.modified > since else None
+    return "recent" if session.modified > since else None
 
 
-def _is_open(fs: Filesystem, seen: _Seen, in_use: frozenset[Identity]) -> bool:
+def _is_open(fs: Filesystem, session: _Session, in_use: frozenset[Identity]) -> bool:
     """Return whether a process has the session or one of its sub-agents open, or holds its lock or that of its draft."""
-    if seen.identities & in_use:
+    if session.identities & in_use:
         return True
-    journals = [path for path, *_ in seen.marks if path.endswith((JOURNAL, DRAFT))]
-    draft = _draft_of(seen.path)
+    journals = [path for path, *_ in session.marks if path.endswith((JOURNAL, DRAFT))]
+    draft = _draft_of(session.path)
     if draft not in journals and atomic.exists(fs, draft):
         journals.append(draft)
     return any(is_held(fs, path) for path in journals)
@@ -344,13 +349,13 @@ def _title(info: SessionInfo) -> str | None:
     return info.title or info.first_message
 
 
-def _reason(rule: PruneRule, seen: _Seen, moment: float) -> str:
+def _reason(rule: PruneRule, session: _Session, moment: float) -> str:
     reasons = [] if rule.named is None else ["chosen"]
     if rule.older_than is not None:
-        days = int((moment - seen.modified) // _DAY)
+        days = int((moment - session.modified) // _DAY)
         reasons.append(f"not used for {days} day{'' if days == 1 else 's'}")
     if rule.larger_than is not None:
-        reasons.append(f"{seen.size:,} bytes")
+        reasons.append(f"{session.size:,} bytes")
     if rule.empty:
         reasons.append("no messages")
     if rule.keep:
@@ -385,12 +390,12 @@ def _prune(store: Store, candidate: Candidate, pinned: frozenset[str], in_use: f
     if candidate.id in pinned:
         raise Conflict("it is pinned", path=path)
     listed = None if candidate.root is None else _listed(store, candidate.root)
-    seen = _look(store.fs, path, linked=False, root=candidate.root, listed=listed)
+    session = _look(store.fs, path, linked=False, root=candidate.root, listed=listed)
     if listed is not None and (why := listed.why_spared(path)) is not None:
         raise Conflict(f"it is {why}", path=path)
-    if seen.marks != candidate.marks:
+    if session.marks != candidate.marks:
         raise Conflict("it was used since the plan was made", path=path)
-    if _is_open(store.fs, seen, in_use) or atomic.exists(store.fs, _draft_of(path)):
+    if _is_open(store.fs, session, in_use) or atomic.exists(store.fs, _draft_of(path)):
         raise Conflict("it is open", path=path)
     with RawFile(store.fs, path) as file:
         file.hold(patience=0)

@@ -411,7 +411,7 @@ class TableStore:
     def load(self) -> Revision:
         """Return the newest revision, reading only the changes since the known one."""
         last = self.last or Revision(0, {}, {})
-        number, changed = self._table.behind(last.number)
+        number, changed = self._table.changes_since(last.number)
         if not changed:
             self.last = last
             return last

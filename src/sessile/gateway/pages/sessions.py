@@ -334,8 +334,8 @@ def _notes(usage: Usage, table: Table, *, weeks: bool) -> Iterator[str]:
     if total.unpriced:
         told = f"{total.unpriced:,} of {many(total.answers or 0, 'answer')}"
         yield f"{told} {'has' if total.unpriced == 1 else 'have'} no price: the cost is at least what is shown"
-    if len(usage.sessions) > usage_charts.MOST_ROWS:
-        yield f"tables have the first {usage_charts.MOST_ROWS} of {len(usage.sessions):,} sessions"
+    if len(usage.sessions) > usage_charts.MAX_ROWS:
+        yield f"tables have the first {usage_charts.MAX_ROWS} of {len(usage.sessions):,} sessions"
     if table.undated:
         yield f"{many(table.undated, 'answer without a time is', 'answers without a time are')} left out"
 

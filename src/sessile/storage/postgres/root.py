@@ -1,4 +1,7 @@
-"""A store in a database: its tree of names lies below one folder that no machine has, the same for all who use the database."""
+"""The backing of a store in a database.
+
+Its paths are below one root folder that exists on no machine, and is the same for every process that uses the database.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ ROOT = "/sessile:postgresql"
 def database_backing(
     url: str, cache: str | os.PathLike[str] | None, *, power: bool, patience: float, formats: Formats
 ) -> Backing:
-    """What a store in a database stands on. The tables are made if they are missing, and brought up to date."""
+    """Return the backing of a store in a database. Missing tables are created, and old ones are migrated."""
     database = Database(url, durability="power" if power else "process", patience=patience)
     try:
         migrate(database)
@@ -37,8 +40,8 @@ def database_backing(
     files = PostgresFilesystem(database, leases)
     layout = Layout(ROOT, os.path.abspath(cache) if cache is not None else f"{ROOT}/cache")
     fs = MountedFilesystem(here, files, ROOT)
-    theirs = FileJournals(here, layout, power=power, patience=patience)
-    journals = MountedJournals(theirs, PostgresJournals(files, database, leases, patience=patience), ROOT)
+    local = FileJournals(here, layout, power=power, patience=patience)
+    journals = MountedJournals(local, PostgresJournals(files, database, leases, patience=patience), ROOT)
 
     def close() -> None:
         leases.close()
