@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from playwright.sync_api import Browser, BrowserContext, Dialog, Page, Request
 
-from sessile.render.page import WHOLE, html_page
+from sessile.render.page import MAX_PLAIN, html_page
 from sessile.render.shown import Transcript
 
 # Runs before everything else in a page, and is not bound by its policy.
@@ -78,10 +78,10 @@ class Opened(Watched):
     def url(self) -> str:
         return self.path.as_uri()
 
-    def show(self, transcript: Transcript, whole: int = WHOLE, anchor: str = "", **options: Any) -> Page:
+    def show(self, transcript: Transcript, whole: int = MAX_PLAIN, anchor: str = "", **options: Any) -> Page:
         """Export a session and open the file."""
         with self.path.open("w", encoding="utf-8") as file:
-            file.writelines(html_page(transcript, whole=whole))
+            file.writelines(html_page(transcript, max_plain=whole))
         if self.page.url != "about:blank":  # an address that differs only in its anchor would not be loaded anew
             self.page.goto("about:blank")
         self.page.goto(f"{self.url}{anchor}", **options)

@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, Request, expect
 from browser_window import SIZE, Watched
 from http_rig import BEARER, TOKEN, served
 from sessile import Store
-from sessile.demo.sessions import bind_demo, make_demo
+from sessile.demo.corpus import bind_demo, make_demo
 
 WEBHOOKS = "6513270e-2b1d-4c55-9a0e-7d1f3c5b9e42"  # a session of the demo: three branches, a compaction, an image
 

@@ -16,7 +16,7 @@ from reference_config import errors_page, tables
 from reference_measured import readme
 from sessile import Store
 from sessile.config import VARIABLES, load_config
-from sessile.demo.sessions import make_demo
+from sessile.demo.corpus import make_demo
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])

@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal, Self
 
 from sessile import fork
+from sessile.agents.base import Agent, Place
+from sessile.agents.registry import AGENTS
 from sessile.core import entries as make
 from sessile.core.codec import decode, encode
 from sessile.core.entries import Payload
@@ -49,6 +51,8 @@ from sessile.storage.trash import Deletion, Trash
 
 # --- opening
 
+_HINT = "no agent writes files that start like this; the file was not changed; run sessile check to see what is in it"
+
 
 def open_for_writing(store: Store, path: str, cwd: str | None, *, in_place: bool) -> Session:
     """The session in a file, begun for `cwd` if the file is missing or empty."""
@@ -57,13 +61,17 @@ def open_for_writing(store: Store, path: str, cwd: str | None, *, in_place: bool
         if in_place:
             raise SessionNotFound("there is no session to write into", path=path)
         store.journals.obtain(path, _first_line(store, path, cwd))
+    agent = _foreign(store, path)
+    if agent is not None:
+        # Most sessions are native, and their programs need none of this.
+        from sessile.in_place import open_in_place
+
+        return open_in_place(store, path, agent, in_place=in_place)
     try:
         journal = store.journals.open(path)
-    except NotASession:
+    except NotASession as error:
         if not store.layout.owns(path):
-            from sessile.agents import in_place as foreign
-
-            return foreign.open_for_writing(store, path, in_place=in_place)
+            raise NotASession(path=path, hint=_HINT) from error
         notices.append(_start_over(store, path, cwd))
         journal = store.journals.open(path)
     notices += _migrate(store, journal)
@@ -78,13 +86,17 @@ def open_for_reading(store: Store, path: str) -> Session:
     draft = drafts.draft_path(path)
     if not atomic.exists(store.fs, path) and atomic.exists(store.fs, draft):
         path = draft
-    try:
-        reader = store.journals.read(path)
-    except NotASession:
-        from sessile.agents.reader import open_foreign
+    if (agent := _foreign(store, path)) is not None:
+        # Most sessions are native, and their programs need none of this.
+        from sessile.agents.reader import ForeignReader
 
         index_path = store.layout.index(drafts.published_path(path))
-        return Session(store, open_foreign(store.fs, path, index_path), ours=False)
+        with storage_failures(path, "open the session"):
+            return Session(store, ForeignReader(store.fs, path, agent, index_path=index_path), ours=False)
+    try:
+        reader = store.journals.read(path)
+    except NotASession as error:
+        raise NotASession(path=path, hint=_HINT) from error
     findings: Sequence[Finding] = ()
     if version_of(decode(reader.header())) < VERSION:
         from sessile.storage.memory import MemoryFilesystem
@@ -98,6 +110,19 @@ def open_for_reading(store: Store, path: str) -> Session:
         atomic.write_new(copy, path, (line + b"\n" for line in _migrated(items)))
         reader = JournalReader(copy, path)
     return Session(store, reader, ours=store.layout.owns(path), findings=findings)
+
+
+def _foreign(store: Store, path: str) -> Agent | None:
+    """Return the agent whose file this is; `None` for a native file, or one that no agent recognises.
+
+    Files below our own sessions folder are native.
+    """
+    if store.layout.owns(path):
+        return None
+    # Programs that only use sessions of their own need none of this.
+    from sessile.agents.reader import agent_of
+
+    return agent_of(store.fs, path)
 
 
 def _is_blank(store: Store, path: str) -> bool:
@@ -182,7 +207,7 @@ class Store:
     ) -> None:
         if durability not in ("power", "process"):
             raise Invalid(f"{durability!r} is no durability", hint='it is "power" or "process"')
-        backing = backing_of(root, cache, fs, power=durability == "power", patience=patience)
+        backing = backing_of(root, cache, fs, power=durability == "power", patience=patience, formats=AGENTS)
         self.name, self.fs, self.layout, self.journals, self._close, self.catalog, self.database = backing
         self.blobs = blobs_at(blobs, self.layout, self.fs)
         self.pins = NameSet(self.fs, f"{self.layout.root}/pins.json")  # ids of sessions that nothing cleans up
@@ -360,9 +385,8 @@ class Store:
             raise SessionNotFound(path=path)
         paths = [path, *(p for p in (artifacts_of(path),) if atomic.exists(self.fs, p))]
         if below is not None:
-            from sessile.agents.listed import listed_in
-
-            if (listed := listed_in(self, below)) is not None:
+            listed = next(filter(None, (agent.list_at(self.place, below) for agent in AGENTS)), None)
+            if listed is not None:
                 return self._trash.get(listed.delete(path))
         self._deleted = max(self.now(), self._deleted + 1)  # the last one is known, also of many in one millisecond
         return self._trash.move(paths, f"{self._deleted}-{self.random(3).hex()}-{stem_of(path)}", below)
@@ -370,10 +394,24 @@ class Store:
     def undo(self, token: str, *, roots: Sequence[str] = ()) -> Deletion:
         """Take a deletion back; `roots` are the folders of other agents that it may put something back into."""
         if (deletion := self._trash.get(token)).session_id is not None:
-            from sessile.agents.listed import undo_listed
-
-            return undo_listed(self, deletion, roots)
+            return self._undo_listed(deletion, roots)
         return self._trash.undo(token, roots)
+
+    def _undo_listed(self, deletion: Deletion, roots: Sequence[str]) -> Deletion:
+        """Put a session back, and its row into its agent's list."""
+        folder = f"{deletion.root}/sessions"
+        if folder not in roots:
+            hint = f"it was deleted from {folder}; pass that folder in roots"
+            raise UnsafePath("the trash names a folder outside of the store", path=str(deletion.root), hint=hint)
+        lists = (agent.list_at(self.place, folder, missing=True) for agent in AGENTS)
+        for listed in filter(None, lists):
+            listed.undo(deletion.token)
+        return deletion
+
+    @property
+    def place(self) -> Place:
+        """What agents need to write their files from this store."""
+        return Place(self.fs, self.layout.root, self.layout.index, self.durability == "power", self.patience, self.now)
 
     def deletions(self) -> Sequence[Deletion]:
         """What is in the trash, oldest first."""

@@ -208,9 +208,22 @@ def test_the_tree_shows_branches_folds_and_filters(opened: Open) -> None:
         assert rows.count() == count, name
 
 
-def many(count: int) -> Iterator[Json]:
+def test_the_script_draws_the_rows_of_the_outline(opened: Open) -> None:
+    """The tree that the script draws has the same rows as the one that the file contains, whatever the shape."""
+    branches = [*STORY, said("again", None, "Another start"), called("more", "again", "More"), *many(40, "more")]
+    for made in (story(), transcript(branches, leaf="didB", labels={"look": "here"})):
+        window = opened(java_script_enabled=False)
+        written = window.show(made).eval_on_selector_all(".row", ROWS)
+        drawn = opened().show(made).eval_on_selector_all(".row", ROWS)
+        assert drawn == written and len(drawn) >= 10
+
+
+ROWS = """all => all.map((row) => [row.innerText.replace(/^[▾▸]/, "").replaceAll("\\n", " ").trim(), row.ariaLevel,
+  row.className.replace(/ (at|bad)\\b/g, ""), row.ariaCurrent])"""
+
+
+def many(count: int, parent: str | None = None) -> Iterator[Json]:
     """A long session: prompts, answers with calls, and results; every thousand entries a branch is left."""
-    parent: str | None = None
     for n in range(count):
         if n % 4 == 0:
             made = said(f"n{n}", parent, f"prompt {n}")

@@ -18,7 +18,7 @@ from gateways import Scripted
 from http_rig import TOKEN, served
 from page_rig import Visitor, visiting, wait_until_indexed
 from sessile import Store
-from sessile.demo.sessions import bind_demo, make_demo
+from sessile.demo.corpus import bind_demo, make_demo
 from sessile.gateway.http.problems import App, Message, Receive, Scope, Send
 
 CANARY = "ca7nary"

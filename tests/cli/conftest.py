@@ -18,7 +18,7 @@ import pytest
 
 from sessile import Store
 from sessile.cli.app import run
-from sessile.demo.sessions import make_demo
+from sessile.demo.corpus import make_demo
 
 NOW = 1_763_200_000.0  # seconds; the demo's sessions lie before it
 

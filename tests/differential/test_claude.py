@@ -13,9 +13,8 @@ import pytest
 
 from figures import measured
 from sessile.agents.claude.listing import SessionInfo
-from sessile.agents.claude.messages import SessionMessage
 from sessile.agents.claude.paths import slug
-from sessile.agents.claude.sdk import ClaudeSessions
+from sessile.agents.claude.sdk import ClaudeSessions, SessionMessage
 from sessile.storage.filesystem import PosixFilesystem
 
 pytestmark = [pytest.mark.mission("C10"), pytest.mark.mission("C11")]

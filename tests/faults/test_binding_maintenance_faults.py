@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import pytest
 
+from faults.crashing import CrashableFilesystem, CrashModel
+from faults.failing import Fail, FaultyFilesystem, Kill, Killed
 from faults.striding import calls
 from sessile import Store
 from sessile.config import Maintenance
@@ -19,8 +21,6 @@ from sessile.gateway.conversations.conversations import Conversations
 from sessile.gateway.conversations.maintenance import apply_maintenance, plan_maintenance, undo_maintenance
 from sessile.gateway.conversations.removed import Archives
 from sessile.storage.base import Filesystem
-from sessile.testing.crashes import CrashableFilesystem, CrashModel
-from sessile.testing.faults import Fail, FaultyFilesystem, Kill, Killed
 from sessions import Clock, numbered, say
 from yoyoclaw import NOW
 

@@ -29,17 +29,18 @@ from claude_rows import (
     uid,
     user,
 )
+from faults.crashing import CrashableFilesystem, CrashModel
+from faults.failing import Fail, FaultyFilesystem, Kill, Killed
 from faults.processes import Child, Tell, fast_folder, killed_after
 from faults.striding import calls
 from sessile.agents.claude.mutations import Mutations
 from sessile.agents.claude.paths import Current
-from sessile.agents.claude.transcript import Transcript, hydrate_session
+from sessile.agents.claude.remote import hydrate_session
+from sessile.agents.claude.transcript import Transcript
 from sessile.errors import SessileError
 from sessile.storage import atomic
 from sessile.storage.base import Filesystem
 from sessile.storage.filesystem import PosixFilesystem
-from sessile.testing.crashes import CrashableFilesystem, CrashModel
-from sessile.testing.faults import Fail, FaultyFilesystem, Kill, Killed
 
 Act = Callable[[Filesystem], object]
 

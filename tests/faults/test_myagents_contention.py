@@ -48,7 +48,7 @@ def test_programs_of_theirs_and_ours_lose_nothing_of_each_other(tmp_path: Path, 
     owed = 0
     while any(each.poll() is None for each in peers) and len(messages) < 2000:
         messages += [asked(len(messages)), told(len(messages) + 1)]
-        owed += store.save("s", messages).owed is not None
+        owed += store.save("s", messages).pending is not None
     had = [int(each.communicate()[0]) for each in peers]
     assert all(each.returncode == 0 for each in peers)
     store.save("s", [*messages, asked(len(messages))])
@@ -99,12 +99,12 @@ def test_the_lock_of_a_killed_program_of_a_later_version_is_broken_at_once(tmp_p
         (lock / "owner").write_text(f"node:{holder.pid}:1")
         os.utime(lock, (1, 1))
         saved = store.append("s", [asked(0)])
-        assert isinstance(saved.owed, SessionBusy) and len(store.load("s").rows) == 1
+        assert isinstance(saved.pending, SessionBusy) and len(store.load("s").rows) == 1
     finally:
         holder.send_signal(signal.SIGKILL)
         holder.wait()
     start = time.monotonic()
-    assert store.append("s", [asked(1)]).owed is None
+    assert store.append("s", [asked(1)]).pending is None
     assert time.monotonic() - start < 10
     known = store.get("s")
     assert known is not None and known.stats == store.recount("s")
@@ -115,10 +115,10 @@ def test_a_stale_lock_of_the_first_version_is_broken_by_its_age(tmp_path: Path) 
     store = store_in(tmp_path, 1)
     lock = Path(store.places.index_lock)
     lock.mkdir()
-    assert store.append("s", [asked(0)]).owed is not None
+    assert store.append("s", [asked(0)]).pending is not None
     old = time.time() - 31
     os.utime(lock, (old, old))
-    assert store.append("s", [asked(1)]).owed is None
+    assert store.append("s", [asked(1)]).pending is None
     assert not lock.exists()
 
 

@@ -11,15 +11,16 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from faults.crashing import CrashableFilesystem, CrashModel
+from faults.failing import Call, Fail, FaultyFilesystem, Kill, Killed, ShortWrite
 from faults.striding import calls
 from myagents_folder import NOW_MS, OURS, ROOT, Time, asked, folder, line, put, put_index, row, stamps, told
-from sessile.agents.myagents.archive import Archive, adopt, orphans
+from sessile.agents.myagents.archive import Archive
+from sessile.agents.myagents.correlation import adopt, orphans
 from sessile.agents.myagents.store import MyAgentsStore
 from sessile.errors import SessileError
 from sessile.storage import atomic
 from sessile.storage.session_bytes import files_below
-from sessile.testing.crashes import CrashableFilesystem, CrashModel
-from sessile.testing.faults import Call, Fail, FaultyFilesystem, Kill, Killed, ShortWrite
 
 Json = dict[str, Any]
 Messages = list[Json]
@@ -101,7 +102,7 @@ def _busy(store: MyAgentsStore) -> Messages:
     store.fs.inner.mkdir(store.places.index_lock)  # by another, whose calls do not count
     saved = store.append("s", [asked(2), told(3)])
     store.fs.inner.rmdir(store.places.index_lock)
-    assert saved.owed is not None
+    assert saved.pending is not None
     store.settle()
     return [*FIRST, asked(2), told(3)]
 
@@ -239,9 +240,9 @@ def _go_on(store: MyAgentsStore, stored: list[Any]) -> None:
     """Whoever comes next can write, and the statistics can be had."""
     if atomic.exists(store.fs, f"{ROOT}/sessions/s.jsonl.gz"):
         Archive(store).unpack("s")
-    assert store.save("s", [*stored, asked(99)]).owed is None
+    assert store.save("s", [*stored, asked(99)]).pending is None
     for session_id in ("old", "plain"):
-        assert store.append(session_id, [asked(99)]).owed is None
+        assert store.append(session_id, [asked(99)]).pending is None
     assert [each.id for each in store.load("s").messages][-1] == "99"
     store.settle()
     store.repair_stats("s")

@@ -10,6 +10,8 @@ from random import Random
 
 import pytest
 
+from faults.crashing import CrashableFilesystem, CrashModel
+from faults.failing import FaultyFilesystem, Meddle, ShortWrite
 from faults.ledger import CWD, message
 from faults.processes import Child, Tell, fast_folder
 from faults.rigs import check_kills, check_power_cuts, check_successors
@@ -22,8 +24,6 @@ from sessile.storage import atomic, journal, line_file
 from sessile.storage.base import Filesystem
 from sessile.storage.filesystem import PosixFilesystem
 from sessile.storage.journal import FileJournal
-from sessile.testing.crashes import CrashableFilesystem, CrashModel
-from sessile.testing.faults import FaultyFilesystem, Meddle, ShortWrite
 
 BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
 

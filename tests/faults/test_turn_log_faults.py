@@ -17,6 +17,8 @@ import anyio
 import httpx
 import pytest
 
+from faults.crashing import CrashableFilesystem, CrashModel
+from faults.failing import METHODS, Fail, FaultyFilesystem, Kill, Killed
 from faults.gateway_points import ROOT, SAID, gateway_on, going_on, prepared
 from faults.test_teeth import reports_loss
 from gateways import Scripted, ask, gateway_in, lines, running, scripted
@@ -33,8 +35,6 @@ from sessile.storage import atomic
 from sessile.storage.base import Filesystem
 from sessile.storage.filesystem import PosixFilesystem
 from sessile.storage.turn_log import TurnLog
-from sessile.testing.crashes import CrashableFilesystem, CrashModel
-from sessile.testing.faults import METHODS, Fail, FaultyFilesystem, Kill, Killed
 
 pytestmark = [pytest.mark.mission("Y13"), pytest.mark.promise("P41")]
 

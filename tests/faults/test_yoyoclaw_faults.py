@@ -12,19 +12,19 @@ from typing import Any
 import pytest
 
 from builders import said
+from faults.crashing import CrashableFilesystem, CrashModel
+from faults.failing import Fail, FaultyFilesystem, Kill, Killed, Meddle
 from faults.processes import Child, Tell, fast_folder, killed_after
 from faults.striding import calls
 from sessile import Store
-from sessile.agents.openclaw.binding_store import SessionStore
+from sessile.agents.openclaw.binding_store import SessionStore, own_bindings
 from sessile.agents.openclaw.document import parse_store
 from sessile.agents.openclaw.entries import SessionEntry
-from sessile.agents.openclaw.importing import import_state, own_bindings
+from sessile.agents.openclaw.importing import import_state
 from sessile.agents.openclaw.paths import StateFolder
 from sessile.errors import SessileError
 from sessile.storage import atomic
 from sessile.storage.base import Filesystem
-from sessile.testing.crashes import CrashableFilesystem, CrashModel
-from sessile.testing.faults import Fail, FaultyFilesystem, Kill, Killed, Meddle
 from sessions import Clock, numbered
 from yoyoclaw import GROUP, MAIN, NOW, lines, stored, talk
 

@@ -24,7 +24,7 @@ from sessile.gateway.http.problems import Message
 from sessile.gateway.http.wire import arguments
 from sessile.mcp.desk import Call, Desk, Links, Scope, Veils
 from sessile.mcp.tools import TOOLS, perform
-from sessile.storage.catalog_rows import storable
+from sessile.storage.filters import storable
 from sessions import answer, begun, say
 
 _NOW = 1_771_237_230_000

@@ -126,10 +126,10 @@ async def test_settings_are_changed_cleared_and_compared_first(tmp_path: Path) -
         told = await patch({"thinkingLevel": None, "model": None}, expected={"thinkingLevel": "high"})
         assert "thinkingLevel" not in told["entry"] and told["model"] is None
         assert "thinkingLevel is" in (await patch({"label": "x"}, 409, expected={"thinkingLevel": "high"}))["detail"]
-        assert "'sessionId' cannot be changed" in (await patch({"sessionId": "x"}, 400))["detail"]
-        assert "sendPolicy cannot be" in (await patch({"sendPolicy": "perhaps"}, 400))["detail"]
+        assert "cannot change 'sessionId'" in (await patch({"sessionId": "x"}, 400))["detail"]
+        assert "invalid sendPolicy" in (await patch({"sendPolicy": "perhaps"}, 400))["detail"]
         refused = await patch({"thinkingLevel": "banana"}, 400)
-        assert refused["detail"] == "thinkingLevel cannot be 'banana'"
+        assert refused["detail"] == "invalid thinkingLevel 'banana'"
         assert refused["hint"] == "use one of off, minimal, low, medium, high, xhigh"  # as /think says
 
 

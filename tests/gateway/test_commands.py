@@ -157,7 +157,7 @@ async def test_who_may_not_give_commands_is_told_so_and_changes_nothing(chat: Ch
     """The answer is the problem, and the session is the same."""
     before = chat.talk()
     done = await chat.give("/new hello", authorised=False)
-    assert done == Executed("you may not use /new here", before)
+    assert done == Executed("you are not allowed to use /new here", before)
     assert chat.bound().session_id == before.session_id
 
 
@@ -258,9 +258,9 @@ async def test_resume_without_an_earlier_session_says_so(chat: Chat) -> None:
     """Nothing changes."""
     before = chat.talk()
     done = await chat.give("/resume 3")
-    assert done.text.startswith("⚠️ there is no session 3 to go back to")
+    assert done.text.startswith("⚠️ earlier session 3 not found: ")
     assert done.bound == before
-    assert (await chat.give("/resume soon")).text == "/resume takes a number, 1 for the last session"
+    assert (await chat.give("/resume soon")).text == "/resume takes a number; 1 is the previous session"
 
 
 async def test_a_reset_that_somebody_else_was_faster_with_is_refused(chat: Chat) -> None:
@@ -330,7 +330,7 @@ async def test_a_value_that_does_not_exist_is_told_with_those_that_do(chat: Chat
     """Nothing is written."""
     chat.talk()
     done = await chat.give("/think hard")
-    assert done.text == "/think is one of off, minimal, low, medium, high, xhigh"
+    assert done.text == "invalid argument of /think: use off, minimal, low, medium, high, xhigh"
     assert "thinkingLevel" not in chat.entry
 
 
@@ -370,7 +370,7 @@ async def test_a_model_that_is_not_allowed_is_told_with_those_that_are(chat: Cha
     """Nothing is written."""
     chat.talk()
     done = await chat.give("/model gpt-5")
-    assert "is no model that may be used here; there are: anthropic/claude-sonnet-4, " in done.text
+    assert "available models: anthropic/claude-sonnet-4, " in done.text
     assert "modelOverride" not in chat.entry
 
 
@@ -390,7 +390,7 @@ async def test_without_any_provider_there_is_no_model_to_choose(tmp_path: Path) 
     async with chatting(tmp_path) as chat:
         chat.talk()
         assert (await chat.give("/model")).text == "🧠 Model: unknown (the agent's own)\nNo provider is configured."
-        assert "there are: none" in (await chat.give("/model a/b")).text
+        assert "available models: none" in (await chat.give("/model a/b")).text
 
 
 async def test_a_model_that_cannot_answer_is_not_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,10 +19,9 @@ from model_server import ModelServer, Tool, serving
 from sessile.core.tokens import estimate, total
 from sessile.errors import InvalidConfig, RunnerFailed
 from sessile.gateway.turns.runners import (
-    AnthropicRunner,
     CommandRunner,
     Done,
-    OpenAIRunner,
+    EndpointRunner,
     Runner,
     RunRequest,
     Text,
@@ -55,11 +54,11 @@ def server() -> Iterator[ModelServer]:
 
 
 def openai(server: ModelServer, **settings: Any) -> Runner:
-    return OpenAIRunner(RunnerSettings(name="openai", base_url=f"{server.url}/v1", **settings), api_key=KEY)
+    return EndpointRunner(RunnerSettings(name="openai", base_url=f"{server.url}/v1", **settings), api_key=KEY)
 
 
 def anthropic(server: ModelServer, **settings: Any) -> Runner:
-    return AnthropicRunner(RunnerSettings(name="anthropic", base_url=server.url, **settings), api_key=KEY)
+    return EndpointRunner(RunnerSettings(name="anthropic", base_url=server.url, **settings), api_key=KEY)
 
 
 def command(script: str, *arguments: str, **settings: Any) -> CommandRunner:
@@ -467,7 +466,7 @@ async def test_a_redirect_is_not_followed(make: Make, server: ModelServer, statu
         path = "/v1/chat/completions" if make is openai else "/v1/messages"
         server.say("elsewhere", status=status, headers=(("Location", f"{other.url}{path}"),))
         other.say("gotcha")
-        assert "has refused" in str(await failure(make(server)))
+        assert "refused the request" in str(await failure(make(server)))
         assert not other.asked
 
 

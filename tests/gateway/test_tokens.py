@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from faults.failing import Fail, FaultyFilesystem
 from sessile.core.secret import Secret
 from sessile.errors import InvalidConfig, NotFound, PermissionRefused, SessileError, StorageFull, UnsafePath
 from sessile.gateway.http.server import NAME, gateway_token
 from sessile.storage.filesystem import PosixFilesystem
 from sessile.storage.memory import MemoryFilesystem
 from sessile.storage.secret_file import keep_secret
-from sessile.testing.faults import Fail, FaultyFilesystem
 
 pytestmark = pytest.mark.promise("P33")
 

@@ -80,7 +80,7 @@ async def test_the_time_for_what_tools_printed_is_limited_and_that_is_said(
         await settled(client)
         scanned = await client.get("/v1/view/search", q="zebra", **{"in": "tool_result"})
         counted = await client.get("/v1/view/search", q="zebra")
-    assert scanned["notes"] == ["the time was too short for 3 of 3 sessions"]
+    assert scanned["notes"] == ["3 of 3 sessions were not searched: the time was up"]
     assert "not counted to the end" in counted["notes"][0]
 
 

@@ -18,7 +18,8 @@ from page_sessions import calling, damaged_story, outlined, result, told_story, 
 from sessile import Export
 from sessile.core.tree import NOWHERE
 from sessile.gateway.pages.session import articles_of
-from sessile.render.page import html_page, mark_of
+from sessile.render.outline import HIDDEN, entry_line
+from sessile.render.page import html_page
 from sessions import append_raw, begun, dumps, say, write_file
 from view_rig import CLAUDE, Household
 
@@ -107,10 +108,11 @@ async def test_the_outline_is_that_of_an_export_in_parts_of_any_size(tmp_path: P
         found = await outlined(gate, session.id, size)
         with gate.gateway.store.open(session.path, readonly=True) as stored:
             tree = whole_tree(stored)
-        rows = [tree.rows.get(number) for number in range(len(tree.tree.nodes))]
+        numbers = range(len(tree.tree.nodes))
+        lines = [entry_line(tree.rows[number]) if number in tree.rows else HIDDEN for number in numbers]
         assert found["anchors"] == tree.anchors and found["parents"] == tree.tree.parents
-        assert found["marks"] == [64 if row is None else mark_of(row) for row in rows]
-        assert found["lines"] == ["" if row is None else row.line for row in rows]
+        assert found["marks"] == [line.mark for line in lines] and 64 in found["marks"]
+        assert found["lines"] == [line.line for line in lines]
         assert found["tokens"][1] == 1_000 and found["tokens"][0] is None and found["tokens"][3] is None
         assert "bash · run c1" in found["lines"]
         assert found["labels"] == {"0": "start"} and found["leaf"] == tree.leaf

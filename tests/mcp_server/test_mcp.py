@@ -19,7 +19,7 @@ from mcp.shared.exceptions import MCPError
 
 from sessile import Store
 from sessile.cli.app import run
-from sessile.demo.sessions import make_demo
+from sessile.demo.corpus import make_demo
 from sessile.errors import Refused
 from sessile.gateway.conversations.presence import Presence
 from sessile.mcp import tools
@@ -478,7 +478,7 @@ BAD: list[tuple[str, Json, str]] = [
     ("open_session", {"session": "abc"}, "session"),
     ("open_session", {"session": "/etc/passwd"}, "no session"),
     ("open_session", {"session": "0000-own-a", "entry": "nowhere"}, "no entry"),
-    ("open_session", {"session": "0000-own-a", "branch": "nowhere"}, "no entry"),
+    ("open_session", {"session": "0000-own-a", "branch": "nowhere"}, "entry not found"),
     ("open_session", {"session": "0000-own-a", "depth": "abyss"}, "abyss"),
     ("open_session", {"session": "0000-own-a", "max_bytes": 10**9}, "max_bytes"),
     ("open_session", {"session": "0000-own-a", "root": "/"}, "root"),

@@ -35,7 +35,7 @@ def test_an_address_has_a_session_and_perhaps_an_entry_or_a_branch(text: str, ad
 @pytest.mark.parametrize("text", ["", "  ", "#abc"])
 def test_an_address_without_a_session_is_refused(text: str) -> None:
     """The message says what would be one."""
-    with pytest.raises(InvalidQuery, match="names no session"):
+    with pytest.raises(InvalidQuery, match="no session in the address"):
         parse_address(text)
 
 

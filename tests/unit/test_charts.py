@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sessile.core.statistics import SessionUsage, Usage
 from sessile.core.usage import Spending
 from sessile.render import charts
-from sessile.render.charts import MOST_SERIES, Chart, Series, bars, folded, heatmap, lines, ranking
+from sessile.render.charts import MAX_SERIES, Chart, Series, bars, folded, heatmap, lines, ranking
 from sessile.render.wording import money
 
 DAYS = ["2026-02-14", "2026-02-15", "2026-02-16"]
@@ -51,12 +51,12 @@ def test_bars_stand_upon_each_other_and_what_is_unknown_is_no_bar() -> None:
 
 def test_the_table_has_every_series_and_says_what_is_unknown() -> None:
     """More series than can be told apart are folded in the picture, and never in the table."""
-    series = [Series(f"m{number}", [float(number), None]) for number in range(MOST_SERIES + 3)]
+    series = [Series(f"m{number}", [float(number), None]) for number in range(MAX_SERIES + 3)]
     chart = bars("costs", "Cost", DAYS[:2], series, money)
     assert chart.columns == ["day", *(one.name for one in series)]
-    assert chart.rows == [["2026-02-14", *(float(number) for number in range(MOST_SERIES + 3))]]
+    assert chart.rows == [["2026-02-14", *(float(number) for number in range(MAX_SERIES + 3))]]
     assert len([tip for tip in tips(chart, "rect") if "other" in tip]) == 1
-    assert folded(series)[-1] == Series("other", [sum(range(MOST_SERIES - 1, MOST_SERIES + 3)), None])
+    assert folded(series)[-1] == Series("other", [sum(range(MAX_SERIES - 1, MAX_SERIES + 3)), None])
 
 
 def test_a_line_has_a_gap_where_a_value_is_unknown() -> None:

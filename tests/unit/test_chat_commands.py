@@ -193,9 +193,9 @@ def test_everything_else_is_ordinary_text(text: str) -> None:
         ("/resume -1", "number"),
         ("/resume ٣", "number"),
         ("/resume 1 2", "number"),
-        ("/model gpt-9", "is no model that may be used here; there are: anthropic/claude-opus-4"),
+        ("/model gpt-9", "model not available: 'gpt-9'; available models: anthropic/claude-opus-4"),
         ("/model gone", "openai/gpt-5"),
-        ("/model qwen", "could be any of local/qwen, other/qwen"),
+        ("/model qwen", "it matches local/qwen, other/qwen"),
     ],
 )
 def test_a_wrong_argument_is_told_and_does_nothing(text: str, says: str) -> None:

@@ -45,7 +45,7 @@ def test_an_agent_without_a_sidecar_is_told_and_not_made_up() -> None:
     atomic.replace(writer.fs, f"{FOLDER}/{SESSION}/subagents/agent-a2.meta.json", (b'{"description":"x"}',))
     with pytest.raises(Damaged):
         writer.resume_agent("a2")
-    with pytest.raises(NotFound, match="no agent 'a3'"):
+    with pytest.raises(NotFound, match=r"agent not found in session .*: 'a3'"):
         ClaudeSessions(writer.fs, CONFIG).resume_agent(SESSION, "a3")
 
 

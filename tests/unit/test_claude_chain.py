@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from claude_reference import messages as reference
 from claude_trees import SESSION, Tree, answered, boundary, called, lines, row
 from sessile.agents.claude.chain import Heads, conversation, heads_of, subagent_conversation
-from sessile.agents.claude.messages import SessionMessage, message_of, shown_rows, shown_subagent_rows
 from sessile.agents.claude.rows import View, read_row
+from sessile.agents.claude.sdk import SessionMessage, message_of, shown_rows, shown_subagent_rows
 
 pytestmark = pytest.mark.mission("C10")
 

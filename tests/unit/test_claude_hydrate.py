@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from claude_rows import CWD, FOLDER, HOME, OTHER, PATH, SESSION, Json, rows_in, transcript, uid, user
-from sessile.agents.claude.remote import Fetch
-from sessile.agents.claude.transcript import Diagnostic, Hydration, Transcript, hydrate_session
+from faults.failing import Fail, FaultyFilesystem
+from sessile.agents.claude.remote import Fetch, Hydration, hydrate_session
+from sessile.agents.claude.transcript import Diagnostic, Transcript
 from sessile.errors import InvalidId
 from sessile.storage import atomic
 from sessile.storage.base import Filesystem
 from sessile.storage.memory import MemoryFilesystem
-from sessile.testing.faults import Fail, FaultyFilesystem
 
 LOCAL = b'{"type":"user","uuid":"local"}\n'
 REMOTE = [user("A"), user("B", "Grüße \u2028")]

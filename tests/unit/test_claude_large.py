@@ -12,10 +12,10 @@ import pytest
 
 from claude_rows import STAMP, user
 from claude_trees import SESSION, lines, row
-from sessile.agents.claude.appending import MAX_TOMBSTONE_REWRITE_BYTES
 from sessile.agents.claude.paths import Current, slug
 from sessile.agents.claude.sdk import ClaudeSessions
 from sessile.agents.claude.transcript import Transcript
+from sessile.agents.claude.transcript_file import MAX_TOMBSTONE_REWRITE_BYTES
 from sessile.storage.filesystem import PosixFilesystem
 
 pytestmark = pytest.mark.mission("C12")

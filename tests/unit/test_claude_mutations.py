@@ -29,13 +29,13 @@ from claude_rows import (
     uid,
     user,
 )
+from faults.failing import Fail, FaultyFilesystem
 from sessile.agents.claude.mutations import Fork, Mutations, derived_uuid
 from sessile.core.text import clean_tag
 from sessile.errors import Conflict, EntryNotFound, Invalid, InvalidId, NotFound, SessionExists, SessionNotFound
 from sessile.storage import atomic
 from sessile.storage.base import Filesystem
 from sessile.storage.memory import MemoryFilesystem
-from sessile.testing.faults import Fail, FaultyFilesystem
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "claude-writing"
 

@@ -13,8 +13,15 @@ import pytest
 
 from claude_rows import CONFIG, FOLDER, OTHER, PATH, SESSION, rows_in, transcript, user
 from figures import measured
-from sessile.agents.claude.remote import Address, fetch_from_folder, fetch_from_store, fetch_from_url, mirror_to_url
-from sessile.agents.claude.transcript import Diagnostic, hydrate_session
+from sessile.agents.claude.remote import (
+    Address,
+    fetch_from_folder,
+    fetch_from_store,
+    fetch_from_url,
+    hydrate_session,
+    mirror_to_url,
+)
+from sessile.agents.claude.transcript import Diagnostic
 from sessile.errors import Invalid
 from sessile.storage import atomic
 from sessile.storage.memory import MemoryFilesystem

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sessile.agents.claude import rows
-from sessile.agents.claude.messages import TranscriptState
+from sessile.agents.claude.rows import TranscriptState
 
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),

@@ -29,9 +29,10 @@ from claude_rows import (
     uid,
     user,
 )
-from sessile.agents.claude import appending
-from sessile.agents.claude.messages import TranscriptState
+from faults.failing import Fail, FaultyFilesystem, Meddle, ShortWrite
+from sessile.agents.claude import transcript_file
 from sessile.agents.claude.paths import Current
+from sessile.agents.claude.rows import TranscriptState
 from sessile.agents.claude.transcript import Diagnostic, Team, Transcript
 from sessile.errors import (
     Damaged,
@@ -49,7 +50,6 @@ from sessile.storage import atomic
 from sessile.storage.base import Filesystem
 from sessile.storage.filesystem import PosixFilesystem
 from sessile.storage.memory import MemoryFilesystem
-from sessile.testing.faults import Fail, FaultyFilesystem, Meddle, ShortWrite
 
 
 def content(fs: Filesystem, path: str = PATH) -> bytes:
@@ -578,7 +578,9 @@ def big(name: str, size: int) -> Json:
     return user(name, "x" * size)
 
 
-def tombstoned(data: list[Json], name: str, *, ending: bytes = b"\n") -> tuple[Transcript, appending.Tombstone | None]:
+def tombstoned(
+    data: list[Json], name: str, *, ending: bytes = b"\n"
+) -> tuple[Transcript, transcript_file.Tombstone | None]:
     writer = transcript()
     put(writer.fs, b"".join(map(line, data))[:-1] + ending)
     return writer, writer.remove_transcript_message(uid(name))
@@ -652,10 +654,10 @@ def test_the_whole_file_is_only_read_up_to_the_limit(monkeypatch: pytest.MonkeyP
     """Above the limit a row before the tail stays, and the call says so; one in the tail is removed at any size."""
     data = [user("A"), big("B", 70_000), user("C"), user("D")]
     size = len(b"".join(map(line, data)))
-    monkeypatch.setattr(appending, "MAX_TOMBSTONE_REWRITE_BYTES", size)
+    monkeypatch.setattr(transcript_file, "MAX_TOMBSTONE_REWRITE_BYTES", size)
     writer, tombstone = tombstoned(data, "A")
     assert tombstone is not None
-    monkeypatch.setattr(appending, "MAX_TOMBSTONE_REWRITE_BYTES", size - 1)
+    monkeypatch.setattr(transcript_file, "MAX_TOMBSTONE_REWRITE_BYTES", size - 1)
     with pytest.raises(TooLarge):
         tombstoned(data, "A")
     writer, tombstone = tombstoned(data, "C")
@@ -665,7 +667,7 @@ def test_the_whole_file_is_only_read_up_to_the_limit(monkeypatch: pytest.MonkeyP
 
 def test_the_limit_is_the_documented_one() -> None:
     """Fifty megabytes, and sixty-four kilobytes of tail."""
-    assert (appending.MAX_TOMBSTONE_REWRITE_BYTES, appending.TAIL) == (52_428_800, 65_536)
+    assert (transcript_file.MAX_TOMBSTONE_REWRITE_BYTES, transcript_file.TAIL) == (52_428_800, 65_536)
 
 
 def meddled(action: Callable[[Filesystem], None], on: str, at: int = 1) -> tuple[MemoryFilesystem, Transcript]:

@@ -87,7 +87,7 @@ def test_a_missing_parent_ends_the_walk_with_a_finding() -> None:
     """The family's answer, but not in silence."""
     context = build_session_context([said("a", None), said("b", "gone"), said("c", "b")])
     assert texts(context.messages) == ["b", "c"]
-    detail = "entry b hangs from gone, which is not in the session"
+    detail = "the parent gone of entry b is not in the session"
     assert context.findings == (Finding("missing_parent", -1, 0, detail),)
 
 
@@ -104,7 +104,7 @@ def test_a_circle_is_walked_once_with_a_finding(entries: list[Json], expected: l
     """The walk stops at the first entry that it has seen."""
     context = build_session_context(entries)
     assert texts(context.messages) == expected
-    detail = f"the ancestors of entry {entries[-1]['id']} form a circle"
+    detail = f"the ancestors of entry {entries[-1]['id']} form a cycle"
     assert context.findings == (Finding("cycle", -1, 0, detail),)
 
 

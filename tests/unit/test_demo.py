@@ -19,7 +19,8 @@ from sessile.core.messages import to_anthropic
 from sessile.core.redact import find_secrets
 from sessile.core.secret_shapes import PERSONAL
 from sessile.core.text import parse_timestamp
-from sessile.demo.sessions import DemoSession, demo_sessions, tell
+from sessile.demo.corpus import DemoSession, demo_sessions
+from sessile.demo.script import play
 from sessile.storage.layout import artifacts_of, encode_cwd, file_name
 
 NOW = 1_771_237_230_000
@@ -357,5 +358,5 @@ def test_a_leaf_that_was_stored_is_found_again(demo: Demo) -> None:
 
 def test_a_line_that_is_no_script_is_refused() -> None:
     """A slip of the pen in a story does not become silence."""
-    with pytest.raises(ValueError, match="no script has a line 'hello'"):
-        tell("slip", "hello\n")
+    with pytest.raises(ValueError, match="invalid line in a script: 'hello'"):
+        play("slip", "hello\n")

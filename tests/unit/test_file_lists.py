@@ -97,11 +97,11 @@ def test_names_are_sorted_as_javascript_sorts() -> None:
 def test_lists_are_told_behind_the_summary() -> None:
     """Read first; nothing for an empty list."""
     lists = FileLists(("a", "b"), ("c",))
-    assert lists.told_in("Done.") == (
+    assert lists.appended_to("Done.") == (
         "Done.\n\n<read-files>\na\nb\n</read-files>\n\n<modified-files>\nc\n</modified-files>"
     )
-    assert FileLists((), ("c",)).told_in("Done.") == "Done.\n\n<modified-files>\nc\n</modified-files>"
-    assert FileLists().told_in("Done.") == "Done."
+    assert FileLists((), ("c",)).appended_to("Done.") == "Done.\n\n<modified-files>\nc\n</modified-files>"
+    assert FileLists().appended_to("Done.") == "Done."
 
 
 def test_at_most_twenty_names_are_told_and_all_are_kept() -> None:
@@ -115,7 +115,7 @@ def test_at_most_twenty_names_are_told_and_all_are_kept() -> None:
 
 def test_old_lists_are_taken_out_first() -> None:
     """A summary that was updated many times has one list of each."""
-    once = FileLists(("a",), ("b",)).told_in("Done.")
-    assert FileLists(("c",)).told_in(once) == "Done.\n\n<read-files>\nc\n</read-files>"
+    once = FileLists(("a",), ("b",)).appended_to("Done.")
+    assert FileLists(("c",)).appended_to(once) == "Done.\n\n<read-files>\nc\n</read-files>"
     assert without_blocks(once) == "Done."
     assert without_blocks("no lists, <read-files> is a word") == "no lists, <read-files> is a word"

@@ -155,7 +155,7 @@ def test_what_cannot_be_read_becomes_a_text(data: object, said: str) -> None:
     fitted = fit({"type": "image", "data": data, "mimeType": "image/png"}, "user")
     assert fitted.block["type"] == "text"
     assert fitted.block["text"].startswith(said)
-    assert fitted.note is not None and fitted.note.startswith("an image was left out")
+    assert fitted.note is not None and fitted.note.startswith("an image was omitted")
 
 
 def test_what_cannot_be_made_small_enough_becomes_a_text() -> None:

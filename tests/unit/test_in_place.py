@@ -14,18 +14,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from faults.failing import Fail, FaultyFilesystem
 from sessile import Session, Store
-from sessile.agents.base import CAPABILITIES, capabilities_of
+from sessile.agents.base import read_only
 from sessile.agents.claude.mutations import Mutations
 from sessile.agents.claude.paths import is_uuid
 from sessile.agents.claude.sdk import ClaudeSessions
-from sessile.agents.reader import refusal
-from sessile.agents.registry import FORMATS
+from sessile.agents.registry import AGENTS
 from sessile.core.summaries import Summary
 from sessile.errors import LeafMoved, NotASession, SessionNotFound, StorageFailure, Unsupported
 from sessile.storage.filesystem import PosixFilesystem
 from sessile.storage.trash import Deletion
-from sessile.testing.faults import Fail, FaultyFilesystem
 from sessile.upkeep.compactor import Compactor
 
 from .test_foreign import SESSION, call, result, row
@@ -102,20 +101,21 @@ def texts(session: Session) -> list[str]:
 
 def test_the_table_knows_every_format_that_is_read() -> None:
     """What each can take is told in one order; a format that nobody knows can take nothing."""
-    assert {known.name for known in FORMATS} <= set(CAPABILITIES)
-    assert capabilities_of("codex") == () == capabilities_of("nobody's")
-    assert capabilities_of("claude") == ("append", "branch", "compact", "title", "tag", "archive", "delete")
-    assert "label" in capabilities_of("native")
-    assert capabilities_of("myagents") == ("append", "title", "delete")
+    assert AGENTS.capabilities("codex") == ()
+    assert AGENTS.capabilities("claude") == ("append", "branch", "compact", "title", "tag", "archive", "delete")
+    assert "label" in AGENTS.capabilities("pi") and "label" in AGENTS.capabilities(None)
+    assert AGENTS.capabilities("myagents") == ("append", "title", "delete")
 
 
-@pytest.mark.parametrize("name", CAPABILITIES)
+@pytest.mark.parametrize("name", [agent.name for agent in AGENTS])
 def test_a_refusal_promises_in_place_only_what_opens(name: str) -> None:
     """Who follows the hint is not refused once more."""
-    hint = str(refusal(name, "/x").hint)
+    agent = AGENTS.get(name)
+    assert agent is not None
+    hint = str(read_only(agent, "/x").hint)
     assert hint.startswith("fork it")
-    assert ("in_place=True" in hint) == bool(capabilities_of(name))
-    assert ("nothing can be written" in hint) == (not capabilities_of(name))
+    assert ("in_place=True" in hint) == bool(agent.capabilities)
+    assert ("are read-only" in hint) == (not agent.capabilities)
 
 
 @pytest.mark.mission("B1")
@@ -143,7 +143,7 @@ def test_a_format_that_can_take_nothing_is_not_opened_in_place(tmp_path: Path, s
         with pytest.raises(Unsupported, match="codex") as caught:
             store.open(rollout, in_place=in_place)
         assert caught.value.hint is not None
-        assert "nothing can be written" in caught.value.hint and "in_place" not in caught.value.hint
+        assert "are read-only" in caught.value.hint and "in_place" not in caught.value.hint
     with pytest.raises(NotASession):
         stray = tmp_path / "stray.jsonl"
         stray.write_text("hello\n")
@@ -401,7 +401,7 @@ def test_what_has_no_counterpart_is_refused_and_nothing_is_written(path: Path, s
             assert session.leaf_id == "a1"
         with pytest.raises(Unsupported) as caught:
             session.append_label_change("u1", "here")
-        assert str(caught.value.hint).startswith("fork it (sessile fork), and label the copy")
+        assert str(caught.value.hint).startswith("fork it (sessile fork) and label the copy")
         with session.fork() as fork:
             fork.append_label_change("u1", "here")
     assert (path.read_bytes(), path.stat().st_mtime_ns) == before

@@ -15,13 +15,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from faults.failing import FaultyFilesystem
 from myagents_folder import asked, told
 from sessile import Library, Session, Store, converted, import_session
 from sessile.agents.myagents.store import MyAgentsStore
 from sessile.errors import LeafMoved, NotASession, SessionNotFound, StorageFailure, UnsafePath, Unsupported
 from sessile.storage.filesystem import PosixFilesystem
 from sessile.storage.layout import Source
-from sessile.testing.faults import FaultyFilesystem
 from sessile.upkeep.prune import PruneRule, apply_prune, plan_prune
 
 from .test_in_place import ANSWER, MESSAGES, user
@@ -142,7 +142,7 @@ def test_messages_appended_one_by_one_are_ordinary_rows_and_the_same_entries_aga
     agent = theirs(home, store)
     assert [said.text for said in agent.load(SESSION).messages] == ["question", "answer", "go on", "hello"]
     assert listed(home)["stats"] == agent.recount(SESSION)
-    assert agent.owed() == []
+    assert agent.pending() == []
 
 
 @pytest.mark.mission("B1")
@@ -466,7 +466,7 @@ def test_a_busy_list_delays_no_message_and_is_told(path: Path, home: Path, store
         session.append_message(user("later"))
     agent = theirs(home, store)
     assert listed(home)["stats"] == agent.recount(SESSION)
-    assert agent.owed() == []
+    assert agent.pending() == []
 
 
 def test_a_torn_row_is_left_alone(path: Path, store: Store) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from faults.failing import Fail, FaultyFilesystem, Meddle, ShortWrite
 from journal_rig import INDEX, PATH, add, ask, content_of, count, expect, journal_on, settled
 from sessile.core.kinds import State
 from sessile.errors import LeafMoved, SessileError
@@ -20,7 +21,6 @@ from sessile.storage.filesystem import PosixFilesystem
 from sessile.storage.index import MAX_FINDINGS, SAVE_AFTER_ROWS
 from sessile.storage.memory import MemoryFilesystem
 from sessile.storage.reader import JournalReader
-from sessile.testing.faults import Fail, FaultyFilesystem, Meddle, ShortWrite
 from sessile.testing.filesystem_contract import get, opened
 from sessile.testing.filesystem_contract import put as put_file
 from sessile.testing.journal_contract import HEADER, assistant, chain, found, ids, line, put

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from faults.crashing import CrashableFilesystem
+from faults.failing import Call, DropUnsynced, Fail, FaultyFilesystem, Meddle, ShortWrite
 from journal_rig import INDEX, PATH, Always, add, always, content_of, count, journal_on, settled
 from sessile import Store
 from sessile.errors import (
@@ -36,8 +38,6 @@ from sessile.storage.filesystem import PosixFilesystem
 from sessile.storage.journal import FileJournal
 from sessile.storage.memory import MemoryFilesystem
 from sessile.storage.reader import JournalReader
-from sessile.testing.crashes import CrashableFilesystem
-from sessile.testing.faults import Call, DropUnsynced, Fail, FaultyFilesystem, Meddle, ShortWrite
 from sessile.testing.filesystem_contract import get, opened
 from sessile.testing.journal_contract import HEADER, chain, contents, found, ids, line, news_of, put, unexpected
 

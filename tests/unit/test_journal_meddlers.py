@@ -7,10 +7,10 @@ import os
 
 import pytest
 
+from faults.failing import Call, Fail, FaultyFilesystem, Meddle
 from journal_rig import PATH, Always, add, always, content_of, count, journal_on, settled
 from sessile.errors import SessionNotFound, StorageFailure, StorageFull
 from sessile.storage.memory import MemoryFilesystem
-from sessile.testing.faults import Call, Fail, FaultyFilesystem, Meddle
 from sessile.testing.filesystem_contract import opened
 from sessile.testing.journal_contract import HEADER, ids, line, news_of, put
 

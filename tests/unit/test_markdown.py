@@ -111,7 +111,9 @@ def test_damage_and_jumps_are_told_where_they_are() -> None:
     """Before the first entry, behind an entry, and for entries that are not here."""
     entries = [said("e1", None), said("e2", "e1"), said("e3", "e1")]
     text = written(entries, gaps=[Gap(None, "first"), Gap("e1", "second"), Gap("gone", "third")])
-    order = [text.index(word) for word in ("first", "## 1.", "second", "## 2.", "*goes on from e1*", "## 3.", "third")]
+    order = [
+        text.index(word) for word in ("first", "## 1.", "second", "## 2.", "*continues from e1*", "## 3.", "third")
+    ]
     assert order == sorted(order)
 
 

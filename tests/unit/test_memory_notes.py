@@ -12,13 +12,13 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from faults.failing import Fail, FaultyFilesystem, Meddle
 from faults.processes import Child, Tell
 from sessile.core.memory_flush import flush_key, holds_block
 from sessile.errors import PermissionRefused, SessionBusy, StorageFull, UnsafePath
 from sessile.gateway.conversations.notes import append_notes
 from sessile.storage import line_file
 from sessile.storage.filesystem import PosixFilesystem
-from sessile.testing.faults import Fail, FaultyFilesystem, Meddle
 
 pytestmark = pytest.mark.mission("Y10")
 

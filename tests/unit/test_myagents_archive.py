@@ -6,6 +6,7 @@ import gzip
 
 import pytest
 
+from faults.failing import FaultyFilesystem, Meddle
 from myagents_folder import (
     NOW_MS,
     OURS,
@@ -27,7 +28,6 @@ from sessile.agents.myagents.archive import Archive
 from sessile.agents.myagents.store import MyAgentsStore
 from sessile.errors import Damaged, LeafMoved, SessionBusy, SessionExists, SessionNotFound, Unsupported
 from sessile.storage.memory import MemoryFilesystem
-from sessile.testing.faults import FaultyFilesystem, Meddle
 
 pytestmark = pytest.mark.mission("M10")
 
@@ -169,9 +169,9 @@ def test_only_closed_sessions_over_30_days_are_proposed() -> None:
     assert {each.row.id: each.why for each in plan.spared} == {
         "open": "open",
         "pinned": "pinned",
-        "cron": "on a schedule",
-        "unknown": "its last use is not known",
-        "bad.id": "its last use is not known",
+        "cron": "scheduled",
+        "unknown": "last use unknown",
+        "bad.id": "last use unknown",
     }
     assert everything(store.fs, "/") == before
 

@@ -98,7 +98,7 @@ def test_drift_of_conversations_is_told_when_they_are_read() -> None:
     found = [drift for drift in report(store, PROJECTS, deep=True).drift if drift.session_id in ("one", "two")]
     assert [(drift.session_id, drift.problem) for drift in found] == [
         ("two", "1 questions are not in the transcript"),
-        ("two", "2 rows of the transcript belong to no message"),
+        ("two", "2 rows of the transcript have no message"),
     ]
 
 
@@ -187,7 +187,7 @@ def test_where_the_named_transcript_is_gone_that_of_the_own_id_is_shown_and_the_
     put(store.fs, f"{PROJECTS}/-work-app/lost.jsonl", TRANSCRIPT)
     assert pair(store, "lost").how == "same id"
     assert [each.problem for each in report(store, PROJECTS).drift if each.session_id == "lost"] == [
-        "the transcript gone is gone: Claude Code cannot resume it"
+        "the transcript gone is missing, so Claude Code cannot resume it"
     ]
 
 
@@ -199,7 +199,7 @@ def test_a_session_file_without_a_row_is_in_the_report() -> None:
     found = report(store, PROJECTS)
     assert found.both == 3 and pair(store, "orphan").how == "same id"
     assert [each.problem for each in found.drift if each.session_id == "orphan"] == [
-        "its file is in no row of the index: MyAgents does not show it"
+        "its file has no row in the index, so MyAgents does not show it"
     ]
     assert [each.uuids for each in joined(store, PROJECTS, "orphan").rows] == [("u1",), ()]
     assert working_folder(store.fs, PROJECTS, "orphan") == "/work/app"

@@ -8,12 +8,12 @@ from itertools import count
 
 import pytest
 
+from faults.failing import Fail, FaultyFilesystem, Kill, Killed, Meddle
 from myagents_folder import OURS, ROOT, Time, asked, begun, everything, folder, put, put_index, row, told
 from sessile.agents.myagents.store import MyAgentsStore
 from sessile.errors import SessileError, SessionBusy
 from sessile.storage import locks
 from sessile.storage.memory import MemoryFilesystem
-from sessile.testing.faults import Fail, FaultyFilesystem, Kill, Killed, Meddle
 
 pytestmark = pytest.mark.mission("M4")
 
@@ -32,7 +32,7 @@ def test_a_write_that_came_to_the_index_leaves_no_note() -> None:
     store.save("s", [asked(0), told(1)])
     with pytest.raises(SessileError):
         store.save("s", [asked(0)])
-    assert store.fs.names(PENDING) == [] and store.owed() == []
+    assert store.fs.names(PENDING) == [] and store.pending() == []
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_a_process_that_is_killed_anywhere_leaves_statistics_that_catch_up(
         later = folder(inner, time)
         later.settle()
         assert stats_of(later) == later.recount("s"), f"killed before call {number}"
-        assert later.owed() == []
+        assert later.pending() == []
         if not faulty.struck:
             assert number > 20
             return
@@ -83,18 +83,18 @@ def behind(*notes: str) -> tuple[MyAgentsStore, Time]:
 def test_the_next_write_pays_what_a_dead_process_owes() -> None:
     """Also a note that nobody understands; one that was never finished is none."""
     store, _ = behind("s.7-1", "s.strange", ".s.0a1b.tmp")
-    assert store.owed() == ["s"]
+    assert store.pending() == ["s"]
     store.append("s", [asked(1)])
     assert stats_of(store) == store.recount("s")
-    assert store.owed() == [] and store.fs.names(PENDING) == [".s.0a1b.tmp"]
+    assert store.pending() == [] and store.fs.names(PENDING) == [".s.0a1b.tmp"]
 
 
 def test_while_another_writes_nobody_counts_again() -> None:
     """What it is about to add would count twice; the debt stays, and is paid when the other is done."""
     store, time = behind("s", "s.8-1")
-    assert store.append("s", [asked(1)]).owed is None
+    assert store.append("s", [asked(1)]).pending is None
     assert stats_of(store) == {"messageCount": 1, "totalInputTokens": 0, "totalOutputTokens": 0}
-    assert store.owed() == ["s"]
+    assert store.pending() == ["s"]
     with pytest.raises(SessionBusy):
         store.repair_stats("s")
     assert 4.9 < sum(time.pauses) < 5.1
@@ -105,7 +105,7 @@ def test_while_another_writes_nobody_counts_again() -> None:
 def test_a_note_that_is_older_than_any_write_takes_is_owed() -> None:
     """Another process may have the number of the dead one by now."""
     store, time = behind("s.8-1")
-    assert store.owed() == []
+    assert store.pending() == []
     time.nanoseconds += 30_000_000_001
     assert store.settle() == ["s"] and stats_of(store) == store.recount("s")
 
@@ -114,7 +114,7 @@ def test_an_earlier_process_of_our_number_is_dead() -> None:
     """In a container every one may have the same."""
     store = begun(folder(alive=lambda pid: True))
     put(store.fs, f"{PENDING}/s.{locks.own_pid()}-1", b"")
-    assert store.owed() == ["s"]
+    assert store.pending() == ["s"]
 
 
 def test_a_debt_made_while_another_is_paid_stays() -> None:
@@ -128,13 +128,13 @@ def test_a_debt_made_while_another_is_paid_stays() -> None:
 
     def another() -> None:
         time.nanoseconds += 1
-        assert folder(inner, time).append("s", [asked(1)]).owed is not None
+        assert folder(inner, time).append("s", [asked(1)]).pending is not None
 
     faulty = FaultyFilesystem(inner, plan=[Meddle(another, on={"rmdir"})])  # where the lock is released
     folder(faulty, time).settle()
     assert faulty.struck
     later = folder(inner, time)
-    assert later.owed() == ["s"] and later.settle() == ["s"]
+    assert later.pending() == ["s"] and later.settle() == ["s"]
     assert stats_of(later) == later.recount("s")
 
 
@@ -146,7 +146,7 @@ def test_where_no_note_can_be_made_the_message_is_stored_all_the_same(code: int)
     faulty = FaultyFilesystem(inner, plan=[Fail(code, on={"mkdir"})])  # the first folder that an append makes is ours
     store = folder(faulty)
     put(inner, f"{ROOT}/sessions/s.jsonl", b"")
-    assert store.append("s", [asked(0)]).owed is None and faulty.struck
+    assert store.append("s", [asked(0)]).pending is None and faulty.struck
     assert stats_of(store) == store.recount("s")
 
 
@@ -158,7 +158,7 @@ def test_a_write_that_failed_half_way_is_counted_again() -> None:
     with pytest.raises(SessileError):
         folder(faulty).append("s", [asked(2)])
     later = folder(inner)
-    assert later.owed() == ["s"] and later.settle() == ["s"]
+    assert later.pending() == ["s"] and later.settle() == ["s"]
     assert stats_of(later) == later.recount("s")
 
 
@@ -167,5 +167,5 @@ def test_a_debt_to_a_session_without_a_row_is_dropped_and_looking_writes_nothing
     store = folder()
     put(store.fs, f"{PENDING}/gone", b"")
     before = everything(store.fs, "/")
-    assert store.owed() == ["gone"] and everything(store.fs, "/") == before
-    assert store.settle() == [] and store.owed() == []
+    assert store.pending() == ["gone"] and everything(store.fs, "/") == before
+    assert store.settle() == [] and store.pending() == []

@@ -6,13 +6,13 @@ import json
 
 import pytest
 
+from faults.failing import FaultyFilesystem, Meddle
 from myagents_folder import AT, NOW_MS, OURS, ROOT, Time, begun, content, folder, put, put_index, row
 from sessile.agents.myagents.index import parse, render, row_of
 from sessile.agents.myagents.types import Metadata
 from sessile.errors import Damaged, SessionBusy, SessionExists, SessionNotFound
 from sessile.storage import atomic
 from sessile.storage.memory import MemoryFilesystem
-from sessile.testing.faults import FaultyFilesystem, Meddle
 
 pytestmark = pytest.mark.mission("M1")
 
@@ -72,8 +72,8 @@ def test_a_second_session_of_one_id_is_refused() -> None:
 def test_a_title_of_a_person_is_not_replaced_by_another() -> None:
     """The change sees the row as it is at that moment and may refuse."""
     store = begun(folder())
-    assert store.name_after("s", "first words") is not None
-    assert store.name_after("s", "second words") is None
+    assert store.title_from("s", "first words") is not None
+    assert store.title_from("s", "second words") is None
     store.rename("s", "mine")
     assert store.get("s") == Metadata(row("s", title="mine", titleSource="user"))
     with pytest.raises(SessionNotFound):

@@ -102,6 +102,6 @@ def test_every_message_is_read_as_it_was_given_and_the_statistics_catch_up(taken
     later.settle()
     if life.messages:
         assert stats_of(later) == later.recount("s")
-    assert later.owed() == []
+    assert later.pending() == []
     for message in life.messages:
         assert content(later, FILE).count(line(message).rstrip(b"\n")) >= 1

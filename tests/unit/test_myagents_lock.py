@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from faults.failing import FaultyFilesystem, Meddle
 from myagents_folder import ROOT, Time, put
 from sessile.agents.myagents.lock import DirectoryLock
 from sessile.errors import SessionBusy
 from sessile.storage import atomic
 from sessile.storage.memory import MemoryFilesystem
-from sessile.testing.faults import FaultyFilesystem, Meddle
 
 pytestmark = pytest.mark.mission("M5")
 

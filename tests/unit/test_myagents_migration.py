@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from faults.failing import Fail, FaultyFilesystem, Meddle
 from myagents_folder import OURS, ROOT, asked, begun, content, folder, ids, line, put, told
 from sessile.agents.myagents.store import MyAgentsStore
 from sessile.errors import Damaged
-from sessile.testing.faults import Fail, FaultyFilesystem, Meddle
 
 pytestmark = pytest.mark.mission("M6")
 

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from myagents_folder import AT, NOW_MS, OURS, ROOT, Time, asked, begun, content, everything, folder, line, put, told
-from sessile.agents.myagents.archive import Orphan, adopt, orphans
+from sessile.agents.myagents.correlation import Orphan, adopt, orphans
 from sessile.agents.myagents.store import MyAgentsStore
 from sessile.errors import Damaged, Invalid, InvalidId, SessionExists, SessionNotFound
 from sessile.storage.memory import MemoryFilesystem
@@ -75,7 +75,7 @@ def test_an_adopted_session_has_the_times_title_and_statistics_of_its_messages()
         "stats": {"messageCount": 1, "totalInputTokens": 10, "totalOutputTokens": 1, "totalCacheReadTokens": 2},
     }
     assert "lost" not in [each.session_id for each in orphans(store)]
-    assert store.append("lost", [asked(2)]).owed is None
+    assert store.append("lost", [asked(2)]).pending is None
     known = store.get("lost")
     assert known is not None and known.stats == store.recount("lost")
 

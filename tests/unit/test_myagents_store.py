@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from faults.failing import Fail, FaultyFilesystem, Meddle
 from myagents_folder import (
     OURS,
     ROOT,
@@ -23,8 +24,8 @@ from myagents_folder import (
     row,
     told,
 )
-from sessile.agents.myagents.archive import Archive, adopt
-from sessile.agents.myagents.correlation import joined
+from sessile.agents.myagents.archive import Archive
+from sessile.agents.myagents.correlation import adopt, joined
 from sessile.agents.myagents.store import MyAgentsStore
 from sessile.agents.myagents.switching import Steps, Switcher
 from sessile.errors import (
@@ -40,7 +41,6 @@ from sessile.errors import (
 )
 from sessile.storage import atomic
 from sessile.storage.memory import MemoryFilesystem
-from sessile.testing.faults import Fail, FaultyFilesystem, Meddle
 
 FILE = f"{ROOT}/sessions/s.jsonl"
 LOCK = f"{ROOT}/sessions.lock"
@@ -202,7 +202,7 @@ def test_a_deleted_session_is_not_brought_back_by_an_append() -> None:
         store.append("s", [asked(1)])
     assert store.fs.names(f"{ROOT}/sessions") == []
     put(store.fs, f"{ROOT}/sessions/orphan.jsonl", line(asked(0)))
-    assert store.append("orphan", [told(1)]).owed is None
+    assert store.append("orphan", [told(1)]).pending is None
     assert ids(store, "orphan") == ["0", "1"]
 
 
@@ -242,7 +242,7 @@ def test_no_verb_takes_an_id_that_breaks_the_rule(session_id: str) -> None:
         lambda: Switcher(store, STEPS).switch(session_id),
         lambda: store.attachments.size(f"{session_id}/a.png"),
         lambda: store.rename(session_id, "x"),
-        lambda: store.name_after(session_id, "x"),
+        lambda: store.title_from(session_id, "x"),
         lambda: store.delete(session_id),
         lambda: store.recount(session_id),
         lambda: store.repair_stats(session_id),
@@ -302,11 +302,11 @@ def test_a_busy_index_neither_delays_nor_loses_a_message_and_the_statistics_catc
     store = begun(folder(time=time))
     store.fs.mkdir(LOCK)
     saved = store.save("s", [asked(0), told(1)])
-    assert saved.appended == 2 and isinstance(saved.owed, SessionBusy) and sum(time.pauses) <= 0.031
-    assert ids(store) == ["0", "1"] and stats_of(store) is None and store.owed() == ["s"]
+    assert saved.appended == 2 and isinstance(saved.pending, SessionBusy) and sum(time.pauses) <= 0.031
+    assert ids(store) == ["0", "1"] and stats_of(store) is None and store.pending() == ["s"]
     store.fs.rmdir(LOCK)
-    assert store.append("s", [asked(2)]).owed is None
-    assert stats_of(store) == store.recount("s") and store.owed() == []
+    assert store.append("s", [asked(2)]).pending is None
+    assert stats_of(store) == store.recount("s") and store.pending() == []
 
 
 @pytest.mark.mission("M4")
@@ -318,7 +318,7 @@ def test_another_process_settles_what_one_that_ended_could_not_write() -> None:
     store.fs.rmdir(LOCK)
     later = folder(store.fs)
     assert later.settle() == ["s"]
-    assert stats_of(later) == later.recount("s") and later.owed() == []
+    assert stats_of(later) == later.recount("s") and later.pending() == []
 
 
 @pytest.mark.mission("M4")
@@ -329,7 +329,7 @@ def test_an_index_that_cannot_be_written_does_not_make_a_stored_message_look_los
     begun(folder(inner))
     faulty = FaultyFilesystem(inner, plan=[Fail(code, on={"rename"}, forever=True)])
     saved = folder(faulty).append("s", [asked(0)])
-    assert isinstance(saved.owed, SessileError) and saved.appended == 1
+    assert isinstance(saved.pending, SessileError) and saved.appended == 1
     assert ids(folder(inner)) == ["0"]
 
 
@@ -351,7 +351,7 @@ def test_reading_writes_nothing() -> None:
         store.load(session_id)
         store.recount(session_id)
     store.list_sessions()
-    store.owed()
+    store.pending()
     assert everything(fs, "/") == before
 
 

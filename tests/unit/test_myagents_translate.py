@@ -16,7 +16,7 @@ from sessile import Filter, Library, Store
 from sessile.agents.myagents.messages import encode_row
 from sessile.agents.myagents.translation import MyAgents, Rendering
 from sessile.core.lines import Finding, Line, scan
-from sessile.demo.sessions import make_demo
+from sessile.demo.corpus import make_demo
 from sessile.errors import Unsupported
 from sessile.storage.layout import Source
 from sessile.transfer import converted, import_session

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from myagents_folder import AT, ROOT, asked, begun, everything, folder, line, put
-from sessile.agents.myagents.messages import Row
-from sessile.agents.myagents.transcript_v2 import Projection, read_v2
+from sessile.agents.myagents.messages import Projection, Row, read_v2
 from sessile.agents.myagents.types import Message
 from sessile.core.lines import Finding
 

@@ -16,10 +16,10 @@ from builders import Json, answered, assistant, entry, said
 from sessile.core.kinds import CHAIN, LABEL, LEAF_MARKER, MARKER, MESSAGE, STATE, TALK, flags_of
 from sessile.core.lines import Head
 from sessile.core.tree import Node, Tree
-from sessile.render.outline import MOST_LEVELS, OutlineRow, RunCounts, outline
+from sessile.render.outline import MAX_LEVELS, OutlineRow, RunCounts, outline
 from sessile.render.shown import Call, Shown, show
 from sessile.render.styled import line_width, plain
-from sessile.render.text import OutlineHead, outline_lines
+from sessile.render.terminal import OutlineHead, outline_lines
 from terminal import harmless, probes
 
 EXAMPLE = """\
@@ -276,7 +276,7 @@ def test_a_thousand_forks_down_the_active_path_stay_on_the_screen() -> None:
     rig = tree(*nodes)
     rows = rig.rows("1000")
     assert len(rows) == 2001
-    assert max(len(row.lead) for row in rows) == 2 * MOST_LEVELS + 2
+    assert max(len(row.lead) for row in rows) == 2 * MAX_LEVELS + 2
     assert rows[-1].level == 1000
     drawn = [plain(line) for line in outline_lines(rows, 80)]
     assert "(level 1000) " in drawn[-1]
@@ -288,7 +288,7 @@ def test_a_thousand_forks_off_the_active_path_stay_on_the_screen() -> None:
     nodes = ["0", *(f"{n}<{n - 1}" for n in range(1, 1001)), *(f"x{n}<{n}" for n in range(999, -1, -1))]
     rows = tree(*nodes).rows("x0")
     assert len({row.id for row in rows}) == 2001
-    assert max(len(row.lead) for row in rows) == 2 * MOST_LEVELS + 2
+    assert max(len(row.lead) for row in rows) == 2 * MAX_LEVELS + 2
 
 
 def straight(count: int) -> list[Node]:

@@ -13,11 +13,11 @@ pytestmark = pytest.mark.mission("B1")
 
 
 @given(st.sets(st.integers(0, 400)), st.booleans())
-def test_what_is_near_is_what_lies_so_far_before_or_behind(wanted: set[int], behind: bool) -> None:
+def test_what_is_near_is_what_lies_so_far_before_or_behind(wanted: set[int], after: bool) -> None:
     """Each number once, in order, and none that there is not."""
-    ahead = NEAR if behind else 0
+    ahead = NEAR if after else 0
     expected = {n for number in wanted for n in range(number - NEAR, number + ahead + 1) if 0 <= n < 401}
-    assert near(sorted(wanted), 401, behind=behind) == sorted(expected)
+    assert near(sorted(wanted), 401, after=after) == sorted(expected)
 
 
 @given(st.lists(st.text(min_size=1, max_size=200) | st.sampled_from(["a", "a:1", ".61.", "e-"]), max_size=8))

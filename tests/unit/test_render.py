@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from builders import AT, AT_MS, Json, answered, entry, said, user
 from sessile.render.html import (
-    DEEPEST_MARKDOWN,
-    MOST_CODE,
-    MOST_MARKDOWN,
+    MAX_CODE,
+    MAX_MARKDOWN,
+    MAX_NESTING,
     Place,
     anchor_of,
     code,
@@ -27,7 +27,7 @@ from sessile.render.html import (
     language_of,
     markdown,
 )
-from sessile.render.page import PageTree, asset, html_page, rows_of, tree_html
+from sessile.render.page import PageTree, export_script, html_page, tree_html
 from sessile.render.shown import Call, Data, Diff, Gap, Image, Output, Part, Shown, Spent, Text, Thinking, show
 from strategies import NASTY
 from transcripts import PNG, transcript
@@ -52,7 +52,7 @@ def shown(*parts: Part, **members: Any) -> Shown:
 
 
 def page(entries: list[Json], whole: int = 8000, **members: Any) -> str:
-    return "".join(html_page(transcript(entries, **members), whole=whole))
+    return "".join(html_page(transcript(entries, **members), max_plain=whole))
 
 
 class Elements(HTMLParser):
@@ -144,20 +144,20 @@ def test_code_is_coloured_only_in_known_languages_and_up_to_a_size() -> None:
     """Each word of coloured code is an element; a long block is text."""
     assert '<span class="k">def</span>' in markdown("```python\ndef f(): pass\n```")
     assert "<span" not in markdown("```no-such-language\ndef f(): pass\n```")
-    assert "<span" not in code("x = 1\n" * MOST_CODE, "python")
+    assert "<span" not in code("x = 1\n" * MAX_CODE, "python")
 
 
 @pytest.mark.parametrize("make", [lambda i: "  " * i + f"- x{i}\n", lambda i: ">" * (i + 1) + f" x{i}\n\n"])
 def test_what_is_nested_deeper_than_the_parser_goes_is_shown_unformatted(make: Any) -> None:
     """The parser leaves out what lies too deep; a reader must not miss it."""
-    for depth in range(DEEPEST_MARKDOWN // 2 - 4, DEEPEST_MARKDOWN + 4):
+    for depth in range(MAX_NESTING // 2 - 4, MAX_NESTING + 4):
         text = Elements(markdown("".join(map(make, range(depth))))).text
         assert all(f"x{i}" in text for i in range(depth))
 
 
 def test_a_text_beyond_the_limit_is_shown_whole_and_unformatted() -> None:
     """A pasted log is no Markdown, and none of it is missing."""
-    text = "*line* <b>\n" * (MOST_MARKDOWN // 10)
+    text = "*line* <b>\n" * (MAX_MARKDOWN // 10)
     html = markdown(text)
     assert html.startswith('<pre class="plain">')
     assert Elements(html).text == text
@@ -298,7 +298,7 @@ def test_thinking_is_folded_and_a_sealed_one_says_so() -> None:
     """What a provider hid is not shown as empty."""
     html = entry_html(shown(Thinking("let me see"), Thinking("", hidden=True)))
     assert "<details><summary><b>thinking</b>" in html
-    assert "sealed by the provider" in html
+    assert "encrypted by the provider" in html
 
 
 @pytest.mark.parametrize(
@@ -316,9 +316,9 @@ def test_a_picture_is_what_its_bytes_are(start: bytes, kind: str) -> None:
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (base64.b64encode(b"<svg onload=alert(1)>").decode(), "image SVG+XML 21 B, not of a kind that is shown"),
-        (PNG[:-1], "not of a kind"),
-        ('x" onerror="alert(1)', "not of a kind"),
+        (base64.b64encode(b"<svg onload=alert(1)>").decode(), "image SVG+XML 21 B, not a supported image type"),
+        (PNG[:-1], "not a supported image type"),
+        ('x" onerror="alert(1)', "not a supported image type"),
         ("", "without data"),
     ],
 )
@@ -333,7 +333,7 @@ def test_a_picture_that_is_kept_apart_is_named_by_its_hash() -> None:
     """A page that can fetch it puts it there; any other shows the words."""
     picture = Elements(entry_html(shown(Image("image/png", "blob:sha256:" + "0f" * 32)))).first("img")
     assert picture["data-blob"] == "0f" * 32 and "src" not in picture
-    assert picture["alt"] == "image PNG, kept outside this page"
+    assert picture["alt"] == "image PNG, stored outside this page"
 
 
 def test_values_that_are_no_json_are_shown_all_the_same() -> None:
@@ -516,8 +516,11 @@ def outline(entries: list[Json], leaf: str | None = None, labels: Mapping[str, s
 
 def test_the_tree_is_indented_only_at_forks_and_tells_runs_in_one_row() -> None:
     """A straight line of any length has one level."""
-    rows = [(row.number, row.level, row.entries) for row in rows_of(outline(FORKED))]
-    assert rows == [(0, 0, 0), (1, 0, 1), (2, 0, 0), (3, 1, 0), (4, 1, 0), (5, 1, 0), (6, 1, 1), (7, 1, 0)]
+    rows = [(row.number, row.level, row.entries if row.shown is None else 0) for row in outline(FORKED).outline()]
+    assert rows == [(0, 0, 0), (1, 0, 0), (2, 0, 0), (3, 1, 0), (4, 1, 0), (5, 1, 0), (6, 1, 0), (7, 1, 0)]
+    longer = [*FORKED, answered("i", "h"), answered("j", "i"), said("k", "j")]
+    rows = [(row.number, row.level, row.entries) for row in outline(longer).outline() if row.shown is None]
+    assert rows == [(6, 1, 4)]
 
 
 def test_rows_are_tree_items_and_the_shown_branch_is_marked() -> None:
@@ -532,7 +535,7 @@ def test_rows_are_tree_items_and_the_shown_branch_is_marked() -> None:
 
 def test_a_tree_with_too_many_rows_says_how_many_more_there_are() -> None:
     """Nothing is left out in silence."""
-    assert "… 5 more rows" in tree_html(outline(FORKED), most=3)
+    assert "… 5 more rows" in tree_html(outline(FORKED), max_rows=3)
 
 
 def test_a_chain_of_a_hundred_thousand_and_a_comb_need_no_recursion() -> None:
@@ -542,8 +545,9 @@ def test_a_chain_of_a_hundred_thousand_and_a_comb_need_no_recursion() -> None:
     for n in range(1, 5_000):
         comb += [said(f"{n}", f"{n - 1}"), said(f"{n}x", f"{n - 1}")]
     assert len(outline(chain).path) == 20_000
-    assert max(outline(comb).levels.values()) == 4_999
-    assert len(list(rows_of(outline(comb)))) == len(comb)
+    rows = list(outline(comb).outline())
+    assert max(row.level for row in rows) == 4_999
+    assert len(rows) == len(comb)
 
 
 def test_entries_without_ids_form_one_chain() -> None:
@@ -601,7 +605,7 @@ def test_a_page_in_chunks_holds_every_entry_once() -> None:
     articles = [article for name in ("chunk-0", "chunk-1", "chunk-2") for article in found[name]]
     assert [Elements(article).first("article")["id"] for article in articles] == [f"e-n{n}" for n in range(250)]
     assert found["outline"]["chunk"] == 100
-    assert "190 entries are not shown" in html
+    assert "190 entries in this file cannot be shown without JavaScript" in html
 
 
 def test_chunks_keep_their_places_where_markers_are_left_out() -> None:
@@ -618,8 +622,16 @@ def test_the_policy_names_the_script_and_the_style_by_their_hash() -> None:
     assert policy.startswith("default-src 'none'; script-src 'sha256-")
     assert "unsafe" not in policy
     assert "require-trusted-types-for 'script'" in policy
-    assert html.count("<script>") == html.count("<style>") == 1
-    assert len(asset("export.js").encode()) <= 40_000
+    assert html.count('<script type="module">') == html.count("<style>") == 1
+    assert "<script>" not in html
+
+
+def test_the_script_of_a_page_is_one_small_module_without_imports() -> None:
+    """The modules that it shares with the live page are part of it."""
+    script = export_script()
+    assert "class Outline" in script and "class TreeView" in script
+    assert not re.search(r"^import\b|^\s*//|^\s*\*", script, re.MULTILINE)
+    assert len(script.encode()) <= 40_000
 
 
 def test_title_project_notes_and_gaps_are_told_at_the_top() -> None:
@@ -631,7 +643,7 @@ def test_title_project_notes_and_gaps_are_told_at_the_top() -> None:
         "<b>Retries",
         "/w/<i>",
         "3 secrets were <replaced>",
-        "3 places of the file could not be read",
+        "3 places in the file could not be read",
         "branches2",
     ):
         assert words in text
@@ -663,6 +675,6 @@ def test_a_page_goes_through_the_entries_without_keeping_them() -> None:
                 yield Body(said(f"n{number}", f"n{number - 1}" if number else None))
 
     for whole in (8000, 10):
-        for _ in html_page(transcript([])._replace(entries=Stored(), entry_count=500), whole=whole):
+        for _ in html_page(transcript([])._replace(entries=Stored(), entry_count=500), max_plain=whole):
             pass
     assert Body.most < 5

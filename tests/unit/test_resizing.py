@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from sessile.core.providers import dimensions
-from sessile.vendors.clients import can_resize, resize
+from sessile.vendors.images import can_resize, resize
 
 pytestmark = pytest.mark.mission("Y6")
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from builders import answered, entry, said, user
+from faults.failing import Fail, FaultyFilesystem
 from sessile import Session, Store, errors
 from sessile.storage.memory import MemoryFilesystem
-from sessile.testing.faults import Fail, FaultyFilesystem
 from sessions import (
     CWD,
     answer,

@@ -12,7 +12,7 @@ import strategies
 from builders import AT_MS, Json, assistant, entry, said
 from sessile.render.shown import Depth, Gap, Image, Transcript, show_all
 from sessile.render.styled import Line, line_width, plain
-from sessile.render.text import text_export, transcript_lines
+from sessile.render.terminal import text_export, transcript_lines
 from sessile.render.wording import duration, image_word, many, moment, money, price, size
 from terminal import PROBE, harmless, probes
 
@@ -163,7 +163,7 @@ def test_a_story_that_goes_back_says_so() -> None:
     """Where an entry hangs from an earlier one; not at the beginning of a part, nor behind what is not here."""
     entries = [said("e2", "e1"), said("e3", "e2"), said("e4", "e2"), said("e5", "marker")]
     rules = [line for line in printed(entries) if line.startswith("──")]
-    assert rules == ["── goes on from e2 " + "─" * 41]
+    assert rules == ["── continues from e2 " + "─" * 39]
 
 
 def test_pictures_and_details_are_named() -> None:
@@ -174,7 +174,11 @@ def test_pictures_and_details_are_named() -> None:
         {"type": "new", "x": 1},
     ]
     lines = printed([entry("message", "e1", None, message={"role": "user", "content": content})], "all")
-    assert lines[1:] == ["  [image png 12 kB]", "  thinking (sealed by the provider)", '  new: {"type": "new", "x": 1}']
+    assert lines[1:] == [
+        "  [image png 12 kB]",
+        "  thinking (encrypted by the provider)",
+        '  new: {"type": "new", "x": 1}',
+    ]
 
 
 def transcript(entries: list[Json], text: str, depth: Depth) -> Transcript:

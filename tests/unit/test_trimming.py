@@ -15,17 +15,17 @@ from sessile.core.result_trimming import (
     MINUTE,
     OTHER_CHARS,
     SETTINGS,
-    Kept,
     Trimmed,
+    Trims,
     TrimSettings,
-    applies_to,
+    apply_trims,
     count_chars,
-    is_due,
+    has_prompt_cache,
+    is_trim_due,
     may_trim,
-    project,
-    read_kept,
-    trim,
-    ttl_of,
+    parse_ttl,
+    read_trims,
+    trim_results,
 )
 
 pytestmark = pytest.mark.mission("Y8")
@@ -38,9 +38,9 @@ def result(chars: int, tool: str = "bash", **members: Any) -> Json:
     return {"role": "toolResult", "toolCallId": "c", "toolName": tool, "content": content, **members}
 
 
-def trimmed(messages: list[Json], window: int, kept: Kept | None = None, **settings: Any) -> Trimmed:
+def trimmed(messages: list[Json], window: int, kept: Trims | None = None, **settings: Any) -> Trimmed:
     sources = [f"e{number}" for number in range(len(messages))]
-    return trim(messages, sources, window, kept or {}, SETTINGS._replace(**settings))
+    return trim_results(messages, sources, window, kept or {}, SETTINGS._replace(**settings))
 
 
 def text(message: Json) -> str:
@@ -74,7 +74,7 @@ def test_a_long_result_keeps_head_and_tail() -> None:
         + "c" * 1499
         + "\n\n[Trimmed: the first 1500 and the last 1500 of 6003 characters are shown.]"
     )
-    assert found.kept == {"e1": (1500, 1500)}
+    assert found.trims == {"e1": (1500, 1500)}
     assert found.messages[1]["toolCallId"] == "c"
 
 
@@ -114,7 +114,7 @@ def test_results_are_cleared_oldest_first_until_there_is_room() -> None:
     assert [text(message) for message in found.messages[1:8]] == [CLEARED] * 6 + ["x" * 4000]
     assert sum(map(count_chars, found.messages)) < 60_000
     assert trimmed(messages, 30_000, hard_clear=False).cleared == ()
-    assert trimmed(messages, 30_000, placeholder="gone").kept["e1"] == "gone"
+    assert trimmed(messages, 30_000, placeholder="gone").trims["e1"] == "gone"
 
 
 def test_nothing_is_cleared_for_little() -> None:
@@ -132,34 +132,34 @@ def test_a_trimmed_result_may_be_cleared_later() -> None:
     """When the context has grown; what was cleared stays cleared."""
     messages = [user("q"), result(9000), result(100), *ANSWERS]
     first = trimmed(messages, 6000)
-    assert first.kept == {"e1": (1500, 1500)}
-    second = trimmed(messages, 50, first.kept, min_prunable_chars=0)
+    assert first.trims == {"e1": (1500, 1500)}
+    second = trimmed(messages, 50, first.trims, min_prunable_chars=0)
     assert second.trimmed == ()
-    assert second.kept == {"e1": CLEARED, "e2": CLEARED}
-    assert trimmed(messages, 50, second.kept, min_prunable_chars=0) == Trimmed(second.messages, second.kept)
+    assert second.trims == {"e1": CLEARED, "e2": CLEARED}
+    assert trimmed(messages, 50, second.trims, min_prunable_chars=0) == Trimmed(second.messages, second.trims)
 
 
 def test_what_was_done_is_done_again_byte_for_byte() -> None:
     """After a restart, with other settings, and with more messages behind."""
     messages = [user("q"), result(9000), *[result(4000)] * 14, *ANSWERS]
     sources = [f"e{number}" for number in range(len(messages))]
-    first = trim(messages, sources, 20_000, {})
+    first = trim_results(messages, sources, 20_000, {})
     assert first.trimmed and first.cleared
-    stored = read_kept(json.loads(json.dumps(first.kept)))
-    assert stored == first.kept
-    assert project(messages, sources, stored) == first.messages
+    stored = read_trims(json.loads(json.dumps(first.trims)))
+    assert stored == first.trims
+    assert apply_trims(messages, sources, stored) == first.messages
     other = SETTINGS._replace(head_chars=5, tail_chars=5, max_chars=20, placeholder="other", soft_trim_ratio=1)
-    assert trim(messages, sources, 10**9, stored, other).messages == first.messages
-    assert project([*messages, user("more")], [*sources, None], stored)[:-1] == first.messages
+    assert trim_results(messages, sources, 10**9, stored, other).messages == first.messages
+    assert apply_trims([*messages, user("more")], [*sources, None], stored)[:-1] == first.messages
 
 
 def test_what_cannot_be_remembered_is_left_alone() -> None:
     """A message without an entry; and no session is changed."""
     messages = [user("q"), result(9000), *ANSWERS]
-    found = trim(messages, [None] * 5, 100, {}, TrimSettings(min_prunable_chars=0))
+    found = trim_results(messages, [None] * 5, 100, {}, TrimSettings(min_prunable_chars=0))
     assert found == Trimmed(messages, {})
-    kept: Kept = {}
-    trim(messages, list("abcde"), 100, kept)
+    kept: Trims = {}
+    trim_results(messages, list("abcde"), 100, kept)
     assert kept == {}
     assert messages[1] == result(9000)
 
@@ -167,9 +167,9 @@ def test_what_cannot_be_remembered_is_left_alone() -> None:
 def test_a_stored_projection_that_is_damaged_is_left_out() -> None:
     """Only what can be read counts."""
     stored = {"a": [1, 2], "b": "gone", "c": [1], "d": [-1, 2], "e": ["1", 2], "f": None, "g": [True, 2]}
-    assert read_kept(stored) == {"a": (1, 2), "b": "gone"}
-    assert read_kept(None) == read_kept([]) == {}
-    assert project([user("q"), result(2)], ["b", "a"], read_kept(stored)) == [user("q"), result(2)]
+    assert read_trims(stored) == {"a": (1, 2), "b": "gone"}
+    assert read_trims(None) == read_trims([]) == {}
+    assert apply_trims([user("q"), result(2)], ["b", "a"], read_trims(stored)) == [user("q"), result(2)]
 
 
 def test_an_unknown_window_trims_nothing() -> None:
@@ -223,7 +223,7 @@ def test_how_many_characters_a_message_counts(message: Json, chars: int) -> None
 )
 def test_trimming_waits_until_the_cache_is_cold(touch: int | None, now: int, ttl: int, due: bool) -> None:
     """A touch must exist and be old enough; a clock that went back is not due."""
-    assert is_due(touch, now, ttl) is due
+    assert is_trim_due(touch, now, ttl) is due
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_trimming_waits_until_the_cache_is_cold(touch: int | None, now: int, ttl
 )
 def test_durations_are_read(value: object, milliseconds: int | None) -> None:
     """A number without a unit is minutes; what is no duration is none."""
-    assert ttl_of(value) == milliseconds
+    assert parse_ttl(value) == milliseconds
 
 
 @pytest.mark.parametrize(
@@ -261,7 +261,7 @@ def test_durations_are_read(value: object, milliseconds: int | None) -> None:
 )
 def test_trimming_is_for_caches_of_claude(provider: str, model: str, applies: bool) -> None:
     """Elsewhere the cache has other rules."""
-    assert applies_to(provider, model) is applies
+    assert has_prompt_cache(provider, model) is applies
 
 
 @pytest.mark.parametrize(
@@ -295,8 +295,8 @@ def test_trimming_again_changes_nothing(messages: list[Json], window: int) -> No
         keep_last_assistants=1, min_prunable_chars=100, max_chars=200, head_chars=50, tail_chars=20, deny=("keep",)
     )
     sources = [f"e{number}" for number in range(len(messages))]
-    once = trim(messages, sources, window, {}, settings)
-    again = trim(messages, sources, window, once.kept, settings)
-    assert again == Trimmed(once.messages, once.kept)
+    once = trim_results(messages, sources, window, {}, settings)
+    again = trim_results(messages, sources, window, once.trims, settings)
+    assert again == Trimmed(once.messages, once.trims)
     for message, shown in zip(messages, once.messages, strict=True):
         assert shown is message or (message["role"] == "toolResult" and message["toolName"] == "bash")

@@ -8,9 +8,10 @@ import pytest
 
 from builders import Json
 from sessile import Store
+from sessile.agents.openclaw.binding_store import own_bindings
 from sessile.agents.openclaw.document import BrokenStore, parse_store
 from sessile.agents.openclaw.entries import MARK, SessionEntry
-from sessile.agents.openclaw.importing import ImportedBinding, conversation_keys, import_bindings, own_bindings
+from sessile.agents.openclaw.importing import ImportedBinding, conversation_keys, import_bindings
 from sessile.errors import Damaged
 from sessions import snapshot, store_at
 from yoyoclaw import GROUP, MAIN, NOW, stored, write
@@ -121,7 +122,7 @@ def test_what_is_odd_about_an_entry_is_told(store: Store) -> None:
     """And kept as it is."""
     [binding] = accounts(store, {MAIN: {"sessionId": "a", "queueCap": "three", "future": 1}}, a="a")
     assert binding.kept == ["sessionId", "queueCap", "future"]
-    assert binding.odd == ["queueCap: int expected, str found"]
+    assert binding.odd == ["queueCap: expected int, found str"]
     assert ours(store)[MAIN]["queueCap"] == "three"
 
 

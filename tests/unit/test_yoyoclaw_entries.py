@@ -172,12 +172,12 @@ def test_stores_are_combined_newest_first() -> None:
         (b'{"a": {"x": NaN}}', 1, 13, "NaN"),
         (b'{"a": {"x"', 1, 11, "ends too early"),
         (b'{"a": {}', 1, 9, "ends too early"),
-        (b'{"a": {}} trailing', 1, 11, "follows"),
-        (b'{"a": {},\n "a": {}}', 2, 2, "second time"),
-        (b'{"a": {"x": 1,\n "x": 2}}', 2, 2, "second time"),
-        (b'{"a": {"o": {"x": 1,\n\n "x": 2}}}', 3, 2, "second time"),
-        (b'{"a": {"o": [{"x": 1, "x": 2}]}}', 1, 13, "two members"),
-        (b'{"a": 5}', 1, 7, "no object"),
+        (b'{"a": {}} trailing', 1, 11, "unexpected text"),
+        (b'{"a": {},\n "a": {}}', 2, 2, "duplicate member '"),
+        (b'{"a": {"x": 1,\n "x": 2}}', 2, 2, "duplicate member '"),
+        (b'{"a": {"o": {"x": 1,\n\n "x": 2}}}', 3, 2, "duplicate member '"),
+        (b'{"a": {"o": [{"x": 1, "x": 2}]}}', 1, 13, "duplicate member in an object"),
+        (b'{"a": 5}', 1, 7, "not an object"),
         (b'{"a": {"x": "\xff"}}', 1, 14, "UTF-8"),
         (b'{"a" {}}', 1, 6, "colon"),
     ],
@@ -288,4 +288,4 @@ def test_odd_members_are_told_with_their_place() -> None:
     document = parse_store(b'{\n  "k": {\n    "updatedAt": 5,\n    "queueCap": "three"\n  }\n}')
     [odd] = document.oddities()
     assert (odd.key, odd.place, odd.misfit.name) == ("k", Place(4, 17), "queueCap")
-    assert "int expected" in odd.misfit.detail
+    assert "expected int" in odd.misfit.detail

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from builders import Json, entry, said
+from faults.failing import Fail, FaultyFilesystem
 from sessile import Store
-from sessile.agents.openclaw.importing import SOURCE, ImportedSession, ImportReport, import_state, own_bindings
+from sessile.agents.openclaw.binding_store import own_bindings
+from sessile.agents.openclaw.importing import SOURCE, ImportedSession, ImportReport, import_state
 from sessile.agents.openclaw.paths import StateFolder
 from sessile.errors import Invalid, PermissionRefused, StorageFull
 from sessile.storage.filesystem import PosixFilesystem
-from sessile.testing.faults import Fail, FaultyFilesystem
 from sessions import append_raw, lines_of, records_of, say, snapshot, store_at, told
 from yoyoclaw import GROUP, MAIN, lines, stored, talk, write
 
@@ -230,7 +231,7 @@ def test_deleted_sessions_are_left_out_unless_wanted(rig: Rig) -> None:
     report = rig.run()
     assert report.sessions == []
     assert [left.reason.split(";")[0] for left in report.agents[0].left_out] == [
-        "a database, which is not read",
+        "databases are not supported",
         "deleted by its owner",
         "compressed",
     ]

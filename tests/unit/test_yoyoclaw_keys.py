@@ -133,7 +133,7 @@ def test_an_unknown_shape_is_kept_verbatim(text: str) -> None:
 def test_a_malformed_agent_key_is_refused(text: str) -> None:
     """It is not given to the default agent."""
     assert key_shape(text) == "malformed_agent"
-    with pytest.raises(InvalidId, match="begins like the key of an agent"):
+    with pytest.raises(InvalidId, match="invalid agent key"):
         parse_key(text)
 
 

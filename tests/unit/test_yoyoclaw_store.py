@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from faults.failing import FaultyFilesystem, Meddle
 from sessile.agents.openclaw.binding_store import SessionStore
 from sessile.agents.openclaw.document import BrokenStore
 from sessile.agents.openclaw.entries import SessionEntry
@@ -18,7 +19,6 @@ from sessile.agents.openclaw.names import Transcript, archive_name, read_name, t
 from sessile.agents.openclaw.paths import StateFolder
 from sessile.errors import Conflict, NotFound, SessionBusy, UnsafePath
 from sessile.storage.filesystem import PosixFilesystem
-from sessile.testing.faults import FaultyFilesystem, Meddle
 from sessions import snapshot
 from yoyoclaw import GROUP, MAIN, NOW, stored, write
 

@@ -24,7 +24,7 @@ from sessile.errors import Refused, SessileError
 from sessile.gateway.conversations.doctor import Advice
 from sessile.render.styled import Style
 from sessile.render.wording import many
-from sessile.storage.catalog_rows import Filter
+from sessile.storage.filters import Filter
 from sessile.upkeep.check import Report, check, plan_repair, repair
 
 # --- mending

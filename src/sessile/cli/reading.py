@@ -28,7 +28,7 @@ from sessile.render.comparison import By, Side, compare, compare_lines
 from sessile.render.outline import Only
 from sessile.render.shown import DEPTHS, Depth, Gap, show_all
 from sessile.render.styled import Line, Span
-from sessile.render.text import OutlineHead, outline_lines, transcript_lines
+from sessile.render.terminal import OutlineHead, outline_lines, transcript_lines
 from sessile.render.wording import many
 from sessile.session import Session
 

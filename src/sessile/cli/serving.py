@@ -59,7 +59,7 @@ def serve_verb(app: App, host: str | None, port: int | None, named: str | None, 
     It listens on this machine only, asks everybody for its token, and ends with Ctrl-C. On a database many may run at once.
     """
     _check_packages()
-    from sessile.demo.sessions import bind_demo
+    from sessile.demo.corpus import bind_demo
     from sessile.gateway.conversations.presence import Presence
 
     if or_demo:

@@ -138,7 +138,7 @@ class Gateway:
         self.hub = Hub(self._read, store.fs.lstat, clients=config.limits.event_clients)
         self.turns = Turns(self, self._line())
         self.upkeep = Upkeep(self)
-        self.shelf = Shelf(lambda: Library(store, sources, cache=cache or store.layout.cache))
+        self.shelf = Shelf(lambda: Library(store, sources, cache=cache or store.layout.cache, auto_catch_up=False))
         self.views = Views(store, self.shelf)
         self.tags = Tags()
         self._handles = Handles(partial(open_for_appending, store))

@@ -75,9 +75,9 @@ from sessile.mcp.shapes import (
 from sessile.render.shown import Call as ToolCall
 from sessile.render.shown import Data, Diff, Image, Output, Shown, Text, Thinking, as_json, show, show_all
 from sessile.render.shown import Part as ShownPart
-from sessile.render.text import count_hidden, hidden_words, is_shown
+from sessile.render.terminal import count_hidden, hidden_words, is_shown
 from sessile.render.wording import image_word, many
-from sessile.storage.catalog_rows import HIDE, Filter
+from sessile.storage.filters import HIDE, Filter
 from sessile.storage.search import WordNeedle
 
 if TYPE_CHECKING:
@@ -718,7 +718,7 @@ def _fitting(texts: Sequence[Part], skipped: int, room: int) -> tuple[list[Part]
 # What each sort of part is told as: its kind, its name, its text.
 _PARTS: dict[type, Callable[[Any], tuple[Any, str | None, str]]] = {
     Text: lambda part: ("text", None, part.text),
-    Thinking: lambda part: ("thinking", "sealed by the provider" if part.hidden else None, part.text),
+    Thinking: lambda part: ("thinking", "encrypted by the provider" if part.hidden else None, part.text),
     ToolCall: lambda part: ("call", part.name, "" if part.arguments is None else as_json(part.arguments)),
     Output: lambda part: ("output", None, part.text),
     Diff: lambda part: ("diff", part.path, part.text),

@@ -11,7 +11,6 @@ import os
 import re
 from collections.abc import Callable
 from functools import partial
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, NamedTuple
 
 from sessile.errors import NotFound, Unsupported
@@ -23,6 +22,7 @@ from sessile.storage.layout import Layout
 
 if TYPE_CHECKING:
     from sessile.storage.catalog import Catalog
+    from sessile.storage.formats import Formats
     from sessile.storage.postgres.database import Database
     from sessile.storage.postgres.joined_listings import JoinedCatalog
 
@@ -60,6 +60,7 @@ def backing_of(
     *,
     power: bool,
     patience: float,
+    formats: Formats,
 ) -> Backing:
     """Return the parts of the store at a root. Nothing is created."""
     place = os.fspath(root)
@@ -67,7 +68,7 @@ def backing_of(
         _check_package("psycopg", "a store in a database", "postgres")
         from sessile.storage.postgres.root import database_backing  # needs psycopg, an optional package
 
-        return database_backing(place, cache, power=power, patience=patience)
+        return database_backing(place, cache, power=power, patience=patience, formats=formats)
     if fs is None:
         # A symbolic link to the root is followed once, here; below the root none is.
         place = os.path.realpath(os.path.expanduser(place))
@@ -76,7 +77,7 @@ def backing_of(
         fs = RootedFilesystem(place)
     layout = Layout(place, os.path.abspath(cache) if cache is not None else f"{place}/cache")
     journals = FileJournals(fs, layout, power=power, patience=patience)
-    return Backing(place, fs, layout, journals, _nothing, partial(_catalog, fs))
+    return Backing(place, fs, layout, journals, _nothing, partial(_catalog, fs, formats))
 
 
 def blobs_at(address: str | None, layout: Layout, fs: Filesystem) -> Blobs:
@@ -92,14 +93,16 @@ def blobs_at(address: str | None, layout: Layout, fs: Filesystem) -> Blobs:
 
 def _check_package(name: str, what: str, extra: str) -> None:
     """Raise `Unsupported`, with the command to install it, if an optional package is missing."""
+    from importlib.util import find_spec  # saves start-up time: a store in a folder needs no optional package
+
     if find_spec(name) is None:
         raise Unsupported(f"{what} needs the package {name}", hint=f"pip install 'sessile[{extra}]'")
 
 
-def _catalog(fs: Filesystem, cache: str | None) -> Catalog:
+def _catalog(fs: Filesystem, formats: Formats, cache: str | None) -> Catalog:
     from sessile.storage.catalog import Catalog  # saves start-up time: appending needs no catalog
 
-    return Catalog(fs, cache)
+    return Catalog(fs, cache, formats)
 
 
 def _nothing() -> None:

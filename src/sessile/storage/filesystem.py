@@ -177,3 +177,22 @@ def _entered(fd: int, name: str) -> int:
         raise
     os.close(fd)
     return inner
+
+
+def is_announced(group: str) -> bool:
+    """Return whether an installed package has an entry point of that group, without loading `importlib.metadata`."""
+    header = f"[{group}]".encode()
+    for folder in dict.fromkeys(sys.path):
+        try:
+            names = os.listdir(folder or ".")
+        except OSError:
+            continue  # an archive, or gone
+        for name in names:
+            if name.endswith((".dist-info", ".egg-info")):
+                try:
+                    with open(f"{folder or '.'}/{name}/entry_points.txt", "rb") as file:
+                        if header in file.read():
+                            return True
+                except OSError:
+                    continue  # most packages have none
+    return False

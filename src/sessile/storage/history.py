@@ -37,9 +37,11 @@ import urllib.parse
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple, Self, TypeVar
 
+from sessile.core.text import utc_datetime
 from sessile.errors import Damaged, ReadOnly, SessileError, StorageFailure, UnsafePath, storage_failure
 
 PATIENCE = 5.0  # seconds that SQLite waits for another process (busy_timeout)
@@ -81,7 +83,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0  # seconds between attempts to write
 _MAX_ENTRIES = 1000
 
 _SELECT = (
-    "SELECT id, CAST(prompt AS TEXT), created_at, cwd FROM history WHERE {where}"
+    "SELECT id, CAST(prompt AS TEXT), CAST(created_at AS INTEGER), cwd FROM history WHERE {where}"
     " ORDER BY created_at DESC, id DESC LIMIT :limit"
 )
 _PREFIXES = "id IN (SELECT rowid FROM history_fts WHERE history_fts MATCH :prefixes)"
@@ -94,11 +96,18 @@ _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:
-    """One prompt; `created_at` in seconds. The id of a prompt that is not written yet is 2**53 or more."""
+    """One prompt of the history.
+
+    Attributes:
+        id: The number of the prompt; 2**53 or more if it could not be written yet.
+        prompt: Its text.
+        created_at: When it was entered, in UTC, to the second.
+        cwd: The working folder in which it was entered; `None` if unknown.
+    """
 
     id: int
     prompt: str
-    created_at: int
+    created_at: datetime
     cwd: str | None
 
 
@@ -225,7 +234,8 @@ def _select(terms: dict[str, Any], database: sqlite3.Connection) -> list[History
     where = "1"
     if "tokens" in terms:
         where = f"{_PREFIXES} OR {_SUBSTRINGS}" if "history_fts" in present else _SUBSTRINGS
-    return [HistoryEntry(*row) for row in database.execute(_SELECT.format(where=where), terms)]
+    rows = database.execute(_SELECT.format(where=where), terms)
+    return [HistoryEntry(number, prompt, utc_datetime(at * 1_000_000), cwd) for number, prompt, at, cwd in rows]
 
 
 def _storable(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Names and paths: the folders of a store, names of files, homes of the pi family, ids of terminals.
+"""Names and paths: the folders of a store, names of files, ids of terminals.
 
     <root>/sessions/--<cwd>--/<timestamp>_<session id>.jsonl     beside it, without `.jsonl`, the artifacts folder
     <root>/blobs/<sha256>    <root>/terminal-sessions/<terminal>    <root>/history.db
@@ -153,20 +153,6 @@ def root_of(path: str) -> str | None:
     """Return the root that a session file belongs to, by its path; `None` if it is not in a store."""
     folder = posixpath.dirname(posixpath.dirname(path))
     return posixpath.dirname(folder) if posixpath.basename(folder) == "sessions" else None
-
-
-def family_homes(home: str, environ: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return the names and roots of the agents of the pi family, whether they exist or not."""
-    homes = {f"{home}/.pi/agent": "pi"}
-    override = environ.get("PI_CODING_AGENT_DIR")
-    if override:
-        homes = {home + override[1:] if override.startswith("~/") else override: "pi"} | homes
-    data = environ.get("XDG_DATA_HOME") or f"{home}/.local/share"
-    for name in ("omp", "xcsh"):
-        config = environ.get("PI_CONFIG_DIR") or f".{name}"
-        homes.setdefault(f"{home}/{config}/agent", name)
-        homes.setdefault(f"{data}/{name}", name)
-    return [(name, root) for root, name in homes.items()]
 
 
 def terminal_id(environ: Mapping[str, str], tty: str | None) -> str | None:

@@ -9,7 +9,6 @@ An idle session holds no lock, only a descriptor. `open_files` finds those on Li
 from __future__ import annotations
 
 import os
-import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -102,6 +101,8 @@ def own_pid() -> int:
 
 def own_host() -> str:
     """Return the name of this machine."""
+    import socket  # saves start-up time: few programs need it
+
     return socket.gethostname()
 
 

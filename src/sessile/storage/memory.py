@@ -4,7 +4,7 @@ Rules: it answers as Linux does, with the same error numbers, wherever `Filesyst
 and inodes are never reused, so that a stale one is noticed. Time is a counter unless a clock is given, so that a run can be
 repeated exactly. One lock guards everything: any thread may call any method.
 
-Symbolic links, permissions and relative paths are not supported. Power cuts are simulated in `sessile.testing.crashes`, which
+Symbolic links, permissions and relative paths are not supported. Power cuts are simulated in `faults.crashing`, which
 overrides the four methods that change anything.
 """
 

@@ -173,6 +173,24 @@ def runs_of(positions: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int, in
         yield start, end, count
 
 
+def find_header(items: Iterable[Item]) -> tuple[Line | None, bytes | None]:
+    """Return the header of a native session and the title slot before it; no header if another line comes first."""
+    slot = None
+    for item in items:
+        if isinstance(item, Finding):
+            continue
+        if item.head.type == "title" and item.head.id is None:
+            slot = item.raw
+            continue
+        return (item if item.head.type == "session" and item.head.id is not None else None), slot
+    return None, slot
+
+
+def starts_native(first: bytes) -> bool:
+    """Return whether a file that starts with these bytes is in the native format."""
+    return find_header(Scanner(0).feed(first))[0] is not None
+
+
 class JournalReader(SessionFile):
     """One session file, open for reading."""
 
@@ -209,17 +227,10 @@ class JournalReader(SessionFile):
             raise
 
     def _find_header(self, size: int) -> Line:
-        self._slot: bytes | None = None
-        for item in self._scan(0, size, _HEADER_CHUNK):
-            if isinstance(item, Finding):
-                continue
-            if item.head.type == "title" and item.head.id is None:
-                self._slot = item.raw
-                continue
-            if item.head.type == "session" and item.head.id is not None:
-                return item
-            break
-        raise NotASession(path=self.path, hint="it was not changed; another agent may have written it")
+        header, self._slot = find_header(self._scan(0, size, _HEADER_CHUNK))
+        if header is None:
+            raise NotASession(path=self.path, hint="it was not changed; another agent may have written it")
+        return header
 
     def close(self) -> None:
         """Save the index and close the descriptor."""

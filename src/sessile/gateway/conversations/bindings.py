@@ -38,10 +38,9 @@ from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple
 
 from sessile import fork
-from sessile.agents.openclaw.binding_store import BindingStore, Changes, Entries, Snapshot
+from sessile.agents.openclaw.binding_store import BindingStore, Changes, Entries, Snapshot, own_bindings
 from sessile.agents.openclaw.document import BrokenStore
 from sessile.agents.openclaw.entries import Count, SessionEntry, added, counted
-from sessile.agents.openclaw.importing import own_bindings
 from sessile.agents.openclaw.keys import MAIN, SessionKey, fold_key, normalize_agent_id, normalize_key
 from sessile.agents.openclaw.paths import StateFolder, agents_in
 from sessile.core import entries as make

@@ -28,9 +28,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Literal, NamedTuple
 
+from sessile.agents.openclaw.binding_store import own_bindings
 from sessile.agents.openclaw.document import BrokenStore, StoreDocument
 from sessile.agents.openclaw.entries import SessionEntry
-from sessile.agents.openclaw.importing import own_bindings
 from sessile.agents.openclaw.keys import OTHER, SessionKey, normalize_agent_id, parse_key, render_key
 from sessile.agents.openclaw.paths import StateFolder, agents_in, names_in
 from sessile.agents.openclaw.routing import Peer, peer_key

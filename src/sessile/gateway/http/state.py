@@ -22,6 +22,7 @@ from msgspec import Meta
 
 from sessile import __version__
 from sessile.core import statistics
+from sessile.core.text import utc_datetime
 from sessile.errors import InvalidId, InvalidQuery
 from sessile.gateway.conversations.bindings import Bound
 from sessile.gateway.conversations.conversations import ConversationFilter
@@ -36,7 +37,7 @@ from sessile.gateway.turns.turn import sending_of, toggles_of
 from sessile.library import Library
 from sessile.render.status import Queue, session_kind, session_row, status_lines
 from sessile.render.status import Status as status_text_Status
-from sessile.storage.catalog_rows import Filter
+from sessile.storage.filters import Filter
 from sessile.upkeep.compactor import Compactor
 
 if TYPE_CHECKING:
@@ -215,7 +216,7 @@ def _recent(gateway: Gateway, row: Conversation, now: int) -> Json:
 # --- looking api
 
 _FILLING = 5.0  # seconds that somebody waits for the catalog; answers say what is missing in it
-_DAY = 24 * 60 * 60 * 1_000_000_000  # nanoseconds
+_DAY = 24 * 60 * 60 * 1000  # milliseconds
 
 
 # -- search
@@ -295,7 +296,7 @@ def _once(library: Library) -> Filter | None:
 
 
 def _library(gateway: Gateway) -> Library:
-    return Library(gateway.store, cache=gateway.store.layout.cache)
+    return Library(gateway.store, cache=gateway.store.layout.cache, auto_catch_up=False)
 
 
 # -- usage
@@ -358,14 +359,14 @@ def _usage(gateway: Gateway, query: UsageQuery) -> Used:
         chosen = gateway.conversations.list(agent=query.agent).rows
     keys = {session_id: one.text for one in reversed(chosen) for session_id in _sessions_of(one)}
     everything = query.key is None and query.agent is None
-    since = gateway.store.now() * 1_000_000 - query.days * _DAY
-    wanted = Filter(hide=("imported",), since=since, pinned=None if everything else tuple(keys))
+    since = gateway.store.now() - query.days * _DAY
+    wanted = Filter(hide=("imported",), since=utc_datetime(since * 1000), pinned=None if everything else tuple(keys))
     with _library(gateway) as library:
         library.catch_up("count", deadline=time.monotonic() + _FILLING)
         used = library.usage(wanted)
     daily = statistics.daily(used, gateway.zone)
     return Used(
-        since=since // 1_000_000,
+        since=since,
         total=_spent(daily.total),
         daily=tuple(map(_spent, daily.rows)),
         models=tuple(map(_spent, statistics.by_model(used).rows)),

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from msgspec import Meta
 
 from sessile.core.compaction import context_size
-from sessile.core.context import live_part, takings
+from sessile.core.context import live_part, removals
 from sessile.core.kinds import BOUNDARY, CHAIN, DEFAULT_ROLE, LABEL, MESSAGE, STATE, TALK
 from sessile.core.large import MAX_STRING
 from sessile.core.text import parse_timestamp
@@ -48,7 +48,8 @@ from sessile.gateway.pages.viewing import NameText, NumberText
 from sessile.library import find_in_session
 from sessile.render.comparison import Comparison, Side, Turn, compare, measured, words_html
 from sessile.render.html import moment_of
-from sessile.render.page import UNSEEN, OutlineRow, anchor_at, articles, may_be_near, near, number_at, outline_rows
+from sessile.render.outline import HIDDEN, EntryLine
+from sessile.render.page import anchor_at, articles, entry_lines, may_be_near, near, number_at
 from sessile.render.wording import many
 from sessile.storage.search import Needle
 
@@ -73,9 +74,9 @@ def articles_of(view: View, numbers: Sequence[int]) -> dict[int, str]:
     return articles(view.tree, near_entries(view, wanted), wanted, view.labels, view.gaps)
 
 
-def near_entries(view: View, wanted: Collection[int], *, behind: bool = True) -> Iterator[tuple[int, Json]]:
-    """Some entries, with those around them that they may call or answer; `behind` is needed for articles."""
-    numbers = [n for n in near(sorted(wanted), len(view.rows), behind=behind) if not view.is_marker(n)]
+def near_entries(view: View, wanted: Collection[int], *, after: bool = True) -> Iterator[tuple[int, Json]]:
+    """Some entries, with those around them that they may call or answer; `after` is needed for articles."""
+    numbers = [n for n in near(sorted(wanted), len(view.rows), after=after) if not view.is_marker(n)]
     for number, entry in view.read(numbers):
         if number in wanted or may_be_near(entry.raw):
             yield number, entry.body
@@ -337,11 +338,11 @@ def _outline(gateway: Gateway, query: OutlineQuery) -> ViewedOutline:
         )
 
 
-def _rows(view: View, numbers: Sequence[int]) -> list[OutlineRow]:
+def _rows(view: View, numbers: Sequence[int]) -> list[EntryLine]:
     """What is told of entries; what was made once is kept with the session."""
     missing = frozenset(number for number in numbers if number not in view.lines and not view.is_marker(number))
-    view.lines.update(outline_rows(near_entries(view, missing, behind=False), missing))
-    return [view.lines.get(number, UNSEEN) for number in numbers]
+    view.lines.update(entry_lines(near_entries(view, missing, after=False), missing))
+    return [view.lines.get(number, HIDDEN) for number in numbers]
 
 
 # --- view saw
@@ -416,7 +417,7 @@ def _gone(view: View, path: Sequence[ViewSawJson], seen: Sequence[str | None]) -
     changed: list[int] = []
     if not any(entry.get("type") in _TAKERS for entry in path):
         return [], []
-    for taking in takings(path, frozenset(seen)):
+    for taking in removals(path, frozenset(seen)):
         by, number = view.tree.number(str(taking.by["id"])), view.tree.number(taking.message)
         if by is None or number is None:
             continue

@@ -35,6 +35,7 @@ from msgspec import Meta
 
 from sessile.core import statistics
 from sessile.core.dates import parse_moment
+from sessile.core.text import utc_datetime
 from sessile.core.usage import UNDATED
 from sessile.core.words import FIELDS, INDEXED, Excerpt, Field, Query, marked
 from sessile.errors import InvalidQuery, NotFound, SessileError
@@ -44,7 +45,7 @@ from sessile.library import find_leaf
 from sessile.render import charts
 from sessile.render import charts as usage_charts
 from sessile.render.wording import many
-from sessile.storage.catalog_rows import HIDE, Filter
+from sessile.storage.filters import HIDE, Filter
 from sessile.storage.search import WordNeedle
 from sessile.upkeep.keep import expiring
 
@@ -94,10 +95,10 @@ class Tags:
         if not is_writable(library, row):
             return None
         known = self._known.get(row.path)
-        if known is None or known[:2] != (row.size, row.modified):
+        if known is None or known[:2] != (row.size, row.modified_ns):
             if len(self._known) >= _MOST_TAGS:
                 self._known.clear()
-            known = self._known[row.path] = (row.size, row.modified, _read_tag(library, row.path))
+            known = self._known[row.path] = (row.size, row.modified_ns, _read_tag(library, row.path))
         return known[2]
 
 
@@ -158,8 +159,8 @@ def _card(library: Library, row: SessionRow, pins: frozenset[str], tag: str | No
         cwd=row.cwd,
         first=row.first_text,
         last=Last(role=row.last_role, status=row.last_status),
-        modified=row.modified // _MILLION,
-        created=row.created,
+        modified=row.modified_ns // _MILLION,
+        created=row.created_ms,
         entries=None if counts is None else counts.entries,
         messages=None if counts is None else counts.messages,
         branches=None if counts is None else counts.branches,
@@ -200,7 +201,7 @@ def chosen(
     return Filter(
         project=project,
         below=None if agent is None else _folders(library, agent),
-        since=None if since is None else moment(gateway, since) * _MILLION,
+        since=None if since is None else utc_datetime(moment(gateway, since) * 1000),
     )
 
 
@@ -333,8 +334,8 @@ def _notes(usage: Usage, table: Table, *, weeks: bool) -> Iterator[str]:
     if total.unpriced:
         told = f"{total.unpriced:,} of {many(total.answers or 0, 'answer')}"
         yield f"{told} {'has' if total.unpriced == 1 else 'have'} no price: the cost is at least what is shown"
-    if len(usage.sessions) > usage_charts.MOST_ROWS:
-        yield f"tables have the first {usage_charts.MOST_ROWS} of {len(usage.sessions):,} sessions"
+    if len(usage.sessions) > usage_charts.MAX_ROWS:
+        yield f"tables have the first {usage_charts.MAX_ROWS} of {len(usage.sessions):,} sessions"
     if table.undated:
         yield f"{many(table.undated, 'answer without a time is', 'answers without a time are')} left out"
 
@@ -479,7 +480,7 @@ def _drawn(chart: Chart) -> SvgTable:
 def _sources(library: Library) -> Iterator[SourceTold]:
     for source in library.sources:
         listing = library.list(Filter(below=[source.sessions], limit=1))
-        newest = listing.rows[0].modified // 1_000_000 if listing.rows else None
+        newest = listing.rows[0].modified_ns // 1_000_000 if listing.rows else None
         yield SourceTold(agent=source.agent, path=source.sessions, sessions=listing.total, newest=newest)
 
 

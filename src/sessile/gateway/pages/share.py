@@ -19,7 +19,7 @@ from sessile.export import Export, review_export, share_redactor, share_report
 from sessile.gateway.http.streams import Download, disposition
 from sessile.gateway.http.wire import Taken, Told, Whole
 from sessile.gateway.pages.sessions import IdText, NameText, entry_named, several
-from sessile.render.html import picture_kind
+from sessile.render.html import image_kind
 
 if TYPE_CHECKING:
     from sessile.export import Reviewed
@@ -171,7 +171,7 @@ async def view_blob(gateway: Gateway, query: BlobQuery) -> Whole:
 
 def _blob(gateway: Gateway, query: BlobQuery) -> Whole:
     data = _bytes_of(gateway, query)
-    kind = picture_kind(data[:32])
+    kind = image_kind(data[:32])
     if kind is None:
         raise NoPicture("this is no picture of a kind that is shown", hint="png, jpeg, gif and webp are")
     headers = {"content-disposition": disposition(query.digest[:16], kind, inline=True)}

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from sessile.core.context import Entry as Body
     from sessile.core.entries import Entry
     from sessile.gateway.handles import Shelf
-    from sessile.render.page import OutlineRow
+    from sessile.render.outline import EntryLine
     from sessile.session import Session
     from sessile.storage.base import Row
     from sessile.store import Store
@@ -64,7 +64,7 @@ class View:
         # What was known before the file grew; its last line may have had no end, and is read again.
         known = [] if before is None else before.rows[:-1]
         self.rows: Sequence[Row] = [*known, *session.iter_rows(len(known))]
-        self.lines: dict[int, OutlineRow] = {}  # by number, as far as somebody asked: what an outline tells of entries
+        self.lines: dict[int, EntryLine] = {}  # by number, as far as somebody asked: what an outline tells of entries
         self.kinds: dict[int, Body] = {}  # by number, as far as somebody asked: what decides about the context
         if before is not None:
             self.lines |= {number: line for number, line in list(before.lines.items()) if number < len(known)}

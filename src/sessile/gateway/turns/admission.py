@@ -36,7 +36,7 @@ from sessile.core.hygiene import clean
 from sessile.core.messages import convert_to_llm
 from sessile.core.providers import LIMITS
 from sessile.core.resets import reset_notice
-from sessile.core.result_trimming import Kept, applies_to, is_due, project, read_kept, trim
+from sessile.core.result_trimming import Trims, apply_trims, has_prompt_cache, is_trim_due, read_trims, trim_results
 from sessile.core.text import parse_timestamp
 from sessile.gateway.turns.line import Overtaken
 from sessile.gateway.turns.replies import Records, Stored, stored_reply
@@ -54,7 +54,7 @@ from sessile.gateway.turns.turn import (
     turn_id_of,
 )
 from sessile.render.status import new_session_notice
-from sessile.vendors.clients import can_resize, resize
+from sessile.vendors.images import can_resize, resize
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -115,20 +115,20 @@ def _trimmed(session: Session, context: SessionContext, answerer: Answerer, now:
     messages, sources = context.messages, context.sources
     settings, window = answerer.agent.context_pruning.settings, answerer.window
     provider, model = answerer.settings.provider or answerer.settings.name, answerer.settings.model or ""
-    if settings is None or window is None or not applies_to(provider, model):
+    if settings is None or window is None or not has_prompt_cache(provider, model):
         return messages
     if not any(message.get("role") == "toolResult" for message in messages):
         return messages
     kept = _kept(session, context)
-    if not is_due(_last_answer(messages), now, settings.ttl):
-        return project(messages, sources, kept)
-    trimmed = trim(messages, sources, window, kept, settings)
-    if trimmed.kept != kept:
-        session.append_custom_entry(TRIMMED, trimmed.kept)
+    if not is_trim_due(_last_answer(messages), now, settings.ttl):
+        return apply_trims(messages, sources, kept)
+    trimmed = trim_results(messages, sources, window, kept, settings)
+    if trimmed.trims != kept:
+        session.append_custom_entry(TRIMMED, trimmed.trims)
     return trimmed.messages
 
 
-def _kept(session: Session, context: SessionContext) -> Kept:
+def _kept(session: Session, context: SessionContext) -> Trims:
     """What was trimmed in the part of the session that the context comes from."""
     missing = {source for source in context.sources if source is not None}
     for row in session.walk_up():
@@ -139,7 +139,7 @@ def _kept(session: Session, context: SessionContext) -> Kept:
             continue
         entry = session.read_row(row)
         if entry.get("customType") == TRIMMED:
-            return read_kept(entry.get("data"))
+            return read_trims(entry.get("data"))
     return {}
 
 

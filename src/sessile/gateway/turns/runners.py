@@ -1,9 +1,9 @@
 """Runners: who answers in a turn.
 
     echo          says what it was told; needs nothing, for trying the gateway out
-    command       a program of this machine (command_runner)
-    openai        any OpenAI-compatible endpoint (openai_runner)
-    anthropic     Anthropic's, or one that speaks its protocol (anthropic_runner)
+    command       a program of this machine
+    openai        any OpenAI-compatible endpoint (vendors/clients.py)
+    anthropic     Anthropic's, or one that speaks its protocol (vendors/clients.py)
 
 A runner streams pieces: any number of `Text`, then exactly one `Done` with the whole message. It raises `RunnerFailed`, whose
 `overflow` says that the context was too long, or its message has the stop reason "error". It keeps nothing between two runs.
@@ -24,12 +24,6 @@ What it writes to stdout is the answer, streamed as it comes; line breaks at the
 than 0 is a failure, told with the last words on stderr. When the program ends, is cancelled or late, whatever is left of its
 group is killed: nothing stays running behind a turn. What it used is unknown.
 
-Anthropic's endpoint as a runner, or another that speaks its protocol.
-
-The endpoint counts thoughts as part of the answer; we do not: they get room of their own beside `max_tokens`.
-
-Any OpenAI-compatible endpoint as a runner, through the chat completions that all of them speak.
-
 Who answers in a conversation: the agent with its runner, its model, and how much that can read.
 
 Rules: a model that the conversation chose comes before the agent's own. A window is what a person says of the model, else what
@@ -38,13 +32,6 @@ the catalogue knows, else `contextTokens` of the agent; else it is unknown, and 
 A provider that nobody has configured is known only by a vendor's own name: what is said to one must not go to another.
 
 Runners are made once. Those of the configured agents are made at the start, so that what cannot work is told then.
-
-A vendor's endpoint, asked through the vendor's own client.
-
-Rules: only the configured host is connected to. Environment variables change neither the address nor the way there (no proxies,
-no .netrc), redirects are not followed, and a key from the environment goes to a host other than the vendor's only if the
-settings name the variable. A private address is fine: a person has configured it. Each answer has a connection of its own,
-which ends with it. Every failure is a `RunnerFailed` in which the key does not occur.
 
 A stream that must not stay silent, nor go on for ever.
 
@@ -56,27 +43,24 @@ from __future__ import annotations
 
 import asyncio
 import codecs
-import importlib
 import json
 import os
 import signal
-import urllib.parse
-from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
-from contextlib import aclosing, contextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import aclosing, suppress
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import anyio
 import msgspec
 
-from sessile.core.messages import joined_text, sendable, to_anthropic, to_openai
+from sessile.core.messages import joined_text, sendable
 from sessile.core.providers import Policy, policy_for
 from sessile.core.secret import Secret
 from sessile.core.tokens import context_tokens, estimate
 from sessile.errors import InvalidConfig, RunnerFailed
-from sessile.vendors.answers import Answer, AnthropicAnswer, Event, OpenAIAnswer, assistant_message, is_overflow
-from sessile.vendors.clients import RunnerSettings, runner_settings
+from sessile.vendors.answers import assistant_message, is_overflow
+from sessile.vendors.clients import AsyncEndpoint, ModelRequest, RunnerSettings, runner_settings
 
 if TYPE_CHECKING:
     from sessile.config import Agent, Config
@@ -168,21 +152,15 @@ def _make_command(settings: RunnerSettings, key: str | None) -> Runner:
     return CommandRunner(settings)
 
 
-def _make_openai(settings: RunnerSettings, key: str | None) -> Runner:
-
-    return OpenAIRunner(settings, api_key=key)
-
-
-def _make_anthropic(settings: RunnerSettings, key: str | None) -> Runner:
-
-    return AnthropicRunner(settings, api_key=key)
+def _make_endpoint(settings: RunnerSettings, key: str | None) -> Runner:
+    return EndpointRunner(settings, api_key=key)
 
 
 _RUNNERS: dict[str, Callable[[RunnerSettings, str | None], Runner]] = {
     "echo": _make_echo,
     "command": _make_command,
-    "openai": _make_openai,
-    "anthropic": _make_anthropic,
+    "openai": _make_endpoint,
+    "anthropic": _make_endpoint,
 }
 
 
@@ -348,220 +326,43 @@ def _kill(process: asyncio.subprocess.Process) -> None:
 
 # --- endpoints
 
-_RETRIES = 2  # by the vendors' clients, before the answer begins: connections, rate limits, 5xx
-_NO_KEY = "no-key-needed"  # for endpoints that ask for none; the clients insist on a key
-_SECRET = 8  # characters; shorter keys are placeholders, and hiding them would garble a message
-_REFUSED_KEY = (401, 403)
 
-
-class EndpointRunner(ABC):
-    """A model behind a vendor's protocol; what differs between vendors is what a subclass says."""
-
-    name: ClassVar[str]
-    package: ClassVar[str]
-    client: ClassVar[str]
-    home: ClassVar[str]
-    """Where the vendor itself answers."""
-    key_variable: ClassVar[str]
+class EndpointRunner:
+    """A model behind the API of a vendor, reached through `vendors/clients.py`."""
 
     def __init__(self, settings: RunnerSettings, *, api_key: str | None = None) -> None:
-        vendor = _vendor(self.package)
-        base_url = _address(settings.base_url or self.home)
         self._settings = settings
+        self._endpoint = AsyncEndpoint.from_settings(settings, api_key=api_key, failure=RunnerFailed)
         self._provider = settings.provider or self.name
-        self._key = _sound(api_key or self._key_from_environment(base_url))
-        self._status_error: type[Exception] = vendor.APIStatusError
-        http = _http_library(vendor)
-        self._failures = (vendor.APIError, http.HTTPError, ValueError)
-        # A client costs much more than a connection, so it is kept, and connections are not.
-        limits = http.Limits(max_connections=None, max_keepalive_connections=0)
-        self._api: Any = getattr(vendor, self.client)(
-            api_key=self._key,
-            base_url=base_url,
-            max_retries=_RETRIES,
-            timeout=settings.silence,
-            http_client=http.AsyncClient(trust_env=False, follow_redirects=False, limits=limits),
-        )
+
+    @property
+    def name(self) -> str:
+        """The name of the vendor: "openai" or "anthropic"."""
+        return self._endpoint.vendor.name
 
     async def run(self, request: RunRequest) -> AsyncIterator[Text | Done]:
         """Stream the answer of the model."""
-        model = self._model(request)
-        answer = self._answer()
         settings = self._settings
-        events = in_time(self._events(request, model), model, silence=settings.silence, timeout=settings.timeout)
+        model = self._model(request)
+        limit = request.max_tokens or settings.max_tokens
+        sent = ModelRequest(model, request.messages, request.system, limit, request.thinking)
+        answer = self._endpoint.vendor.answer()
+        events = in_time(self._endpoint.stream(sent), model, silence=settings.silence, timeout=settings.timeout)
         async with aclosing(events):
             async for event in events:
                 text = answer.add(event)
                 if text:
                     yield Text(text)
         if answer.stop is None:
-            raise RunnerFailed(f"the answer of {model} was cut off after {answer.length} characters", hint="ask again")
+            raise RunnerFailed(f"the answer of {model} was cut off after {answer.length} characters", hint="try again")
         yield Done(assistant_message(answer, provider=self._provider, model=model))
 
-    @abstractmethod
-    def _answer(self) -> Answer:
-        """An answer of this vendor, still empty."""
-
-    @abstractmethod
-    async def _ask(self, api: Any, request: RunRequest, model: str) -> Any:
-        """Send the request; gives the vendor's stream."""
-
-    async def _events(self, request: RunRequest, model: str) -> AsyncGenerator[Event, None]:
-        """The events of the vendor's stream as plain values."""
-        with self._asking(model):
-            stream = await self._ask(self._api, request, model)
-            try:
-                async for event in stream:
-                    yield _plain(event)
-            finally:
-                with anyio.CancelScope(shield=True):
-                    await stream.close()
-
     def _model(self, request: RunRequest) -> str:
-        """The model's own name; sessions call it "provider/name"."""
+        """Return the model's own name; sessions use "provider/name"."""
         model = request.model or self._settings.model
         if not model:
-            raise RunnerFailed(
-                f"the {self.name} runner was told no model", hint="name one for the session or the runner"
-            )
+            raise RunnerFailed(f"the {self.name} runner has no model", hint="set a model for the session or the runner")
         return model.removeprefix(f"{self._provider}/")
-
-    def _key_from_environment(self, base_url: str) -> str:
-        is_home = _host(base_url) == _host(self.home)
-        variable = self._settings.api_key_env or (self.key_variable if is_home else None)
-        key = os.environ.get(variable, "").strip() if variable else ""
-        if variable and not key:
-            raise InvalidConfig(f"the {self.name} runner needs a key", hint=f"set the environment variable {variable}")
-        return key or _NO_KEY
-
-    @contextmanager
-    def _asking(self, model: str) -> Iterator[None]:
-        """Failures of the endpoint as ours. Theirs hold the request, and sometimes the key: they do not go on."""
-        try:
-            yield
-        except self._failures as error:
-            told = " ".join(str(error).split())
-            overflow = is_overflow(told)
-            if len(self._key) >= _SECRET:
-                told = told.replace(self._key, "[key]")
-            status = getattr(error, "status_code", None) if isinstance(error, self._status_error) else None
-            if status in _REFUSED_KEY:
-                hint = "name the variable that holds its key: api_key_env" if self._key == _NO_KEY else "check the key"
-                raise RunnerFailed(f"{model} has refused the key: {told[:_DETAIL]}", hint=hint) from None
-            how = "did not answer" if status is None else "has refused"
-            raise RunnerFailed(f"{model} {how}: {told[:_DETAIL]}", overflow=overflow) from None
-
-
-def _vendor(package: str) -> Any:
-    try:
-        return importlib.import_module(package)
-    except ImportError as error:
-        hint = "pip install 'sessile[models]', or use the echo runner, which needs no model"
-        raise InvalidConfig(f"the package {package} is not installed", hint=hint) from error
-
-
-def _http_library(vendor: Any) -> Any:
-    """What the vendor's client stands on: httpx, or the successor that newer ones use.
-
-    The client that Anthropic's package makes of it goes through the proxies of the environment, also if it is told not to
-    trust that (seen in 2.8.0), so we make our own.
-    """
-    return importlib.import_module(vendor.DefaultAsyncHttpxClient.__base__.__module__.partition(".")[0])
-
-
-def _address(base_url: str) -> str:
-    try:
-        address = urllib.parse.urlsplit(base_url)
-        sound = address.scheme in ("http", "https") and address.hostname and address.port != 0
-    except ValueError:
-        sound = None
-    if not sound:
-        raise InvalidConfig("the address of a model begins with http:// or https://", hint="check base_url")
-    if address.username or address.password:
-        raise InvalidConfig(
-            "the address of a model holds no password", hint="name the variable of its key: api_key_env"
-        )
-    return base_url
-
-
-def _sound(key: str) -> str:
-    """A key that can be sent; an error about one that cannot would repeat it."""
-    if not key.strip().isascii() or not key.strip().isprintable():
-        raise InvalidConfig("the key holds characters that no key has", hint="set it again, on one line")
-    return key.strip()
-
-
-def _host(address: str) -> str | None:
-    return urllib.parse.urlsplit(address).hostname
-
-
-def _plain(event: Any) -> Event:
-    """An event as the vendor sent it; what is no object is no event."""
-    if not hasattr(event, "to_dict"):
-        raise ValueError("it sent something that is no event")
-    plain: Event = event.to_dict(warnings=False)
-    return plain
-
-
-# --- anthropic runner
-
-ANSWER_TOKENS = 8192  # if nobody says how long an answer may be: the endpoint wants to be told
-THINKING = {"off": 0, "minimal": 1024, "low": 2048, "medium": 8192, "high": 16384, "xhigh": 32768}
-"""Tokens for thinking at each level; 1024 is the least that the endpoint takes."""
-
-
-class AnthropicRunner(EndpointRunner):
-    """A model behind Anthropic's protocol."""
-
-    name = "anthropic"
-    package = "anthropic"
-    client = "AsyncAnthropic"
-    home = "https://api.anthropic.com"
-    key_variable = "ANTHROPIC_API_KEY"
-
-    def _answer(self) -> Answer:
-        return AnthropicAnswer()
-
-    async def _ask(self, api: Any, request: RunRequest, model: str) -> Any:
-        level = request.thinking or "off"
-        if level not in THINKING:
-            raise RunnerFailed(f"there is no thinking level {level}", hint=f"levels: {', '.join(THINKING)}")
-        limit = request.max_tokens or self._settings.max_tokens or ANSWER_TOKENS
-        asked: dict[str, Any] = {"model": model, "messages": to_anthropic(request.messages)}
-        asked["max_tokens"] = limit + THINKING[level]
-        if request.system:
-            asked["system"] = sendable(request.system)
-        if THINKING[level]:
-            asked["thinking"] = {"type": "enabled", "budget_tokens": THINKING[level]}
-        return await api.messages.create(**asked, stream=True)
-
-
-# --- openai runner
-
-_OFF = (None, "off")
-
-
-class OpenAIRunner(EndpointRunner):
-    """A model behind an OpenAI-compatible endpoint."""
-
-    name = "openai"
-    package = "openai"
-    client = "AsyncOpenAI"
-    home = "https://api.openai.com/v1"
-    key_variable = "OPENAI_API_KEY"
-
-    def _answer(self) -> Answer:
-        return OpenAIAnswer()
-
-    async def _ask(self, api: Any, request: RunRequest, model: str) -> Any:
-        system = [{"role": "system", "content": sendable(request.system)}] if request.system else []
-        asked: dict[str, Any] = {"model": model, "messages": [*system, *to_openai(request.messages)]}
-        limit = request.max_tokens or self._settings.max_tokens
-        if limit is not None:
-            asked["max_completion_tokens"] = limit
-        if request.thinking not in _OFF:
-            asked["reasoning_effort"] = request.thinking
-        return await api.chat.completions.create(**asked, stream=True, stream_options={"include_usage": True})
 
 
 # --- answerers

@@ -95,7 +95,10 @@ const session = {
     failures: "failures", heads: "branch heads", forks: "branches",
   }),
   failed: "failed",
-  someFailed: told("{} failed"),
+  number,
+  run: (/** @type {number} */ entries, /** @type {number} */ tools, /** @type {number} */ failed) => [
+    count(entries, "entry", "entries"), tools && count(tools, "tool"), failed && `${number(failed)} failed`,
+  ].filter(Boolean).join(" · "),
   transcript: "Transcript",
   empty: "This session has no entries yet.",
   depth: "Depth",

@@ -51,7 +51,7 @@ export function barOf(page) {
 /** Every key of the page; the letters are those of exported files and of the terminal. @param {SessionPage} page @returns {import("../keys.js").Action[]} */
 export function actionsOf(page) {
   const any = () => true;
-  const begins = (/** @type {number} */ n) => page.outline.beginsBranch(n);
+  const begins = (/** @type {number} */ n) => page.outline.startsBranch(n);
   /** @type {[string, string, () => unknown][]} */
   const keys = [
     ["j", text.entryNext, () => page.move(1, any)],

@@ -28,7 +28,7 @@ export class Changing {
       { name: text.sawHere, run: () => page.beginSaw(n) },
       writable && { name: text.labelSet, run: () => this.label(n) },
       writable && { name: text.branchHere, run: () => this.branchHere(n) },
-      page.outline.beginsBranch(n) && { name: text.compare, run: () => this.compareBeside(n) },
+      page.outline.startsBranch(n) && { name: text.compare, run: () => this.compareBeside(n) },
       { name: text.details, run: () => (page.choose(n), page.details?.element.hidden === false || page.toggleDetails()) },
     ].filter((item) => !!item);
   }
@@ -86,10 +86,10 @@ export class Changing {
   /** @param {number} n */
   compareBeside(n) {
     const { path, outline } = this.page;
-    const first = path.slice(0, path.indexOf(n) + 1).findLast((one) => outline.beginsBranch(one));
+    const first = path.slice(0, path.indexOf(n) + 1).findLast((one) => outline.startsBranch(one));
     if (first === undefined) return toast(text.oneBranch);
-    const beside = outline.beside(first);
-    return this.compareWith(outline.tipBelow(beside[(beside.indexOf(first) + 1) % beside.length]));
+    const beside = outline.siblings(first);
+    return this.compareWith(outline.headBelow(beside[(beside.indexOf(first) + 1) % beside.length]));
   }
 
   /** Compare the branch that is shown with that of an entry. @param {number} n */

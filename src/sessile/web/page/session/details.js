@@ -67,7 +67,7 @@ export class Details {
       [text.label, outline.labels.get(n)],
       [text.facts.tokens, tokens ? `${number(tokens)} ${text.tokens}` : null],
       [text.facts.parent, outline.parents[n] >= 0 && number(outline.parents[n])],
-      [text.facts.branches, outline.isFork(n) && number(outline.below(n).length)],
+      [text.facts.branches, outline.below(n).length > 1 && number(outline.below(n).length)],
     ];
     return /** @type {[string, string][]} */ (facts.filter(([, value]) => value));
   }

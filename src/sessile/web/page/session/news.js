@@ -36,7 +36,7 @@ export class News {
     for (let n = before; n < outline.known; n++) if (!outline.isMarker(n)) come.push(n);
     this.refreshAround(come);
     const path = outline.leaf === null ? [] : outline.pathTo(outline.leaf);
-    const grown = tip < 0 || path.includes(tip) ? path : outline.pathTo(outline.tipBelow(tip));
+    const grown = tip < 0 || path.includes(tip) ? path : outline.pathTo(outline.headBelow(tip));
     if (grown.length > page.path.length) this.grow(grown, staysAtEnd);
     else if (come.length) toast(text.elsewhere);
     page.tree.build();
@@ -63,7 +63,7 @@ export class News {
     const { outline, articles, transcript } = this.page;
     const changed = new Set();
     for (const n of come) {
-      const beside = outline.beside(n);
+      const beside = outline.siblings(n);
       if (beside.length > 1) for (const one of beside) changed.add(one);
       if (outline.who(n) !== "tool") continue;
       let up = outline.parents[n];

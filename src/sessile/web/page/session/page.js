@@ -64,8 +64,14 @@ export class SessionPage {
       dress: (article, n) => this.dressing.dress(article, n),
     }, signal);
     this.transcript.onScroll = () => this.scrolled();
-    const shown = () => ({ onPath: this.onPath, tip: this.tip, at: this.at, saw: (/** @type {number} */ n) => this.saw.classOf(n) });
-    this.tree = new TreeView(this.outline, shown, (n) => this.openFromTree(n), (n) => this.changing.compareWith(n), signal);
+    this.tree = new TreeView({
+      outline: this.outline,
+      state: () => ({ onPath: this.onPath, tip: this.tip, at: this.at, saw: (/** @type {number} */ n) => this.saw.classOf(n) }),
+      words: text,
+      onOpen: (n) => this.openFromTree(n),
+      onCompare: (n) => this.changing.compareWith(n),
+      signal,
+    });
     this.find = new Find(info.id, (n) => this.go(n), () => this.transcript.entries.children, (hits) => this.firstAhead(hits),
       (depth) => depth > this.depth && this.setDepth(depth), signal);
     this.saw = new Saw(info.id, () => this.turns(), () => this.sawChanged(), (n) => this.showTurn(n), signal);
@@ -138,10 +144,10 @@ export class SessionPage {
       this.mostTokens = part.tokens.reduce((/** @type {number} */ most, /** @type {number | null} */ n) => Math.max(most, n ?? 0), this.mostTokens);
       this.showList();
       this.transcript.redress();
-      if (from === 0 || outline.isWhole) this.tree.build();
-      this.progress.textContent = outline.isWhole ? "" : text.treeLoading(number(outline.known), number(outline.total));
-    } while (!outline.isWhole);
-    this.tree.tellCounts();
+      if (from === 0 || outline.isComplete) this.tree.build();
+      this.progress.textContent = outline.isComplete ? "" : text.treeLoading(number(outline.known), number(outline.total));
+    } while (!outline.isComplete);
+    this.tree.showCounts();
     this.tree.follow();
     follow(info.id, info.live, () => outline.known, (part) => this.news.come(part), signal);
   }
@@ -198,7 +204,7 @@ export class SessionPage {
     await this.knows(n);
     for (const other of [...this.awaited.keys()]) this.settle(other, null);
     if (!this.onPath.has(n)) {
-      this.showBranch(this.outline.tipOf(n));
+      this.showBranch(this.outline.headOf(n));
       announce(text.otherBranch(number(this.path.length)));
     }
     if (!this.isSeen(n)) this.setDepth(this.outline.depthOf(n));
@@ -285,10 +291,10 @@ export class SessionPage {
   /** Show the branch beside the one shown, at the last fork above. @param {number} step */
   turn(step) {
     const here = this.path.indexOf(this.current());
-    const begins = (/** @type {number} */ n) => this.outline.beginsBranch(n);
+    const begins = (/** @type {number} */ n) => this.outline.startsBranch(n);
     const first = this.path.slice(0, here + 1).findLast(begins) ?? this.path.find(begins);
     if (first === undefined) return announce(text.oneBranch);
-    const beside = this.outline.beside(first);
+    const beside = this.outline.siblings(first);
     const next = beside[beside.indexOf(first) + step];
     return next === undefined ? announce(text.noBranchThere) : this.switchTo(next, first);
   }
@@ -297,7 +303,7 @@ export class SessionPage {
   async switchTo(next, instead) {
     const box = this.transcript.article(instead)?.getBoundingClientRect();
     await this.go(next, { y: Math.max(this.line + 8, box?.top ?? 0) });
-    const beside = this.outline.beside(next);
+    const beside = this.outline.siblings(next);
     announce(text.branchOf(beside.indexOf(next) + 1, beside.length));
     this.address(next);
   }

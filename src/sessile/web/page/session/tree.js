@@ -1,121 +1,100 @@
 // @ts-check
 /*
- * The tree at the side: a WAI-ARIA tree whose rows are elements only where they are seen.
+ * The tree at the side: a WAI-ARIA tree that has elements only for the rows on screen.
+ * The live page and exported files share this module.
  *
- * Rules: rows are a flat list with levels, indented at forks only, so that depth costs nothing; all have one height. One row can be
- * reached with Tab, the arrows move from it. The row of the entry that is looked at is kept in sight, unless somebody works in the
- * tree. What lies between outstanding entries is told as a run.
+ * Rules: rows are a flat list with levels, indented only at forks, so that depth costs nothing; all have the same height. Tab
+ * reaches one row, arrow keys move from there. The row of the current entry stays in view unless the focus is in the tree.
  */
 import { button, el, later, settled } from "../dom.js";
-import { count, number, words } from "../strings.js";
-import { Outline } from "./outline.js";
+import { FILTERS, Outline } from "./outline.js";
 
-const ROW = 26; // pixels, as in the style sheet
-const DEEPEST = 12;
+const ROW = 26; // height in pixels, as in the style sheet
+const MAX_LEVEL = 12;
 /** @type {Record<string, string>} */
 const SIGNS = { user: "○", assistant: "●", summary: "◆", tool: "▸", shell: "▸" };
-const text = words.session;
 
-/** @typedef {{size: number}} Group  rows below the same one */
-/** @typedef {{n: number, level: number, place: number, count: number, tools: number, failed: number, group?: Group, nth?: number}} Row */
+/** @typedef {import("./outline.js").Row & {group?: Group, nth?: number}} Row */
+/** @typedef {{size: number}} Group  rows with the same parent row */
 /**
- * @typedef {object} Shown  what the tree has to know of the page
+ * @typedef {object} State  what the tree needs to know about the page
  * @property {Set<number>} onPath
  * @property {number} tip
  * @property {number} at
- * @property {(n: number) => string} saw  the class of an entry as the model saw it
+ * @property {(n: number) => string} [saw]  class of an entry in "as the model saw it"
+ */
+/**
+ * @typedef {object} Words
+ * @property {string} entries
+ * @property {string} treeShow
+ * @property {string} treeFind
+ * @property {string} treeNothing
+ * @property {string} foldAll
+ * @property {string} unfoldAll
+ * @property {string} failed
+ * @property {Record<string, string>} filters
+ * @property {(n: number) => string} number
+ * @property {(count: number, tools: number, failed: number) => string} run
+ */
+/**
+ * @typedef {object} Options
+ * @property {Outline} outline
+ * @property {() => State} state
+ * @property {Words} words
+ * @property {(n: number) => void} onOpen
+ * @property {(n: number) => void} [onCompare]
+ * @property {AbortSignal} [signal]
  */
 
-/** @type {Record<string, (outline: Outline, n: number) => boolean>} */
-const FILTERS = {
-  outline: (o, n) => o.depthOf(n) === 0 || o.labels.has(n) || o.below(n).length !== 1 || o.beginsBranch(n),
-  prompts: (o, n) => o.who(n) === "user",
-  chat: (o, n) => o.depthOf(n) <= 1,
-  tools: (o, n) => o.depthOf(n) <= 2,
-  all: () => true,
-  labels: (o, n) => o.labels.has(n),
-  failures: (o, n) => o.hasFailed(n),
-  heads: (o, n) => o.isTip(n),
-  forks: (o, n) => o.beginsBranch(n),
-};
-
 export class TreeView {
-  /**
-   * @param {Outline} outline @param {() => Shown} shown
-   * @param {(n: number) => void} onOpen @param {(n: number) => void} onCompare @param {AbortSignal} signal
-   */
-  constructor(outline, shown, onOpen, onCompare, signal) {
+  /** @param {Options} options */
+  constructor({ outline, state, words, onOpen, onCompare, signal }) {
     this.outline = outline;
-    this.shown = shown;
+    this.state = state;
+    this.words = words;
     this.onOpen = onOpen;
-    this.onCompare = onCompare;
+    this.onCompare = onCompare ?? onOpen;
     /** @type {Set<number>} */
     this.folded = new Set();
     /** @type {Row[]} */
     this.rows = [];
     this.chosen = 0; // the row that Tab reaches
-    this.sought = "";
-    /** @type {{of: number[], at: Int32Array}} */
-    this.places = { of: [], at: new Int32Array(0) }; // of entries in the order of the tree
-    this.filter = el("select", { "aria-label": text.treeShow, on: { change: () => this.build() } });
-    this.query = el("input", { type: "search", placeholder: text.treeFind, "aria-label": text.treeFind, autocomplete: "off", spellcheck: "false" });
+    this.filter = el("select", { id: "filter", "aria-label": words.treeShow, on: { change: () => this.build() } });
+    this.query = el("input", { type: "search", placeholder: words.treeFind, "aria-label": words.treeFind, autocomplete: "off", spellcheck: "false" });
     this.query.addEventListener("input", settled(() => this.build(), 120));
-    this.list = el("ul", { class: "tree", role: "tree", "aria-label": text.entries });
-    this.nothing = el("p", { class: "more", hidden: true }, text.treeNothing);
+    this.list = el("ul", { class: "tree", role: "tree", "aria-label": words.entries });
+    this.nothing = el("p", { class: "more", hidden: true }, words.treeNothing);
     this.box = el("div", { id: "tree" }, this.list, this.nothing);
     this.box.addEventListener("scroll", later(() => this.paint()), { passive: true });
     addEventListener("resize", later(() => this.paint()), { signal });
     this.list.addEventListener("click", (event) => this.clicked(event));
     this.list.addEventListener("keydown", (event) => this.pressed(event));
-    const folds = [button(text.foldAll, () => this.foldAll(true), "⊟"), button(text.unfoldAll, () => this.foldAll(false), "⊞")];
+    const folds = [button(words.foldAll, () => this.foldAll(true), "⊟"), button(words.unfoldAll, () => this.foldAll(false), "⊞")];
     this.element = el("div", { class: "tree-box" },
       el("div", { class: "filter" }, this.filter, ...folds), el("div", { class: "filter" }, this.query), this.box);
-    for (const key of Object.keys(FILTERS)) this.filter.append(new Option(text.filters[key], key));
+    for (const key of Object.keys(FILTERS)) this.filter.append(new Option(words.filters[key], key));
   }
 
-  /** How many entries each filter has; asked once all are known. */
-  tellCounts() {
+  /** Show how many entries each filter has. Called once all entries are known. */
+  showCounts() {
+    this.outline.sort();
     for (const option of this.filter.options) {
       if (option.value === "outline") continue;
-      const many = this.outline.order.filter((n) => FILTERS[option.value](this.outline, n)).length;
-      option.text = `${text.filters[option.value]} (${number(many)})`;
+      const count = this.outline.order.filter((n) => FILTERS[option.value](this.outline, n)).length;
+      option.text = `${this.words.filters[option.value]} (${this.words.number(count)})`;
     }
   }
 
-  /** Make the rows anew. */
+  /** Rebuild the rows. */
   build() {
-    const { outline } = this;
     const held = this.rows[this.chosen]?.n;
-    outline.inOrder();
-    this.sought = this.query.value.trim().toLowerCase();
-    const hasRuns = this.filter.value === "outline" && !this.sought;
-    const keep = FILTERS[this.filter.value];
-    const rows = [];
-    /** @type {Row | null} */
-    let run = null;
-    let foldedLevel = -1;
-    for (let place = 0; place < outline.order.length; place++) {
-      const n = outline.order[place];
-      const level = outline.levels[place];
-      if (foldedLevel >= 0 && (level > foldedLevel || (level === foldedLevel && !outline.beginsBranch(n)))) continue;
-      foldedLevel = this.folded.has(n) ? level : -1;
-      if (this.sought ? this.says(n) : keep(outline, n)) {
-        rows.push({ n, level, place, count: 0, tools: 0, failed: 0 });
-        run = null;
-      } else if (hasRuns) {
-        if (!run || run.level !== level) rows.push((run = { n, level, place, count: 0, tools: 0, failed: 0 }));
-        run.count += 1;
-        run.tools += Number(outline.who(n) === "tool" || outline.who(n) === "shell");
-        run.failed += Number(outline.hasFailed(n));
-      }
-    }
-    this.rows = rows;
+    this.rows = this.outline.rows(this.filter.value, this.query.value.trim().toLowerCase(), this.folded);
     this.countGroups();
     if (held !== undefined) this.chosen = this.rowOf(held);
     this.paint();
   }
 
-  /** Which of how many each row is, among those below the same one. */
+  /** Number each row among those with the same parent row. */
   countGroups() {
     /** @type {Group[]} */
     const open = [];
@@ -127,15 +106,9 @@ export class TreeView {
     }
   }
 
-  /** A branch hangs from its fork, its entries from its first. @param {Row} row */
+  /** A branch is one level below its fork, its entries are one level below its first. @param {Row} row */
   levelOf({ n, level, count }) {
-    return 2 * level + (level && !count && this.outline.beginsBranch(n) ? 0 : 1);
-  }
-
-  /** @param {number} n */
-  says(n) {
-    const label = this.outline.labels.get(n) ?? "";
-    return this.outline.lines[n].toLowerCase().includes(this.sought) || label.toLowerCase().includes(this.sought);
+    return 2 * level + (level && !count && this.outline.startsBranch(n) ? 0 : 1);
   }
 
   paint() {
@@ -144,45 +117,45 @@ export class TreeView {
     const to = Math.min(this.rows.length, from + Math.ceil((this.box.clientHeight || 600) / ROW) + 8);
     this.list.style.height = `${this.rows.length * ROW}px`;
     this.list.style.paddingTop = `${from * ROW}px`;
-    const shown = this.shown();
-    const here = shown.at < 0 ? -1 : this.rowOf(shown.at);
-    const items = this.rows.slice(from, to).map((row, i) => this.item(row, from + i, from + i === here, shown));
-    if (this.chosen < from || this.chosen >= to) items[0]?.setAttribute("tabindex", "0"); // Tab reaches the tree wherever it stands
+    const state = this.state();
+    const here = state.at < 0 ? -1 : this.rowOf(state.at);
+    const items = this.rows.slice(from, to).map((row, i) => this.item(row, from + i, from + i === here, state));
+    if (this.chosen < from || this.chosen >= to) items[0]?.setAttribute("tabindex", "0"); // Tab reaches the tree wherever it is scrolled
     this.list.replaceChildren(...items);
     if (hadFocus) (items[this.chosen - from] ?? items[0])?.focus({ preventScroll: true });
     this.nothing.hidden = this.rows.length > 0;
   }
 
-  /** @param {Row} row @param {number} index @param {boolean} isHere @param {Shown} shown */
-  item(row, index, isHere, shown) {
-    const { outline } = this;
+  /** @param {Row} row @param {number} index @param {boolean} isHere @param {State} state */
+  item(row, index, isHere, state) {
+    const { outline, words } = this;
     const { n, level } = row;
-    const begins = outline.beginsBranch(n) && !row.count;
-    const canFold = begins && !outline.isTip(n);
+    const starts = outline.startsBranch(n) && !row.count;
+    const canFold = outline.canFold(n) && !row.count;
     const isFolded = this.folded.has(n);
-    const classes = ["row", `l${Math.min(level, DEEPEST)}`, begins && "first", shown.onPath.has(n) && "shown",
-      outline.hasFailed(n) && !row.count && "bad", isHere && "at", shown.saw(n)].filter(Boolean);
+    const classes = ["row", `l${Math.min(level, MAX_LEVEL)}`, starts && "first", state.onPath.has(n) && "shown",
+      outline.hasFailed(n) && !row.count && "bad", isHere && "at", state.saw?.(n)].filter(Boolean);
     const label = outline.labels.get(n);
     const sign = outline.hasFailed(n) ? "✗" : n === outline.leaf ? "@" : SIGNS[outline.who(n)] ?? "·";
     const inside = row.count
-      ? [el("span", { class: "run" }, runWords(row))]
+      ? [el("span", { class: "run" }, `~ ${words.run(row.count, row.tools, row.failed)}`)]
       : [
           canFold && el("span", { class: "fold", "aria-hidden": "true" }, isFolded ? "▸" : "▾"),
           el("span", { class: "sign", "aria-hidden": "true" }, sign),
-          el("span", { class: "unseen" }, `${outline.hasFailed(n) ? text.failed : ""} ${outline.who(n)}: `),
+          el("span", { class: "unseen" }, `${outline.hasFailed(n) ? `${words.failed} ` : ""}${outline.who(n)}: `),
           label && el("span", { class: "label" }, label),
           el("span", { class: "line" }, outline.lines[n]),
         ];
     return el("li", {
       class: classes.join(" "), role: "treeitem", tabindex: index === this.chosen ? "0" : "-1", title: row.count ? null : outline.lines[n],
       "aria-level": this.levelOf(row), "aria-expanded": canFold ? String(!isFolded) : null,
-      "aria-current": n === shown.tip ? "true" : null, "aria-setsize": row.group?.size, "aria-posinset": row.nth, data: { index },
+      "aria-current": n === state.tip ? "true" : null, "aria-setsize": row.group?.size, "aria-posinset": row.nth, data: { index },
     }, el("a", null, ...inside));
   }
 
-  /** The row of an entry, or of the run that it is in. @param {number} n */
+  /** The row of an entry, or of the run that contains it. @param {number} n */
   rowOf(n) {
-    const place = this.placeOf(n);
+    const place = this.outline.places[n] ?? 0;
     let low = 0;
     let high = this.rows.length - 1;
     while (low < high) {
@@ -193,19 +166,9 @@ export class TreeView {
     return low;
   }
 
-  /** @param {number} n */
-  placeOf(n) {
-    if (this.places.of !== this.outline.order) {
-      const at = new Int32Array(this.outline.known);
-      this.outline.order.forEach((one, place) => (at[one] = place));
-      this.places = { of: this.outline.order, at };
-    }
-    return this.places.at[n] ?? 0;
-  }
-
-  /** Keep the row of the entry that is looked at in sight, unless somebody works in the tree. */
+  /** Keep the row of the current entry in view, unless the focus is in the tree. */
   follow() {
-    const { at } = this.shown();
+    const { at } = this.state();
     if (at >= 0 && !this.list.contains(document.activeElement)) this.moveTo(this.rowOf(at), false);
     else this.paint();
   }
@@ -233,9 +196,8 @@ export class TreeView {
 
   /** @param {boolean} isFolded the branch that is shown stays open */
   foldAll(isFolded) {
-    const { outline } = this;
-    const { onPath } = this.shown();
-    this.folded = new Set(isFolded ? outline.order.filter((n) => outline.beginsBranch(n) && !outline.isTip(n) && !onPath.has(n)) : []);
+    const { onPath } = this.state();
+    this.folded = new Set(isFolded ? this.outline.order.filter((n) => this.outline.canFold(n) && !onPath.has(n)) : []);
     this.build();
   }
 
@@ -255,7 +217,7 @@ export class TreeView {
   pressed(event) {
     const row = this.rows[this.chosen];
     if (!row || event.ctrlKey || event.metaKey || event.altKey) return;
-    const canFold = !row.count && this.outline.beginsBranch(row.n) && !this.outline.isTip(row.n);
+    const canFold = !row.count && this.outline.canFold(row.n);
     const page = Math.floor(this.box.clientHeight / ROW) - 1;
     const open = () => this.onOpen(row.n);
     /** @type {Record<string, () => void>} */
@@ -277,19 +239,11 @@ export class TreeView {
     keys[event.key]();
   }
 
-  /** The row that begins the branch of a row, or that it hangs from. @param {Row} row */
+  /** The row that starts the branch of a row, or the fork above it. @param {Row} row */
   above(row) {
     let up = this.chosen - 1;
-    const begins = (/** @type {Row} */ one) => one.level === row.level && this.outline.beginsBranch(one.n);
-    while (up > 0 && this.rows[up].level >= row.level && !begins(this.rows[up])) up--;
+    const starts = (/** @type {Row} */ one) => one.level === row.level && this.outline.startsBranch(one.n);
+    while (up > 0 && this.rows[up].level >= row.level && !starts(this.rows[up])) up--;
     return up;
   }
-}
-
-/** @param {Row} row */
-function runWords(row) {
-  const told = [count(row.count, "entry", "entries")];
-  if (row.tools) told.push(count(row.tools, "tool"));
-  if (row.failed) told.push(text.someFailed(row.failed));
-  return `~ ${told.join(" · ")}`;
 }
