@@ -207,8 +207,7 @@ class SessionView:
     @property
     def path(self) -> str:
         """The path of the session's file; for a draft, the path that it will have once published."""
-        path = self._journal.path
-        # Every receipt needs it: avoid the call.
+        path = self._journal.path  # every receipt asks for it, so a session that is not a draft costs no call
         return published_path(path) if path.endswith(DRAFT) else path
 
     @property
