@@ -357,8 +357,8 @@ def _holds_keys(settings: Settings) -> bool:
 
 def _meant(app: App, key: str, settings: Settings) -> Iterator[Advice]:
     """How a key is read, and where it leads."""
-    from sessile.gateway.conversations.conversations import Conversations
     from sessile.gateway.conversations.inbound import agent_workspace, routing_of
+    from sessile.gateway.conversations.registry import Conversations
 
     routing = routing_of(settings.config)
     canonical = routing.canonical(key)
