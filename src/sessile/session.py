@@ -58,7 +58,7 @@ from sessile.render.shown import Call, Shown, show
 from sessile.storage import drafts
 from sessile.storage.base import NATIVE, Blobs, Journal, News, OwnJournal, ReadableJournal, Row
 from sessile.storage.drafts import published_path
-from sessile.storage.layout import artifacts_of
+from sessile.storage.layout import DRAFT, artifacts_of
 
 if TYPE_CHECKING:
     from sessile.store import Store
@@ -207,7 +207,8 @@ class SessionView:
     @property
     def path(self) -> str:
         """The path of the session's file; for a draft, the path that it will have once published."""
-        return published_path(self._journal.path)
+        path = self._journal.path  # every receipt asks for it, so a session that is not a draft costs no call
+        return published_path(path) if path.endswith(DRAFT) else path
 
     @property
     def cwd(self) -> str:
@@ -624,7 +625,7 @@ class Session(SessionView):
     @property
     def is_draft(self) -> bool:
         """Whether no assistant has answered yet. Listings of other programs do not show a draft."""
-        return self._draft and drafts.is_draft(self._journal.path)
+        return self._draft and self._journal.path.endswith(DRAFT)
 
     @property
     def readonly(self) -> bool:
@@ -1032,7 +1033,7 @@ class Session(SessionView):
                 if self.path != before and not self.is_draft:
                     members["previousSessionFiles"] = [*self._header.get("previousSessionFiles", ()), before]
                 self._rewrite_header(**members)
-                self._store.leave_breadcrumb(self)
+                self._store._leave_breadcrumb(self)
 
     # -- other sessions
 

@@ -43,13 +43,12 @@ from sessile.core.codec import encode_plain
 from sessile.core.lines import MAX_LINE, Finding, Line
 from sessile.core.words import FIELDS, INDEXED, Excerpt, Field, Query, Span, excerpt, fold, passages, pieces
 from sessile.errors import InvalidQuery, storage_failures
-from sessile.storage.base import NATIVE, Filesystem
+from sessile.storage.base import CHUNK, NATIVE, Filesystem
 from sessile.storage.catalog_rows import NOTEBOOK_ROWS
 from sessile.storage.catch_up import OFFSET_BITS, OFFSETS, entries_in, lines_in, scanner_of
 from sessile.storage.filters import storable, within
 from sessile.storage.formats import Formats
 from sessile.storage.packed import open_rows
-from sessile.storage.reader import CHUNK
 
 # --- searcher
 

@@ -502,8 +502,8 @@ def _notes(usage: Usage, table: Table, *, weeks: bool) -> Iterator[str]:
     if total.unpriced:
         unpriced = f"{total.unpriced:,} of {many(total.answers or 0, 'answer')}"
         yield f"{unpriced} without a price: the cost is a lower bound"
-    if len(usage.sessions) > charts.MOST_ROWS:
-        yield f"tables show the first {charts.MOST_ROWS} of {len(usage.sessions):,} sessions"
+    if len(usage.sessions) > charts.MAX_ROWS:
+        yield f"tables show the first {charts.MAX_ROWS} of {len(usage.sessions):,} sessions"
     if table.undated:
         yield f"{many(table.undated, 'answer')} without a time left out"
 

@@ -20,7 +20,7 @@ from sessile.gateway.http.streams import Download, disposition
 from sessile.gateway.http.wire import RequestModel, Response, ResponseModel, Routes
 from sessile.gateway.pages.library_view import several
 from sessile.gateway.pages.views import EntryName, SessionName, entry_named
-from sessile.render.html import picture_kind
+from sessile.render.html import image_kind
 
 if TYPE_CHECKING:
     from sessile.export import Reviewed
@@ -179,7 +179,7 @@ async def view_blob(gateway: Gateway, query: BlobQuery) -> Response:
 
 def _blob(gateway: Gateway, query: BlobQuery) -> Response:
     data = _bytes_of(gateway, query)
-    kind = picture_kind(data[:32])
+    kind = image_kind(data[:32])
     if kind is None:
         raise NoPicture("unsupported image type", hint="png, jpeg, gif and webp are supported")
     headers = {"content-disposition": disposition(query.digest[:16], kind, inline=True)}
