@@ -7,7 +7,7 @@ PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
 # Tests start hundreds of processes: none of them compiles anything, nor writes what it compiled where disks are made to fail.
 COMPILE := $(BIN)/python -m compileall -q -j $(WORKERS) src tests
 
-.PHONY: run test lint bench faults mutants peers screens clean
+.PHONY: run test lint house newest bench faults mutants peers screens clean
 
 # The gateway, on your own store; while that is empty, on made-up sessions in the cache folder. PORT=0 takes a free port.
 run: .venv/gateway.stamp
@@ -21,6 +21,19 @@ lint: .venv/dev.stamp
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+
+# How many modules, names and files there are, and how many files common operations pass through.
+house: .venv/dev.stamp
+	@$(BIN)/python tests/house.py
+
+# The unit, contract and property tests on the newest Python of this machine. NEWEST=python3.14 chooses one.
+NEWEST ?= $(shell for v in 3.14 3.13 3.12; do for p in python$$v $(HOME)/.pyenv/versions/$$v*/bin/python; do $$p -c 'import venv' && echo $$p && exit; done; done 2>/dev/null)
+newest: | .venv/bin/python
+	@[ -n "$(NEWEST)" ] || { echo "No Python newer than 3.11 was found: make newest NEWEST=/path/to/python"; exit 1; }
+	@[ -d .venv/newest ] || { echo "Installing Sessile and its test tools for $(NEWEST) …" >&2; $(NEWEST) -m venv .venv/newest; }
+	@.venv/newest/bin/python -m pip install -q -e '.[test]'
+	@.venv/newest/bin/python --version
+	@.venv/newest/bin/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not long and not peers" tests/unit tests/contract tests/property
 
 # What the rigs count goes to .cache/figures, from where `python tests/promises.py` takes it into the docs. Fuzzing takes SESSILE_FUZZ_SECONDS (600) for all of its targets together.
 faults: export SESSILE_FIGURES := $(CURDIR)/.cache/figures

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from faults.failing import Call, Fault, FaultyFilesystem
 from sessile.core.codec import decode
 from sessile.core.context import fold_path, walk
 from sessile.core.kinds import MARKER, TITLE, flags_of
@@ -17,7 +18,6 @@ from sessile.storage.base import Filesystem, News
 from sessile.storage.journal import FileJournal
 from sessile.storage.memory import MemoryFilesystem
 from sessile.storage.reader import JournalReader
-from sessile.testing.faults import Call, Fault, FaultyFilesystem
 from sessile.testing.filesystem_contract import get, opened
 from sessile.testing.journal_contract import HEADER
 

@@ -30,7 +30,7 @@ from typing import NamedTuple
 import pytest
 
 from sessile import __version__
-from sessile.agents import registry
+from sessile.agents.registry import AGENTS
 from sessile.cli.app import run
 
 _BLOCK = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", re.S | re.M)
@@ -133,7 +133,7 @@ class Reader:
             for group, points in project.get("entry-points", {}).items()
         ]
         (info / "entry_points.txt").write_text("\n".join(sections))
-        registry.installed.cache_clear()
+        AGENTS.__dict__.pop("installed", None)
 
     def _run(self, command: Command) -> None:
         if command.words.endswith("&"):

@@ -11,16 +11,13 @@ A test compares.
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
 import click
 
-import sessile
-import sessile.agents
-import sessile.aio
+from reference_api import api_page, described
 from reference_config import config_page, errors_page
 from reference_http import http_page
 from reference_measured import README, readme
@@ -29,17 +26,8 @@ from sessile.cli import app, output
 from sessile.cli.main import ALIASES, VERBS
 from sessile.core import address
 
-TESTING = (
-    "blob_contract",
-    "crashes",
-    "faults",
-    "filesystem_contract",
-    "agent_contract",
-    "journal_contract",
-    "store_contract",
-)
 STORES = {
-    "sessile.agents.claude.transcript": ("Transcript", "Diagnostic", "Stamp", "hydrate_session", "Hydration"),
+    "sessile.agents.claude.transcript": ("Transcript", "Diagnostic", "Stamp"),
     "sessile.agents.claude.paths": ("Current",),
     "sessile.agents.claude.sdk": ("ClaudeSessions",),
     "sessile.agents.claude.mutations": ("Mutations", "Forked"),
@@ -49,7 +37,9 @@ STORES = {
         "fetch_from_store",
         "fetch_from_url",
         "mirror_to_url",
+        "hydrate_session",
         "Address",
+        "Hydration",
     ),
     "sessile.agents.myagents.store": ("MyAgentsStore", "Saved"),
     "sessile.agents.myagents.switching": ("Switcher", "Steps", "Active"),
@@ -64,7 +54,7 @@ REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
 def pages() -> dict[Path, str]:
     """The pages as they should be."""
     made = {
-        "api.md": _api(),
+        "api.md": api_page(),
         "cli.md": _cli(),
         "http.md": http_page(),
         "config.md": config_page(),
@@ -100,34 +90,6 @@ def _cli() -> Iterator[str]:
             yield f"### {name}\n\n```text\n{text}\n```\n"
 
 
-def _api() -> Iterator[str]:
-    yield "# Public names\n"
-    yield "Made from the code by `tests/reference.py`; a test compares. Everything else may change at any time.\n"
-    for name in sessile.__all__:
-        value = getattr(sessile, name)
-        if inspect.isclass(value):
-            yield f"## {name}\n\n{inspect.getdoc(value)}\n"
-            yield from _members(value)
-        elif inspect.isfunction(value):
-            yield f"## {name}\n\n`{name}{_signature(value)}`\n\n{inspect.getdoc(value)}\n"
-    yield "## sessile.aio\n"
-    yield f"{inspect.getdoc(sessile.aio)}\n\n`AsyncStore` and `AsyncSession` have the methods of `Store` and `Session`.\n"
-    yield "## sessile.agents\n"
-    yield f"{inspect.getdoc(sessile.agents)}\n"
-    for name in sessile.agents.__all__:
-        value = getattr(sessile.agents, name)
-        if inspect.isclass(value):
-            yield f"### {name}\n\n{inspect.getdoc(value)}\n"
-            yield from _members(value)
-        elif inspect.isfunction(value):
-            yield f"### {name}\n\n`{name}{_signature(value)}`\n\n{inspect.getdoc(value)}\n"
-    yield "## sessile.testing\n"
-    for module in TESTING:
-        text = inspect.getdoc(import_module(f"sessile.testing.{module}")) or ""
-        yield f"- `sessile.testing.{module}` — {text.splitlines()[0]}"
-    yield "\n## sessile.errors\n\nEvery error is in [errors.md](errors.md)."
-
-
 def _stores() -> Iterator[str]:
     yield "# The stores of other agents\n"
     yield (
@@ -138,32 +100,7 @@ def _stores() -> Iterator[str]:
     for module, names in STORES.items():
         yield f"## {module}\n\n{(inspect.getdoc(import_module(module)) or '').splitlines()[0]}\n"
         for name in names:
-            value = getattr(import_module(module), name)
-            yield f"### {name}\n\n`{name}{_signature(value)}`\n\n{inspect.getdoc(value)}\n"
-            if inspect.isclass(value):
-                yield from _members(value)
-
-
-def _members(cls: type) -> Iterator[str]:
-    members = {name: member for name, member in inspect.getmembers(cls) if not name.startswith("_") and _ours(member)}
-    for name, member in members.items():
-        call = name if isinstance(member, property) else f"{name}{_signature(member)}"
-        text = inspect.getdoc(member) or ""
-        yield f"- `{call}`" + (f" — {' '.join(text.split())}" if text else "")
-    if members:
-        yield ""
-
-
-def _ours(member: object) -> bool:
-    """Whether a member is a method or property of our own, not of a class of Python."""
-    function = member.fget if isinstance(member, property) else member
-    return inspect.isroutine(function) and str(getattr(function, "__module__", "")).startswith("sessile")
-
-
-def _signature(function: object) -> str:
-    text = str(inspect.signature(function))  # type: ignore[arg-type]
-    text = text.replace("(self, ", "(").replace("(self)", "()")
-    return re.sub(r"<(?:built-in )?function (?:\w+\.)*(\w+|<lambda>)(?: at 0x\w+)?>", r"\1", text.replace("'", ""))
+            yield from described(name, getattr(import_module(module), name))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The map of the code: every module with the sentence that it begins with, layer by layer."""
+"""The map of the code: every module with the first sentence of its docstring, layer by layer."""
 
 from __future__ import annotations
 
@@ -8,25 +8,27 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parents[1] / "src" / "sessile"
 
-LAYERS = {  # from the bottom up; what is not a folder here belongs to the package
+LAYERS = {  # from the bottom up; modules in no folder belong to the package
     "core": "Pure: bytes and values in, values out. No files, no clock, no random numbers.",
-    "formats": "Pure: other agents' rows as entries, and back.",
     "render": "Pure: text, Markdown and HTML of what people see.",
-    "storage": "The only layer that touches the machine.",
-    "stores": "Other agents' folders, found, read and written as their owners do.",
+    "vendors": "Everything that talks to model vendors.",
+    "storage": "The only layer that touches files, locks and databases.",
+    "agents": "One package for each agent: its files found, read, written and resumed.",
     "": "The package: its verbs, each in one place.",
-    "adapters": "Stores for agent frameworks.",
-    "mcp": "What agents may ask.",
+    "upkeep": "What keeps sessions healthy: compaction, checks, pruning, repairs.",
+    "demo": "The made-up sessions of the demo.",
     "gateway": "The gateway, its HTTP interface and its page.",
     "cli": "The command.",
-    "testing": "For tests of programs that use the seams.",
+    "mcp": "The MCP server.",
+    "adapters": "Stores for agent frameworks.",
+    "testing": "Contract tests for extensions.",
 }
 
 
 def modules_page() -> Iterator[str]:
-    """Every module, once."""
+    """Yield the lines of the page."""
     yield "# The map of the code\n"
-    yield "Made from the code by `tests/reference.py`; a test compares. Each module says more at its top.\n"
+    yield "Generated from the code by `python tests/reference.py`; a test compares.\n"
     there = sorted(path for path in SOURCE.rglob("*.py") if path.stem not in ("__init__", "__main__"))
     for layer, about in LAYERS.items():
         yield f"## {layer or 'The package'}\n\n{about}\n\n| module | what it is for |\n|---|---|"
@@ -39,6 +41,6 @@ def modules_page() -> Iterator[str]:
 
 
 def _sentence(path: Path) -> str:
-    """The first paragraph of a module."""
+    """Return the first paragraph of a module's docstring."""
     about = (ast.get_docstring(ast.parse(path.read_text())) or "").split("\n\n")[0]
     return " ".join(about.split()).rstrip(":").replace("|", "\\|")

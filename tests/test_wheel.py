@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -101,6 +102,15 @@ def test_the_installed_command_works_without_the_source_tree(installed: Installe
 def test_some_tests_pass_on_the_wheel(installed: Installed) -> None:
     """Sessions on a disk, and the page of the gateway with its files."""
     _pass(installed, *SHORT)
+
+
+def test_the_description_needs_no_repository_around_it(installed: Installed) -> None:
+    """On the page of a package index every link and picture of the README is absolute."""
+    with zipfile.ZipFile(installed.wheel) as wheel:
+        (name,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
+        description = wheel.read(name).decode().partition("\n\n")[2]
+    targets = re.findall(r"""(?:\]\(|src="|srcset=")([^)"]+)""", description)
+    assert len(targets) > 20 and not [target for target in targets if not target.startswith(("https://", "#"))]
 
 
 @pytest.mark.long

@@ -7,13 +7,13 @@
     ├ Invalid           InvalidId · InvalidEntry · InvalidConfig · InvalidQuery · TooLarge
     ├ Conflict          SessionExists · LeafMoved · SessionBusy · TurnInProgress
     ├ Unreadable        NotASession · UnsupportedVersion · Damaged
-    ├ StorageFailure    StorageFull · SyncFailed · PermissionRefused · UnsafePath · ReadOnly     (also an OSError)
+    ├ StorageFailure    StorageFull · SyncFailed · PermissionRefused · UnsafePath · ReadOnly     (also OSError)
     ├ ExtensionFailed   ModelFailed (SummarizerFailed · RunnerFailed) · HookFailed
     └ Refused           Unauthorized · ForbiddenHost · ForbiddenOrigin · TooMany
 
-The default message of an error is the first line of its docstring; the rest says what can be done about it. `path` names the
-file that it is about, `hint` says what a person can do here and now. `status` is the HTTP status and `exit_code` the code of
-the command line for that class.
+`message` says what went wrong; it defaults to the first line of the class docstring, whose other lines say what to do about
+it. `path` is the file concerned, if any. `hint` tells the user what to do next. `status` is the HTTP status of the class and
+`exit_code` the exit code of the command line.
 """
 
 from __future__ import annotations
@@ -42,37 +42,37 @@ class SessileError(Exception):
 
 
 class NotFound(SessileError):
-    """There is no such thing."""
+    """Not found."""
 
     status = 404
     exit_code = 3
 
 
 class SessionNotFound(NotFound):
-    """There is no such session.
+    """Session not found.
 
-    `sessile ls -A` lists all there are. An id may be shortened as long as it is the only one that begins so.
+    Run `sessile ls -A` to list all sessions. An id may be shortened to any unique prefix.
     """
 
 
 class EntryNotFound(NotFound):
-    """There is no such entry in the session.
+    """Entry not found in the session.
 
-    `sessile tree` shows the entries of a session with their ids.
+    Run `sessile tree` to see the entries of a session and their ids.
     """
 
 
 class BlobNotFound(NotFound):
     """The blob is missing or does not match its hash.
 
-    Bring the store's `blobs` folder back from a backup; until then the entry shows a placeholder.
+    Restore the store's `blobs` folder from a backup. Until then the entry shows a placeholder.
     """
 
 
 class Ambiguous(SessileError):
-    """The name means more than one thing.
+    """The name is ambiguous.
 
-    Say more of it: the candidates are in the error.
+    Use a longer or more specific name. The error lists the candidates.
     """
 
     status = 409
@@ -91,9 +91,9 @@ class Ambiguous(SessileError):
 
 
 class Unsupported(SessileError):
-    """This format cannot do that.
+    """The format does not support this operation.
 
-    The hint says what can be done instead, mostly a fork.
+    The hint names an alternative, usually a fork.
     """
 
     status = 422
@@ -101,81 +101,81 @@ class Unsupported(SessileError):
 
 
 class Invalid(SessileError):
-    """The input is not valid."""
+    """Invalid input."""
 
     status = 400
     exit_code = 2
 
 
 class InvalidId(Invalid):
-    """The id is not valid.
+    """Invalid id.
 
-    Ids are letters and digits, inside also `.`, `_` and `-`; nothing that could be a path.
+    An id consists of letters and digits, with `.`, `_` and `-` allowed between them. It cannot be a path.
     """
 
 
 class InvalidEntry(Invalid):
     """The entry cannot be stored.
 
-    Entries are JSON: no NaN, no infinity, no other objects.
+    Entries must be JSON values. NaN, infinity and other Python objects are not allowed.
     """
 
 
 class InvalidConfig(Invalid):
-    """The configuration is not valid.
+    """Invalid configuration.
 
-    Correct the key that is named, or take it out to have the default.
+    Correct the key named in the message, or remove it to use the default.
     """
 
 
 class InvalidQuery(Invalid):
-    """The query is not valid.
+    """Invalid query.
 
-    Look at the part that is named; `sessile help search` has examples.
+    Check the part named in the message. Run `sessile help search` for examples.
     """
 
 
 class TooLarge(Invalid):
     """The input is larger than the limit.
 
-    Send less at once; the limit is in the message.
+    Send less at once. The message names the limit.
     """
 
     status = 413
 
 
 class Conflict(SessileError):
-    """Somebody else was faster."""
+    """The operation conflicts with another one."""
 
     status = 409
     exit_code = 6
 
 
 class SessionExists(Conflict):
-    """There is already a session of that name.
+    """The session already exists.
 
-    Open it instead, or choose another id.
+    Open it, or choose another id.
     """
 
 
 class LeafMoved(Conflict):
-    """Another writer has appended below the expected leaf.
+    """Another writer has appended after the expected leaf.
 
-    Read what has come, then append again; without `on_leaf_moved="fail"` it would have become a branch.
+    Read the new entries, then append again. Without `on_leaf_moved="fail"` the append creates a branch instead.
     """
 
 
 class SessionBusy(Conflict):
     """Another process holds the session's lock.
 
-    Try again in a moment. A lock ends with the process that holds it.
+    Try again in a moment. The lock is released when that process ends.
     """
 
 
 class TurnInProgress(Conflict):
-    """The session is in the middle of a turn.
+    """The session has a turn in progress.
 
-    Wait for the answer, or stop it with `/abort`.
+    Wait for the answer, or stop the turn with `/abort`.
     """
 
 
@@ -187,28 +187,28 @@ class Unreadable(SessileError):
 
 
 class NotASession(Unreadable):
-    """The file does not begin with a session header.
+    """The file does not start with a session header.
 
-    Nothing was changed. `sessile check` says what the file holds.
+    Nothing was changed. Run `sessile check` to see what the file contains.
     """
 
 
 class UnsupportedVersion(Unreadable):
-    """The file has a version that this release does not know.
+    """The file's version is not supported by this release.
 
-    A newer release wrote it: install that.
+    The file was written by a newer release. Upgrade Sessile.
     """
 
 
 class Damaged(Unreadable):
     """The session is damaged.
 
-    `sessile check` says where, `sessile repair` shows what could be done. The rest can be read.
+    Run `sessile check` to see where, and `sessile repair` to see what can be repaired. The rest can still be read.
     """
 
 
 class StorageFailure(SessileError, OSError):
-    """The storage failed.
+    """The storage operation failed.
 
     Check the disk, then reopen the session.
     """
@@ -230,16 +230,17 @@ class StorageFailure(SessileError, OSError):
 
 
 class StorageFull(StorageFailure):
-    """There is no room left on the storage.
+    """No space left on the storage.
 
-    Nothing was lost. Free some space, then try again; a session that is open is reopened first.
+    No data was lost. Free some space, reopen the session if it is open, and try again.
     """
 
 
 class SyncFailed(StorageFailure):
-    """The storage did not confirm that data is durable.
+    """The storage did not confirm that the data is durable.
 
-    The entry was not acknowledged. Check the disk, reopen the session, and look before you append again.
+    The entry was not acknowledged. Check the disk, reopen the session, and check whether the entry is there before you append
+    it again.
     """
 
 
@@ -251,14 +252,14 @@ class PermissionRefused(StorageFailure):
 
 
 class UnsafePath(StorageFailure):
-    """The path is not a plain file of ours.
+    """The path is not a regular file.
 
-    It is a symbolic link, a pipe or a device, and is not written through. Name the file itself.
+    Sessile does not write through symbolic links, pipes or devices. Use the path of the file itself.
     """
 
 
 class ReadOnly(StorageFailure):
-    """The session is open for reading only.
+    """The session is read-only.
 
     Open the session without `readonly`.
     """
@@ -272,7 +273,7 @@ class ExtensionFailed(SessileError):
 
 
 class ModelFailed(ExtensionFailed):
-    """A model failed; `overflow` if what it was to read was too long for it."""
+    """A model failed."""
 
     def __init__(
         self,
@@ -283,27 +284,27 @@ class ModelFailed(ExtensionFailed):
         overflow: bool = False,
     ) -> None:
         super().__init__(message, path=path, hint=hint)
-        self.overflow = overflow
+        self.overflow = overflow  # whether the request was too long for the model
 
 
 class SummarizerFailed(ModelFailed):
     """The summarizer failed.
 
-    The session is as it was. Try again, or with another model.
+    The session is unchanged. Try again, or use another model.
     """
 
 
 class RunnerFailed(ModelFailed):
     """The runner failed.
 
-    What was said is in the session; the message says what the model or the program answered.
+    The session contains the messages up to the failure. The error message contains the answer of the model or program.
     """
 
 
 class HookFailed(ExtensionFailed):
     """A hook failed.
 
-    The message names the hook and says what went wrong in it.
+    The message names the hook and the reason.
     """
 
 
@@ -317,30 +318,30 @@ class Refused(SessileError):
 class Unauthorized(Refused):
     """The token is missing or wrong.
 
-    Send `Authorization: Bearer` with the token; `sessile serve` says where it lies.
+    Send the token in an `Authorization: Bearer` header. `sessile serve` prints the path of the token file.
     """
 
     status = 401
 
 
 class ForbiddenHost(Refused):
-    """The request names a host that is not ours.
+    """The request's host is not allowed.
 
-    Call the gateway by its own name, or add the name to `gateway.allowedHosts`.
+    Use the gateway's own host name, or add the host to `gateway.allowedHosts`.
     """
 
 
 class ForbiddenOrigin(Refused):
-    """The request comes from a page that is not ours.
+    """The request's origin is not allowed.
 
-    Only the gateway's own page may ask from a browser.
+    Browsers may send requests only from the gateway's own page.
     """
 
 
 class TooMany(Refused):
-    """There are too many requests.
+    """Too many requests.
 
-    Wait as long as `Retry-After` says.
+    Wait for the number of seconds in the `Retry-After` header.
     """
 
     status = 429
@@ -351,26 +352,26 @@ _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 def storage_failure(error: OSError, path: str, doing: str) -> SessileError:
-    """The typed form of an operating system error that happened while `doing` something to `path`."""
+    """Return the typed error for an operating system error raised while `doing` something to `path`."""
     reason = error.strerror or str(error)
     message = f"could not {doing}: {reason}"
     if error.errno == errno.ENOENT:
-        return SessionNotFound(message, path=path, hint="the file was moved or deleted; list the sessions again")
+        return SessionNotFound(message, path=path, hint="the file was moved or deleted: list the sessions again")
     if error.errno in _FULL:
-        hint = "nothing was lost; free some space, then try again; a session that is open is reopened first"
+        hint = "no data was lost: free some space, reopen the session if it is open, and try again"
         return StorageFull(message, path=path, hint=hint, code=error.errno)
     if error.errno in _REFUSED:
         hint = "check the owner and the permissions of the file and its folder"
         return PermissionRefused(message, path=path, hint=hint, code=error.errno)
     if error.errno == errno.ELOOP:
-        hint = "symbolic links are not followed when writing"
+        hint = "symbolic links are not followed when writing: use the path of the file itself"
         return UnsafePath(message, path=path, hint=hint, code=error.errno)
     return StorageFailure(message, path=path, hint="check the disk, then reopen the session", code=error.errno)
 
 
 @contextmanager
 def storage_failures(path: str, doing: str) -> Iterator[None]:
-    """Give errors of the operating system their typed form; those of ours pass."""
+    """Convert operating system errors to typed errors; let Sessile's own errors pass."""
     try:
         yield
     except SessileError:

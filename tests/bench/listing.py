@@ -12,9 +12,10 @@ from typing import Any
 
 import msgspec
 
+from sessile.agents.registry import AGENTS
 from sessile.storage.catalog import Catalog
-from sessile.storage.catalog_rows import Filter
 from sessile.storage.filesystem import PosixFilesystem
+from sessile.storage.filters import Filter
 
 from .measure import Row, Work, interleaved, median, ratio, timed
 from .peers import Challenge, against
@@ -139,7 +140,7 @@ def walk_and_read(sessions: str) -> int:
 
 def list_newest(cache: str, sessions: str, shown: int = 50) -> None:
     """What `sessile ls` does: catch up, and show the newest."""
-    with Catalog(PosixFilesystem(), cache) as catalog:
+    with Catalog(PosixFilesystem(), cache, AGENTS) as catalog:
         catalog.catch_up([sessions])
         rows = catalog.list(Filter(limit=shown)).rows
         assert rows and rows[0].id is not None and not catalog.notices
@@ -212,7 +213,7 @@ def _finding(cache: str, sessions: str, scale: Scale) -> Row:
     """Open the session that somebody names, once the catalog has caught up."""
     count = _sessions(scale)
     wanted = f"0199aaaa-0000-7000-8000-{count // 2:012d}"
-    with Catalog(PosixFilesystem(), cache) as catalog:
+    with Catalog(PosixFilesystem(), cache, AGENTS) as catalog:
         catalog.catch_up([sessions])
         by_id = Filter(id_prefix=wanted)
         assert [row.id for row in catalog.list(by_id).rows] == [wanted]

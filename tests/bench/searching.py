@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from sessile.agents.registry import AGENTS
 from sessile.core.words import INDEXED, passages
 from sessile.storage.catalog import Catalog
 from sessile.storage.filesystem import PosixFilesystem
@@ -36,7 +37,7 @@ def _indexed_bytes(sessions: str) -> int:
 def index_all(scale: Scale, cache: str) -> None:
     """Fill the index with every session."""
     shutil.rmtree(cache, ignore_errors=True)
-    with Catalog(PosixFilesystem(), cache) as catalog:
+    with Catalog(PosixFilesystem(), cache, AGENTS) as catalog:
         assert not catalog.catch_up([store(scale)], depth="index").unindexed
 
 
@@ -49,7 +50,7 @@ def searching(scale: Scale) -> list[Row]:
     index_all(scale, cache)
     speed = megabytes / (time.perf_counter() - start)
     rows = [Row("S9", f"index {megabytes:.0f} MB of text", speed, unit="MB/s", ratio=speed, sense="≥", limit=12)]
-    with Catalog(PosixFilesystem(), cache) as catalog:
+    with Catalog(PosixFilesystem(), cache, AGENTS) as catalog:
         catalog.catch_up([sessions], depth="index")
         for name, query in (("a rare word", "rare7"), ("two common words", "session retry"), ("Chinese", "会话")):
             assert catalog.search(query).hits
@@ -118,7 +119,7 @@ def _scanning_all(sessions: str, scale: Scale) -> list[Row]:
     paths = sorted(map(str, Path(sessions).rglob("*.jsonl")))
 
     def scan() -> None:
-        assert sum(any(scan_file(fs, path, needle)) for path in paths) == 1
+        assert sum(any(scan_file(fs, path, needle, AGENTS)) for path in paths) == 1
 
     works: dict[str, Work] = {"scan": partial(timed, scan)}
     ripgrep = shutil.which("rg")
@@ -135,7 +136,7 @@ def _scanning_all(sessions: str, scale: Scale) -> list[Row]:
 
 
 def _scan(fs: PosixFilesystem, path: str, needle: Needle) -> None:
-    assert not any(scan_file(fs, path, needle))
+    assert not any(scan_file(fs, path, needle, AGENTS))
 
 
 def _read_and_search(path: str) -> None:
@@ -153,7 +154,7 @@ def search_once(scale: Scale) -> None:
     cache = str(scale.scratch() / "once")
     index_all(scale, cache)
     made = corpus(scale, scale.middle_mb)
-    with Catalog(PosixFilesystem(), cache) as catalog:
+    with Catalog(PosixFilesystem(), cache, AGENTS) as catalog:
         catalog.catch_up([os.path.dirname(made.path), store(scale)], depth="index")
         assert catalog.search("session retry").hits
-    assert any(scan_file(PosixFilesystem(), made.path, Needle("session")))
+    assert any(scan_file(PosixFilesystem(), made.path, Needle("session"), AGENTS))

@@ -17,10 +17,10 @@ from bench.run import prepare, save, subject_rows
 from bench.scale import Scale, smoke
 from bench.tables import table
 from bench.worker import SUBJECTS
+from faults.failing import FaultyFilesystem
 from sessile import Session, Store
 from sessile.storage.filesystem import PosixFilesystem
 from sessile.storage.journal import FileJournal
-from sessile.testing.faults import FaultyFilesystem
 
 MESSAGE = {"role": "user", "content": "a question " * 50}
 APPEND = ["lock", "lstat", "write", "fstat", "unlock"]

@@ -15,11 +15,11 @@ import pytest
 from bench import gateway_bare
 from bench.gateway import Order, line_sizes, make_store
 from bench.gateway_load import load
+from faults.failing import FaultyFilesystem
 from gateways import ask, gateway_in, running
 from http_rig import NEVER
 from sessile import Store
 from sessile.storage.filesystem import PosixFilesystem
-from sessile.testing.faults import FaultyFilesystem
 
 
 @pytest.fixture

@@ -58,7 +58,7 @@ def test_a_session_says_which_sub_agents_it_has(sessile: Command, session: Path)
     assert done.code == 0
     assert done.out == "agent-abc1\tExplore\t2\tlook\\x1b[31m around\nagent-abd2\t\t2\t\nagent-wf\t\t2\t\n"
     assert "agent-abd2: the agent has no sidecar" in done.err
-    assert "agent-wf: the sidecar does not say" in done.err
+    assert "agent-wf: the agent's sidecar has no agentType" in done.err
     assert "general-purpose" not in done.out + done.err
     document = sessile("show", SESSION, "--agents", "--json").json
     assert document["schema"] == "sessile.agents/1"

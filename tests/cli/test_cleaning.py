@@ -89,7 +89,7 @@ def test_a_session_that_was_just_used_goes_if_it_is_named_with_recent(sessile: C
     assert "1 used within the last day; --recent means those, too" in spared.err and spared.code == 1
     assert sessile("rm", name, "--recent", "--apply", "--json").json["items"][0]["id"] == name
     assert sessile("undo").code == 0 and sessile("show", name).code == 0
-    assert "name those that you mean" in sessile("prune", "--empty", "--recent").err
+    assert "name the sessions to prune" in sessile("prune", "--empty", "--recent").err
 
 
 def test_a_session_is_removed_by_name_and_restored_by_token(sessile: Command, demo: Path) -> None:

@@ -55,7 +55,7 @@ def test_resume_without_a_name_offers_the_sessions_of_this_folder(
     assert str(pi_session) in printed
     assert str(newer) in at_a_terminal(["resume", "--print"], environment, "\n")
     assert str(pi_session) in at_a_terminal(["resume", "--print"], environment, "from pi\n")
-    assert "there is no session" in at_a_terminal(["resume", "--print"], environment, "77\n")
+    assert "session not found" in at_a_terminal(["resume", "--print"], environment, "77\n")
     assert str(newer) in sessile("resume", "--print").out
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from faults.crashing import CrashableFilesystem
+from faults.failing import FaultyFilesystem
 from sessile.storage.base import Filesystem
 from sessile.storage.filesystem import PosixFilesystem, RootedFilesystem
 from sessile.storage.memory import MemoryFilesystem
-from sessile.testing.crashes import CrashableFilesystem
-from sessile.testing.faults import FaultyFilesystem
 from sessile.testing.filesystem_contract import FilesystemContract
 
 

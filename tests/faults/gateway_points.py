@@ -17,6 +17,8 @@ from typing import NamedTuple
 
 import anyio
 
+from faults.crashing import CrashableFilesystem, CrashModel
+from faults.failing import Call, FaultyFilesystem, Kill, Killed
 from gateways import Clock, Scripted, ask, gateway_in, lines, running, scripted
 from http_rig import NEVER
 from sessile import Store
@@ -25,8 +27,6 @@ from sessile.gateway.turns.turn import Message
 from sessile.storage import atomic
 from sessile.storage.base import Filesystem
 from sessile.storage.turn_log import TurnLog
-from sessile.testing.crashes import CrashableFilesystem, CrashModel
-from sessile.testing.faults import Call, FaultyFilesystem, Kill, Killed
 from sessions import numbered
 
 Act = Callable[[Gateway, Scripted, list[str]], Awaitable[None]]

@@ -22,11 +22,11 @@ from random import Random
 from typing import NamedTuple
 
 from faults import caring, scenarios
+from faults.failing import FaultyFilesystem
 from faults.ledger import Ledger, Run, store_on, verify
 from faults.playing import END, noted
 from faults.processes import Child, Tell
 from sessile.storage.filesystem import PosixFilesystem
-from sessile.testing.faults import FaultyFilesystem
 
 SIZE = 32 << 20
 LONGEST = 0.05  # seconds between two cuts

@@ -9,12 +9,12 @@ from itertools import count
 from random import Random
 from typing import NamedTuple
 
+from faults.crashing import CrashableFilesystem, CrashModel
+from faults.failing import METHODS, Call, Fail, FaultyFilesystem, Kill, Killed
 from faults.ledger import Ledger, Run, expect, session_paths, store_on, verify
 from faults.scenarios import ROOT, Scenario, prepared
 from sessile import Session, Store
 from sessile.errors import NotFound, SessileError, SessionNotFound, StorageFailure
-from sessile.testing.crashes import CrashableFilesystem, CrashModel
-from sessile.testing.faults import METHODS, Call, Fail, FaultyFilesystem, Kill, Killed
 
 
 class Point(NamedTuple):

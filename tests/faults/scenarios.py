@@ -14,9 +14,9 @@ from functools import cache
 from typing import NamedTuple
 
 from faults import caring
+from faults.crashing import CrashableFilesystem
 from faults.ledger import CWD, OTHER, Ledger, Run, session_id, store_on, text_of
 from sessile.storage import atomic
-from sessile.testing.crashes import CrashableFilesystem
 from sessile.upkeep.disk import undo_last
 
 ROOT = "/store"

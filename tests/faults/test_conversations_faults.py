@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from faults.crashing import CrashableFilesystem, CrashModel
+from faults.failing import Fail, FaultyFilesystem, Kill, Killed
 from faults.processes import Child, Tell, fast_folder, killed_after
 from faults.striding import calls
 from sessile import Store
@@ -19,11 +21,9 @@ from sessile.core.resets import ResetConfig, previous_sessions
 from sessile.core.usage import Usage
 from sessile.errors import SessileError
 from sessile.gateway.conversations.bindings import Bound
-from sessile.gateway.conversations.conversations import Conversations
 from sessile.gateway.conversations.inbound import Inbound
+from sessile.gateway.conversations.registry import Conversations
 from sessile.storage.base import Filesystem
-from sessile.testing.crashes import CrashableFilesystem, CrashModel
-from sessile.testing.faults import Fail, FaultyFilesystem, Kill, Killed
 from sessions import Clock, answer, numbered, say
 from yoyoclaw import GROUP, NOW
 

@@ -6,11 +6,11 @@ from random import Random
 
 import pytest
 
+from faults.crashing import CrashableFilesystem, CrashModel
 from faults.ledger import CWD, message, store_on, text_of
 from faults.rigs import check_kills, check_power_cuts, check_successors
 from faults.scenarios import ROOT, SCENARIOS, Scenario
 from figures import measured
-from sessile.testing.crashes import CrashableFilesystem, CrashModel
 
 BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
 STEPS = {

@@ -15,12 +15,12 @@ from random import Random
 import pytest
 
 from faults import scenarios
+from faults.crashing import CrashableFilesystem, CrashModel
+from faults.failing import FaultyFilesystem, Kill, Killed
 from faults.ledger import Ledger, Run, message, session_id, store_on, verify
 from faults.scenarios import ROOT, Act
 from figures import measured
 from sessile.errors import NotFound, SessionNotFound
-from sessile.testing.crashes import CrashableFilesystem, CrashModel
-from sessile.testing.faults import FaultyFilesystem, Kill, Killed
 from sessile.testing.filesystem_contract import put
 from sessile.upkeep.check import repair
 

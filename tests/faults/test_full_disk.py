@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from faults.failing import FaultyFilesystem, ShortWrite
 from faults.ledger import CWD, message
 from faults.processes import Child, Tell, fast_folder
 from faults.scenarios import is_root
@@ -21,7 +22,6 @@ from sessile import Session, Store
 from sessile.errors import StorageFull
 from sessile.storage.filesystem import PosixFilesystem
 from sessile.storage.secret_file import keep_secret
-from sessile.testing.faults import FaultyFilesystem, ShortWrite
 
 TOO_MUCH = "too much " * 100  # a line of about a thousand bytes
 BATCH = 30  # places that are tried on one session, which grows by a line each time

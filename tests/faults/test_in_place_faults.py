@@ -25,6 +25,8 @@ from claude_rows import (
     uid,
     user,
 )
+from faults.crashing import CrashableFilesystem, CrashModel
+from faults.failing import Fail, FaultyFilesystem, Kill, Killed
 from faults.processes import Child, Tell, fast_folder, killed_after
 from faults.striding import calls
 from sessile import Session, Store
@@ -34,8 +36,6 @@ from sessile.errors import SessileError
 from sessile.storage import atomic
 from sessile.storage.base import Filesystem
 from sessile.storage.filesystem import PosixFilesystem
-from sessile.testing.crashes import CrashableFilesystem, CrashModel
-from sessile.testing.faults import Fail, FaultyFilesystem, Kill, Killed
 
 Act = Callable[[Filesystem], object]
 

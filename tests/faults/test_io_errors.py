@@ -10,6 +10,8 @@ from random import Random
 
 import pytest
 
+from faults.crashing import CrashableFilesystem, CrashModel
+from faults.failing import DropUnsynced, Fail, FaultyFilesystem
 from faults.ledger import CWD, message
 from faults.processes import Child, Tell, fast_folder
 from faults.rigs import check_errors
@@ -18,8 +20,6 @@ from figures import measured
 from sessile import Session, Store
 from sessile.errors import PermissionRefused, SessionNotFound, StorageFailure, SyncFailed
 from sessile.storage.filesystem import PosixFilesystem
-from sessile.testing.crashes import CrashableFilesystem, CrashModel
-from sessile.testing.faults import DropUnsynced, Fail, FaultyFilesystem
 
 NOBODY = 65534
 CODES = [errno.EIO, errno.ENOSPC, errno.EACCES, errno.EROFS]

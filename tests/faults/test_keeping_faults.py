@@ -10,6 +10,8 @@ from random import Random
 
 import pytest
 
+from faults.crashing import CrashableFilesystem, CrashModel
+from faults.failing import Fail, FaultyFilesystem, Kill, Killed
 from faults.striding import calls
 from sessile import Library, Store
 from sessile.errors import SessileError
@@ -17,8 +19,6 @@ from sessile.storage import atomic
 from sessile.storage.base import Filesystem
 from sessile.storage.layout import Source
 from sessile.storage.session_bytes import files_below
-from sessile.testing.crashes import CrashableFilesystem, CrashModel
-from sessile.testing.faults import Fail, FaultyFilesystem, Kill, Killed
 from sessile.upkeep.keep import Keeper, Kept
 
 CLAUDE = "/claude"

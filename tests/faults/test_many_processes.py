@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from faults.failing import FaultyFilesystem, Meddle
 from faults.ledger import CWD, Ledger, Run, message
 from faults.processes import Child, Tell, fast_folder
 from faults.scenarios import an_old_session
@@ -23,7 +24,6 @@ from figures import measured
 from sessile import Entry, Receipt, Session, Store
 from sessile.errors import LeafMoved
 from sessile.storage.filesystem import PosixFilesystem
-from sessile.testing.faults import FaultyFilesystem, Meddle
 
 PROCESSES = 8
 

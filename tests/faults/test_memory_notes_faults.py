@@ -10,12 +10,12 @@ from random import Random
 
 import pytest
 
+from faults.crashing import CrashableFilesystem, CrashModel
+from faults.failing import DropUnsynced, Fail, FaultyFilesystem, Kill, Killed, ShortWrite
 from sessile.errors import SessileError
 from sessile.gateway.conversations.notes import append_notes
 from sessile.storage.atomic import exists, make_folders, read_all, write_new
 from sessile.storage.base import Filesystem
-from sessile.testing.crashes import CrashableFilesystem, CrashModel
-from sessile.testing.faults import DropUnsynced, Fail, FaultyFilesystem, Kill, Killed, ShortWrite
 
 pytestmark = pytest.mark.mission("Y10", "B4")
 

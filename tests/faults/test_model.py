@@ -16,11 +16,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
+from faults.crashing import CrashableFilesystem, CrashModel
 from faults.ledger import CWD, OTHER, message, store_on, text_of
 from figures import measured
 from sessile import Receipt, Session
 from sessile.errors import SessileError, SessionNotFound
-from sessile.testing.crashes import CrashableFilesystem, CrashModel
 from sessile.upkeep.check import check, repair
 
 ROOT = "/store"

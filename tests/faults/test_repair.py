@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import pytest
 
+from faults.crashing import CrashableFilesystem, CrashModel
+from faults.failing import Fail, FaultyFilesystem, Kill, Killed, Meddle
 from faults.ledger import CWD, message, store_on
 from faults.scenarios import ROOT
 from faults.striding import calls
@@ -18,8 +20,6 @@ from sessile import Store
 from sessile.errors import LeafMoved, SessileError, StorageFull
 from sessile.storage import atomic, session_bytes
 from sessile.storage.base import Filesystem
-from sessile.testing.crashes import CrashableFilesystem, CrashModel
-from sessile.testing.faults import Fail, FaultyFilesystem, Kill, Killed, Meddle
 from sessile.testing.filesystem_contract import get, put
 from sessile.upkeep.check import check, repair
 from sessile.upkeep.disk import empty_trash, plan_empty_trash, trash_contents

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
+from faults.failing import FaultyFilesystem
 from faults.ledger import Run, store_on
 from faults.scenarios import ROOT, SCENARIOS, prepared
 from sessile import Session, Store, export, library, transfer
 from sessile.agents.openclaw import importing
-from sessile.demo import sessions as demo
+from sessile.demo import corpus as demo
 from sessile.gateway.conversations import bindings, presence
 from sessile.session import SessionView
-from sessile.testing.faults import FaultyFilesystem
 from sessile.upkeep import check, disk, keep, prune, sweep
 
 MODULES = (export, library, transfer, importing, demo, bindings, presence, check, disk, keep, prune, sweep)

@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from builders import answered, said
+from sessile.agents.registry import AGENTS
 from sessile.storage.catalog import Catalog
 from sessile.storage.filesystem import PosixFilesystem
 from sessions import FOLDER, header, write_file
@@ -29,7 +30,7 @@ class _Shelf:
 
     def ask(self) -> list[object]:
         """The rows of the list, and the hits of a search."""
-        with Catalog(PosixFilesystem(), str(self.cache)) as catalog:
+        with Catalog(PosixFilesystem(), str(self.cache), AGENTS) as catalog:
             catalog.catch_up([self._sessions], depth="index")
             listed = [(row.path, row.title, row.first_text, row.size, row.counts) for row in catalog.list().rows]
             hits = [(hit.path, hit.entry_id) for hit in catalog.search("hello", limit=10).hits]

@@ -9,12 +9,11 @@ from fuzz.native import account
 from sessile.agents.base import Format, Known
 from sessile.agents.claude.chain import conversation, heads_of, subagent_conversation
 from sessile.agents.claude.listing import LiteFile, notes_of, session_info
-from sessile.agents.claude.messages import TranscriptState, message_of, shown_rows, shown_subagent_rows
 from sessile.agents.claude.mutations import Fork
-from sessile.agents.claude.rows import View, read_row
+from sessile.agents.claude.rows import TranscriptState, View, read_row
+from sessile.agents.claude.sdk import message_of, shown_rows, shown_subagent_rows
 from sessile.agents.myagents import index, messages
-from sessile.agents.myagents.messages import read_legacy, salvaged
-from sessile.agents.myagents.transcript_v2 import read_v2
+from sessile.agents.myagents.messages import read_legacy, read_v2, salvaged
 from sessile.agents.myagents.translation import natives_of
 from sessile.agents.myagents.types import answers, by_model, tally
 from sessile.agents.openclaw import names as bindings_naming
@@ -31,7 +30,7 @@ from sessile.agents.openclaw.keys import (
 )
 from sessile.agents.openclaw.names import read_name
 from sessile.agents.openclaw.routing import Inbound, derive_key, in_thread, in_topic, parent_of, shown_key
-from sessile.agents.registry import FORMATS
+from sessile.agents.registry import AGENTS
 from sessile.core.codec import decode, encode_plain, plain
 from sessile.core.lines import Finding, Line
 from sessile.errors import SessileError
@@ -42,7 +41,7 @@ _SESSION = "11111111-1111-4111-8111-111111111111"
 
 def rows_in_place(data: bytes) -> None:
     """A file of every format reads as entries with ids of their own, the same ones when reading goes on in the middle."""
-    for known in FORMATS:
+    for known in (agent.format for agent in AGENTS if agent.format is not None):
         known.recognises(data)
         known.header("stem", data)
         known.glimpse("stem", data, data[-4096:])

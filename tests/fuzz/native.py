@@ -15,7 +15,7 @@ from builders import Blobs
 from journal_rig import INDEX, PATH, Answers, ask, content_of, expect, settled
 from sessile import Store, errors
 from sessile.core.codec import decode, encode
-from sessile.core.compaction import plan_pruning, prepare
+from sessile.core.compaction import plan_result_pruning, prepare
 from sessile.core.context import absences, build_session_context
 from sessile.core.digest import Digest
 from sessile.core.hygiene import clean
@@ -26,7 +26,7 @@ from sessile.core.messages import convert_to_llm, sendable, to_anthropic, to_goo
 from sessile.core.migrate import migrate_session_entries
 from sessile.core.providers import policy_for
 from sessile.core.redact import Redactor
-from sessile.core.result_trimming import trim
+from sessile.core.result_trimming import trim_results
 from sessile.core.summaries import Files, SummaryRequest, as_text, extract, navigation, prepare_branch
 from sessile.core.tokens import context_tokens, estimate, estimate_closely, reported
 from sessile.core.tree import NOWHERE, Node, Tree
@@ -147,9 +147,9 @@ def care(data: bytes) -> None:
     """What keeps a context small takes any messages: pruning, trimming, summaries, lists of files, branches left behind."""
     entries = [record for record in entries_in(data) if isinstance(record.get("id"), str)]
     found = build_session_context(entries)
-    plan_pruning(found.messages, found.sources, protect=0, minimum=0)
+    plan_result_pruning(found.messages, found.sources, protect=0, minimum=0)
     for window in (10, 100_000):
-        trimmed = trim(found.messages, found.sources, window, {})
+        trimmed = trim_results(found.messages, found.sources, window, {})
         assert len(trimmed.messages) == len(found.messages)
     for purpose in ("history", "short"):
         extract(SummaryRequest(purpose, "", "", found.messages, "before", 100))
@@ -157,7 +157,7 @@ def care(data: bytes) -> None:
     for message in found.messages:
         files.add_message(message)
         reported(message)
-    files.lists().told_in("summary")
+    files.lists().appended_to("summary")
     prepare_branch(entries, 1000)
     absences(entries, found.sources)
     compare(entries, entries[: len(entries) // 2])

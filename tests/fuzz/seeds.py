@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 
-import zstandard
+from backports import zstd
 
 from builders import AT, Json, entry, said
 from poisoned_rows import claude_rows, codex_rows, header, myagents_rows, told_entries
@@ -150,4 +150,4 @@ def texts(*values: str) -> Sequence[bytes]:
 def packed() -> Sequence[bytes]:
     """Compressed session files."""
     plain = sessions()[-2]
-    return [gzip.compress(plain), zstandard.compress(plain), gzip.compress(plain[:100]) + gzip.compress(plain[100:])]
+    return [gzip.compress(plain), zstd.compress(plain), gzip.compress(plain[:100]) + gzip.compress(plain[100:])]

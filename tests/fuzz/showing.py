@@ -9,7 +9,7 @@ import msgspec
 
 from fuzz.mutator import text_of
 from sessile import errors
-from sessile.agents.reader import open_rows
+from sessile.agents.registry import AGENTS
 from sessile.core.codec import plain
 from sessile.core.delivery import Silence, is_silent
 from sessile.core.providers import dimensions, fit, sniff
@@ -20,6 +20,7 @@ from sessile.gateway.http.streams import frame
 from sessile.render.html import code, coloured_lines, escape, language_of, markdown
 from sessile.render.markdown import fenced, in_tag, inline, prose, quoted_scalar
 from sessile.storage.memory import MemoryFilesystem
+from sessile.storage.packed import open_rows
 from sessile.storage.turn_log import TurnLog
 from sessile.testing.filesystem_contract import put
 from sessile.vendors.answers import AnthropicAnswer, OpenAIAnswer, assistant_message
@@ -139,7 +140,7 @@ def packed(data: bytes) -> None:
     for ending in (".jsonl.gz", ".jsonl.zst"):
         fs = MemoryFilesystem()
         put(fs, f"/s{ending}", data)
-        rows = open_rows(fs, f"/s{ending}")
+        rows = open_rows(fs, f"/s{ending}", AGENTS)
         assert fs.fstat(rows.fd).st_size == rows.size
         fs.close(rows.fd)
 

@@ -11,11 +11,11 @@ from random import Random
 import pytest
 
 from builders import user
+from faults.failing import Fail, FaultyFilesystem
 from sessile import Session, Store
 from sessile.errors import SessionNotFound, StorageFailure
 from sessile.gateway.handles import Handles, open_for_appending
 from sessile.storage.filesystem import PosixFilesystem
-from sessile.testing.faults import Fail, FaultyFilesystem
 from sessions import begun, say, store_at
 
 pytestmark = pytest.mark.mission("Y13")

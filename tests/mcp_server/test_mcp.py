@@ -478,7 +478,7 @@ BAD: list[tuple[str, Json, str]] = [
     ("open_session", {"session": "abc"}, "session"),
     ("open_session", {"session": "/etc/passwd"}, "no session"),
     ("open_session", {"session": "0000-own-a", "entry": "nowhere"}, "no entry"),
-    ("open_session", {"session": "0000-own-a", "branch": "nowhere"}, "no entry"),
+    ("open_session", {"session": "0000-own-a", "branch": "nowhere"}, "entry not found"),
     ("open_session", {"session": "0000-own-a", "depth": "abyss"}, "abyss"),
     ("open_session", {"session": "0000-own-a", "max_bytes": 10**9}, "max_bytes"),
     ("open_session", {"session": "0000-own-a", "root": "/"}, "root"),

@@ -18,9 +18,8 @@ from claude_wild import Wild
 from peers.claude_sdk import ClaudeSdk
 from peers.peers import PeerError
 from sessile.agents.claude.listing import SessionInfo
-from sessile.agents.claude.messages import SessionMessage
 from sessile.agents.claude.rows import View
-from sessile.agents.claude.sdk import ClaudeSessions
+from sessile.agents.claude.sdk import ClaudeSessions, SessionMessage
 from sessile.storage.filesystem import PosixFilesystem
 
 pytestmark = [pytest.mark.peers, pytest.mark.mission("C10"), pytest.mark.mission("C11")]

@@ -16,14 +16,15 @@ from hypothesis import strategies as st
 
 from builders import answered, assistant, entry, said, user
 from postgres.twins import EVERYTHING, ROOT, Twins, facts, journal, write
+from sessile.agents.registry import AGENTS
 from sessile.core.codec import encode
 from sessile.core.kinds import LEAF_MARKER
 from sessile.demo.corpus import demo_sessions
 from sessile.errors import InvalidQuery
 from sessile.library import Library
 from sessile.storage import atomic
-from sessile.storage.catalog_rows import HAS, SORTS, Filter
 from sessile.storage.catch_up import Progress
+from sessile.storage.filters import HAS, SORTS, Filter
 from sessile.storage.layout import artifacts_of
 from sessile.storage.postgres import listings
 from sessile.storage.postgres.database import Database
@@ -132,7 +133,7 @@ def test_times_choose_sessions(twins: Twins) -> None:
     first, *_, last = sorted(row.modified for row in twins.catalog.list(EVERYTHING).rows)
     assert len(twins.catalog.list(Filter(since=last)).rows) == 1
     assert len(twins.catalog.list(Filter(until=first)).rows) == 0
-    assert abs(last / 1e9 - time.time()) < 60
+    assert abs(last.timestamp() - time.time()) < 60
 
 
 @pytest.mark.parametrize("wanted", [Filter(sort="colour"), Filter(hide=("blue",)), Filter(has=("wings",))], ids=repr)
@@ -341,7 +342,7 @@ def test_processes_that_catch_up_at_once_double_nothing(
 def test_what_another_has_written_meanwhile_is_not_written_again(twins: Twins, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that was slow finds the row at another revision, and lets it be."""
     some_sessions(twins)
-    other = PostgresCatalog(twins.fs, twins.database, ROOT)
+    other = PostgresCatalog(twins.fs, twins.database, ROOT, AGENTS)
     busy: list[bool] = []
 
     def overtaken(*arguments: Any) -> dict[int, Stretch]:

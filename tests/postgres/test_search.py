@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from builders import Json, assistant, entry, said
 from postgres.twins import Twins, journal
 from sessile.core.words import Query, indexed, words_of
-from sessile.storage.catalog_rows import Filter
+from sessile.storage.filters import Filter
 from sessile.storage.postgres import listings
 from sessile.storage.postgres.database import Database
 from sessile.storage.postgres.leases import Leases

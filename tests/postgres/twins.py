@@ -7,12 +7,13 @@ import posixpath
 from typing import Any
 
 from builders import Json
+from sessile.agents.registry import AGENTS
 from sessile.core.codec import encode
 from sessile.errors import NotASession
 from sessile.storage import atomic
 from sessile.storage.base import Filesystem
 from sessile.storage.catalog import Catalog, CaughtUp
-from sessile.storage.catalog_rows import Filter
+from sessile.storage.filters import Filter
 from sessile.storage.memory import MemoryFilesystem
 from sessile.storage.postgres.database import Database
 from sessile.storage.postgres.journals import PostgresJournals
@@ -40,8 +41,8 @@ class Twins:
         self.fs = PostgresFilesystem(database, leases)
         self.journals = PostgresJournals(self.fs, database, leases)
         self.folder = MemoryFilesystem()
-        self.catalog = PostgresCatalog(self.fs, database, ROOT)
-        self.twin = Catalog(self.folder, None)
+        self.catalog = PostgresCatalog(self.fs, database, ROOT, AGENTS)
+        self.twin = Catalog(self.folder, None, AGENTS)
         for fs in (self.fs, self.folder):
             atomic.make_folders(fs, self.place)
 
@@ -111,7 +112,7 @@ def facts(catalog: Catalog | PostgresCatalog, *queries: str) -> dict[str, Any]:
     said: dict[str, Any] = {"notices": list(catalog.notices)}
     for wanted in (EVERYTHING, Filter(), Filter(hide=(), sort="started"), Filter(hide=(), sort="cost", limit=2)):
         listing = catalog.list(wanted)
-        rows = [row._replace(number=0, modified=0) for row in listing.rows]
+        rows = [row._replace(number=0, modified_ns=0) for row in listing.rows]
         said[f"{wanted}"] = (rows, listing.total, listing.hidden, listing.unjudged)
     for query in queries:
         found = catalog.search(query, limit=100_000)

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import Json, assistant, entry, said, user
+from sessile.agents.registry import AGENTS
 from sessile.core.codec import encode
 from sessile.core.digest import Digest
 from sessile.core.kinds import flags_of
@@ -22,9 +23,9 @@ from sessile.core.lines import Scanner, read_head, scan
 from sessile.core.tree import Node, Tree
 from sessile.core.words import Query, pieces
 from sessile.storage.catalog import Catalog
-from sessile.storage.catalog_rows import Filter
 from sessile.storage.catch_up import NativeRows
 from sessile.storage.filesystem import PosixFilesystem
+from sessile.storage.filters import Filter
 from sessile.storage.search import Needle, scan_file
 from sessions import header
 from strategies import chunks_of, damaged, json_objects
@@ -140,13 +141,13 @@ def test_a_catalog_that_followed_equals_a_fresh_one(story: list[tuple[list[Step]
     with tempfile.TemporaryDirectory() as root:
         place = f"{root}/sessions"
         files = Files(Path(place) / "--p--")
-        with Catalog(PosixFilesystem(), f"{root}/cache") as catalog:
+        with Catalog(PosixFilesystem(), f"{root}/cache", AGENTS) as catalog:
             for happened, depth in story:
                 for step in happened:
                     files.apply(step)
                 catalog.catch_up([place], depth=depth)
             catalog.catch_up([place], depth="index")
-            with Catalog(PosixFilesystem(), None) as fresh:
+            with Catalog(PosixFilesystem(), None, AGENTS) as fresh:
                 fresh.catch_up([place], depth="index")
                 assert facts(catalog) == facts(fresh)
             assert not catalog.notices
@@ -196,7 +197,7 @@ def test_search_finds_what_reading_finds(texts: list[str], asked: list[str]) -> 
         path.parent.mkdir()
         records = [header(), *(said(f"e{number}", None, text) for number, text in enumerate(texts))]
         path.write_bytes(b"".join(encode(record) + b"\n" for record in records))
-        with Catalog(PosixFilesystem(), None) as catalog:
+        with Catalog(PosixFilesystem(), None, AGENTS) as catalog:
             catalog.catch_up([str(path.parent)], depth="index")
             for text in asked:
                 query = Query(text)
@@ -252,7 +253,9 @@ def test_a_scan_finds_what_reading_finds(messages: list[Json], needle: str) -> N
             for number, record in enumerate(records)
         ]
         path.write_bytes(b"".join(line + b"\n" for line in (encode(header()), *lines)))
-        found = [(m.entry_id, m.field) for m in scan_file(PosixFilesystem(), str(path), Needle(needle, case=True))]
+        found = [
+            (m.entry_id, m.field) for m in scan_file(PosixFilesystem(), str(path), Needle(needle, case=True), AGENTS)
+        ]
         assert found == naive_scan(records, needle)
 
 

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
+from faults.crashing import CrashableFilesystem, CrashModel
 from sessile.storage.base import Filesystem, Stat
 from sessile.storage.filesystem import PosixFilesystem
 from sessile.storage.memory import MemoryFilesystem
-from sessile.testing.crashes import CrashableFilesystem, CrashModel
 from sessile.testing.filesystem_contract import get, opened, put
 
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from builders import Json, said
 from sessile import Store
-from sessile.agents.openclaw.importing import ImportReport, import_state, own_bindings
+from sessile.agents.openclaw.binding_store import own_bindings
+from sessile.agents.openclaw.importing import ImportReport, import_state
 from sessile.agents.openclaw.names import archive_name, read_name, transcript_name
 from sessile.agents.openclaw.paths import StateFolder
 from sessile.storage import atomic

@@ -13,19 +13,20 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-import zstandard
+from backports import zstd
 from hypothesis import given
 from hypothesis import strategies as st
 
 from asgi_driver import ask, scope_of
-from sessile.agents import reader
 from sessile.agents.claude.listing import LONGEST, first_prompt, is_prompt, trimmed
+from sessile.agents.registry import AGENTS
 from sessile.config import Limits
 from sessile.core.secret import Secret
 from sessile.core.summaries import without_blocks
 from sessile.gateway.http.guards import Guarding, guarded
 from sessile.gateway.http.problems import Receive, Scope, Send
 from sessile.render.html import LANGUAGES, MAX_CODE, SLOW_LANGUAGES, code, markdown
+from sessile.storage import packed
 from sessile.storage.filesystem import PosixFilesystem
 
 MEBIBYTE = 1 << 20
@@ -49,14 +50,14 @@ def zstd_of_nothing_but_a(mebibytes: int) -> bytes:
 @pytest.mark.promise("P25")
 def test_an_archive_made_to_burst_takes_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sixteen kilobytes that stand for half a gigabyte are given up on before that is held anywhere."""
-    monkeypatch.setattr(reader, "ALWAYS", 8 * MEBIBYTE)
-    monkeypatch.setattr(reader, "TIMES", 1)
+    monkeypatch.setattr(packed, "ALWAYS", 8 * MEBIBYTE)
+    monkeypatch.setattr(packed, "TIMES", 1)
     path = tmp_path / "rollout.jsonl.zst"
     path.write_bytes(zstd_of_nothing_but_a(512))
     fs = PosixFilesystem()
     tracemalloc.start()
     try:
-        rows = reader.open_rows(fs, str(path))
+        rows = packed.open_rows(fs, str(path), AGENTS)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -72,17 +73,17 @@ def test_a_small_archive_does_not_fill_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, size: int, is_whole: bool
 ) -> None:
     """It unpacks to what every archive may, or to so many times itself; one byte more is damage, and is said."""
-    monkeypatch.setattr(reader, "ALWAYS", 2 * MEBIBYTE)
-    monkeypatch.setattr(reader, "TIMES", 1)
-    pack = zstandard.compress if suffix == "zst" else (lambda data: zlib.compress(data, wbits=31))
+    monkeypatch.setattr(packed, "ALWAYS", 2 * MEBIBYTE)
+    monkeypatch.setattr(packed, "TIMES", 1)
+    pack = zstd.compress if suffix == "zst" else (lambda data: zlib.compress(data, wbits=31))
     path = tmp_path / f"rollout.jsonl.{suffix}"
     path.write_bytes(pack(b"a" * size))
     fs = PosixFilesystem()
-    rows = reader.open_rows(fs, str(path))
+    rows = packed.open_rows(fs, str(path), AGENTS)
     fs.close(rows.fd)
     assert (rows.damage is None, rows.size <= 2 * MEBIBYTE) == (is_whole, True)
-    monkeypatch.setattr(reader, "TIMES", 1 << 20)
-    rows = reader.open_rows(fs, str(path))
+    monkeypatch.setattr(packed, "TIMES", 1 << 20)
+    rows = packed.open_rows(fs, str(path), AGENTS)
     fs.close(rows.fd)
     assert (rows.damage, rows.size) == (None, size)
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from faults.failing import Fail, FaultyFilesystem
 from sessile import BlobStore, errors
 from sessile.storage.filesystem import PosixFilesystem
 from sessile.testing.blob_contract import BlobContract, OpenBlobs
-from sessile.testing.faults import Fail, FaultyFilesystem
 
 pytestmark = pytest.mark.mission("X20")
 

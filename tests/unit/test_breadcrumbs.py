@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from builders import said
+from faults.failing import Fail, FaultyFilesystem
 from sessile import Store
 from sessile.storage.filesystem import PosixFilesystem
-from sessile.testing.faults import Fail, FaultyFilesystem
 from sessions import CWD, answer, begun, header, say, snapshot, store_at, told, write_file
 
 pytestmark = pytest.mark.mission("X4")

@@ -9,7 +9,7 @@ import stat
 import subprocess
 import sys
 import time
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -18,6 +18,7 @@ import pytest
 
 from builders import Json, answered, assistant, entry, said, user
 from figures import measured
+from sessile.agents.registry import AGENTS
 from sessile.core.codec import encode
 from sessile.core.kinds import LEAF_MARKER
 from sessile.core.statistics import by_model, by_project
@@ -25,8 +26,9 @@ from sessile.errors import InvalidQuery
 from sessile.storage import catalog as catalog_file
 from sessile.storage import catch_up
 from sessile.storage.catalog import VERSION, Catalog
-from sessile.storage.catalog_rows import SORTS, Filter, SessionRow
+from sessile.storage.catalog_rows import SessionRow
 from sessile.storage.filesystem import PosixFilesystem
+from sessile.storage.filters import SORTS, Filter
 from sessile.storage.memory import MemoryFilesystem
 from sessions import CWD, FOLDER, answer, append_raw, begun, header, say, snapshot, store_at, write_file
 
@@ -43,7 +45,7 @@ def session_at(root: Path, name: str, *records: Json | str, folder: str = FOLDER
 
 
 def rows_of(root: Path, wanted: Filter = EVERYTHING, depth: catch_up.Depth = "count") -> list[SessionRow]:
-    with Catalog(PosixFilesystem(), str(root / "cache")) as catalog:
+    with Catalog(PosixFilesystem(), str(root / "cache"), AGENTS) as catalog:
         catalog.catch_up([place(root)], depth=depth)
         assert not catalog.notices
         return catalog.list(wanted).rows
@@ -63,7 +65,7 @@ def facts(catalog: Catalog, *queries: str) -> tuple[list[Any], list[Any]]:
 
 def fresh_facts(root: Path, *queries: str) -> tuple[list[Any], list[Any]]:
     """The same from a catalog that was made this moment."""
-    with Catalog(PosixFilesystem(), None) as catalog:
+    with Catalog(PosixFilesystem(), None, AGENTS) as catalog:
         catalog.catch_up([place(root)], depth="index")
         return facts(catalog, *queries)
 
@@ -98,8 +100,8 @@ def test_a_row_tells_what_a_session_is_about(tmp_path: Path) -> None:
         None,
         "native",
     )
-    assert row.created == 1_771_237_230_000
-    assert row.modified == os.stat(path).st_mtime_ns
+    assert row.created_ms == 1_771_237_230_000
+    assert row.modified_ns == os.stat(path).st_mtime_ns
 
 
 def test_counts_are_over_all_branches(tmp_path: Path) -> None:
@@ -243,7 +245,7 @@ def test_a_listing_says_what_it_hides(tmp_path: Path) -> None:
     session_at(tmp_path, "s2")
     write_file(Path(path).with_suffix("") / "sub.jsonl", header("sub"), said("u1", None))
     write_file(tmp_path / "sessions" / FOLDER / "other.jsonl", {"hello": "world"})
-    with Catalog(PosixFilesystem(), str(tmp_path / "cache")) as catalog:
+    with Catalog(PosixFilesystem(), str(tmp_path / "cache"), AGENTS) as catalog:
         caught = catalog.catch_up([place(tmp_path)])
         listing = catalog.list()
         assert caught.files == 4
@@ -258,7 +260,7 @@ def test_each_reason_hides_what_it_is_a_reason_for(tmp_path: Path) -> None:
     """A row for which there are two is hidden by either, and told once; with any filter."""
     path = session_at(tmp_path, "s1", said("u1", None))
     write_file(Path(path).with_suffix("") / "sub.jsonl", header("sub"))
-    with Catalog(PosixFilesystem(), None) as catalog:
+    with Catalog(PosixFilesystem(), None, AGENTS) as catalog:
         catalog.catch_up([place(tmp_path)])
         assert catalog.list().hidden == {"sub_agent": 1}
         assert catalog.list(Filter(hide=("empty",))).hidden == {"empty": 1}
@@ -283,10 +285,11 @@ def test_filters_choose_rows(tmp_path: Path) -> None:
     assert ids(project="ap") == ids(project="/app") == set()
     assert ids(below=[f"{place(tmp_path)}/--other--/"]) == {"b"}
     assert ids(below=[f"{place(tmp_path)}/--oth", "/elsewhere"]) == ids(below=[]) == set()
-    assert ids(until=2_000_000_000_000) == {"old"}
-    assert "old" not in ids(since=2_000_000_000_000)
-    assert ids(since=10**30) == ids(until=-(10**30)) == ids(offset=10**30) == set()
-    assert ids(until=10**30, since=-(10**30), limit=10**30) == ids()
+    then, first, last = (datetime(year, 1, 1, 1, tzinfo=UTC) for year in (1970, 1, 9999))
+    assert ids(until=then) == {"old"}
+    assert "old" not in ids(since=then)
+    assert ids(since=last) == ids(until=first) == ids(offset=10**30) == set()
+    assert ids(until=last, since=first, limit=10**30) == ids()
     assert ids(named=True) == {"a", "d"}
     assert ids(words=["ecrire"]) == {"d"}
     assert ids(words=["会话"]) == {"b"}
@@ -306,7 +309,7 @@ def test_newest_come_first_and_a_limit_says_how_many_there_are(tmp_path: Path) -
     """The order is that of the last change."""
     for number in range(5):
         os.utime(session_at(tmp_path, f"s{number}", said("u1", None)), (1000 + number, 1000 + number))
-    with Catalog(PosixFilesystem(), None) as catalog:
+    with Catalog(PosixFilesystem(), None, AGENTS) as catalog:
         catalog.catch_up([place(tmp_path)])
         listing = catalog.list(Filter(limit=2))
         assert [row.id for row in listing.rows] == ["s4", "s3"]
@@ -345,7 +348,7 @@ def test_of_equals_the_one_that_changed_last_comes_first(tmp_path: Path) -> None
     older = priced(tmp_path, "older", 1.0)
     os.utime(older, (1000, 1000))
     priced(tmp_path, "newer", 1.0)
-    with Catalog(PosixFilesystem(), None) as catalog:
+    with Catalog(PosixFilesystem(), None, AGENTS) as catalog:
         catalog.catch_up([place(tmp_path)], depth="count")
         assert [row.id for row in catalog.list(Filter(sort="cost")).rows] == ["newer", "older"]
         append_raw(older, said("u9", None))
@@ -359,7 +362,7 @@ def test_pages_show_everything_once(tmp_path: Path, sort: str) -> None:
     """In the order of the whole, with equal and unknown values, and each page knows how many rows there are."""
     for number in range(11):
         os.utime(priced(tmp_path, f"s{number}", [None, 1.0, 2.0][number % 3]), (1000 + number // 4, 1000))
-    with Catalog(PosixFilesystem(), None) as catalog:
+    with Catalog(PosixFilesystem(), None, AGENTS) as catalog:
         catalog.catch_up([place(tmp_path)], depth="count")
         whole = catalog.list(Filter(sort=sort)).rows
         pages = [catalog.list(Filter(sort=sort, limit=3, offset=offset)) for offset in range(0, 15, 3)]
@@ -371,7 +374,7 @@ def test_pages_show_everything_once(tmp_path: Path, sort: str) -> None:
 def test_rows_that_cannot_be_judged_are_counted(tmp_path: Path) -> None:
     """A filter that needs counts says how many sessions have none yet."""
     some_sessions(tmp_path)
-    with Catalog(PosixFilesystem(), None) as catalog:
+    with Catalog(PosixFilesystem(), None, AGENTS) as catalog:
         catalog.catch_up([place(tmp_path)])
         listing = catalog.list(Filter(has=["branch"]))
         assert (listing.rows, listing.unjudged) == ([], 1)
@@ -387,7 +390,7 @@ def test_usage_is_that_of_the_sessions_that_a_filter_lets_through(tmp_path: Path
     write_file(Path(path).with_suffix("") / "sub.jsonl", header("sub", cwd="/other"), sub)
     session_at(tmp_path, "silent", said("u1", None))
     session_at(tmp_path, "large", *(answered(f"a{n}", None) for n in range(2000)))
-    with Catalog(PosixFilesystem(), None) as catalog:
+    with Catalog(PosixFilesystem(), None, AGENTS) as catalog:
         catalog.catch_up([place(tmp_path)])
         usage = catalog.usage()
         assert {session.id for session in usage.sessions} == {"s1", "sub"}
@@ -402,7 +405,7 @@ def test_usage_is_that_of_the_sessions_that_a_filter_lets_through(tmp_path: Path
 def test_usage_that_is_out_of_date_is_not_told(tmp_path: Path) -> None:
     """A session that grew much is uncounted until its new lines were read."""
     path = priced(tmp_path, "s1", 1.0)
-    with Catalog(PosixFilesystem(), None) as catalog:
+    with Catalog(PosixFilesystem(), None, AGENTS) as catalog:
         catalog.catch_up([place(tmp_path)])
         assert (len(catalog.usage().sessions), catalog.usage().uncounted) == (1, 0)
         append_raw(path, *(answered(f"b{n}", None) for n in range(2000)))
@@ -420,13 +423,11 @@ def test_a_range_of_time_is_about_what_was_used_and_not_about_files(tmp_path: Pa
         for n, moment in enumerate(moments)
     ]
     os.utime(session_at(tmp_path, "s1", *replies), (1000, 1000))
-    with Catalog(PosixFilesystem(), None) as catalog:
+    with Catalog(PosixFilesystem(), None, AGENTS) as catalog:
         catalog.catch_up([place(tmp_path)], depth="count")
 
         def answers(since: str | None, until: str | None) -> int | None:
-            times = [
-                t and int(datetime.fromisoformat(f"2026-02-16T{t}+00:00").timestamp()) * 10**9 for t in (since, until)
-            ]
+            times = [t and datetime.fromisoformat(f"2026-02-16T{t}+00:00") for t in (since, until)]
             return by_model(catalog.usage(Filter(since=times[0] or None, until=times[1] or None))).total.answers
 
         assert answers(None, None) == 4
@@ -462,7 +463,7 @@ def test_unchanged_files_are_not_opened(tmp_path: Path) -> None:
     some_sessions(tmp_path)
     rows_of(tmp_path, depth="index")
     fs = Watched()
-    with Catalog(fs, str(tmp_path / "cache")) as catalog:
+    with Catalog(fs, str(tmp_path / "cache"), AGENTS) as catalog:
         caught = catalog.catch_up([place(tmp_path)], depth="index")
         assert (caught.changed, caught.removed, fs.opened) == (0, 0, [])
         append_raw(tmp_path / "sessions" / FOLDER / "a.jsonl", said("u9", "a1", "gamma"))
@@ -474,7 +475,7 @@ def test_a_session_that_grew_is_read_from_where_it_was_left(tmp_path: Path) -> N
     """Counting and indexing go on behind the bytes that were read before."""
     path = session_at(tmp_path, "s1", *(said(f"e{n}", None, "word " * 1000) for n in range(200)))
     fs = Watched()
-    with Catalog(fs, str(tmp_path / "cache")) as catalog:
+    with Catalog(fs, str(tmp_path / "cache"), AGENTS) as catalog:
         catalog.catch_up([place(tmp_path)], depth="index")
         assert fs.bytes > os.stat(path).st_size
         fs.bytes = 0
@@ -490,7 +491,7 @@ def test_a_rewritten_session_is_read_anew(tmp_path: Path) -> None:
     path = session_at(
         tmp_path, "s1", said("u1", None, "alpha"), said("u2", "u1", "omega"), said("u3", "u2", "x" * 9000)
     )
-    with Catalog(PosixFilesystem(), str(tmp_path / "cache")) as catalog:
+    with Catalog(PosixFilesystem(), str(tmp_path / "cache"), AGENTS) as catalog:
         for old, new in (("alpha", "gamma"), ("omega", "end"), ("end", "end of it")):
             catalog.catch_up([place(tmp_path)], depth="index")
             Path(path).write_text(Path(path).read_text().replace(old, new))
@@ -505,7 +506,7 @@ def test_rows_of_other_places_stay(tmp_path: Path) -> None:
     """One catalog serves many roots; a catch-up of one does not touch the others."""
     some_sessions(tmp_path / "one")
     some_sessions(tmp_path / "two")
-    with Catalog(PosixFilesystem(), str(tmp_path / "cache")) as catalog:
+    with Catalog(PosixFilesystem(), str(tmp_path / "cache"), AGENTS) as catalog:
         catalog.catch_up([place(tmp_path / "one"), place(tmp_path / "two")])
         assert len(catalog.list().rows) == 6
         assert catalog.catch_up([place(tmp_path / "one")]).removed == 0
@@ -520,7 +521,7 @@ def test_a_line_without_its_newline_is_shown_and_read_again(tmp_path: Path) -> N
     Path(path).write_bytes(
         whole + b'{"type":"message","id":"u2","parentId":"u1","message":{"role":"user","content":"loose"}}'
     )
-    with Catalog(PosixFilesystem(), str(tmp_path / "cache")) as catalog:
+    with Catalog(PosixFilesystem(), str(tmp_path / "cache"), AGENTS) as catalog:
         catalog.catch_up([place(tmp_path)], depth="index")
         assert [hit.entry_id for hit in catalog.search("loose").hits] == ["u2"]
         append_raw(path, "", said("u3", "u2", "loose too"))
@@ -535,7 +536,7 @@ def test_a_file_that_becomes_readable_is_read(tmp_path: Path) -> None:
     target = tmp_path / "elsewhere.jsonl"
     os.rename(path, target)
     os.symlink(target, path)
-    with Catalog(PosixFilesystem(), str(tmp_path / "cache")) as catalog:
+    with Catalog(PosixFilesystem(), str(tmp_path / "cache"), AGENTS) as catalog:
         catalog.catch_up([place(tmp_path)])
         (row,) = catalog.list(EVERYTHING).rows
         assert row.format is None and row.problem and catalog.list().hidden["unreadable"] == 1
@@ -550,7 +551,7 @@ def test_it_can_be_interrupted_and_goes_on(tmp_path: Path, monkeypatch: pytest.M
     for number in range(20):
         session_at(tmp_path, f"s{number}", *(said(f"e{n}", None, "word " * 100) for n in range(40)))
     monkeypatch.setattr(catch_up, "_BATCH", 0.0)
-    with Catalog(PosixFilesystem(), str(tmp_path / "cache")) as catalog:
+    with Catalog(PosixFilesystem(), str(tmp_path / "cache"), AGENTS) as catalog:
         caught = catalog.catch_up([place(tmp_path)], depth="count", deadline=time.monotonic())
         assert caught.uncounted == 19 and len(catalog.list().rows) == 20
 
@@ -574,7 +575,7 @@ def test_a_memory_store_has_a_catalog_in_memory() -> None:
     session = begun(store)
     say(session, "hello sesame")
     answer(session, "yes")
-    with Catalog(fs, None) as catalog:
+    with Catalog(fs, None, AGENTS) as catalog:
         catalog.catch_up([store.layout.sessions], depth="index")
         assert [row.id for row in catalog.list().rows] == [session.id]
         assert len(catalog.search("sesame").hits) == 1
@@ -603,7 +604,7 @@ def test_the_cache_is_private(tmp_path: Path) -> None:
 
 
 def caught_up(root: Path) -> tuple[list[Any], list[Any]]:
-    with Catalog(PosixFilesystem(), str(root / "cache")) as catalog:
+    with Catalog(PosixFilesystem(), str(root / "cache"), AGENTS) as catalog:
         catalog.catch_up([place(root)], depth="index")
         assert not catalog.notices
         return facts(catalog, *QUERIES)
@@ -639,7 +640,7 @@ def test_a_catalog_that_a_writer_left_is_not_believed_where_its_lock_cannot_be_h
     seal.write_bytes(left)
     lock.unlink()
     lock.mkdir()
-    with Catalog(PosixFilesystem(), str(tmp_path / "cache")) as catalog:
+    with Catalog(PosixFilesystem(), str(tmp_path / "cache"), AGENTS) as catalog:
         catalog.catch_up([place(tmp_path)], depth="index")
         assert "cannot be used" in catalog.notices[0]
         assert {row.path for row in catalog.list(Filter()).rows} == {row.path for row in fresh[0]}
@@ -673,7 +674,7 @@ def test_damage_that_leaves_no_trace_in_the_folder_is_noticed_when_it_is_met(tmp
     some_sessions(tmp_path)
     fresh = fresh_facts(tmp_path, *QUERIES)
     caught_up(tmp_path)
-    with Catalog(PosixFilesystem(), str(tmp_path / "cache")) as catalog:
+    with Catalog(PosixFilesystem(), str(tmp_path / "cache"), AGENTS) as catalog:
         catalog.catch_up([place(tmp_path)], depth="index")
         database = catalog._file._db
         assert database is not None
@@ -707,6 +708,7 @@ def test_a_lying_catalog_is_not_believed(tmp_path: Path) -> None:
 
 KILLED = """
 import os, sys
+from sessile.agents.registry import AGENTS
 from sessile.storage import catch_up
 from sessile.storage.catalog import Catalog
 from sessile.storage.filesystem import PosixFilesystem
@@ -720,7 +722,7 @@ class Dying(PosixFilesystem):
         if not Dying.left:
             os._exit(9)
         return os.pread(fd, size, offset)
-with Catalog(Dying(), sys.argv[2]) as catalog:
+with Catalog(Dying(), sys.argv[2], AGENTS) as catalog:
     catalog.catch_up([sys.argv[1]], depth="index")
 """
 
@@ -746,7 +748,7 @@ def test_a_killed_catch_up_is_continued(tmp_path: Path) -> None:
         session_at(tmp_path, f"s{number}", said("u1", None))
     command = [sys.executable, "-c", KILLED, place(tmp_path), str(tmp_path / "cache"), "15"]
     assert subprocess.run(command).returncode == 9
-    with Catalog(PosixFilesystem(), str(tmp_path / "cache")) as catalog:
+    with Catalog(PosixFilesystem(), str(tmp_path / "cache"), AGENTS) as catalog:
         assert 0 < catalog.catch_up([place(tmp_path)]).changed < 10
 
 
@@ -755,7 +757,7 @@ def test_a_killed_catch_up_is_continued(tmp_path: Path) -> None:
 
 def fallback(root: Path) -> None:
     """Listing and searching give the fresh result, and say that the catalog was not used."""
-    with Catalog(PosixFilesystem(), str(root / "cache")) as catalog:
+    with Catalog(PosixFilesystem(), str(root / "cache"), AGENTS) as catalog:
         catalog.catch_up([place(root)], depth="index")
         rows, found = facts(catalog, *QUERIES)
         assert catalog.notices

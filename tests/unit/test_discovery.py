@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from builders import AT, answered, entry, said, user
+from faults.failing import FaultyFilesystem
 from sessile import Store, errors
 from sessile.discovery import age, find_most_recent_session, get_recent_sessions
 from sessile.storage.filesystem import PosixFilesystem
-from sessile.testing.faults import FaultyFilesystem
 from sessions import (
     CWD,
     FOLDER,

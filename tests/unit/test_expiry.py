@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessile.agents.expiry import DAY, RULES, Period, deadline, period_of
+from sessile.agents.base import DAY, Period, deadline, period_of
+from sessile.agents.claude import ClaudeCode
 
-CLAUDE = RULES["claude"]
+CLAUDE = ClaudeCode.expiry
 
 
 def period(user: Any = None, local: Any = None) -> Period:
@@ -22,6 +23,7 @@ def period(user: Any = None, local: Any = None) -> Period:
         for name, value in said.items()
         if value is not None
     }
+    assert CLAUDE is not None
     return period_of(CLAUDE, files)
 
 
@@ -55,7 +57,7 @@ def test_a_period_that_cannot_be_told_is_unknown_and_says_which_file(bad: Any) -
     """Claude Code refuses less than a day; what it makes of a broken file differs between releases."""
     for answer, name in ((period(user=bad), "settings.json"), (period(60, bad), "settings.local.json")):
         assert answer.length is None
-        assert answer.problem is not None and answer.problem.startswith(f"{name}, ")
+        assert answer.problem is not None and answer.problem.startswith(f"{name}: ")
         assert deadline(5, answer) is None
 
 

@@ -8,10 +8,8 @@ from random import Random
 
 import pytest
 
-from sessile.storage.base import Filesystem
-from sessile.storage.memory import MemoryFilesystem
-from sessile.testing.crashes import CrashableFilesystem
-from sessile.testing.faults import (
+from faults.crashing import CrashableFilesystem
+from faults.failing import (
     METHODS,
     Call,
     DropUnsynced,
@@ -23,6 +21,8 @@ from sessile.testing.faults import (
     Meddle,
     ShortWrite,
 )
+from sessile.storage.base import Filesystem
+from sessile.storage.memory import MemoryFilesystem
 from sessile.testing.filesystem_contract import error, get, opened, put
 
 APPEND = os.O_CREAT | os.O_RDWR | os.O_APPEND

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from builders import Json, assistant, entry, said
+from sessile.agents.registry import AGENTS
 from sessile.core.words import Query, excerpt, fold, indexed, passages
 from sessile.storage import search
 from sessile.storage.catalog import Catalog
@@ -21,7 +22,7 @@ def session_at(root: Path, name: str, *records: Json | str, **members: Any) -> s
 
 
 def catalog_of(root: Path) -> Catalog:
-    catalog = Catalog(PosixFilesystem(), str(root / "cache"))
+    catalog = Catalog(PosixFilesystem(), str(root / "cache"), AGENTS)
     catalog.catch_up([str(root / "sessions")], depth="index")
     return catalog
 
@@ -260,7 +261,7 @@ def test_a_rare_hit_among_thousands_of_candidates_is_found(tmp_path: Path) -> No
 def test_titles_are_found_by_parts_of_words(tmp_path: Path) -> None:
     """Three letters or one character of a title are enough, indexed or not."""
     path = session_at(tmp_path, "s1", said("u1", None), title="Webhook retries 会话")
-    with Catalog(PosixFilesystem(), None) as catalog:
+    with Catalog(PosixFilesystem(), None, AGENTS) as catalog:
         for depth in ("look", "index"):
             catalog.catch_up([str(tmp_path / "sessions")], depth=depth)
             for query in ("hook", "etri", "会话", "会", "we", "hook retr"):
@@ -271,7 +272,7 @@ def test_titles_are_found_by_parts_of_words(tmp_path: Path) -> None:
 def test_sessions_that_are_not_indexed_are_pending_or_read_directly(tmp_path: Path) -> None:
     """A search can be used while the index is filling, and says what it did not search."""
     session_at(tmp_path, "s1", said("u1", None, "sesame"))
-    with Catalog(PosixFilesystem(), None) as catalog:
+    with Catalog(PosixFilesystem(), None, AGENTS) as catalog:
         catalog.catch_up([str(tmp_path / "sessions")])
         results = catalog.search("sesame")
         assert (results.hits, results.pending) == ([], 1)

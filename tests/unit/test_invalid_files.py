@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from builders import answered, said, user
+from faults.failing import Fail, FaultyFilesystem
 from sessile import errors
 from sessile.discovery import load_entries_from_file
 from sessile.storage.filesystem import PosixFilesystem
-from sessile.testing.faults import Fail, FaultyFilesystem
 from sessions import CWD, append_raw, header, lines_of, records_of, say, snapshot, store_at, told, write_file
 
 pytestmark = pytest.mark.mission("X6")

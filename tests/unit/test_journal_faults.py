@@ -9,13 +9,13 @@ from random import Random
 
 import pytest
 
+from faults.crashing import CrashableFilesystem, CrashModel
+from faults.failing import Call, Fail, Fault, FaultyFilesystem, Kill, Killed, Meddle, ShortWrite
 from figures import measured
 from journal_rig import PATH, Always, add, always, content_of, journal_on, lines_of, settled
 from sessile.errors import SessileError, SessionNotFound
 from sessile.storage import atomic
 from sessile.storage.memory import MemoryFilesystem
-from sessile.testing.crashes import CrashableFilesystem, CrashModel
-from sessile.testing.faults import Call, Fail, Fault, FaultyFilesystem, Kill, Killed, Meddle, ShortWrite
 from sessile.testing.filesystem_contract import get
 from sessile.testing.journal_contract import HEADER, chain, ids, line, put
 

@@ -7,11 +7,11 @@ from itertools import count as counting
 
 import pytest
 
+from faults.failing import Fail, FaultyFilesystem, Meddle
 from journal_rig import INDEX, PATH, content_of, count, journal_on, settled
 from sessile.errors import StorageFailure
 from sessile.storage import atomic
 from sessile.storage.memory import MemoryFilesystem
-from sessile.testing.faults import Fail, FaultyFilesystem, Meddle
 from sessile.testing.journal_contract import HEADER, ids, line, put, unexpected
 
 START = HEADER + b"\n" + line("old") + b"\n"

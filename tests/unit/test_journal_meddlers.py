@@ -7,10 +7,10 @@ import os
 
 import pytest
 
+from faults.failing import Call, Fail, FaultyFilesystem, Meddle
 from journal_rig import PATH, Always, add, always, content_of, count, journal_on, settled
 from sessile.errors import SessionNotFound, StorageFailure, StorageFull
 from sessile.storage.memory import MemoryFilesystem
-from sessile.testing.faults import Call, Fail, FaultyFilesystem, Meddle
 from sessile.testing.filesystem_contract import opened
 from sessile.testing.journal_contract import HEADER, ids, line, news_of, put
 
@@ -68,7 +68,7 @@ class TestOneLine:
         fs = settled(MemoryFilesystem(), START)
         journal = journal_on(fs)
         journal._fs = faulty = FaultyFilesystem(fs, plan=[Always(lambda call: cut(fs, len(START)), on={"fstat"})])
-        with pytest.raises(StorageFailure, match="without pause"):
+        with pytest.raises(StorageFailure, match="keeps writing"):
             put(journal, OURS)
         assert count(faulty, "write") == 101
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from faults.failing import FaultyFilesystem
 from journal_rig import add, ask, content_of, count, expect, journal_on, settled
 from sessile.storage.memory import MemoryFilesystem
-from sessile.testing.faults import FaultyFilesystem
 from sessile.testing.journal_contract import found, ids, line, put
 
 IDS = "abcdefghijkl"

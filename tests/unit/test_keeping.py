@@ -13,8 +13,8 @@ import pytest
 
 from sessile import Filter, Library, Store, import_session
 from sessile.errors import Refused, SessionBusy, SessionNotFound, StorageFailure, Unsupported
-from sessile.storage.catalog_rows import HIDE
 from sessile.storage.filesystem import PosixFilesystem
+from sessile.storage.filters import HIDE
 from sessile.storage.layout import Source
 from sessile.upkeep.keep import Expiring, Keeper, Outlook, expiring
 

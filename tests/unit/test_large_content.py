@@ -212,8 +212,8 @@ def test_a_file_of_xcsh_with_refs_is_resolved_from_its_own_root(tmp_path: Path) 
 @pytest.mark.mission("X20")
 def test_a_blob_is_durable_before_the_line_that_names_it(tmp_path: Path) -> None:
     """Otherwise a crash could leave a line without its image."""
+    from faults.failing import FaultyFilesystem
     from sessile.storage.filesystem import PosixFilesystem
-    from sessile.testing.faults import FaultyFilesystem
 
     path = begun(store_at(tmp_path)).path
     filesystem = FaultyFilesystem(PosixFilesystem())

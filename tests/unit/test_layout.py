@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from sessile import Store, errors
+from sessile.agents.registry import AGENTS
 from sessile.storage.layout import (
     Layout,
     artifacts_of,
     encode_cwd,
-    family_homes,
     file_name,
     folder_names,
     root_of,
@@ -155,9 +155,15 @@ def test_a_root_is_absolute_and_may_be_a_link(tmp_path: Path, monkeypatch: pytes
         Layout("relative", "/c")
 
 
+def family(home: str, environ: dict[str, str]) -> list[tuple[str, str]]:
+    """The homes of the pi family, by agent."""
+    sources = AGENTS.sources(home, environ, lambda folder: ())
+    return [(source.agent, source.root) for source in sources if source.agent in ("pi", "omp", "xcsh")]
+
+
 def test_the_homes_of_the_family_are_found() -> None:
     """Defaults and the XDG places, whether they exist or not."""
-    homes = family_homes("/home/u", {})
+    homes = family("/home/u", {})
     assert homes == [
         ("pi", "/home/u/.pi/agent"),
         ("omp", "/home/u/.omp/agent"),
@@ -165,17 +171,17 @@ def test_the_homes_of_the_family_are_found() -> None:
         ("xcsh", "/home/u/.xcsh/agent"),
         ("xcsh", "/home/u/.local/share/xcsh"),
     ]
-    xdg = family_homes("/home/u", {"XDG_DATA_HOME": "/data"})
+    xdg = family("/home/u", {"XDG_DATA_HOME": "/data"})
     assert ("omp", "/data/omp") in xdg
     assert ("xcsh", "/data/xcsh") in xdg
 
 
 def test_the_environment_moves_the_homes() -> None:
     """`PI_CODING_AGENT_DIR` comes first; `PI_CONFIG_DIR` is for oh-my-pi and xcsh only; no root is named twice."""
-    homes = family_homes("/home/u", {"PI_CODING_AGENT_DIR": "~/agent", "PI_CONFIG_DIR": ".mine"})
+    homes = family("/home/u", {"PI_CODING_AGENT_DIR": "~/agent", "PI_CONFIG_DIR": ".mine"})
     assert homes[:2] == [("pi", "/home/u/agent"), ("pi", "/home/u/.pi/agent")]
     assert [root for _, root in homes].count("/home/u/.mine/agent") == 1
-    roots = [root for _, root in family_homes("/home/u", {"PI_CODING_AGENT_DIR": "/home/u/.pi/agent"})]
+    roots = [root for _, root in family("/home/u", {"PI_CODING_AGENT_DIR": "/home/u/.pi/agent"})]
     assert len(roots) == len(set(roots))
 
 

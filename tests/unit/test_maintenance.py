@@ -226,7 +226,7 @@ class TestOpenSessions:
         plan = plan_prune(store, OLD)
         assert (gone(plan), plan.sees_open_files) == ([made.id], False)
         with store.open(made.path) as opened:
-            opened._named().hold()
+            opened._own_journal().hold()
             assert spared(plan_prune(store, OLD)) == {made.id: "open"}
             assert apply_prune(store, plan).refused == ((made.path, "it is open"),)
 
@@ -290,7 +290,7 @@ class TestTrash:
         assert undo_last(store).paths == (sessions[0].path,)
         with pytest.raises(errors.NotFound) as told:
             undo_last(store)
-        assert told.value.hint == "sessile trash shows deletions"
+        assert told.value.hint == "run `sessile trash` to list deletions"
 
     def test_a_deletion_that_moved_nothing_is_not_the_latest(self, store: Store, clock: Clock) -> None:
         """A crash may have come before its first file moved."""

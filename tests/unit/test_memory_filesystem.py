@@ -9,10 +9,10 @@ from random import Random
 
 import pytest
 
+from faults.crashing import CrashableFilesystem, CrashModel
+from faults.failing import FaultyFilesystem
 from sessile.storage.base import Filesystem
 from sessile.storage.memory import MemoryFilesystem
-from sessile.testing.crashes import CrashableFilesystem, CrashModel
-from sessile.testing.faults import FaultyFilesystem
 from sessile.testing.filesystem_contract import error, get, opened, put
 
 APPEND = os.O_CREAT | os.O_RDWR | os.O_APPEND

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from builders import AT, answered, assistant, said, user
+from faults.failing import Fail, FaultyFilesystem
 from sessile import errors
 from sessile.storage.filesystem import PosixFilesystem
-from sessile.testing.faults import Fail, FaultyFilesystem
 from sessions import CWD, header, lines_of, records_of, snapshot, store_at, told, write_file
 
 pytestmark = pytest.mark.mission("X5")

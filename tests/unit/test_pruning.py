@@ -1,4 +1,4 @@
-"""Pruning: old tool results that are no longer sent, while the session keeps them."""
+"""Result pruning: old tool results are no longer sent, but stay in the session."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import Json, answered, entry, said
-from sessile.core.compaction import Pruning, is_pruned, notice, plan_pruning
+from sessile.core.compaction import ResultPruning, is_pruned_result, plan_result_pruning, pruned_notice
 from sessile.core.context import build_session_context
 from sessile.core.entries import with_base
 from sessile.core.tokens import estimate, total
@@ -18,21 +18,21 @@ pytestmark = pytest.mark.mission("Y8")
 
 
 def result(tokens: int, tool: str = "bash", **members: Any) -> Json:
-    """A tool result of so many estimated tokens."""
+    """Return a tool result of that many estimated tokens."""
     content = [{"type": "text", "text": "x" * (4 * tokens)}]
     return {"role": "toolResult", "toolCallId": "c", "toolName": tool, "content": content, **members}
 
 
-def targets(found: Pruning) -> list[str]:
+def targets(found: ResultPruning) -> list[str]:
     return [edit["targetId"] for edit in found.edits]
 
 
-def plan(*messages: Json, **options: Any) -> Pruning:
-    return plan_pruning(messages, [f"e{number}" for number in range(len(messages))], **options)
+def plan(*messages: Json, **options: Any) -> ResultPruning:
+    return plan_result_pruning(messages, [f"e{number}" for number in range(len(messages))], **options)
 
 
 def test_results_behind_the_protected_tokens_are_pruned() -> None:
-    """The newest stay while those after them hold less than 40,000 tokens."""
+    """The newest 40,000 tokens of results stay."""
     found = plan(result(15_000), result(15_000), result(1), result(39_999))
     assert targets(found) == ["e0", "e1"]
     assert found.edits[0] == {
@@ -40,26 +40,26 @@ def test_results_behind_the_protected_tokens_are_pruned() -> None:
         "targetId": "e0",
         "replacement": {"content": "[Output truncated - 15000 tokens]"},
     }
-    assert found.saved == 2 * (15_000 - estimate(result(0) | {"content": notice(15_000)}))
+    assert found.saved == 2 * (15_000 - estimate(result(0) | {"content": pruned_notice(15_000)}))
 
 
 @pytest.mark.parametrize(("last", "expected"), [(39_999, []), (40_000, ["e0"])])
 def test_the_protection_ends_at_its_limit(last: int, expected: list[str]) -> None:
-    """A result is protected as long as the newer ones do not fill the limit."""
+    """A result is protected while the newer ones do not fill the limit."""
     assert targets(plan(result(30_000), result(last))) == expected
 
 
 @pytest.mark.parametrize(("tokens", "pruned"), [(20_007, False), (20_008, False), (20_009, True), (20_010, True)])
 def test_nothing_is_pruned_for_little(tokens: int, pruned: bool) -> None:
-    """What the line itself takes is not saved."""
-    line = estimate({"role": "toolResult", "content": notice(tokens)})
+    """The size of the replacing line is not saved."""
+    line = estimate({"role": "toolResult", "content": pruned_notice(tokens)})
     assert line == 9
     assert bool(plan(result(tokens), result(40_000)).edits) is pruned
 
 
 @pytest.mark.parametrize("tool", ["skill", "read"])
 def test_results_that_the_model_must_keep_are_protected(tool: str) -> None:
-    """They count against the protected tokens all the same."""
+    """They still count towards the protected tokens."""
     found = plan(result(30_000), result(30_000, tool), result(20_000), result(20_000))
     assert targets(found) == ["e0"]
     assert targets(plan(result(30_000), result(40_000, tool))) == ["e0"]
@@ -67,24 +67,26 @@ def test_results_that_the_model_must_keep_are_protected(tool: str) -> None:
 
 @pytest.mark.parametrize("tool", [["read"], {}, None])
 def test_a_tool_without_a_name_is_protected_by_none(tool: Any) -> None:
-    """A file may name its tools by anything."""
+    """A tool name of any type is accepted."""
     assert targets(plan(result(30_000, tool), result(40_000))) == ["e0"]
 
 
 def test_what_was_pruned_is_not_pruned_again() -> None:
-    """Neither an edit of ours nor what the family did in the file."""
-    old = result(0) | {"content": [{"type": "text", "text": notice(30_000)}]}
-    assert is_pruned(old)
-    assert is_pruned(result(5, prunedAt=5))
-    assert not is_pruned(result(5))
+    """Whether by an edit or by another agent of the pi family."""
+    old = result(0) | {"content": [{"type": "text", "text": pruned_notice(30_000)}]}
+    assert is_pruned_result(old)
+    assert is_pruned_result(result(5, prunedAt=5))
+    assert not is_pruned_result(result(5))
     found = plan(old, result(50_000, prunedAt=5), result(30_000), result(40_000), minimum=1)
     assert targets(found) == ["e2"]
 
 
 def test_other_messages_and_short_results_stay() -> None:
-    """A line that is longer than the result saves nothing; an entry without an id cannot be named."""
+    """Also results that are shorter than the line, and entries without an id."""
     user: Json = {"role": "user", "content": "x" * 400_000}
-    found = plan_pruning([result(30_000), user, result(8), result(30_000), result(40_000)], ["a", "b", "c", None, "d"])
+    found = plan_result_pruning(
+        [result(30_000), user, result(8), result(30_000), result(40_000)], ["a", "b", "c", None, "d"]
+    )
     assert targets(found) == ["a"]
 
 
@@ -92,23 +94,23 @@ def test_the_limits_are_arguments() -> None:
     """So are the tools and the counter."""
     found = plan(result(30), result(30, "read"), protect=1, minimum=1, protected_tools=(), counter=estimate)
     assert targets(found) == ["e0"]
-    assert plan(result(30_000), result(40_000), counter=lambda _: 1) == Pruning()
+    assert plan(result(30_000), result(40_000), counter=lambda _: 1) == ResultPruning()
 
 
 def test_appended_edits_prune_the_context_and_keep_the_session() -> None:
-    """The context shrinks by what was promised, the entry holds all it held, and a second plan is empty."""
+    """The context shrinks as planned, the entry is unchanged, and a second plan is empty."""
     path = [said("u", None), answered("a", "u")]
     for number in range(5):
         path.append(entry("message", f"r{number}", path[-1]["id"], message=result(15_000)))
     before = build_session_context(path)
-    found = plan_pruning(before.messages, before.sources)
+    found = plan_result_pruning(before.messages, before.sources)
     for number, edit in enumerate(found.edits):
         path.append(with_base(edit, f"x{number}", path[-1]["id"], path[0]["timestamp"]))
     after = build_session_context(path)
     assert total(before.messages) - total(after.messages) == found.saved > 20_000
-    assert after.messages[2]["content"] == [{"type": "text", "text": notice(15_000)}]
+    assert after.messages[2]["content"] == [{"type": "text", "text": pruned_notice(15_000)}]
     assert path[2]["message"] == result(15_000)
-    assert plan_pruning(after.messages, after.sources) == Pruning()
+    assert plan_result_pruning(after.messages, after.sources) == ResultPruning()
 
 
 @given(st.lists(st.tuples(st.integers(0, 300), st.sampled_from(["bash", "read"]), st.booleans()), max_size=12))

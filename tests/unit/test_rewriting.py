@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from builders import said, user
+from faults.failing import FaultyFilesystem
 from sessile import Session, errors
 from sessile.storage.filesystem import PosixFilesystem
-from sessile.testing.faults import FaultyFilesystem
 from sessions import append_raw, begun, header, lines_of, other_store_at, records_of, say, store_at, told, write_file
 
 pytestmark = pytest.mark.mission("X17")

@@ -6,11 +6,11 @@ import os
 
 import pytest
 
+from faults.failing import FaultyFilesystem, Meddle
 from sessile.errors import LeafMoved, SessionNotFound, StorageFailure
 from sessile.storage import atomic, locks
 from sessile.storage.line_file import add_rows, replace_row
 from sessile.storage.memory import MemoryFilesystem
-from sessile.testing.faults import FaultyFilesystem, Meddle
 
 FILE = "/f.jsonl"
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from builders import Json, assistant, entry, said
+from sessile.agents.registry import AGENTS
 from sessile.core.lines import Finding
 from sessile.errors import InvalidQuery, SessionNotFound
 from sessile.storage import search
@@ -23,7 +24,7 @@ def session_at(root: Path, *records: Json | str) -> str:
 
 
 def found(path: str, needle: str, *, regex: bool = False, case: bool | None = None) -> list[Match]:
-    return list(scan_file(PosixFilesystem(), path, Needle(needle, regex=regex, case=case)))
+    return list(scan_file(PosixFilesystem(), path, Needle(needle, regex=regex, case=case), AGENTS))
 
 
 def ids(path: str, needle: str, *, regex: bool = False, case: bool | None = None) -> list[str | None]:
@@ -102,7 +103,7 @@ def test_a_match_names_its_field(tmp_path: Path) -> None:
         ("a1", "tool_input"),
         ("r1", "tool_result"),
     ]
-    only = scan_file(PosixFilesystem(), path, Needle("needle"), fields=["tool_result"])
+    only = scan_file(PosixFilesystem(), path, Needle("needle"), AGENTS, fields=["tool_result"])
     assert [match.entry_id for match in only] == ["r1"]
 
 
@@ -178,7 +179,7 @@ def test_memory_is_bounded_and_long_lines_are_reported(tmp_path: Path, monkeypat
         file.write(b"\n" + json.dumps(said("e2", None, "needle")).encode() + b"\n")
     findings: list[Finding] = []
     tracemalloc.start()
-    matches = list(scan_file(PosixFilesystem(), path, Needle("needle"), findings=findings))
+    matches = list(scan_file(PosixFilesystem(), path, Needle("needle"), AGENTS, findings=findings))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert [match.entry_id for match in matches] == ["e1", "e2"]

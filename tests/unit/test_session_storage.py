@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from faults.failing import Fail, FaultyFilesystem, ShortWrite
 from sessile.errors import InvalidConfig, PermissionRefused, SessileError, SessionNotFound, StorageFailure, StorageFull
 from sessile.storage.memory import MemoryFilesystem
 from sessile.storage.session_storage import FileSessionStorage, MemorySessionStorage, SessionStorage
 from sessile.storage.trash import Trash
-from sessile.testing.faults import Fail, FaultyFilesystem, ShortWrite
 
 pytestmark = pytest.mark.mission("X21")
 

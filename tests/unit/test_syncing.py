@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from builders import assistant, user
+from faults.failing import FaultyFilesystem, Kill, Killed
 from sessile import Library, Session, Store, sync
+from sessile.agents.openclaw.binding_store import own_bindings
 from sessile.agents.openclaw.entries import SessionEntry
-from sessile.agents.openclaw.importing import own_bindings
 from sessile.demo.corpus import make_demo
 from sessile.gateway.conversations.bindings import sync_bindings
 from sessile.storage import session_bytes
 from sessile.storage.memory import MemoryFilesystem
 from sessile.storage.session_bytes import RawFile
-from sessile.testing.faults import FaultyFilesystem, Kill, Killed
 from sessions import header, write_file
 
 pytestmark = pytest.mark.mission("B8")

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from builders import entry, said, user
+from faults.failing import Fail, FaultyFilesystem
 from sessile import BlobStore, Session, Store, errors
 from sessile.storage.filesystem import PosixFilesystem
-from sessile.testing.faults import Fail, FaultyFilesystem
 from sessions import (
     CWD,
     FOLDER,

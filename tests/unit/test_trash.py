@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from faults.failing import Fail, FaultyFilesystem
 from sessile import Session, Store, errors
 from sessile.storage.filesystem import PosixFilesystem
-from sessile.testing.faults import Fail, FaultyFilesystem
 from sessile.upkeep.disk import empty_trash, plan_empty_trash, trash_contents, undo_last
 from sessions import CWD, FOLDER, Clock, answer, begun, say, snapshot, store_at
 

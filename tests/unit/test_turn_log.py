@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from faults.failing import FaultyFilesystem, ShortWrite
 from sessile.errors import InvalidId, StorageFull, UnsafePath
 from sessile.storage.filesystem import PosixFilesystem
 from sessile.storage.turn_log import TurnLog
-from sessile.testing.faults import FaultyFilesystem, ShortWrite
 
 pytestmark = [pytest.mark.mission("Y13"), pytest.mark.promise("P41")]
 

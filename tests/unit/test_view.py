@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from builders import entry, said, user
+from faults.failing import Fail, Fault, FaultyFilesystem
 from sessile import Session, Store, TreeNode, build_session_context, errors
 from sessile.core.kinds import LEAF_MARKER, TAG
 from sessile.discovery import load_entries_from_file
 from sessile.storage.base import Filesystem
 from sessile.storage.filesystem import PosixFilesystem
-from sessile.testing.faults import Fail, Fault, FaultyFilesystem
 from sessions import answer, begun, header, say, store_at, told, write_file
 
 pytestmark = pytest.mark.mission("X10")

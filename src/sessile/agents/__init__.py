@@ -1,27 +1,32 @@
 """Other agents: where their sessions are, and how they are read, written and resumed.
 
-The names exported here are what a package needs to add an agent; see docs/howto/write-a-format.md.
+The names here are what a package needs to add an agent; docs/howto/write-an-agent.md adds one.
 """
 
 from sessile.agents.base import (
     NOTHING_TOLD,
+    Agent,
     Chain,
     Entry,
+    Expiry,
     Format,
     Glimpse,
     Known,
     Look,
-    Told,
     Translator,
     placed,
     row_of,
 )
 from sessile.core.kinds import LEAF_MARKER, MARKER
 from sessile.core.lines import Head, Line, MessageHead, Scanner
+from sessile.storage.formats import Told
+from sessile.storage.layout import Source
 
 __all__ = [
+    "Agent",
     "Chain",
     "Entry",
+    "Expiry",
     "Format",
     "Glimpse",
     "Head",
@@ -33,6 +38,7 @@ __all__ = [
     "MessageHead",
     "NOTHING_TOLD",
     "Scanner",
+    "Source",
     "Told",
     "Translator",
     "placed",

@@ -1,59 +1,173 @@
-"""What a format has to say, so that another agent's file can be read in place as one of ours.
+"""What an agent is: where its sessions are, and how they are read, written, resumed and deleted.
+
+`Agent` is the whole of one agent; `sessile.agents.registry` has the table. An agent whose files are not in the native format
+has a `Format`, which turns its rows into entries:
 
     recognises   by content: the first bytes of a file, never its path
-    scanner      cuts a file into rows, and reads the head of each
-    header       what our header would be
-    translator   goes through the rows in order and says what each is here: id, parent, kind
-    entry        one row as one of our entries
+    scanner      splits a file into rows and reads the head of each
+    header       the native header for a file
+    translator   goes through the rows in order and returns id, parent and kind of each
+    entry        one row as a native entry
 
-Rules: a row is one entry, or several (an answer together with the results of its calls); rows that nobody would read are
-markers, which no tree shows and nothing is lost of. A translator may keep a little between rows (which answer is still open),
-and can be taken up again from what it saved. Rows stay where they are: an entry is made when somebody looks at it.
-
-What each format can take where its sessions lie: one row a format, and how it is told that there is no more.
-
-    append    say something behind the leaf            branch   … or behind an earlier entry
-    label     name an entry                            compact  sum up what was said
-    title     name the session                         tag      put it into a drawer
-    archive   say that it is done with                 delete   move it to our trash
-
-Rules: what is not in a row is never written into such a file in another way; the way out is always the same, a fork, which is
-a session of ours and takes everything. It does not know who writes: see `stores`.
-
-Formats whose rows have no parents: each row hangs from the one before, and its place in the file names it.
+Rules: a row is one entry, or several (an answer together with the results of its calls). Rows that are not part of a conversation
+are markers: no tree shows them, and nothing of them is lost. A translator may keep some state between rows, and can continue from
+what it saved. Rows stay where they are: an entry is made when it is read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Protocol, get_args
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args
 
 import msgspec
 
 from sessile.core.codec import decode
 from sessile.core.kinds import flags_of
-from sessile.core.lines import Head, Line, Scanner
+from sessile.core.lines import Finding, Head, Line, Scanner
 from sessile.errors import Unsupported
+from sessile.storage.formats import Told
+from sessile.storage.layout import Source
 
-# --- base
+if TYPE_CHECKING:
+    from sessile.agents.writer import RowsJournal
+    from sessile.storage.base import Filesystem
 
 Entry = dict[str, Any]
 Look = Callable[[str], bytes | None]
-"""Gives the row of an entry by its id, if there is one."""
-
-
-class Told(NamedTuple):
-    """What an agent's own list of sessions says of one; what it does not say is `None`."""
-
-    title: str | None = None
-    cwd: str | None = None
-
+"""Returns the row of an entry by its id, or `None`."""
 
 NOTHING_TOLD = Told()
 
+Capability = Literal["append", "branch", "label", "compact", "title", "tag", "archive", "delete"]
+"""What can be done to a session where its agent keeps it; `delete` moves it to our trash."""
+
+NATIVE_CAPABILITIES: frozenset[Capability] = frozenset(
+    {"append", "branch", "label", "compact", "title", "tag", "delete"}
+)
+"""What can be done to sessions in the native format: our own, and those of the pi family."""
+
+_ORDER: tuple[Capability, ...] = get_args(Capability)
+_IN_THE_COPY: Mapping[str, str] = {"label": "label the copy", "title": "name the copy", "tag": "tag the copy"}
+
+DAY = 24 * 3600 * 1000  # milliseconds
+_SHORTEST = 1  # day; Claude Code refuses less, and older releases deleted everything or wrote nothing then
+
+
+class Agent:
+    """One agent. Subclass it, set `name` and `title`, and override what the agent has.
+
+    Attributes:
+        name: The name in commands, catalogs and messages, such as `claude`.
+        title: The name for people, such as `Claude Code`.
+        capabilities: What can be done to its sessions where they are. Everything else needs a fork.
+        command: The command that resumes a session, without its last argument; empty if there is none.
+        resumes_by_id: Whether the last argument of `command` is the session's id rather than its file.
+        expiry: When the agent deletes its own sessions; `None` if it never does.
+        variables: Environment variables that move its home, each with the default.
+        sub_agents: The folder below a session's own folder in which it keeps the transcripts of sub-agents.
+    """
+
+    name: str = ""
+    title: str = ""
+    capabilities: frozenset[Capability] = frozenset()
+    command: tuple[str, ...] = ()
+    resumes_by_id: bool = False
+    expiry: Expiry | None = None
+    variables: tuple[tuple[str, str], ...] = ()
+    sub_agents: str | None = None
+
+    @property
+    def format(self) -> Format | None:
+        """How its rows are read; `None` for the native format of the pi family."""
+        return None
+
+    def sources(self, home: str, environ: Mapping[str, str], names: Callable[[str], Sequence[str]]) -> list[Source]:
+        """Return the folders where it keeps sessions, whether they exist or not.
+
+        Args:
+            home: The user's home folder.
+            environ: The environment variables.
+            names: Lists a folder; returns nothing for one that cannot be listed.
+        """
+        return []
+
+    def titles(self, data: bytes) -> Mapping[str, Told] | None:
+        """Return what its own list of sessions (`sessions.json`) says of each; `None` if `data` is not its list."""
+        return None
+
+    def unpack(self, suffix: str, chunks: Iterator[bytes]) -> Iterator[bytes] | None:
+        """Return the rows of a file whose rows are not its bytes; `None` if it has no files with that suffix."""
+        return None
+
+    def open_for_writing(self, place: Place, path: str) -> RowsJournal:
+        """Open a session for writing where it is."""
+        raise read_only(self, path)
+
+    def list_at(self, place: Place, folder: str, *, missing: bool = False) -> SessionList | None:
+        """Return the agent's own list of the sessions in a folder; `None` if there is none, unless it may be missing."""
+        return None
+
+    def check(self, fs: Filesystem, path: str) -> tuple[Sequence[Finding], Mapping[str, int]] | None:
+        """Explain a session file: findings, and how many rows there are of each sort; `None` if there is nothing to add."""
+        return None
+
+    def is_sub_agent(self, name: str) -> bool:
+        """Return whether a file of that name in `sub_agents` is the transcript of a sub-agent."""
+        return True
+
+    def describe_sub_agent(self, fs: Filesystem, path: str) -> Mapping[str, Any]:
+        """Return what the agent notes of a sub-agent: agentType, description, worktreePath."""
+        return {}
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r}>"
+
+
+class Place(NamedTuple):
+    """What a writer needs besides the path of a session: the file system, our own folder, and how durable a write is."""
+
+    fs: Filesystem
+    root: str  # of our own store: what is kept of other agents' files is below it
+    index_path: Callable[[str], str]
+    power: bool  # whether a write survives a power cut
+    patience: float  # seconds to wait for a lock
+    now: Callable[[], int]  # milliseconds since 1970
+
+
+class SessionList(Protocol):
+    """An agent's own list of the sessions in a folder, which names each of them."""
+
+    def paths(self) -> list[str]:
+        """Return one file of each session."""
+        ...
+
+    def files_of(self, path: str) -> Sequence[str]:
+        """Return every file of a session, including attachments."""
+        ...
+
+    def told(self, path: str) -> Told:
+        """Return the title and project of a session."""
+        ...
+
+    def why_spared(self, path: str) -> Literal["pinned", "scheduled", "open"] | None:
+        """Return why a session must not be deleted, if so."""
+        ...
+
+    def delete(self, path: str) -> str:
+        """Move a session to our trash and out of the list; return the token that undoes it."""
+        ...
+
+    def undo(self, token: str) -> None:
+        """Put a deleted session back, and its row into the list."""
+        ...
+
+
+# -- rows
+
 
 class Known(msgspec.Struct, gc=False):
-    """What a row is here, or one entry of it. Without flags, those of its kind count."""
+    """One entry of a row: its head, and its flags where they are not those of its kind."""
 
     head: Head
     told: int | None = None
@@ -65,7 +179,7 @@ class Known(msgspec.Struct, gc=False):
 
 
 class Glimpse(NamedTuple):
-    """What a listing shows of a session; what is unknown is an empty text."""
+    """What a listing shows of a session; an unknown value is empty."""
 
     title: str = ""
     first_text: str = ""
@@ -77,20 +191,20 @@ class Translator(Protocol):
 
     @property
     def leaf(self) -> str | None:
-        """The entry that the conversation goes on from, as far as the rows were taken."""
+        """The entry from which the conversation continues, as of the rows taken so far."""
         ...
 
     def take(self, line: Line) -> Sequence[Known]:
-        """The entries that the next row is; never none."""
+        """Return the entries of the next row; at least one."""
         ...
 
     def saved(self) -> Any:
-        """What is needed to go on later, as plain JSON."""
+        """Return what is needed to continue later, as plain JSON."""
         ...
 
 
 class Format(Protocol):
-    """One other agent's format."""
+    """How the rows of an agent's files become entries."""
 
     @property
     def name(self) -> str:
@@ -99,96 +213,47 @@ class Format(Protocol):
 
     @property
     def nested(self) -> bool:
-        """Whether texts are JSON within JSON: what is looked for may stand there with its escapes escaped."""
+        """Whether texts are JSON inside JSON, so that a search must also look for escaped text."""
         ...
 
     def scanner(self, offset: int) -> Scanner:
-        """What cuts a file into rows from an offset on."""
+        """Return a scanner that splits a file into rows, starting at `offset`."""
         ...
 
     def recognises(self, first: bytes) -> bool:
-        """Whether a file that begins so is one of this format."""
+        """Return whether a file that starts with these bytes is in this format."""
         ...
 
     def header(self, stem: str, first: bytes, told: Told = NOTHING_TOLD) -> Entry:
-        """Our header for a file; `stem` is its name without the ending."""
+        """Return the native header for a file; `stem` is its name without the suffix."""
         ...
 
     def glimpse(self, stem: str, first: bytes, last: bytes) -> Glimpse | None:
-        """What the two ends of a file tell a listing; `None` if it should not be listed."""
+        """Return what the two ends of a file show; `None` if it must not be listed."""
         ...
 
     def translator(self, saved: Any = None) -> Translator:
-        """From the beginning of a file, or from where one was saved."""
+        """Return a translator for the start of a file, or one that continues from `saved`."""
         ...
 
     def ids_of(self, raw: bytes, offset: int) -> Sequence[str]:
-        """The ids that the entries of the row at an offset have here."""
+        """Return the ids of the entries of the row at an offset."""
         ...
 
     def entry(self, raw: bytes, entry_id: str, parent_id: str | None, look: Look) -> Entry:
-        """A row as one of our entries: the one with that id."""
+        """Return the entry with that id of a row."""
         ...
 
 
-# --- capabilities
-
-Capability = Literal["append", "branch", "label", "compact", "title", "tag", "archive", "delete"]
-
-_ORDER: tuple[Capability, ...] = get_args(Capability)
-
-CAPABILITIES: Mapping[str, frozenset[Capability]] = {
-    "native": frozenset({"append", "branch", "label", "compact", "title", "tag", "delete"}),
-    "claude": frozenset({"append", "branch", "compact", "title", "tag", "archive", "delete"}),
-    "codex": frozenset(),
-    "myagents": frozenset({"append", "title", "delete"}),
-    # Its transcripts are of the family, but its sessions.json names them: one that goes leaves a key without a session.
-    "yoyoclaw": frozenset({"append", "branch", "label", "compact", "title", "tag"}),
-}
-
-# Agents whose format has another name; the family, and folders that somebody has added, hold the native one.
-_FORMATS: Mapping[str, str] = {"claude": "claude", "codex": "codex", "myagents": "myagents", "openclaw": "yoyoclaw"}
-
-_IN_THE_COPY: Mapping[str, str] = {"label": "label the copy", "title": "name the copy", "tag": "tag the copy"}
-
-
-def capabilities_of(name: str) -> tuple[Capability, ...]:
-    """What a format can take, in the order of the table; nothing if it is not known."""
-    able = CAPABILITIES.get(name, frozenset())
-    return tuple(capability for capability in _ORDER if capability in able)
-
-
-def format_of_agent(agent: str) -> str:
-    """The format that an agent keeps its sessions in."""
-    return _FORMATS.get(agent, "native")
-
-
-def possible(name: str) -> str:
-    """What a format can take, for a person."""
-    able = capabilities_of(name)
-    return f"{name} can take in place: {', '.join(able)}" if able else f"nothing can be written into a file of {name}"
-
-
-def unsupported(name: str, what: str, path: str, capability: str | None = None) -> Unsupported:
-    """The error for what has no counterpart in a format; `what` says what there is none of."""
-    doing = _IN_THE_COPY.get(capability or "", "go on in the copy")
-    return Unsupported(
-        f"{name} has no {what}", path=path, hint=f"fork it (sessile fork), and {doing}; {possible(name)}"
-    )
-
-
-# --- chained
-
-
 class Saved(msgspec.Struct):
-    """What a translator keeps between rows: the last entry, and the model that was chosen last."""
+    """The state of a `Chain`: the last entry and the last chosen model."""
 
     last: str | None = None
     model: str | None = None
 
 
 class Chain:
-    """Where the chain of one file ends so far (`kept.last`); it goes on from what was saved."""
+    """The state of a translator for rows without parents: each row is a child of the one before."""
 
     def __init__(self, saved: Any = None) -> None:
         self.kept = Saved() if saved is None else msgspec.convert(saved, Saved)
@@ -199,24 +264,122 @@ class Chain:
         return self.kept.last
 
     def saved(self) -> Any:
-        """What is needed to go on later."""
+        """Return what is needed to continue later."""
         return msgspec.to_builtins(self.kept)
 
 
 def placed(offset: int, part: int = 0) -> str:
-    """The id of a row at an offset, or of a later entry of it."""
+    """Return the id of the row at an offset, or of a later entry of it, for rows without ids."""
     return f"@{offset:x}/{part}" if part else f"@{offset:x}"
 
 
 def offset_of(entry_id: str) -> int:
-    """Where the row of such an id lies; 0 if it is none."""
+    """Return the offset in such an id; 0 if it is another id."""
     return int(entry_id[1:].partition("/")[0], 16) if entry_id.startswith("@") else 0
 
 
 def row_of(raw: bytes) -> dict[str, Any]:
-    """A decoded row; empty if it is none."""
+    """Decode a row; return an empty object if it is not one."""
     try:
         row = decode(raw)
     except (ValueError, RecursionError):
         return {}
     return row if isinstance(row, dict) else {}
+
+
+# -- what an agent cannot do
+
+
+def ordered(capabilities: frozenset[Capability]) -> tuple[Capability, ...]:
+    """Return capabilities in their usual order."""
+    return tuple(capability for capability in _ORDER if capability in capabilities)
+
+
+def possible(agent: Agent) -> str:
+    """Describe what can be done to an agent's sessions where they are."""
+    if not agent.capabilities:
+        return f"files of {agent.name} are read-only"
+    return f"{agent.name} can take in place: {', '.join(ordered(agent.capabilities))}"
+
+
+def unsupported(agent: Agent, what: str, path: str, capability: str | None = None) -> Unsupported:
+    """Return the error for what an agent does not have, such as `branches`."""
+    doing = _IN_THE_COPY.get(capability or "", "continue in the copy")
+    return Unsupported(
+        f"{agent.name} has no {what}", path=path, hint=f"fork it (sessile fork) and {doing}; {possible(agent)}"
+    )
+
+
+def read_only(agent: Agent, path: str) -> Unsupported:
+    """Return the error for writing to a session of another agent without `in_place`."""
+    rest = f"or pass in_place=True: {possible(agent)}" if agent.capabilities else possible(agent)
+    return Unsupported(
+        f"this is a session of {agent.name}, which is only read",
+        path=path,
+        hint=f"fork it and continue in the copy; {rest}",
+    )
+
+
+# -- when an agent deletes its sessions
+
+
+class Expiry(NamedTuple):
+    """How long an agent keeps a session that does not change, and which setting changes that.
+
+    Of several settings files the shortest period counts: which one the agent uses depends on the folder that it is started in,
+    and it deletes the sessions of all folders.
+    """
+
+    settings: tuple[
+        str, ...
+    ]  # files below the agent's home; `days` counts if the first is missing or has no such member
+    member: str
+    days: int
+
+
+class Period(NamedTuple):
+    """How long a session is kept after its last change, in milliseconds; if that is unknown, why."""
+
+    length: int | None
+    problem: str | None = None
+
+
+def period_of(expiry: Expiry, settings: Mapping[str, bytes]) -> Period:
+    """Return the period that these settings files leave; files that do not exist are not in `settings`.
+
+    A setting that cannot be understood gives no period but a problem: an unknown deadline must not look safe.
+    """
+    found: list[float] = []
+    for number, name in enumerate(expiry.settings):
+        try:
+            value = _days(settings.get(name), expiry.member)
+        except ValueError as error:
+            return Period(None, f"{name}: {error}")
+        if value is None and not number:
+            value = expiry.days
+        if value is not None:
+            found.append(value)
+    return Period(int(min(found) * DAY))
+
+
+def deadline(modified: int, period: Period) -> int | None:
+    """Return when the agent deletes a session last changed at `modified`, in milliseconds; `None` if unknown."""
+    return None if period.length is None else modified + period.length
+
+
+def _days(data: bytes | None, member: str) -> float | None:
+    """Return the days in a settings file, if it has any."""
+    if data is None:
+        return None
+    try:
+        settings = decode(data)
+    except ValueError as error:
+        raise ValueError("not valid JSON") from error
+    if not isinstance(settings, dict):
+        raise ValueError("not a JSON object")
+    days = settings.get(member)
+    if days is None:
+        return None
+    if isinstance(days, bool) or not isinstance(days, int | float) or not _SHORTEST <= days < math.inf:
+        raise ValueError(f"{member} must be a number of days, at least {_SHORTEST}")
+    return days

@@ -1,69 +1,34 @@
-"""Reading another agent's file in place, as a journal of ours.
+"""Reading the session files of other agents in place, as journals.
 
-Rows are indexed as ours are, under the ids and parents that the format's translator gives them; an entry is made of a row when
-somebody reads it. What the translator keeps between rows is saved with the index. Nothing is written to the file, beside it,
-or to its folder.
-
-Rows of other agents' files for the catalog: what a look tells of them, and each as an entry of ours.
-
-The catalog reads lines one by one and goes on where it stopped; what a translator has to know for that is kept with what was
-counted.
-
-Session files whose rows are not simply their bytes: archives, and the form of MyAgents before JSONL.
-
-    open_rows(fs, path)     a descriptor to read the rows from, whatever the form
-
-Rules: what is packed is unpacked into a file without a name, which goes when it is closed; nothing is left anywhere, least of
-all beside the original. An archive that is damaged gives what is whole in it, and says so. How a file is packed is told by
-the ending of its name. However small an archive is that somebody has made to hold a lot, it takes some megabytes of memory, and
-no more of the disk than archives of that size may. It does not know what the rows are.
-
-What agents' own lists of sessions say of them: `sessions.json`, beside the sessions or above their folder.
-
-    MyAgents     an array above the folder: title and project of each session
-    OpenClaw     an object in the folder: the key, and perhaps a name, of each conversation
-
-Lists are only read, tolerantly: one that cannot be read says nothing. What a session itself says counts more.
-
-Other agents' sessions: opened in place for reading. What can be written there, `in_place` writes.
-
-It is apart from `store` because programs that only use sessions of ours need not load the formats.
+Rows are indexed like native ones, under the ids and parents that the format's translator gives them; an entry is made when it is
+read. The state of the translator is saved with the index. Nothing is written to the file, beside it, or to its folder.
 """
 
 from __future__ import annotations
 
-import os
-import posixpath
-import sqlite3
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
-from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
-from sessile.agents.base import Entry, Format, Glimpse, Known, Look, Translator, capabilities_of, possible
-from sessile.agents.base import Told as base_Told
-from sessile.agents.registry import format_named, recognised
+from sessile.agents.base import Agent, Entry, Format, Glimpse, Known, Look, Translator
+from sessile.agents.registry import AGENTS
 from sessile.core.codec import encode_plain
 from sessile.core.diagnosis import TROUBLES, Problem, problem
 from sessile.core.digest import FIRST_TEXT, shown
 from sessile.core.kinds import LABEL, LEAF_MARKER, MARKER, MARKERS, MESSAGE, STATE, TITLE
 from sessile.core.lines import MAX_LINE, Finding, Head, Item, Line, Scanner
-from sessile.core.text import parse_timestamp
-from sessile.discovery import SessionInfo
-from sessile.errors import NotASession, StorageFailure, Unsupported, storage_failure, storage_failures
-from sessile.storage import atomic
-from sessile.storage.base import Filesystem, Row
+from sessile.errors import NotASession, storage_failure, storage_failures
+from sessile.storage.base import Filesystem, Row, Stat
+from sessile.storage.formats import Record
 from sessile.storage.head import Glance
 from sessile.storage.index import NOWHERE, IndexDamaged, Place, RowIndex, key_of
-from sessile.storage.layout import GZIP, JOURNAL, LEGACY, LIST, ZSTD, stem_of
-from sessile.storage.reader import CHUNK, JournalReader
+from sessile.storage.layout import stem_of
+from sessile.storage.packed import is_packed, open_rows
+from sessile.storage.reader import JournalReader, starts_native
+from sessile.storage.session_lists import told_of
 
 # --- foreign rows
 
 _WINDOW = 64 * 1024
-
-Record = dict[str, Any]
 
 
 def beginning(fs: Filesystem, fd: int) -> bytes:
@@ -83,8 +48,9 @@ def ends(fs: Filesystem, fd: int, size: int) -> tuple[bytes, bytes]:
 def glance_foreign(fs: Filesystem, fd: int, size: int, path: str) -> tuple[str, Glance] | None:
     """The format of an open file and what its ends tell; `None` if no format knows it."""
     first, last = ends(fs, fd, size)
-    known = recognised(first)
-    if known is None:
+    agent = AGENTS.recognise(first)
+    known = None if agent is None else agent.format
+    if agent is None or known is None:
         return None
     stem = stem_of(path)
     glimpse = known.glimpse(stem, first, last)
@@ -106,7 +72,7 @@ def glance_foreign(fs: Filesystem, fd: int, size: int, path: str) -> tuple[str, 
         header_at=-1,
         version=3,
     )
-    return known.name, seen
+    return agent.name, seen
 
 
 class RowReader:
@@ -116,10 +82,7 @@ class RowReader:
     what does not matter there.
     """
 
-    def __init__(self, name: str, saved: Any, start: int) -> None:
-        known = format_named(name)
-        if known is None:  # it was there when the file was looked at
-            raise StorageFailure(f"the format {name} is not installed", hint="install the package that brings it")
+    def __init__(self, known: Format, saved: Any, start: int) -> None:
         self._format = known
         self._start = start
         self._again: Translator = known.translator()
@@ -159,260 +122,42 @@ class RowReader:
                 yield item.offset, entry
 
 
-def scanner_for(name: str, offset: int) -> Scanner:
-    """What cuts a file of that format into rows."""
-    known = format_named(name)
-    return Scanner(offset) if known is None else known.scanner(offset)
-
-
-def entries_at(name: str, line: Line) -> Iterator[tuple[str, Record]]:
-    """The entries of one row, with their ids; what they hang from is not known here."""
-    known = format_named(name)
-    if known is not None:
-        for entry_id in known.ids_of(line.raw, line.offset):
-            yield entry_id, known.entry(line.raw, entry_id, None, lambda other: None)
-
-
-# --- packed
-
-MOST = 64 << 30  # bytes that one archive may unpack to: a few kilobytes can hold a disk full of zeros
-ALWAYS = 1 << 30  # bytes that every archive may unpack to
-TIMES = 1000  # how much larger than itself; sessions pack to a tenth, those that repeat themselves to a hundredth
-
-_GZIP_HEADER = 31  # how zlib is told that a gzip header comes
-_STEP = 1 << 10  # bytes of zstd that are unpacked at once: four of them can stand for 128 KiB
-
-Unpacking = Callable[[Iterator[bytes]], Iterator[bytes]]
-
-
-class Rows(NamedTuple):
-    """A descriptor of the rows of a file, how many bytes they have, and what could not be unpacked."""
-
-    fd: int
-    size: int
-    damage: Finding | None
-
-
-class _Damaged(Exception):
-    """The archive ends too early, or is not one."""
-
-
-def is_packed(path: str) -> bool:
-    """Whether the rows of a file are not its bytes."""
-    return path.endswith(LEGACY) or (path.endswith((GZIP, ZSTD)) and JOURNAL in posixpath.basename(path))
-
-
-def open_rows(fs: Filesystem, path: str) -> Rows:
-    """Open the rows of a session file for reading."""
-    if not is_packed(path):
-        fd = fs.open(path, os.O_RDONLY)
-        return Rows(fd, fs.fstat(fd).st_size, None)
-    fd = fs.temporary()
-    try:
-        size, damage = _unpack(fs, path, fd)
-    except BaseException:
-        fs.close(fd)
-        raise
-    return Rows(fd, size, damage)
-
-
-def _unpack(fs: Filesystem, path: str, target: int) -> tuple[int, Finding | None]:
-    """Write what a file holds into another; how much that was, and what was wrong."""
-    size = 0
-    source = fs.open(path, os.O_RDONLY)
-    try:
-        most = min(MOST, max(ALWAYS, TIMES * fs.fstat(source).st_size))
-        for piece in _UNPACKINGS[posixpath.splitext(path)[1]](_chunks(fs, source)):
-            if size + len(piece) > most:
-                raise _Damaged(f"it holds more than {most} bytes")
-            atomic.write_all(fs, target, piece)
-            size += len(piece)
-    except _Damaged as error:
-        return size, Finding("damaged_archive", size, 0, f"the archive is damaged: {error}")
-    finally:
-        fs.close(source)
-    return size, None
-
-
-def _chunks(fs: Filesystem, fd: int) -> Iterator[bytes]:
-    offset = 0
-    while chunk := fs.read(fd, CHUNK, offset):
-        yield chunk
-        offset += len(chunk)
-
-
-def _gunzipped(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """The content of gzip archives that follow each other."""
-    unpacker = None
-    for chunk in chunks:
-        rest = chunk
-        while rest:
-            unpacker = unpacker or zlib.decompressobj(_GZIP_HEADER)
-            try:
-                yield unpacker.decompress(rest, CHUNK)
-            except zlib.error as error:
-                raise _Damaged(str(error)) from error
-            rest = unpacker.unused_data if unpacker.eof else unpacker.unconsumed_tail
-            unpacker = None if unpacker.eof else unpacker
-    if unpacker is not None:
-        yield unpacker.flush()
-        raise _Damaged("it ends too early")
-
-
-def _unzstd(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """The content of zstd frames that follow each other."""
-    import zstandard  # most people have no such file
-
-    unpacker = None
-    for rest in _steps(chunks):
-        while rest:
-            unpacker = unpacker or zstandard.ZstdDecompressor().decompressobj()
-            try:
-                yield unpacker.decompress(rest)
-            except zstandard.ZstdError as error:
-                raise _Damaged(str(error)) from error
-            rest = unpacker.unused_data if unpacker.eof else b""
-            unpacker = None if unpacker.eof else unpacker
-    if unpacker is not None:
-        raise _Damaged("it ends too early")
-
-
-def _steps(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """The same bytes in small pieces, for an unpacker that gives back all that it has been given."""
-    for chunk in chunks:
-        for at in range(0, len(chunk), _STEP):
-            yield chunk[at : at + _STEP]
-
-
-def _legacy(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """The messages of one JSON object, as the rows that they become."""
-    from sessile.agents.myagents.messages import Row, read_legacy, salvaged
-
-    data = b"".join(chunks)
-    try:
-        for item in read_legacy(data):
-            # A message that is no object becomes a line that is no row: the reader says so.
-            yield item.raw + b"\n" if isinstance(item, Row) else b"null\n"
-    except (ValueError, RecursionError) as error:
-        yield from (row.raw + b"\n" for row in salvaged(data))
-        raise _Damaged(str(error)) from error
-
-
-_UNPACKINGS: dict[str, Unpacking] = {".gz": _gunzipped, ".zst": _unzstd, ".json": _legacy}
-
-
-# --- beside
-
-LISTS = "CREATE TABLE lists (path BLOB PRIMARY KEY, size INTEGER NOT NULL, mtime_ns INTEGER NOT NULL)"
-"""Which lists a catalog has read, and how they were then."""
-
-Told = tuple[str | None, str | None]
-"""Title and project of a session, where they are said."""
-
-_LARGEST = 64 << 20  # bytes; a list that is larger is none
-
-# A title that the session itself has given counts more than that of a list.
-_RETELL = (
-    "UPDATE sessions SET title = CASE WHEN title IS header_title THEN :title ELSE title END, header_title = :title,"
-    " cwd = coalesce(:cwd, cwd) WHERE number = :number"
-)
-
-
-class _List(NamedTuple):
-    """A list, and how it is now."""
-
-    path: str
-    size: int
-    modified: int
-
-
-def told_of(fs: Filesystem, path: str) -> Told:
-    """What is said of the session in a file."""
-    found = _list_of(fs, posixpath.dirname(path))
-    return (_read(fs, found) if found else {}).get(stem_of(path), (None, None))
-
-
-def has_news(fs: Filesystem, database: sqlite3.Connection, places: Sequence[str]) -> bool:
-    """Whether a list has changed since a catalog read it."""
-    known = {os.fsdecode(path): mark for path, *mark in database.execute("SELECT path, size, mtime_ns FROM lists")}
-    found = filter(None, (_list_of(fs, place.rstrip("/")) for place in places))
-    return any(known.get(each.path) != [each.size, each.modified] for each in found)
-
-
-def retell(fs: Filesystem, database: sqlite3.Connection, places: Sequence[str]) -> None:
-    """Tell the rows of a catalog what the lists of their places say of them."""
-    for place in places:
-        found = _list_of(fs, place.rstrip("/"))
-        if found is not None:
-            told = _read(fs, found)
-            database.executemany(_RETELL, list(_news(database, place.rstrip("/"), told)))
-            mark = (os.fsencode(found.path), found.size, found.modified)
-            database.execute("INSERT OR REPLACE INTO lists VALUES (?, ?, ?)", mark)
-
-
-def _news(database: sqlite3.Connection, place: str, told: Mapping[str, Told]) -> Iterator[dict[str, Any]]:
-    """What differs from what the rows below a place say."""
-    below = os.fsencode(f"{place}/")
-    select = "SELECT number, path, id, header_title, cwd FROM sessions WHERE path > ? AND path < ?"
-    for number, path, known, title, cwd in database.execute(select, (below, below[:-1] + b"0")):
-        # A topic of a chat has the id of that chat, but a file of its own.
-        says = told.get(stem_of(os.fsdecode(path))) or told.get(known)
-        if says is not None and (says[0] != title or (says[1] or cwd) != cwd):
-            yield {"number": number, "title": says[0], "cwd": says[1]}
-
-
-def _list_of(fs: Filesystem, folder: str) -> _List | None:
-    """The list that tells of the sessions in a folder."""
-    for path in (f"{folder}/{LIST}", f"{posixpath.dirname(folder)}/{LIST}"):
-        try:
-            status = fs.lstat(path)
-        except OSError:
-            continue  # there is none
-        return _List(path, status.st_size, status.st_mtime_ns) if status.st_size <= _LARGEST else None
-    return None
-
-
-def _read(fs: Filesystem, found: _List) -> Mapping[str, Told]:
-    """What a list says, by the ids of sessions or the names of their files."""
-    try:
-        data = atomic.read_all(fs, found.path)
-    except OSError:
-        return {}  # it cannot be read: it says nothing
-    if data.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"["):
-        from sessile.agents.myagents.index import described
-
-        return {known: (row.title, row.cwd) for known, row in described(data).items()}
-    from sessile.agents.openclaw.names import described as keyed
-
-    return {known: (title, None) for known, (title, _) in keyed(data).items()}
+def entries_at(known: Format, line: Line) -> Iterator[tuple[str | None, Record]]:
+    """Yield the entries of one row with their ids; their parents are unknown here."""
+    for entry_id in known.ids_of(line.raw, line.offset):
+        yield entry_id, known.entry(line.raw, entry_id, None, lambda other: None)
 
 
 # --- foreign
 
 
-def format_of(fs: Filesystem, path: str) -> Format | None:
-    """The format of a file, by its first bytes."""
-    fd, _, _ = open_rows(fs, path)
-    try:
-        first = beginning(fs, fd)
-    finally:
-        fs.close(fd)
-    return recognised(first)
+def agent_of(fs: Filesystem, path: str) -> Agent | None:
+    """Return the agent that wrote a file, by its first bytes; `None` for native and unknown files."""
+    with storage_failures(path, "look at the file"):
+        fd, _, _ = open_rows(fs, path, AGENTS)
+        try:
+            first = beginning(fs, fd)
+        finally:
+            fs.close(fd)
+    return None if starts_native(first) else AGENTS.recognise(first)
 
 
 class ForeignReader(JournalReader):
     """One file of another agent, open for reading."""
 
-    def __init__(self, fs: Filesystem, path: str, format_: Format, *, index_path: str | None = None) -> None:
-        self.format = format_
-        self._translator: Translator = format_.translator()
+    def __init__(self, fs: Filesystem, path: str, agent: Agent, *, index_path: str | None = None) -> None:
+        if agent.format is None:
+            raise NotASession(f"{agent.name} has no format of its own", path=path)
+        self.agent = agent
+        self.format: Format = agent.format
+        self._translator: Translator = self.format.translator()
         self._damage: Finding | None = None
         self._second: ForeignReader | None = None
         super().__init__(fs, path, index_path=None if is_packed(path) else index_path)
 
     def _open(self) -> None:
         try:
-            fd, _, self._damage = open_rows(self._fs, self.path)
+            fd, _, self._damage = open_rows(self._fs, self.path, AGENTS)
         except OSError as error:
             raise storage_failure(error, self.path, "open the session") from error
         self._begin(fd)
@@ -436,7 +181,7 @@ class ForeignReader(JournalReader):
             first = beginning(self._fs, self._fd)
         if not self.format.recognises(first):
             raise NotASession(f"the file is no {self.format.name} session", path=self.path)
-        header = self.format.header(stem_of(self.path), first, base_Told(*told_of(self._fs, self.path)))
+        header = self.format.header(stem_of(self.path), first, told_of(self._fs, self.path, AGENTS))
         return Line(-1, encode_plain(header), Head("session", header["id"]))
 
     def raw(self, row: Row) -> bytes:
@@ -529,7 +274,7 @@ class ForeignReader(JournalReader):
     def _comes_later(self, entry_id: str) -> bool:
         """Whether an entry stands behind one that hangs from it; few files ask, so a second reader looks for it."""
         if self._second is None:
-            self._second = ForeignReader(self._fs, self.path, self.format)
+            self._second = ForeignReader(self._fs, self.path, self.agent)
         return self._second.find(entry_id) is not None
 
     def close(self) -> None:
@@ -569,58 +314,28 @@ def _row(known: Known, place: tuple[int, int]) -> Row:
 
 # --- foreign
 
-_HINT = "it was not changed; no format that is known begins so; sessile check says what it holds"
+_HINT = "no agent writes files that start like this; the file was not changed; run sessile check to see what is in it"
 
 
 def open_foreign(fs: Filesystem, path: str, index_path: str | None = None) -> ForeignReader:
-    """The file of another agent, recognised by what it holds."""
-    with storage_failures(path, "look at the file"):
-        known = format_of(fs, path)
-        if known is None:
-            raise NotASession(path=path, hint=_HINT)
-        return ForeignReader(fs, path, known, index_path=index_path)
+    """Open another agent's file for reading."""
+    agent = agent_of(fs, path)
+    if agent is None:
+        raise NotASession(path=path, hint=_HINT)
+    with storage_failures(path, "open the session"):
+        return ForeignReader(fs, path, agent, index_path=index_path)
 
 
-def format_name(fs: Filesystem, path: str) -> str:
-    """The name of the format of another agent's file."""
-    with closing(open_foreign(fs, path)) as reader:
-        return reader.format.name
-
-
-def refusal(name: str, path: str) -> Unsupported:
-    """What is to be said of a file that is not written because it is not ours, and what could be done instead."""
-    rest = f"or say in_place=True: {possible(name)}" if capabilities_of(name) else possible(name)
-    return Unsupported(
-        f"this is a session of {name}, which is read in place",
-        path=path,
-        hint=f"fork it, and go on in the copy; {rest}",
-    )
-
-
-def describe_foreign(fs: Filesystem, path: str) -> SessionInfo | None:
-    """What the two ends of another agent's file tell of it; `None` if it is no session, or one that nobody lists."""
+def describe_foreign(fs: Filesystem, path: str) -> tuple[Glance, Stat] | None:
+    """Return what the two ends of another agent's file show; `None` if it is not a session, or must not be listed."""
     with storage_failures(path, "look at a session"):
-        fd, _, _ = open_rows(fs, path)
+        fd, _, _ = open_rows(fs, path, AGENTS)
         try:
             status = fs.fstat(fd)
             found = glance_foreign(fs, fd, status.st_size, path)
         finally:
             fs.close(fd)
-    if found is None:
-        return None
-    _, seen = found
-    created = parse_timestamp(seen.created)
-    return SessionInfo(
-        path=path,
-        id=seen.id,
-        cwd=seen.cwd,
-        title=seen.title or None,
-        parent_session_path=None,
-        created=None if created is None else datetime.fromtimestamp(created / 1000, UTC),
-        modified=datetime.fromtimestamp(status.st_mtime_ns / 1e9, UTC),
-        size=status.st_size,
-        first_message=seen.first_text or None,
-    )
+    return None if found is None else (found[1], status)
 
 
 def problems_of(findings: Iterable[Finding]) -> Iterator[Problem]:

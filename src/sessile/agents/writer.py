@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
-from sessile.agents.base import Format, unsupported
+from sessile.agents.base import Agent, unsupported
 from sessile.agents.reader import ForeignReader
 from sessile.core.codec import decode
 from sessile.core.lines import Line
@@ -47,9 +47,10 @@ class _News:
 class RowsJournal(ForeignReader, ABC):
     """One file of another agent, open for reading and appending."""
 
-    def __init__(self, fs: Filesystem, path: str, format_: Format, *, index_path: str | None = None) -> None:
+    def __init__(self, fs: Filesystem, path: str, agent: Agent, *, index_path: str | None = None) -> None:
         self._failure: StorageFailure | None = None
-        super().__init__(fs, path, format_, index_path=index_path)
+        self.notices: list[str] = []
+        super().__init__(fs, path, agent, index_path=index_path)
         self._expect_nothing()
 
     @abstractmethod
@@ -59,6 +60,22 @@ class RowsJournal(ForeignReader, ABC):
     @abstractmethod
     def _write(self, choose: Choose) -> Sequence[Entry]:
         """Take the lock, ask which entries are to be written, write them as rows; gives these entries."""
+
+    @abstractmethod
+    def flush(self) -> None:
+        """Make everything durable that was written."""
+
+    def set_title(self, name: str, *, automatic: bool, current: str | None) -> bool:
+        """Name the session as the agent does; return whether it was set. An automatic name never replaces another."""
+        raise unsupported(self.agent, "titles", self.path, "title")
+
+    def set_tag(self, tag: str | None) -> str | None:
+        """Tag the session as the agent does; return the tag as it is stored."""
+        raise unsupported(self.agent, "tags", self.path, "tag")
+
+    def row_id(self, entry_id: str) -> str:
+        """Return the id for a new entry, in the form that the agent's rows need."""
+        return entry_id
 
     def _reset(self) -> None:
         """Forget what a writer has remembered of the file."""
@@ -125,7 +142,7 @@ class RowsJournal(ForeignReader, ABC):
 
     def replace(self, edit: Callable[[bytes], bytes | None], keep: str | None = None) -> NoReturn:
         """Nothing that stands in another program's file is changed."""
-        raise unsupported(self.format.name, "way to change what was said", self.path)
+        raise unsupported(self.agent, "way to change what was said", self.path)
 
     # -- inside
 
@@ -158,9 +175,9 @@ class RowsJournal(ForeignReader, ABC):
         """Raise unless an entry is something that a person, a model or a tool has said."""
         kind, message = str(entry["type"]), entry.get("message")
         if kind != "message" or not isinstance(message, Mapping):
-            raise unsupported(self.format.name, f"{kind} entries", self.path, _ABILITY.get(kind))
+            raise unsupported(self.agent, f"{kind} entries", self.path, _ABILITY.get(kind))
         if message.get("role") not in _SPEAKERS:
-            raise unsupported(self.format.name, f"messages of {message.get('role')!r}", self.path)
+            raise unsupported(self.agent, f"messages of {message.get('role')!r}", self.path)
 
     def _unexpected(self) -> Sequence[Row]:
         """The rows that came since we last looked; all of them, if the name means another file now."""

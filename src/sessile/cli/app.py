@@ -26,11 +26,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from sessile import __version__, errors
+from sessile.agents.registry import AGENTS
 from sessile.cli.main import ALIASES, VERBS
 from sessile.cli.output import Output
 from sessile.errors import InvalidConfig, NotFound, storage_failures
 from sessile.storage.backing import is_database
-from sessile.storage.layout import Source, family_homes
+from sessile.storage.layout import Source
 
 if TYPE_CHECKING:
     from sessile.config import Config
@@ -92,7 +93,7 @@ class App:
         """All sessions of this person."""
         from sessile.library import Library
 
-        return Library(self.store, self.places.sources(self.store), cache=self.places.cache)
+        return Library(self.store, self.places.sources(self.store), cache=self.places.cache, auto_catch_up=False)
 
     def say_notices(self) -> None:
         """Say what did not work while the catalog was brought up to date: a folder that cannot be read, a full cache."""
@@ -356,35 +357,23 @@ def find_places(environ: Mapping[str, str], *, root: str | None, demo: bool) -> 
         return Places(home, made_up, made_up, f"{cache}/demo-cache", None, ())
     given = root or environ.get("SESSILE_ROOT") or f"{home}/.sessile"
     own = f"{home}/.sessile" if is_database(given) else os.path.abspath(os.path.expanduser(given))
-    homes = family_homes(home, environ)
-    family = [Source(agent, folder, f"{folder}/sessions") for agent, folder in homes if folder != own]
-    family += _others(home, environ)
+    family = [source for source in AGENTS.sources(home, environ, _names) if source.root != own]
     store = given if is_database(given) else own
     blobs = environ.get("SESSILE_BLOBS") or None
     return Places(home, store, own, os.path.abspath(os.path.expanduser(cache)), blobs, family)
 
 
-def _others(home: str, environ: Mapping[str, str]) -> list[Source]:
-    """The folders of agents with formats of their own, and of gateways."""
-    claude = environ.get("CLAUDE_CONFIG_DIR") or f"{home}/.claude"
-    codex = environ.get("CODEX_HOME") or f"{home}/.codex"
-    sources = [
-        Source("claude", claude, f"{claude}/projects"),
-        Source("codex", codex, f"{codex}/sessions"),
-        Source("codex", codex, f"{codex}/archived_sessions"),
-        Source("myagents", f"{home}/.myagents", f"{home}/.myagents/sessions"),
-    ]
-    gateways = [environ.get("OPENCLAW_STATE_DIR") or f"{home}/.openclaw", f"{home}/.yoyoclaw"]
-    for root in gateways:
-        agents = f"{root}/agents"
-        names = sorted(os.listdir(agents)) if os.path.isdir(agents) else []
-        sources += [Source("openclaw", root, f"{agents}/{name}/sessions") for name in names] or [
-            Source("openclaw", root, f"{agents}/main/sessions")
-        ]
-    return sources
+def _names(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
 
 
 def _cache_folder() -> str:
+    if sys.platform == "linux":  # the answer of platformdirs, without the twenty modules that it loads
+        caches = os.environ.get("XDG_CACHE_HOME", "").strip()
+        return f"{caches if os.path.isabs(caches) else os.path.expanduser('~/.cache')}/sessile"
     import platformdirs
 
     return platformdirs.user_cache_dir("sessile", appauthor=False)

@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from sessile.agents.expiry import DAY
+from sessile.agents.base import DAY
 from sessile.cli.app import App, verb
 from sessile.cli.listing import SOON, say_problem
 from sessile.cli.names import SESSION, addresses, located
@@ -23,7 +23,7 @@ from sessile.cli.output import Cell, Column, size_of
 from sessile.core.dates import parse_span
 from sessile.errors import Ambiguous, Invalid, NotFound, Refused, SessileError
 from sessile.render.wording import many
-from sessile.storage.catalog_rows import Filter
+from sessile.storage.filters import Filter
 from sessile.storage.layout import Source
 from sessile.storage.trash import Deletion
 from sessile.upkeep.disk import Trashed, disk_usage, empty_trash, plan_empty_trash, trash_contents, undo_last

@@ -95,7 +95,7 @@ def _send(app: App, context: SessionContext, provider: str) -> None:
     from sessile.core.hygiene import clean
     from sessile.core.messages import convert_to_llm, to_anthropic, to_google, to_openai
     from sessile.core.providers import policy_for
-    from sessile.vendors.clients import can_resize, resize
+    from sessile.vendors.images import can_resize, resize
 
     messages: list[dict[str, Any]] = []
     sources: list[str | None] = []
@@ -200,7 +200,7 @@ def compact_verb(
 
     The endpoints take their keys from OPENAI_API_KEY and ANTHROPIC_API_KEY.
     """
-    from sessile.agents.base import capabilities_of
+    from sessile.agents.registry import AGENTS
     from sessile.core.compaction import CompactionSettings
     from sessile.upkeep.compactor import Compactor
 
@@ -208,7 +208,7 @@ def compact_verb(
         if at is not None or leaf is not None:
             raise Invalid("a whole session is compacted", hint="sessile branch SESSION#ENTRY, then compact")
         writer = written_by(found)
-        if not only_plan and writer is not None and "compact" not in capabilities_of(writer):
+        if not only_plan and writer is not None and "compact" not in AGENTS.capabilities(writer):
             hint = "fork it (sessile fork), and compact the copy"
             raise Unsupported(f"{writer} has no compactions", path=found.path, hint=hint)
         known = window or _window(found)

@@ -23,7 +23,7 @@ from sessile.errors import Invalid, NotFound, SessileError
 from sessile.gateway.conversations.bindings import sync_bindings
 from sessile.render.wording import many, short_id
 from sessile.storage.backing import is_database
-from sessile.storage.catalog_rows import Filter
+from sessile.storage.filters import Filter
 from sessile.store import Store
 from sessile.transfer import CONVERSIONS, Imported, Synced, converted, import_session, sync
 

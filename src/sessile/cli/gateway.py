@@ -40,7 +40,7 @@ from sessile.render.wording import many
 
 if TYPE_CHECKING:
     from sessile.core.secret import Secret
-    from sessile.gateway.conversations.conversations import Conversation
+    from sessile.gateway.conversations.registry import Conversation
     from sessile.render.status import SessionKind
 
 
@@ -475,8 +475,8 @@ def _documented(row: Json, now: int) -> Json:
 def _read(app: App, active: int | None, agent: str | None, named: str | None) -> _List:
     """What the store itself says."""
     from sessile.cli.app import load_settings
-    from sessile.gateway.conversations.conversations import ConversationFilter, Conversations
     from sessile.gateway.conversations.inbound import agent_workspace, routing_of
+    from sessile.gateway.conversations.registry import ConversationFilter, Conversations
     from sessile.render.status import session_row
 
     config = load_settings(app, named).config

@@ -24,7 +24,7 @@ from sessile.errors import Refused, SessileError
 from sessile.gateway.conversations.doctor import Advice
 from sessile.render.styled import Style
 from sessile.render.wording import many
-from sessile.storage.catalog_rows import Filter
+from sessile.storage.filters import Filter
 from sessile.upkeep.check import Report, check, plan_repair, repair
 
 # --- mending
@@ -357,8 +357,8 @@ def _holds_keys(settings: Settings) -> bool:
 
 def _meant(app: App, key: str, settings: Settings) -> Iterator[Advice]:
     """How a key is read, and where it leads."""
-    from sessile.gateway.conversations.conversations import Conversations
     from sessile.gateway.conversations.inbound import agent_workspace, routing_of
+    from sessile.gateway.conversations.registry import Conversations
 
     routing = routing_of(settings.config)
     canonical = routing.canonical(key)

@@ -15,16 +15,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sessile.agents.expiry import RULES
+from sessile.agents.registry import AGENTS
 from sessile.cli.app import App, verb
 from sessile.cli.names import other_worktrees
 from sessile.cli.output import Cell, Column, money, size_of
 from sessile.core.dates import parse_moment
+from sessile.core.text import utc_datetime
 from sessile.core.usage import amount
 from sessile.errors import Invalid, NotFound
 from sessile.render.styled import Style
 from sessile.render.wording import many
-from sessile.storage.catalog_rows import HIDE, Filter, SessionRow
+from sessile.storage.catalog_rows import SessionRow
+from sessile.storage.filters import HIDE, Filter
 
 if TYPE_CHECKING:
     from sessile.upkeep.keep import Outlook
@@ -37,7 +39,7 @@ SOON = 7  # days that a warning looks ahead
 
 def soon(app: App) -> Sequence[Outlook]:
     """The sessions to warn of, by the folders of agents that delete theirs."""
-    if not any(source.agent in RULES for source in app.library.given):
+    if not any((agent := AGENTS.get(source.agent)) and agent.expiry for source in app.library.given):
         return ()
     from sessile.upkeep.keep import expiring
 
@@ -125,7 +127,7 @@ def chosen(app: App, *, words: Sequence[str] = (), **options: Any) -> Filter:
     """The filter that the options of `filters` ask for."""
     now = int(time.time() * 1000)
     since, until = (
-        None if options[name] is None else parse_moment(options[name], now, app.out.zone) * 1_000_000
+        None if options[name] is None else utc_datetime(parse_moment(options[name], now, app.out.zone) * 1000)
         for name in ("since", "until")
     )
     has = [name.strip() for name in (options["has"] or "").split(",") if name.strip()]
@@ -311,9 +313,9 @@ def _cell(app: App, name: str, row: SessionRow, depth: int, short: dict[str, str
     if name == "id":
         return Cell(short.get(row.id or "", "-"), "id", row.id or "")
     if name == "age":
-        return app.out.moment(row.modified // 1_000_000)
+        return app.out.moment(row.modified_ns // 1_000_000)
     if name == "started":
-        return app.out.moment(row.created)
+        return app.out.moment(row.created_ms)
     if name == "title":
         below = f"└{'─' * (2 * depth - 1)} " if depth else ""
         marks = ("pinned, " if app.out.plain else "★ ") if row.id in pins else ""
@@ -357,8 +359,8 @@ def described(app: App, row: SessionRow, pins: set[str]) -> dict[str, Any]:
         "project": row.cwd,
         "title": row.title,
         "first_text": row.first_text,
-        "created": app.out.iso(row.created),
-        "modified": app.out.iso(row.modified // 1_000_000),
+        "created": app.out.iso(row.created_ms),
+        "modified": app.out.iso(row.modified_ns // 1_000_000),
         "size": row.size,
         "parent": row.parent,
         "sub_agent": row.sub_agent,

@@ -27,7 +27,8 @@ from sessile.core.ids import is_plain_id
 from sessile.core.visible import visible_line
 from sessile.errors import Invalid, NotASession, Refused, SessionNotFound
 from sessile.render.wording import many
-from sessile.storage.catalog_rows import Filter, SessionRow
+from sessile.storage.catalog_rows import SessionRow
+from sessile.storage.filters import Filter
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -54,7 +55,7 @@ class SessionName(click.ParamType[str]):
         """Ids with titles, of the newest sessions that begin so; a shell would run what stands in some that files made up."""
         from click.shell_completion import CompletionItem
 
-        from sessile.storage.catalog_rows import Filter
+        from sessile.storage.filters import Filter
 
         app = ctx.find_object(App) or App()
         app.library.catch_up("count", deadline=time.monotonic() + _PATIENCE)
@@ -219,10 +220,10 @@ def writable(app: App, name: str, *, in_place: bool | None) -> Iterator[Named]:
 
 def _not_ours(app: App, path: str, *, can_ask: bool) -> Refused:
     """The error for whoever wants to write into another agent's file without saying so."""
-    from sessile.agents.base import capabilities_of, format_of_agent
+    from sessile.agents.registry import AGENTS
 
     agent = app.library.agent_of(path)
-    able = capabilities_of(format_of_agent(agent or ""))
+    able = AGENTS.capabilities(agent)
     hint = "fork it: sessile fork"
     if not able:
         hint += f"; nothing can be written into a file of {agent} from here"
@@ -273,7 +274,7 @@ def _offer(app: App, rows: list[SessionRow]) -> None:
     cells = [
         [
             Cell(str(number)),
-            app.out.moment(row.modified // 1_000_000),
+            app.out.moment(row.modified_ns // 1_000_000),
             Cell(app.library.agent_of(row.path) or ""),
             Cell(row.title or row.first_text or "(no title)"),
         ]

@@ -32,7 +32,6 @@ from datetime import UTC, datetime, tzinfo
 from functools import cached_property
 from itertools import chain, islice
 from typing import Any, NamedTuple
-from urllib.parse import quote
 
 import msgspec
 
@@ -542,6 +541,8 @@ class Pictures:
                 with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _FILE), "wb") as file:
                     file.write(data)
         self.count += 1
+        from urllib.parse import quote  # only exports with pictures need it
+
         return quote(f"{os.path.basename(self.folder)}/{name}")
 
     def forget(self) -> None:

@@ -18,8 +18,9 @@ from sessile.errors import Invalid, SessileError
 from sessile.render.styled import Line, clipped
 from sessile.render.styled import Span as Piece
 from sessile.render.wording import many
-from sessile.storage.catalog_rows import Filter, SessionRow
-from sessile.storage.history import HistoryStorage
+from sessile.storage.catalog_rows import SessionRow
+from sessile.storage.filters import Filter
+from sessile.storage.history import HistoryEntry, HistoryStorage
 from sessile.storage.search import Needle, WordNeedle
 
 _FILLING = (
@@ -226,7 +227,7 @@ def _heading(app: App, path: str, row: SessionRow | None, has_hits: bool) -> Lin
     """A session that holds hits, or is named so."""
     if row is None:
         return (Piece(visible_line(path), "strong"),)
-    age = app.out.moment(row.modified // 1_000_000).text
+    age = app.out.moment(row.modified_ns // 1_000_000).text
     name = f"{'session ' if app.out.plain else ''}{visible_line(row.id or '')[:8]}  "
     facts = f"  {visible_line(app.tilde(row.cwd or ''))}  {app.library.agent_of(path) or ''}  {age}"
     facts += "" if has_hits else "  (its title matches)"
@@ -346,19 +347,21 @@ def history_verb(app: App, words: tuple[str, ...], limit: int) -> int:
             app.out.note(f"note: {error}")
             continue
         found += [(entry, source.agent) for entry in entries]
-    found.sort(key=lambda item: -item[0].created_at)
+    found.sort(key=lambda item: item[0].created_at, reverse=True)
     found = found[:limit]
     if app.json:
         items = (
-            {"prompt": entry.prompt, "cwd": entry.cwd, "agent": agent, "created": app.out.iso(entry.created_at * 1000)}
+            {"prompt": entry.prompt, "cwd": entry.cwd, "agent": agent, "created": app.out.iso(_milliseconds(entry))}
             for entry, agent in found
         )
         app.out.document("history/1", items)
     else:
         columns = [Column("when", right=True), Column("agent"), Column("prompt", wide=True)]
-        app.out.table(
-            columns, ([app.out.moment(e.created_at * 1000), Cell(agent), Cell(e.prompt)] for e, agent in found)
-        )
+        app.out.table(columns, ([app.out.moment(_milliseconds(e)), Cell(agent), Cell(e.prompt)] for e, agent in found))
         if not found:
             app.out.note("no prompt matches" if words else "no prompts are kept in the histories of these agents")
     return 0 if found else 1
+
+
+def _milliseconds(entry: HistoryEntry) -> int:
+    return int(entry.created_at.timestamp() * 1000)

@@ -106,7 +106,7 @@ def _chosen(settings: Settings, host: str | None, port: int | None) -> Settings:
 
 
 def _serve(app: App, settings: Settings, presence: Presence, opens: bool) -> None:
-    from sessile.gateway.http.app import make_app
+    from sessile.gateway.http.asgi import make_app
     from sessile.gateway.http.server import address, gateway_token, listen, serve
     from sessile.gateway.service import make_gateway
 

@@ -19,7 +19,7 @@ from sessile.cli.output import Cell, Column
 from sessile.errors import Invalid, NotFound, Unsupported
 from sessile.library import added_sources
 from sessile.render.wording import many
-from sessile.storage.catalog_rows import Filter
+from sessile.storage.filters import Filter
 from sessile.storage.layout import Source
 from sessile.upkeep.keep import Outlook
 
@@ -112,7 +112,7 @@ def _source(app: App, source: Source, going: Outlook | None) -> dict[str, Any]:
         "agent": source.agent,
         "root": source.root,
         "sessions": listing.total,
-        "newest": listing.rows[0].modified // 1_000_000 if listing.rows else None,
+        "newest": listing.rows[0].modified_ns // 1_000_000 if listing.rows else None,
         "hidden": listing.hidden,
         "keys": _count_keys(app, source),
         "kept": app.store.layout.keeps(source.sessions),

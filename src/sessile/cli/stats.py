@@ -15,7 +15,7 @@ from sessile.core import statistics
 from sessile.core.statistics import StatRow, Table, Usage
 from sessile.core.usage import amount
 from sessile.render.wording import many
-from sessile.storage.catalog_rows import Filter
+from sessile.storage.filters import Filter
 
 _LAST = {"daily": ("30d", "30 days"), "weekly": ("26w", "26 weeks")}  # unless somebody says since when
 _TABLES: dict[str, Callable[[Usage, tzinfo], Table]] = {

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import click
 
+from sessile.agents.registry import AGENTS
 from sessile.cli.app import App, verb
 from sessile.cli.names import SESSION, damage, handle, in_place_option, opened, writable, written_by
 from sessile.core.address import sub_agent
@@ -20,15 +21,8 @@ from sessile.core.ids import is_plain_id
 from sessile.errors import Invalid, NotFound, SessionNotFound, Unsupported
 from sessile.session import Session
 
-# How each agent is told to go on with a session: the family by its file, the others by its id, and only with their own.
-_AGENTS = {
-    "pi": ("pi", "--session"),
-    "omp": ("omp", "--resume"),
-    "xcsh": ("xcsh", "--resume"),
-    "claude": ("claude", "--resume"),
-    "codex": ("codex", "resume"),
-}
-_BY_ID = ("claude", "codex")
+_AGENTS = {agent.name: agent.command for agent in AGENTS if agent.command}
+_BY_ID = tuple(agent.name for agent in AGENTS if agent.resumes_by_id)
 
 
 @verb(

@@ -1,4 +1,4 @@
-"""The pure core: everything that can be decided about a session from bytes and values alone.
+"""Pure logic of sessions: everything that can be computed from bytes and values alone.
 
-No module here does input or output, reads a clock or draws a random number; those are arguments.
+No module here does I/O, reads the clock or uses randomness; these are passed in as arguments.
 """

@@ -1,13 +1,15 @@
-"""Commands in a chat: a table of what may be said, and the reading of a message.
+"""Chat commands: the table of commands and the parser for messages.
 
     /new opus write a poem        /compact: keep the plan        /think high        /resume 2
 
-Rules: a command is the whole message, in any case, and may have a colon behind its name. A word behind a slash that is not in the
-table is ordinary text, and so is a command that takes nothing with words behind it. A wrong argument is a problem to be told, not
-text for the model. What follows a command stays as it was written, brackets and colons included.
+Rules:
+- A command is a whole message. Case is ignored, and a colon may follow the name.
+- An unknown word after a slash is ordinary text. So is a command without arguments that is followed by words.
+- An invalid argument is a problem to report to the user, not text for the model.
+- The text after a command is kept as written, including brackets and colons.
+- A command from an unauthorised sender is still recognized as one, with `allowed` false, and must not be executed.
 
-Somebody who may not give commands still gives one: it says so (`allowed`), and does nothing. What a channel writes around a
-message, such as the name of the sender, is for the channel to take off; only mentions of the agent itself are known here.
+Channels remove what they add to a message, such as the sender's name. Only mentions of the agent are handled here.
 """
 
 from __future__ import annotations
@@ -18,19 +20,19 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-INHERIT = "inherit"  # the value that takes an override away
+INHERIT = "inherit"  # removes an override
 RESET_TRIGGERS = ("/new", "/reset")
 
 _Takes = Literal["nothing", "text", "choice", "number", "model", "message"]
 
 _WORD = re.compile(r"/([a-z]+)(?:@([^\s:]+))?(?=[\s:]|$):?", re.I)
-_FUZZY = 6  # letters that a part of a model's name must have where it could be a word of the message
+_FUZZY = 6  # letters; shorter parts of model names could be words of the message
 _NUMBER = re.compile(r"[1-9][0-9]{0,5}")
 _INHERIT = {INHERIT: INHERIT, "default": INHERIT, "reset": INHERIT}
 
 
 class Row(NamedTuple):
-    """One command: what it takes, the values of a choice by what may be said for them, and who may give it."""
+    """A command: its argument, the values of a choice by accepted word, and whether everyone may use it."""
 
     name: str
     takes: _Takes
@@ -38,8 +40,8 @@ class Row(NamedTuple):
     usage: str = ""
     aliases: tuple[str, ...] = ()
     values: Mapping[str, str] = {}
-    shown: tuple[str, ...] = ()  # the values that are told to people
-    member: str | None = None  # of a conversation's entry, which holds the value
+    shown: tuple[str, ...] = ()  # the values shown to users
+    member: str | None = None  # member of a conversation's entry that stores the value
     for_all: bool = False
 
 
@@ -49,11 +51,11 @@ def _choice(name: str, member: str, purpose: str, *values: str, aliases: tuple[s
 
 
 COMMANDS: tuple[Row, ...] = (
-    Row("new", "message", "begin a new session", "[model] [message]"),
-    Row("reset", "message", "the same", "[model] [message]"),
-    Row("resume", "number", "go back to the last session, or to an earlier one", "[number]"),
+    Row("new", "message", "start a new session", "[model] [message]"),
+    Row("reset", "message", "same as /new", "[model] [message]"),
+    Row("resume", "number", "go back to the previous session, or to an earlier one", "[number]"),
     Row("status", "nothing", "show model, tokens, context and settings"),
-    Row("compact", "text", "sum up the older part of the conversation", "[instructions]"),
+    Row("compact", "text", "summarize the older part of the conversation", "[instructions]"),
     _choice(
         "think",
         "thinkingLevel",
@@ -61,7 +63,7 @@ COMMANDS: tuple[Row, ...] = (
         *("off", "minimal", "low", "medium", "high", "xhigh"),
         aliases=("thinking", "t"),
     ),
-    _choice("verbose", "verboseLevel", "show what happens inside of a turn", "off", "on", "full", aliases=("v",)),
+    _choice("verbose", "verboseLevel", "show what happens during a turn", "off", "on", "full", aliases=("v",)),
     _choice("reasoning", "reasoningLevel", "show the model's reasoning", "off", "on", "stream", aliases=("reason",)),
     Row("model", "model", "show or set the model", "[model|default]"),
     Row(
@@ -84,7 +86,7 @@ COMMANDS: tuple[Row, ...] = (
     Row("help", "nothing", "show this list", aliases=("commands",), for_all=True),
 )
 
-CHOICES: dict[str, tuple[str, ...]] = {  # what the members may hold that commands set
+CHOICES: dict[str, tuple[str, ...]] = {  # valid values of the members that commands set
     row.member: tuple(value for value in dict.fromkeys(row.values.values()) if value != INHERIT)
     for row in COMMANDS
     if row.member is not None
@@ -94,25 +96,25 @@ _ROWS = {word: row for row in COMMANDS for word in (row.name, *row.aliases)}
 
 
 class AllowedModels(msgspec.Struct, frozen=True):
-    """The models that may be chosen, as "provider/model", and other names for them."""
+    """The models that may be selected, as "provider/model", and their aliases."""
 
     allowed: tuple[str, ...] = ()
     aliases: dict[str, str] = {}
 
     def named(self, name: str) -> str | None:
-        """The allowed model of exactly that name: whole, by an alias, or without its provider if only one is called so."""
+        """Return the allowed model with exactly that name: in full, by alias, or without its provider if that is unique."""
         wanted = name.lower()
         alias = {alias.lower(): model for alias, model in self.aliases.items()}.get(wanted, wanted)
         whole = [model for model in self.allowed if model.lower() == alias.lower()]
         return _only(whole or [model for model in self.allowed if _parts(model)[1] == wanted])
 
     def with_part(self, part: str) -> list[str]:
-        """The allowed models that have a text in their name."""
+        """Return the allowed models whose names contain `part`."""
         return [model for model in self.allowed if part.lower() in model.lower()]
 
     @property
     def providers(self) -> set[str | None]:
-        """Whose models they are, in lower case."""
+        """The providers of the models, in lower case."""
         return {_parts(model)[0] for model in self.allowed}
 
 
@@ -120,7 +122,7 @@ NO_MODELS = AllowedModels()
 
 
 class ChatCommand(msgspec.Struct, frozen=True):
-    """A command: its name, and what it takes. `problem` says why nothing is to be done."""
+    """A parsed command. If `problem` is set, report it and do nothing."""
 
     name: str
     text: str = ""
@@ -139,7 +141,7 @@ def parse_command(
     mentions: Collection[str] = (),
     reset_triggers: Sequence[str] = RESET_TRIGGERS,
 ) -> ChatCommand | None:
-    """The command that a message is; `None` for ordinary text. `mentions` are the names of the agent in this chat."""
+    """Parse a message; return `None` for ordinary text. `mentions` are the names of the agent in this chat."""
     written = _without_mentions(text, mentions)
     found = _reset(written, reset_triggers) or _from_table(written)
     if found is None:
@@ -148,20 +150,17 @@ def parse_command(
     if row.takes == "nothing" and argument:
         return None
     if not authorised and not row.for_all:
-        return ChatCommand(row.name, allowed=False, problem=f"you may not use /{row.name} here")
-    return _understood(row, argument, models)
+        return ChatCommand(row.name, allowed=False, problem=f"you are not allowed to use /{row.name} here")
+    return _with_argument(row, argument, models)
 
 
 def help_text() -> str:
-    """A line for each command."""
+    """Return the list of commands, one per line."""
     return "\n".join(f"/{row.name} {row.usage}".rstrip() + f" – {row.help}" for row in COMMANDS)
 
 
-# -- what stands where
-
-
 def _without_mentions(text: str, mentions: Collection[str]) -> str:
-    """A message without the name of the agent before its first word or right behind it."""
+    """Remove a mention of the agent before the first word or attached to it."""
     names = {name.strip().lstrip("@").lower() for name in mentions}
     text = text.strip()
     first, *rest = text.split(maxsplit=1) or [""]
@@ -193,20 +192,17 @@ def _from_table(text: str) -> tuple[Row, str] | None:
     return row, text[word.end() :].strip()
 
 
-# -- what it asks for
-
-
-def _understood(row: Row, argument: str, models: AllowedModels) -> ChatCommand:
+def _with_argument(row: Row, argument: str, models: AllowedModels) -> ChatCommand:
     if row.takes == "message":
         model, rest = _leading_model(argument, models)
         return ChatCommand(row.name, text=rest, model=model)
     if row.takes == "number":
         if argument and not _NUMBER.fullmatch(argument):
-            return ChatCommand(row.name, problem=f"/{row.name} takes a number, 1 for the last session")
+            return ChatCommand(row.name, problem=f"/{row.name} takes a number; 1 is the previous session")
         return ChatCommand(row.name, number=int(argument or "1"))
     if row.takes == "choice" and argument:
         value = row.values.get(argument.lower())
-        problem = None if value is not None else f"/{row.name} is one of {', '.join(row.shown)}"
+        problem = None if value is not None else f"invalid argument of /{row.name}: use {', '.join(row.shown)}"
         return ChatCommand(row.name, value=value, problem=problem)
     if row.takes == "model" and argument:
         return _chosen_model(row, argument, models)
@@ -214,19 +210,19 @@ def _understood(row: Row, argument: str, models: AllowedModels) -> ChatCommand:
 
 
 def _leading_model(message: str, models: AllowedModels) -> tuple[str | None, str]:
-    """The model that the first words of a message name, and the rest of it."""
+    """Return the model named by the first words of a message, and the rest of the message."""
     first, second, *_ = *message.split(maxsplit=2), "", ""
     is_provider = first.lower() in models.providers
     if is_provider and (model := models.named(f"{first}/{second}")) is not None:
-        return model, _behind(_behind(message))
+        return model, _without_first_word(_without_first_word(message))
     model = models.named(first)
     if model is None and (is_provider or len(first) >= _FUZZY):
         model = _only(models.with_part(first))
-    return (None, message) if model is None else (model, _behind(message))
+    return (None, message) if model is None else (model, _without_first_word(message))
 
 
 def _chosen_model(row: Row, argument: str, models: AllowedModels) -> ChatCommand:
-    """What `/model` asks for: here every word is about the model."""
+    """Parse the argument of `/model`, all of which names the model."""
     if argument.lower() in _INHERIT:
         return ChatCommand(row.name, value=INHERIT)
     name = "/".join(argument.split())
@@ -236,19 +232,19 @@ def _chosen_model(row: Row, argument: str, models: AllowedModels) -> ChatCommand
     candidates = models.with_part(name)
     if len(candidates) == 1:
         return ChatCommand(row.name, model=candidates[0])
-    there = ", ".join(candidates or models.allowed) or "none"
-    which = "could be any of" if candidates else "is no model that may be used here; there are:"
-    return ChatCommand(row.name, problem=f"{argument[:80]!r} {which} {there}")
+    names = ", ".join(candidates or models.allowed) or "none"
+    if candidates:
+        return ChatCommand(row.name, problem=f"ambiguous model {argument[:80]!r}: it matches {names}")
+    return ChatCommand(row.name, problem=f"model not available: {argument[:80]!r}; available models: {names}")
 
 
 def _parts(model: str) -> tuple[str | None, str]:
-    """The provider of a model, if its name has one, and the rest; in lower case."""
+    """Split a model into provider, if it has one, and name; in lower case."""
     provider, slash, name = model.lower().partition("/")
     return (provider, name) if slash else (None, provider)
 
 
-def _behind(message: str) -> str:
-    """A message without its first word."""
+def _without_first_word(message: str) -> str:
     return "".join(message.split(maxsplit=1)[1:])
 
 

@@ -1,14 +1,13 @@
-"""One entry, one line: JSON as JavaScript writes it, and back.
+"""Encode entries as lines and decode lines: JSON as JavaScript writes it.
 
-Rules: no spaces, non-ASCII unescaped, lone surrogates escaped, whole floats without `.0`; no value can produce a raw
-newline. NaN and infinity are refused. What msgspec refuses but JavaScript accepts (lone surrogates, huge integers, bytes
-that are not UTF-8) goes through the standard library, so that the fast and the exact way give one answer.
+Rules:
+- No spaces, non-ASCII characters unescaped, lone surrogates escaped, whole floats without `.0`. No value produces a raw newline.
+- NaN, infinity and values nested too deeply are refused.
+- Input that msgspec refuses but JavaScript accepts (lone surrogates, huge integers, bytes that are not UTF-8) goes through the
+  standard library, so the fast and the exact way return the same result.
 
-A private copy of a value on its way into a line, made in one walk that also notices what needs care.
-
-The copy is what reading the line back would give, so it can be shown without decoding the line again, and what a caller does
-to his own value later does not matter. Whole floats become integers, as JavaScript writes them; tuples become lists. NaN,
-infinity and values nested too deeply are refused.
+`plain` copies a value before it is encoded. The copy equals what decoding the line returns, so it can be shown without decoding
+the line again, and later changes of the caller's value have no effect on it. The same walk notes what needs special handling.
 """
 
 from __future__ import annotations
@@ -26,17 +25,15 @@ if TYPE_CHECKING:
     from json import JSONDecoder
 
 
-# --- plain
-
-MAX_DEPTH = 256  # deeper values come from loops, not from people; every reader on the way recurses
+MAX_DEPTH = 256  # deeper values come from bugs, and readers recurse
 
 _NOTABLE = frozenset((*DROPPED, URL))
-_SURELY_SHORT = MAX_STRING // 2  # characters: each counts one or two units
-_WHOLE = 1e21  # from here on JavaScript writes whole numbers with an exponent
+_SURELY_SHORT = MAX_STRING // 2  # characters, each of one or two UTF-16 units
+_WHOLE = 1e21  # JavaScript writes larger whole numbers with an exponent
 
 
 class Plain(NamedTuple):
-    """The copy; whether reading the line gives just that; whether parts of it may be too large for a line."""
+    """A copy of a value; whether decoding its line returns exactly that; whether parts may be too large for a line."""
 
     value: Any
     exact: bool
@@ -44,7 +41,7 @@ class Plain(NamedTuple):
 
 
 def plain(value: Any) -> Plain:
-    """Copy a value."""
+    """Copy a value for encoding."""
     walk = _Walk()
     return Plain(walk.copy(value, 0), walk.exact, walk.large)
 
@@ -63,7 +60,7 @@ class _Walk:
             return self._array(value, depth)
         if type(value) is float:
             return _number(value)
-        # Whatever else msgspec can write comes back as something else: a date as text, an enum as its value.
+        # Other types that msgspec can encode are decoded as something else: a date as text, an enum as its value.
         self.exact = self.exact and (value is None or type(value) in (str, int, bool))
         return value
 
@@ -107,28 +104,26 @@ class _Walk:
     def _unusual(self, key: object) -> None:
         self.exact = False
         if not isinstance(key, str | int | float):
-            raise InvalidEntry("the members of an object are named by text")
+            raise InvalidEntry(f"invalid member name of type {type(key).__name__}: names must be strings")
 
 
 def _number(value: float) -> int | float:
     if not math.isfinite(value):
-        raise InvalidEntry("NaN and infinity have no form in JSON")
+        raise InvalidEntry("NaN and infinity cannot be written as JSON")
     return int(value) if value.is_integer() and abs(value) < _WHOLE else value
 
-
-# --- codec
 
 _encode = msgspec.json.encode
 _decode = msgspec.json.decode
 
 
 def encode(value: dict[str, Any]) -> bytes:
-    """The value as one line without its newline."""
+    """Encode a value as one line, without the newline."""
     return encode_plain(plain(value).value)
 
 
 def encode_plain(value: Any) -> bytes:
-    """A value that `plain` has made, as one line."""
+    """Encode a value returned by `plain` as one line."""
     try:
         return _encode(value)
     except (UnicodeEncodeError, OverflowError):
@@ -138,18 +133,16 @@ def encode_plain(value: Any) -> bytes:
 
 
 def _encode_exactly(value: Any) -> bytes:
-    import json  # few lines need it, and a command starts faster without
-
     try:
-        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        text: str = _json().dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except (TypeError, ValueError) as error:
         raise InvalidEntry(f"the entry cannot be written as JSON: {error}") from error
-    # The only characters that UTF-8 cannot hold are lone surrogates; this writes them as \udXXX.
+    # Only lone surrogates cannot be encoded as UTF-8; they are written as \udXXX.
     return text.encode("utf-8", "backslashreplace")
 
 
 def decode(raw: bytes) -> Any:
-    """The value of one line; bytes that are not UTF-8 become U+FFFD. Raises ValueError if it is not JSON."""
+    """Decode one line; bytes that are not UTF-8 become U+FFFD. Raise `ValueError` if it is not JSON."""
     try:
         return _decode(raw)
     except (msgspec.DecodeError, ValueError):
@@ -160,14 +153,20 @@ def decode(raw: bytes) -> Any:
 
 @cache
 def exact_decoder() -> JSONDecoder:
-    """The standard library's decoder without its extensions; numbers beyond all limits are infinite, as in JavaScript."""
-    import json
+    """Return the standard library's decoder without its extensions; huge numbers are infinite, as in JavaScript."""
+    decoder: JSONDecoder = _json().JSONDecoder(parse_constant=_refuse, parse_int=_integer)
+    return decoder
 
-    return json.JSONDecoder(parse_constant=_refuse, parse_int=_integer)
+
+@cache
+def _json() -> Any:
+    import json  # rarely needed; commands start faster without it
+
+    return json
 
 
 def decode_exactly(text: str) -> Any:
-    """The value of a JSON text, by the standard library and without its extensions."""
+    """Decode a JSON text with the standard library, without its extensions."""
     try:
         return exact_decoder().decode(text)
     except RecursionError as error:

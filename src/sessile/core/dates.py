@@ -1,6 +1,6 @@
-"""Moments as people write them: `14d`, `2w`, `yesterday`, `last week`, `2026-11-01`, an ISO time.
+"""Parse dates as users write them: `14d`, `2w`, `yesterday`, `last week`, `2026-11-01`, an ISO time.
 
-A day begins at midnight of the given zone; `now` is an argument. Weeks begin on Monday.
+Days start at midnight in the given time zone, weeks on Monday.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _UNITS = {
 
 
 def parse_moment(text: str, now: int, zone: tzinfo) -> int:
-    """The moment that a text means, in milliseconds since 1970."""
+    """Return the time that a text means, in milliseconds since 1970. `now` is in the same unit."""
     present = datetime.fromtimestamp(now / 1000, zone)
     today = present.replace(hour=0, minute=0, second=0, microsecond=0)
     written = " ".join(text.split()).lower()
@@ -40,15 +40,16 @@ def parse_moment(text: str, now: int, zone: tzinfo) -> int:
         return int(moment.astimezone(UTC).timestamp() * 1000)
     except (ValueError, OverflowError) as error:
         raise InvalidQuery(
-            f"{text[:40]!r} is no time", hint="such as 14d, 2w, yesterday, last week, 2026-11-01 or 2026-11-01T09:30"
+            f"invalid time {text[:40]!r}",
+            hint="use 14d, 2w, yesterday, last week, 2026-11-01 or 2026-11-01T09:30",
         ) from error
 
 
 def parse_span(text: str) -> int:
-    """How long a text like `90d` is, in milliseconds."""
+    """Return the duration that a text such as `90d` means, in milliseconds."""
     match = _BACK.fullmatch(text.strip().lower())
     if match is None:
-        raise InvalidQuery(f"{text[:40]!r} is no span of time", hint="such as 90d, 12w or 36h")
+        raise InvalidQuery(f"invalid duration {text[:40]!r}", hint="use 90d, 12w or 36h")
     return int(match.group(1)) * _UNITS[match.group(2)] // timedelta(milliseconds=1)
 
 

@@ -1,21 +1,18 @@
-"""Whether a reply may be delivered: one decision for every way out.
+"""Decide whether a reply is delivered: the send policy, and silent replies.
 
     {"rules": [{"action": "deny", "match": {"chatType": "group", "keyPrefix": "cron:"}}], "default": "allow"}
 
-Rules: what the entry of the session says wins. Then the rules, in their order: the first one that matches and denies ends it, one
-that matches and allows is enough if none denies. Then the default, then yes. A rule matches if everything that it names is so;
-what is unknown of a message matches nothing. A policy that is not understood is refused as a whole: a misspelt condition would
-match every message.
+Send policy:
+- The session's own `sendPolicy` wins. Then come the rules in order: the first matching rule that denies decides; a matching rule
+  that allows counts if none denies. Then the default. Otherwise the reply is allowed.
+- A rule matches if all its conditions match. A condition on an unknown property of a message does not match.
+- An invalid policy is refused as a whole, because a misspelt condition would match every message.
 
-It knows nothing of who sends: `/send` and patches set the word of the entry elsewhere.
-
-Silence: a reply whose first token is `NO_REPLY` is not delivered, also not in part.
-
-Rules: tokens end at white space, and the first one must be exactly the word. Then the whole reply is silent. A reply that
-begins with `NO_REPLYfoo`, or mentions the word later, is delivered as it is. Every reply, streamed or not, goes through here
-before it leaves for a client; what is stored keeps the word.
-
-A stream is held back as long as it could become silent: white space, then a beginning of the word, then the word itself.
+Silence: a reply whose first token is `NO_REPLY` is not delivered.
+- Tokens end at white space and the first must be exactly `NO_REPLY`. A reply that starts with `NO_REPLYfoo`, or mentions the
+  word later, is delivered unchanged.
+- Every reply, streamed or not, is checked before it is sent to a client. The stored reply keeps the word.
+- A stream is held back while it could still become silent: white space, then a prefix of the word, then the word itself.
 """
 
 from __future__ import annotations
@@ -26,19 +23,17 @@ import msgspec
 
 from sessile.errors import InvalidConfig
 
-# --- send policy
-
 Action = Literal["allow", "deny"]
-_Said = Annotated[str, msgspec.Meta(pattern=r"\S")]  # nothing is no condition
+_Condition = Annotated[str, msgspec.Meta(pattern=r"\S")]  # an empty condition is invalid
 
 
 class SendMatch(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """What a rule asks of a message. A key prefix is that of the whole key, or of the key behind its agent."""
+    """The conditions of a rule. `key_prefix` applies to the whole key and to the part after the agent."""
 
-    channel: _Said | None = None
-    chat_type: _Said | None = None
-    key_prefix: _Said | None = None
-    raw_key_prefix: _Said | None = None
+    channel: _Condition | None = None
+    chat_type: _Condition | None = None
+    key_prefix: _Condition | None = None
+    raw_key_prefix: _Condition | None = None
 
 
 class SendRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -63,15 +58,15 @@ class Verdict(NamedTuple):
 
 
 def read_send_policy(value: object) -> SendPolicy | None:
-    """The policy that a configuration holds; raises `InvalidConfig` for one that is not understood."""
+    """Read the policy of a configuration; raise `InvalidConfig` if it is invalid."""
     if value is None:
         return None
     try:
         return msgspec.convert(value, SendPolicy)
     except msgspec.ValidationError as error:
         raise InvalidConfig(
-            f"session.sendPolicy cannot be used: {error}",
-            hint="rules have an action (allow or deny) and a match (channel, chatType, keyPrefix, rawKeyPrefix)",
+            f"session.sendPolicy is invalid: {error}",
+            hint="a rule has an action (allow or deny) and a match (channel, chatType, keyPrefix, rawKeyPrefix)",
         ) from error
 
 
@@ -83,7 +78,7 @@ def decide_sending(
     channel: str | None = None,
     chat_type: str | None = None,
 ) -> Verdict:
-    """Whether a reply in the session of that key may be delivered; `override` is the `sendPolicy` of its entry."""
+    """Decide whether a reply in the session of a key is delivered; `override` is the session's own `sendPolicy`."""
     if override in ("allow", "deny"):
         return _verdict(override, "the session")
     allowing = None
@@ -126,28 +121,26 @@ def _chat_type(text: str | None) -> str:
     return "direct" if folded == "dm" else folded
 
 
-# --- silence
-
 NO_REPLY = "NO_REPLY"
 
 
 def is_silent(text: str) -> bool:
-    """Whether a whole reply is not to be delivered."""
+    """Return whether a whole reply is silent."""
     return text.split(maxsplit=1)[:1] == [NO_REPLY]
 
 
 class Silence:
-    """Decides about one reply that comes in pieces: `feed` each of them, then `finish`."""
+    """Filter for one streamed reply: `feed` each piece, then `finish`."""
 
     __slots__ = ("_begun", "_held", "silent")
 
     def __init__(self) -> None:
         self.silent: bool | None = None  # not known yet
         self._held: list[str] = []
-        self._begun = ""  # what is held, without the white space before it
+        self._begun = ""  # the held text without leading white space
 
     def feed(self, text: str) -> str:
-        """What may be delivered now."""
+        """Add a piece; return the text that may be delivered now."""
         if self.silent is not None:
             return "" if self.silent else text
         self._held.append(text)
@@ -157,7 +150,7 @@ class Silence:
         return self._decide()
 
     def finish(self) -> tuple[str, bool]:
-        """What is still to be delivered, and whether the reply was silent."""
+        """End the reply; return the remaining text to deliver, and whether the reply was silent."""
         rest = self._decide() if self.silent is None else ""
         return rest, bool(self.silent)
 

@@ -1,13 +1,17 @@
-"""Trimming: the gateway's pruning, a view of old tool results that is remembered by entry and changes no session.
+"""Result trimming: the gateway sends old tool results shortened or cleared, without changing the session.
 
-Rules: nothing happens while the provider still has the prompt cached (`is_due`), before the first message of the user,
-and behind the last so many answers. A context that fills a part of its window has its long results cut to their head
-and tail; one that is still too full has results cleared, oldest first, until it is not. Results with images and tools
-that are not allowed stay.
+This is the configuration's `contextPruning`. It is a view: result pruning in `core/compaction.py` appends edits instead, and
+`upkeep/prune.py` deletes sessions.
 
-What was done is kept by entry (`Kept`), with the numbers by which it was done: the same prompt comes out at every later
-request, also after a restart or with other settings, so that it stays cached. An entry without an id cannot be
-remembered and is left alone. Lengths are those of JavaScript.
+Rules:
+- Nothing is trimmed while the provider still has the prompt cached (`is_trim_due`), nor before the user's first message, nor
+  after the last few answers. Results with images and results of tools that are not allowed stay.
+- If the context fills a certain share of its window, long results are cut to their head and tail. If it is still too full,
+  results are cleared, oldest first, until it is not.
+- What was done is remembered by entry (`Trims`) together with the lengths used, so every later request sends the same prompt,
+  also after a restart or with other settings, and the prompt stays cached. Entries without an id cannot be remembered and are
+  left alone.
+- Lengths are in UTF-16 units, as in JavaScript.
 """
 
 from __future__ import annotations
@@ -21,20 +25,20 @@ from sessile.core.messages import blocks_of, joined_text
 from sessile.core.text import utf16_cut, utf16_length
 
 Message = dict[str, Any]
-Kept = dict[str, tuple[int, int] | str]
-"""By the id of an entry: the lengths of the head and tail that are shown of its result, or the text that stands for it."""
+Trims = dict[str, tuple[int, int] | str]
+"""By entry id: the lengths of the head and tail that are sent of its result, or the text that replaces it."""
 
 MINUTE = 60_000  # milliseconds
 CHARS_PER_TOKEN = 4
 IMAGE_CHARS = 8000
-OTHER_CHARS = 256  # what a message of another role counts
+OTHER_CHARS = 256  # size of a message of another role
 
 _UNITS = {"ms": 1, "s": 1000, "m": MINUTE, "h": 60 * MINUTE, "d": 24 * 60 * MINUTE, "": MINUTE}
 _TTL = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)\s*", re.I)
 
 
 class TrimSettings(NamedTuple):
-    """When and how far results are trimmed; the defaults are the documented ones."""
+    """When and how far results are trimmed."""
 
     ttl: int = 5 * MINUTE
     keep_last_assistants: int = 3
@@ -54,78 +58,81 @@ SETTINGS = TrimSettings()
 
 
 class Trimmed(NamedTuple):
-    """The messages as they are sent, everything that is kept of what was done, and what was done just now."""
+    """The messages to send, all trims so far, and the entries that were trimmed or cleared now."""
 
     messages: list[Message]
-    kept: Kept
+    trims: Trims
     trimmed: tuple[str, ...] = ()
     cleared: tuple[str, ...] = ()
 
 
-def ttl_of(value: object) -> int | None:
-    """Milliseconds of a duration like `5m` or `1h`; a number without a unit is minutes; `None` if it is no duration."""
+def parse_ttl(value: object) -> int | None:
+    """Return a duration such as `5m` or `1h` in milliseconds, or `None` if it is invalid. The default unit is minutes."""
     match = _TTL.fullmatch(str(value)) if isinstance(value, int | float | str) and not isinstance(value, bool) else None
     return None if match is None else int(float(match[1]) * _UNITS[match[2].lower()])
 
 
-def is_due(last_touch: int | None, now: int, ttl: int = SETTINGS.ttl) -> bool:
-    """Whether the provider no longer has the prompt cached; never if it was never asked or the ttl is off."""
+def is_trim_due(last_touch: int | None, now: int, ttl: int = SETTINGS.ttl) -> bool:
+    """Return whether the provider's prompt cache has expired; false before the first request or if `ttl` is 0."""
     return last_touch is not None and ttl > 0 and now - last_touch >= ttl
 
 
-def applies_to(provider: str, model: str) -> bool:
-    """Whether a provider caches prompts in the way that trimming is made for."""
+def has_prompt_cache(provider: str, model: str) -> bool:
+    """Return whether a provider caches prompts in the way that trimming is designed for."""
     name = provider.lower()
     return name == "anthropic" or (name == "openrouter" and model.lower().startswith("anthropic/"))
 
 
 def may_trim(tool: str, allow: Iterable[str], deny: Iterable[str]) -> bool:
-    """Whether results of a tool may be trimmed: patterns with `*`, in any case; deny wins, no pattern allows all."""
+    """Return whether results of a tool may be trimmed.
+
+    Patterns may contain `*` and ignore case. `deny` wins; an empty `allow` allows all tools.
+    """
     allowed = [pattern for pattern in allow if pattern.strip()]
     return not any(_matches(tool, pattern) for pattern in deny) and (
         not allowed or any(_matches(tool, pattern) for pattern in allowed)
     )
 
 
-def project(messages: Sequence[Message], sources: Sequence[str | None], kept: Kept) -> list[Message]:
-    """The messages with everything done to them that was done before."""
+def apply_trims(messages: Sequence[Message], sources: Sequence[str | None], trims: Trims) -> list[Message]:
+    """Return the messages with earlier trims applied; `sources` are the ids of their entries."""
     return [
-        _shown(message, kept[source])
-        if source is not None and source in kept and message.get("role") == "toolResult"
+        _trimmed(message, trims[source])
+        if source is not None and source in trims and message.get("role") == "toolResult"
         else message
         for message, source in zip(messages, sources, strict=True)
     ]
 
 
-def trim(
+def trim_results(
     messages: Sequence[Message],
     sources: Sequence[str | None],
     window: int,
-    kept: Kept,
+    trims: Trims,
     settings: TrimSettings = SETTINGS,
 ) -> Trimmed:
-    """The messages after what was done before and what their size asks for now; `window` is in tokens."""
-    shown = project(messages, sources, kept)
+    """Apply earlier trims and add those that the size of the context requires; `window` is in tokens."""
+    shown = apply_trims(messages, sources, trims)
     sizes = [count_chars(message) for message in shown]
     full = window * CHARS_PER_TOKEN
     soft, hard = (min(1.0, max(0.0, ratio)) for ratio in (settings.soft_trim_ratio, settings.hard_clear_ratio))
-    results = _prunable(shown, sources, settings)
+    results = _trimmable(shown, sources, settings)
     if full <= 0 or sum(sizes) < soft * full:
-        return Trimmed(shown, dict(kept))
-    done = dict(kept)
+        return Trimmed(shown, dict(trims))
+    done = dict(trims)
     trimmed, cleared = [], []
 
-    def do(at: int, source: str, how: tuple[int, int] | str) -> int:
-        """Show a result so from now on; gives the characters that it saves."""
+    def apply(at: int, source: str, how: tuple[int, int] | str) -> int:
+        """Trim a result from now on; return the characters saved."""
         before = sizes[at]
         done[source] = how
-        shown[at] = _shown(messages[at], how)
+        shown[at] = _trimmed(messages[at], how)
         sizes[at] = count_chars(shown[at])
         return before - sizes[at]
 
     for at, source in results:
-        if source not in kept and _is_long(shown[at], settings):
-            do(at, source, (settings.head_chars, settings.tail_chars))
+        if source not in trims and _is_long(shown[at], settings):
+            apply(at, source, (settings.head_chars, settings.tail_chars))
             trimmed.append(source)
     if settings.hard_clear and sum(sizes[at] for at, _ in results) >= settings.min_prunable_chars:
         total = sum(sizes)
@@ -133,24 +140,24 @@ def trim(
             if total < hard * full:
                 break
             if not isinstance(done.get(source), str):
-                total -= do(at, source, settings.placeholder)
+                total -= apply(at, source, settings.placeholder)
                 cleared.append(source)
     return Trimmed(shown, done, tuple(trimmed), tuple(cleared))
 
 
-def read_kept(value: object) -> Kept:
-    """What an entry stores of earlier trimming; what cannot be read is as if it had not been done."""
-    kept: Kept = {}
+def read_trims(value: object) -> Trims:
+    """Read the trims stored in an entry; ignore invalid ones."""
+    trims: Trims = {}
     for source, how in value.items() if isinstance(value, Mapping) else ():
         if isinstance(how, str):
-            kept[source] = how
+            trims[source] = how
         elif isinstance(how, list | tuple) and len(how) == 2 and all(type(n) is int and n >= 0 for n in how):
-            kept[source] = (how[0], how[1])
-    return kept
+            trims[source] = (how[0], how[1])
+    return trims
 
 
 def count_chars(message: Message) -> int:
-    """How many characters a message counts."""
+    """Return the size of a message in characters."""
     role, content = message.get("role"), message.get("content")
     if role not in ("user", "assistant", "toolResult"):
         return OTHER_CHARS
@@ -169,10 +176,10 @@ def _block_chars(block: Message) -> int:
     return utf16_length(text) if isinstance(text, str) else 0
 
 
-def _prunable(
+def _trimmable(
     messages: Sequence[Message], sources: Sequence[str | None], settings: TrimSettings
 ) -> list[tuple[int, str]]:
-    """The places and ids of the results that may be trimmed, oldest first."""
+    """Return the positions and entry ids of the results that may be trimmed, oldest first."""
     first = next((at for at, message in enumerate(messages) if message.get("role") == "user"), None)
     answers = [at for at, message in enumerate(messages) if message.get("role") == "assistant"]
     last = settings.keep_last_assistants
@@ -194,7 +201,7 @@ def _is_long(message: Message, settings: TrimSettings) -> bool:
     return length > settings.max_chars and settings.head_chars + settings.tail_chars < length
 
 
-def _shown(message: Message, how: tuple[int, int] | str) -> Message:
+def _trimmed(message: Message, how: tuple[int, int] | str) -> Message:
     if isinstance(how, str):
         text = how
     else:
@@ -209,7 +216,7 @@ def _shown(message: Message, how: tuple[int, int] | str) -> Message:
 
 
 def _utf16_end(text: str, units: int) -> str:
-    """The last `units` UTF-16 units; a character that would be cut in half is left out."""
+    """Return the last `units` UTF-16 units, without a character that would be cut in half."""
     cut = text.encode("utf-16-le", "surrogatepass")[-2 * units :] if units else b""
     if len(cut) >= 2 and 0xDC <= cut[1] <= 0xDF:
         cut = cut[2:]

@@ -26,9 +26,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import NamedTuple
 
-from sessile.agents.openclaw.binding_store import Changes, Entries
+from sessile.agents.openclaw.binding_store import Changes, Entries, own_bindings
 from sessile.agents.openclaw.entries import SessionEntry
-from sessile.agents.openclaw.importing import own_bindings
 from sessile.core import entries as make
 from sessile.core.codec import encode
 from sessile.core.entries import Payload

@@ -77,7 +77,7 @@ from sessile.render.shown import Data, Diff, Image, Output, Shown, Text, Thinkin
 from sessile.render.shown import Part as ShownPart
 from sessile.render.terminal import count_hidden, hidden_words, is_shown
 from sessile.render.wording import image_word, many
-from sessile.storage.catalog_rows import HIDE, Filter
+from sessile.storage.filters import HIDE, Filter
 from sessile.storage.search import WordNeedle
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """The catalog: what is known of every session below some folders, without opening them.
 
-    with Catalog(fs, cache) as catalog:
+    with Catalog(fs, cache, AGENTS) as catalog:
         catalog.catch_up([sessions], depth="look")     every row can be shown
         catalog.catch_up([sessions], depth="index")    … is counted, and its words can be searched
         catalog.list(Filter(project="/work/app", limit=50))
@@ -41,30 +41,32 @@ from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 
 import msgspec
 
-from sessile.agents.reader import LISTS, has_news, retell
 from sessile.core.words import INDEXED, Field
 from sessile.errors import SessileError, SessionBusy, StorageFailure, UnsafePath
 from sessile.storage import atomic, catch_up
 from sessile.storage.base import Filesystem
 from sessile.storage.catalog_rows import (
-    EVERYTHING,
     SESSIONS,
-    Filter,
+    USED,
+    Facets,
     Known,
     Listing,
-    Question,
+    facets,
     known_files,
     listing,
-    within,
+    select,
+    usage,
 )
 from sessile.storage.catch_up import Found, walk
 from sessile.storage.catch_up import Mark as walk_Mark
 from sessile.storage.filesystem import PosixFilesystem
+from sessile.storage.filters import EVERYTHING, Filter, SqlSelection, within
+from sessile.storage.formats import Formats
 from sessile.storage.locks import locked
+from sessile.storage.session_lists import LISTS, has_changed, take_over
 
 if TYPE_CHECKING:
     from sessile.core.statistics import Usage
-    from sessile.storage.catalog_rows import Facets
     from sessile.storage.catch_up import Depth, Progress, Reconciler
     from sessile.storage.search import Results
 
@@ -337,8 +339,9 @@ class CaughtUp(NamedTuple):
 class Catalog:
     """All sessions below some folders. `cache` is the cache folder, or `None` for a catalog in memory."""
 
-    def __init__(self, fs: Filesystem, cache: str | None) -> None:
+    def __init__(self, fs: Filesystem, cache: str | None, formats: Formats) -> None:
         self._fs = fs
+        self._formats = formats
         self._file = CatalogFile(cache, (*SESSIONS, LISTS, *catch_up.TEXTS), "sessions", VERSION)
         self._places: tuple[str, ...] = ()
         self._copied: dict[str, Sequence[str]] = {}
@@ -412,17 +415,17 @@ class Catalog:
         database = self._file.database()
         known = known_files(database)
         changed, gone = self._news(found, known)
-        if changed or gone or any(self._waiting(database, depth)) or has_news(self._fs, database, self._places):
+        if changed or gone or any(self._waiting(database, depth)) or has_changed(self._fs, database, self._places):
             from sessile.storage.catch_up import Enough, Reconciler
 
             with self._file.writing() as ours:
                 if ours is not database:  # another process has been here before we were alone
                     known = known_files(ours)
                     changed, gone = self._news(found, known)
-                work = Reconciler(self._fs, ours, self._file.keeps, progress, deadline)
+                work = Reconciler(self._fs, self._formats, ours, self._file.keeps, progress, deadline)
                 try:
                     work.look(found, known, changed, gone)
-                    retell(self._fs, ours, self._places)
+                    take_over(self._fs, ours, self._places, self._formats)
                     self._read(work, ours, depth)
                 except Enough:
                     pass  # the rest is counted below
@@ -493,34 +496,30 @@ class Catalog:
 
     def list(self, wanted: Filter = EVERYTHING) -> Listing:
         """The sessions below the places of the last catch-up, newest first unless the filter says otherwise."""
-        return self.answering(lambda ask: listing(ask(wanted)))
+        return self.selecting(lambda selection_for: listing(selection_for(wanted)))
 
     def marks(self, wanted: Filter = EVERYTHING) -> Sequence[tuple[str, int | None, int]]:
         """Path, size and time of modification of all files that a filter lets through: an index alone answers that."""
 
-        def work(ask: Callable[[Filter], Question]) -> Sequence[tuple[str, int | None, int]]:
-            rows = ask(wanted).shown("path, size, mtime_ns")
+        def work(selection_for: Callable[[Filter], SqlSelection]) -> Sequence[tuple[str, int | None, int]]:
+            rows = selection_for(wanted).shown("path, size, mtime_ns")
             return [(os.fsdecode(path), size, modified) for path, size, modified in rows]
 
-        return self.answering(work)
+        return self.selecting(work)
 
     def facets(self, wanted: Filter, folders: Mapping[str, Sequence[str]]) -> Facets:
         """By what else the sessions that a filter lets through could be chosen; `folders` are names for places."""
-        from sessile.storage.catalog_rows import facets
-
-        return self.answering(lambda ask: facets(ask, wanted, folders))
+        return self.selecting(lambda selection_for: facets(selection_for, wanted, folders))
 
     def usage(self, wanted: Filter | None = None) -> Usage:
         """What the sessions that a filter lets through have used, or all of them; sessions must be counted for that."""
-        from sessile.storage.catalog_rows import USED, usage
+        return self.selecting(lambda selection_for: usage(selection_for, USED if wanted is None else wanted))
 
-        return self.answering(lambda ask: usage(ask, USED if wanted is None else wanted))
-
-    def answering(self, work: Callable[[Callable[[Filter], Question]], Answer]) -> Answer:
-        """Do something with what makes a question of a filter."""
+    def selecting(self, work: Callable[[Callable[[Filter], SqlSelection]], Answer]) -> Answer:
+        """Return the result of `work`, which gets a function that returns the selection for a filter."""
         copied = tuple(self._copied)
         return self._ask(
-            lambda database: work(lambda wanted: Question(database, self._places, wanted, self.imported, copied))
+            lambda database: work(lambda wanted: select(database, self._places, wanted, self.imported, copied))
         )
 
     def search(
@@ -545,7 +544,7 @@ class Catalog:
         directly = directly or not self._file.keeps
 
         def work(database: sqlite3.Connection) -> Results:
-            words = CatalogWords(self._fs, database, self._places, sessions, self._file.keeps)
-            return Searcher(self._fs, words, directly).search(query, fields, limit, count)
+            words = CatalogWords(self._fs, self._formats, database, self._places, sessions, self._file.keeps)
+            return Searcher(self._fs, self._formats, words, directly).search(query, fields, limit, count)
 
         return self._ask(work)

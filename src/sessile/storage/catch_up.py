@@ -11,7 +11,7 @@ Rules:
 
 The lines of one session, read on from where a catalog left them: counted, and handed out for their words.
 
-    counting = Counting(reading, index=True)
+    counting = Counting(reading, formats, index=True)
     for chunk in …:                                the bytes of the file from `counting.start`
         for offset, entry in counting.feed(chunk): …       entries whose words are not written yet
     counting.covered, counting.state()             where to go on another time
@@ -47,26 +47,23 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import msgspec
 from msgspec.structs import astuple
 
-from sessile.agents.reader import Rows, is_packed, open_rows
 from sessile.core.codec import decode, encode_plain
 from sessile.core.digest import Digest
 from sessile.core.ids import blake2b
 from sessile.core.lines import Item, Line, Scanner
 from sessile.core.words import INDEXED, fold, indexed, passages
-from sessile.storage.base import NATIVE, Filesystem, Stat
-from sessile.storage.catalog_rows import COUNTS, Known, counts_as_columns, storable, within
+from sessile.storage.base import CHUNK, NATIVE, Filesystem, Stat
+from sessile.storage.catalog_rows import COUNTS, Known, counts_as_columns
+from sessile.storage.filters import storable, within
+from sessile.storage.formats import EntryReader, Formats
 from sessile.storage.head import Glance, Record, decoded, glance
 from sessile.storage.layout import GZIP, JOURNAL, LEGACY, LIST, ZSTD, session_files
-from sessile.storage.reader import CHUNK
-
-if TYPE_CHECKING:
-    from sessile.agents.reader import RowReader
-
+from sessile.storage.packed import Rows, is_packed, open_rows
 
 # --- native rows
 
@@ -122,38 +119,22 @@ class NativeRows:
             yield item.offset, None
 
 
-def scanner_of(name: str, offset: int) -> Scanner:
-    """What cuts a file in that format into lines."""
-    if name == NATIVE:
-        return Scanner(offset)
-    from sessile.agents.reader import scanner_for
-
-    return scanner_for(name, offset)
+def scanner_of(name: str, offset: int, formats: Formats) -> Scanner:
+    """Return a scanner for a file in that format."""
+    return Scanner(offset) if name == NATIVE else formats.scanner(name, offset)
 
 
-def is_nested(name: str) -> bool:
-    """Whether texts in that format are JSON within JSON."""
-    if name == NATIVE:
-        return False
-    from sessile.agents.registry import format_named
-
-    known = format_named(name)
-    return known is not None and known.nested
-
-
-def lines_in(name: str, data: bytes, offset: int) -> Iterator[Line]:
-    """The readable lines of a piece of a file in that format, which begins at an offset."""
-    scanner = scanner_of(name, offset)
+def lines_in(name: str, data: bytes, offset: int, formats: Formats) -> Iterator[Line]:
+    """Yield the readable lines of a piece of a file in that format, which starts at an offset."""
+    scanner = scanner_of(name, offset, formats)
     yield from (item for item in scanner.feed(data) if isinstance(item, Line))
     yield from (item for item in scanner.finish() if isinstance(item, Line))
 
 
-def entries_in(name: str, line: Line) -> Iterator[tuple[str | None, Record]]:
-    """The entries of one line of a file in that format, with their ids; none for a header."""
+def entries_in(name: str, line: Line, formats: Formats) -> Iterator[tuple[str | None, Record]]:
+    """Yield the entries of one line of a file in that format, with their ids; none for a header."""
     if name != NATIVE:
-        from sessile.agents.reader import entries_at
-
-        yield from entries_at(name, line)
+        yield from formats.entries(name, line)
     elif line.head.type != "session" and (entry := decoded(line)) is not None:
         yield line.head.id, entry
 
@@ -189,13 +170,13 @@ class Reading(msgspec.Struct):
 class Counting:
     """Goes on counting one session."""
 
-    def __init__(self, reading: Reading, *, index: bool) -> None:
+    def __init__(self, reading: Reading, formats: Formats, *, index: bool) -> None:
         self.digest = Digest() if reading.state is None else msgspec.convert(decode(reading.state), Digest)
         self.start = reading.start(index)
         self._counted, self._written = reading.covered, reading.indexed
         self._header_title = reading.header_title
         self._index = index
-        self._lines = _rows_of(reading, self.digest)
+        self._lines = _entry_reader(reading, self.digest, formats)
         self._scanner = self._lines.scanner(self.start)
 
     def feed(self, chunk: bytes) -> list[tuple[int, Record]]:
@@ -241,13 +222,11 @@ class Counting:
             self.digest.add(entry)
 
 
-def _rows_of(reading: Reading, digest: Digest) -> NativeRows | RowReader:
-    """What makes entries of the lines of a file."""
+def _entry_reader(reading: Reading, digest: Digest, formats: Formats) -> EntryReader:
+    """Return what turns the lines of a file into entries."""
     if reading.format == NATIVE:
         return NativeRows(reading.header_at, reading.version)
-    from sessile.agents.reader import RowReader
-
-    return RowReader(reading.format, digest.translator, reading.covered)
+    return formats.entry_reader(reading.format, digest.translator, reading.covered)
 
 
 # --- walk
@@ -461,12 +440,14 @@ class Reconciler:
     def __init__(
         self,
         fs: Filesystem,
+        formats: Formats,
         database: sqlite3.Connection,
         keeps: bool,
         progress: Callable[[Progress], None] | None,
         deadline: float | None,
     ) -> None:
         self._fs = fs
+        self._formats = formats
         self._db = database
         self._keeps = keeps  # else the words belong to another process
         self._progress = progress
@@ -529,7 +510,7 @@ class Reconciler:
 
     def _look_at(self, path: str, mark: Mark, sub_agent: bool, old: Known | None) -> None:
         try:
-            fd, size, _ = open_rows(self._fs, path)
+            fd, size, _ = open_rows(self._fs, path, self._formats)
         except OSError as error:
             self._put(_unread(path, mark, sub_agent, error), old)
             return
@@ -537,7 +518,7 @@ class Reconciler:
             stat = self._fs.lstat(path) if is_packed(path) else self._fs.fstat(fd)
             name, seen = NATIVE, glance(self._fs, fd, size)
             if seen is None and size:
-                name, seen = self._glance_foreign(fd, size, path)
+                name, seen = self._formats.glance(self._fs, fd, size, path) or ("", None)
             before = None if old is None or is_packed(path) else self._resumable(fd, stat, old)
         except OSError as error:
             self._put(_unread(path, mark, sub_agent, error), old)
@@ -553,11 +534,6 @@ class Reconciler:
                 self._read_near(fd, number, size, before, seen, name)
         finally:
             self._fs.close(fd)
-
-    def _glance_foreign(self, fd: int, size: int, path: str) -> tuple[str, Glance | None]:
-        from sessile.agents.reader import glance_foreign  # most people have sessions of one kind
-
-        return glance_foreign(self._fs, fd, size, path) or ("", None)
 
     def _put(self, row: Sequence[Any], old: Known | None) -> int:
         """A new row in place of the old one; it is written with others of its kind."""
@@ -634,12 +610,12 @@ class Reconciler:
     def _rows_of(self, row: Reading) -> Rows:
         """The rows of a file, as far as it went when it was looked at."""
         path = os.fsdecode(row.path)
-        rows = open_rows(self._fs, path)
+        rows = open_rows(self._fs, path, self._formats)
         return rows if is_packed(path) else rows._replace(size=row.size)
 
     def _read_on(self, fd: int, row: Reading, *, index: bool) -> None:
         """Read the lines that are not counted yet, or not indexed."""
-        counting = Counting(row, index=index)
+        counting = Counting(row, self._formats, index=index)
         at = counting.start
         words: list[Words] = []
         while at < row.size:

@@ -39,15 +39,16 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from sessile.agents.reader import open_rows
 from sessile.core.codec import encode_plain
 from sessile.core.lines import MAX_LINE, Finding, Line
 from sessile.core.words import FIELDS, INDEXED, Excerpt, Field, Query, Span, excerpt, fold, passages, pieces
 from sessile.errors import InvalidQuery, storage_failures
-from sessile.storage.base import NATIVE, Filesystem
-from sessile.storage.catalog_rows import storable, within
-from sessile.storage.catch_up import OFFSET_BITS, OFFSETS, entries_in, is_nested, lines_in, scanner_of
-from sessile.storage.reader import CHUNK
+from sessile.storage.base import CHUNK, NATIVE, Filesystem
+from sessile.storage.catalog_rows import NOTEBOOK_ROWS
+from sessile.storage.catch_up import OFFSET_BITS, OFFSETS, entries_in, lines_in, scanner_of
+from sessile.storage.filters import storable, within
+from sessile.storage.formats import Formats
+from sessile.storage.packed import open_rows
 
 # --- searcher
 
@@ -99,11 +100,27 @@ class Index(Protocol):
 
 
 class Hit(NamedTuple):
-    """An entry that answers a query. `rank` is the better the lower, and `None` where no index was asked."""
+    """An entry that contains what was searched for.
+
+    Attributes:
+        path: The path of the session's file.
+        session_id: The session id.
+        entry_id: The id of the entry; `None` in a file of version 1, which has no ids.
+        offset: The offset of the entry's line in the file, in bytes.
+        field: Which part of the entry matches: "text", "thinking", "tool_input" or "tool_result".
+        excerpt: The text around the match, with the matching spans.
+        rank: How good the match is: lower is better. `None` if the session is not indexed.
+
+    Example:
+        ```python
+        for hit in library.search("webhook retry").hits:
+            print(hit.path, hit.entry_id, hit.excerpt.text)
+        ```
+    """
 
     path: str
     session_id: str
-    entry_id: str | None  # None in a file of version 1
+    entry_id: str | None
     offset: int
     field: Field
     excerpt: Excerpt
@@ -111,19 +128,45 @@ class Hit(NamedTuple):
 
 
 class Results(NamedTuple):
-    """The best hits, and what is not among them."""
+    """The best hits of a search, and what was not searched.
+
+    Attributes:
+        hits: The best hits, best first.
+        titles: The paths of sessions whose title contains all words.
+        matches: How many indexed entries match, by field, ignoring case.
+        pending: How many sessions were not searched, because they are not indexed yet.
+        ignored: Parts of the query that no index can find, such as punctuation.
+        unread: The paths of the session files that were not searched. Only `Library.search` sets it.
+
+    Example:
+        ```python
+        results = library.search("webhook retry", limit=5)
+        if results.unread:
+            print(f"{len(results.unread)} sessions were not searched yet")
+        ```
+    """
 
     hits: list[Hit]
-    titles: list[str]  # paths of sessions whose title has all words
-    matches: dict[str, int]  # indexed entries that match by field, also where nobody asked; case is not looked at
-    pending: int  # sessions that were not searched because they are not indexed yet
-    ignored: list[str]  # parts of the query that no index can find
+    titles: list[str]
+    matches: dict[str, int]
+    pending: int
+    ignored: list[str]
+    unread: Sequence[str] = ()
+
+    def _repr_html_(self) -> str:
+        from sessile.core.notebook import table  # only notebooks need it
+
+        caption = f"{len(self.hits):,} hits"
+        caption += f", {len(self.unread):,} files not searched yet" if self.unread else ""
+        rows = ((hit.excerpt.text, hit.field, hit.session_id, hit.entry_id) for hit in self.hits[:NOTEBOOK_ROWS])
+        return table(caption, ("text", "field", "session", "entry"), rows)
 
 
 class Searcher:
     """One search; with `directly`, sessions that are not indexed yet are read from end to end."""
 
-    def __init__(self, fs: Filesystem, index: Index, directly: bool) -> None:
+    def __init__(self, fs: Filesystem, formats: Formats, index: Index, directly: bool) -> None:
+        self._formats = formats
         self._fs = fs
         self._index = index
         self._directly = directly
@@ -138,7 +181,7 @@ class Searcher:
         fields = [field for field in INDEXED if field in fields]
         hits: list[Hit] = []
         for candidate in self._index.candidates(query, fields) if fields else ():
-            hits += _hits_at(query, fields, candidate)
+            hits += self._hits_at(query, fields, candidate)
             if len(hits) >= limit:
                 break
         for session in unread:
@@ -150,9 +193,9 @@ class Searcher:
 
     def _read(self, query: Query, fields: Sequence[Field], session: Searched) -> Iterator[Hit]:
         """The hits behind the place up to which a session is indexed."""
-        at, scanner = session.indexed, scanner_of(session.format, session.indexed)
+        at, scanner = session.indexed, scanner_of(session.format, session.indexed, self._formats)
         try:
-            fd, size, _ = open_rows(self._fs, session.path)
+            fd, size, _ = open_rows(self._fs, session.path, self._formats)
         except OSError:
             return
         try:
@@ -160,18 +203,35 @@ class Searcher:
                 at += len(chunk)
                 for item in scanner.feed(chunk):
                     if isinstance(item, Line):
-                        yield from _hits_in(query, fields, session, item, None)
+                        yield from self._hits_in(query, fields, session, item, None)
             for item in scanner.finish():
                 if isinstance(item, Line):
-                    yield from _hits_in(query, fields, session, item, None)
+                    yield from self._hits_in(query, fields, session, item, None)
         finally:
             self._fs.close(fd)
 
+    def _hits_at(self, query: Query, fields: Sequence[Field], candidate: Candidate) -> Iterator[Hit]:
+        """Yield the hits in a line, if the journal still has it where the index says."""
+        session, offset = candidate.session, candidate.offset
+        first = next(lines_in(session.format, candidate.raw, offset, self._formats), None)
+        if first is not None and first.offset == offset:
+            yield from self._hits_in(query, fields, session, first, candidate.rank)
 
-def read_line(fs: Filesystem, path: str, offset: int) -> bytes | None:
-    """The bytes from an offset to the end of its line, as a file has them now; `None` if it cannot be read."""
+    def _hits_in(
+        self, query: Query, fields: Sequence[Field], session: Searched, line: Line, rank: float | None
+    ) -> Iterator[Hit]:
+        for entry_id, entry in entries_in(session.format, line, self._formats):
+            said = passages(entry)
+            for field in fields:
+                spans = query.find(said[field]) if field in said else []
+                if spans:
+                    yield Hit(session.path, session.id, entry_id, line.offset, field, excerpt(said[field], spans), rank)
+
+
+def read_line(fs: Filesystem, path: str, offset: int, formats: Formats) -> bytes | None:
+    """Return the bytes from an offset to the end of its line, as the file has them now; `None` if it cannot be read."""
     try:
-        fd, size, _ = open_rows(fs, path)
+        fd, size, _ = open_rows(fs, path, formats)
         try:
             return _line_at(fs, fd, offset, size)
         finally:
@@ -194,23 +254,6 @@ def _line_at(fs: Filesystem, fd: int, offset: int, end: int) -> bytes:
     return b"".join(pieces)
 
 
-def _hits_at(query: Query, fields: Sequence[Field], candidate: Candidate) -> Iterator[Hit]:
-    """The hits in a line, if the journal still has it where the index says."""
-    session, offset = candidate.session, candidate.offset
-    first = next(lines_in(session.format, candidate.raw, offset), None)
-    if first is not None and first.offset == offset:
-        yield from _hits_in(query, fields, session, first, candidate.rank)
-
-
-def _hits_in(query: Query, fields: Sequence[Field], session: Searched, line: Line, rank: float | None) -> Iterator[Hit]:
-    for entry_id, entry in entries_in(session.format, line):
-        said = passages(entry)
-        for field in fields:
-            spans = query.find(said[field]) if field in said else []
-            if spans:
-                yield Hit(session.path, session.id, entry_id, line.offset, field, excerpt(said[field], spans), rank)
-
-
 # --- catalog words
 
 _RANKED = 1000  # matches that are ranked at once, newest first: the best of all is not worth the wait
@@ -225,12 +268,14 @@ class CatalogWords:
     def __init__(
         self,
         fs: Filesystem,
+        formats: Formats,
         database: sqlite3.Connection,
         places: Sequence[str],
         sessions: Collection[int] | None,
         keeps: bool,
     ) -> None:
         self._fs = fs
+        self._formats = formats
         self._db = database
         self._within = within(places)
         self._wanted = sessions
@@ -270,10 +315,13 @@ class CatalogWords:
         while found := self._db.execute(select, values).fetchall():
             for rank, row in sorted(found):  # the newer of equals first
                 session = self._session(-row >> OFFSET_BITS)
-                raw = None if session is None else read_line(self._fs, session.path, -row & OFFSETS)
+                raw = None if session is None else self._line(session.path, -row & OFFSETS)
                 if session is not None and raw is not None:
                     yield Candidate(rank, session, -row & OFFSETS, raw)
             values["before"] = -found[-1][1]
+
+    def _line(self, path: str, offset: int) -> bytes | None:
+        return read_line(self._fs, path, offset, self._formats)
 
     def matches(self, query: Query) -> dict[str, int]:
         """How many indexed entries match, by field."""
@@ -505,6 +553,7 @@ def scan_file(
     fs: Filesystem,
     path: str,
     needle: Needle,
+    formats: Formats,
     *,
     fields: Collection[Field] = FIELDS,
     findings: list[Finding] | None = None,
@@ -516,15 +565,15 @@ def scan_file(
     `name` is the format of the file.
     """
     with storage_failures(path, "search the session"):
-        fd, _, damage = open_rows(fs, path)
+        fd, _, damage = open_rows(fs, path, formats)
         unread = [] if findings is None else findings
         unread += [] if damage is None else [damage]
-        nested = is_nested(name)
+        nested = name != NATIVE and formats.is_nested(name)
         try:
             for offset, block in _blocks(fs, fd, start, unread):
                 # JSON within JSON is escaped twice: no bytes are known to look for.
                 for begin, end in ((0, len(block)),) if nested else needle.candidates(block):
-                    yield from _matches(block[begin:end], offset + begin, needle, fields, name)
+                    yield from _matches(block[begin:end], offset + begin, needle, fields, name, formats)
         finally:
             fs.close(fd)
 
@@ -554,9 +603,11 @@ def _blocks(fs: Filesystem, fd: int, at: int, findings: list[Finding]) -> Iterat
         yield at - size, b"".join(held)
 
 
-def _matches(raw: bytes, offset: int, needle: Needle, fields: Collection[Field], name: str) -> Iterator[Match]:
-    for line in lines_in(name, raw, offset):
-        for entry_id, entry in entries_in(name, line):
+def _matches(
+    raw: bytes, offset: int, needle: Needle, fields: Collection[Field], name: str, formats: Formats
+) -> Iterator[Match]:
+    for line in lines_in(name, raw, offset, formats):
+        for entry_id, entry in entries_in(name, line, formats):
             for field, text in pieces(entry):
                 spans = needle.spans(text) if field in fields else []
                 if spans:

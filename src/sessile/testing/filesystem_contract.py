@@ -9,7 +9,7 @@
 
 Rules: `root` is an empty folder that exists; each behaviour stands alone and closes what it opens.
 
-It does not know what survives a crash: that is `sessile.testing.crashes`.
+It does not know what survives a crash: that is `faults.crashing`.
 
 Handling files through the seam, as tests of file systems do it.
 """

@@ -1,24 +1,28 @@
-"""Checking session files, and repairing them.
+"""Check session files, and repair them.
 
-A check reads the file from end to end with the careful scanner, never through an index or a cache, and never writes. A repair
-keeps the file as it was, then puts a readable one in its place: what could be read stays byte for byte, what could not is
-left out, nothing is invented. Both work on files that no session can be opened from.
+Both work on files that cannot be opened as a session.
+
+Rules:
+
+- A check reads the whole file with the scanner, never through an index or a cache, and never writes.
+- A repair first keeps a copy of the original, then replaces the file with a readable one. Readable lines stay byte for byte,
+  unreadable bytes are dropped, and nothing is made up.
 """
 
 from __future__ import annotations
 
 import posixpath
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
-from sessile.agents.reader import is_packed
+from sessile.agents.reader import agent_of, open_foreign, problems_of
 from sessile.core import entries as make
 from sessile.core.codec import encode
 from sessile.core.diagnosis import UNREADABLE, Copy, Diagnosis, Mending, Piece, Problem, numbered, problem, remedy
 from sessile.core.ids import check_session_id, new_session_id
-from sessile.core.lines import Finding, Scanner
+from sessile.core.lines import Scanner
 from sessile.core.text import iso_timestamp, parse_timestamp
 from sessile.errors import (
     Invalid,
@@ -32,25 +36,27 @@ from sessile.errors import (
     storage_failures,
 )
 from sessile.storage import atomic, drafts
+from sessile.storage.base import CHUNK
 from sessile.storage.blobs import digest_of
 from sessile.storage.layout import JOURNAL, artifacts_of
-from sessile.storage.session_bytes import CHUNK, RawFile, is_held, journals
+from sessile.storage.packed import is_packed
+from sessile.storage.session_bytes import RawFile, is_held, journals
 
 if TYPE_CHECKING:
     from sessile.storage.base import Blobs, Filesystem
     from sessile.store import Store
 
-PATIENCE = 10.0  # seconds that a repair waits for another process
+PATIENCE = 10.0  # seconds that a repair waits for the lock of another process
 _NO_TIME = ("00", "00", "00", "000")
 
 __all__ = ["Problem", "Repaired", "RepairPlan", "Report", "Step", "check", "check_all", "plan_repair", "repair"]
 
 
 class Report(NamedTuple):
-    """What a check found in the `size` bytes that it read.
+    """The result of a check of `size` bytes.
 
-    Lines, findings and line ends together are `bytes_accounted`, which is `size`, always. `rows` are counts of what became of
-    the rows of a transcript of Claude Code: how many were read, loaded, are in the conversation, are progress or boundaries.
+    `bytes_accounted` is the sum of lines, findings and line ends, and always equals `size`. `rows` counts the rows of a Claude
+    Code transcript: how many were read, loaded, are in the conversation, are progress or boundaries.
     """
 
     path: str
@@ -60,11 +66,11 @@ class Report(NamedTuple):
     problems: tuple[Problem, ...]
     bytes_accounted: int
     rows: Mapping[str, int] | None = None
-    is_session: bool = True  # else nothing in it says so: no header, no entry with an id, nor the folder that it is in
+    is_session: bool = True  # False: no header, no entry with an id, and not in the store's folder
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is damaged; notes and warnings may still be there."""
+        """Whether nothing is damaged; there may still be notes and warnings."""
         return not any(problem.severity == "damage" for problem in self.problems)
 
     @property
@@ -74,15 +80,15 @@ class Report(NamedTuple):
 
     @property
     def summary(self) -> str | None:
-        """The unreadable lines in one line of text; `None` if there are none."""
+        """A one-line summary of the unreadable lines; `None` if there are none."""
         unreadable = [(p.line, p.length) for p in self.problems if p.kind in UNREADABLE and p.line and p.length]
         if not unreadable:
             return None
         lines, size = {line for line, _ in unreadable}, sum(length for _, length in unreadable)
-        told = f"{size:,} byte{'' if size == 1 else 's'}"
+        amount = f"{size:,} byte{'' if size == 1 else 's'}"
         if len(lines) == 1:
-            return f"1 unreadable line (line {min(lines)}, {told})"
-        return f"{len(lines):,} unreadable lines (the first is line {min(lines)}, {told})"
+            return f"1 unreadable line (line {min(lines)}, {amount})"
+        return f"{len(lines):,} unreadable lines (the first is line {min(lines)}, {amount})"
 
 
 class Step(NamedTuple):
@@ -93,7 +99,7 @@ class Step(NamedTuple):
 
 
 class RepairPlan(NamedTuple):
-    """What a repair would do; nothing has been changed."""
+    """What a repair would do. Nothing has been changed."""
 
     path: str
     steps: tuple[Step, ...]
@@ -102,14 +108,14 @@ class RepairPlan(NamedTuple):
 
     @property
     def changes(self) -> bool:
-        """Whether the file would be rewritten at all."""
+        """Whether the file would be rewritten."""
         return any(step.problem.repairable for step in self.steps)
 
 
 class Repaired(NamedTuple):
-    """What a repair did. `original` is where the file as it was is kept; `None` if nothing had to be changed.
+    """What a repair did. `original` is the path of the kept original; `None` if nothing had to be changed.
 
-    `salvaged` entries stood on damaged lines, `dropped_bytes` of the old file are not in the new one.
+    `salvaged` is the number of entries found on damaged lines; `dropped_bytes` of the old file are not in the new one.
     """
 
     path: str
@@ -125,9 +131,26 @@ class Repaired(NamedTuple):
 
 
 def check(store: Store, ref: str) -> Report:
-    """Read one session file from end to end: that of a session id, or any by its absolute path.
+    """Check one session file. Nothing is changed.
 
-    Another agent's file is read as that agent's rows.
+    A file of another agent is checked with that agent's reader.
+
+    Args:
+        store: The store.
+        ref: A session id, or the absolute path of a file.
+
+    Returns:
+        The report: every problem with its position. Its `ok` is true if nothing is damaged.
+
+    Raises:
+        SessionNotFound: There is no such session.
+
+    Example:
+        ```python
+        report = check(store, session_id)
+        for problem in report.problems:
+            print(problem.severity, problem.kind, problem.message)
+        ```
     """
     path = _locate(store, ref)
     report = _check_foreign(store, path)
@@ -139,65 +162,48 @@ def check(store: Store, ref: str) -> Report:
 
 
 def _check_foreign(store: Store, path: str) -> Report | None:
-    """The report on a file of another agent; `None` if it is none."""
-    from sessile.agents.reader import open_foreign, problems_of
-
+    """Return the report on a file of another agent; `None` if it is not one."""
     try:
         reader = open_foreign(store.fs, path)
     except (NotASession, SessionNotFound, StorageFailure):
-        return None  # what it is instead is found out below
+        return None  # the caller reports what it is instead
     with closing(reader):
         size = sum(map(len, reader.pieces()))
         findings, rows = reader.findings(), None
-        if reader.format.name == "claude" and not is_packed(path):
-            findings, rows = _explain(store.fs, path)
+        explained = None if is_packed(path) else reader.agent.check(store.fs, path)
+        if explained is not None:
+            findings, rows = explained
         return Report(path, reader.session_id, size, reader.count(), tuple(problems_of(findings)), size, rows)
 
 
-def _explain(fs: Filesystem, path: str) -> tuple[Sequence[Finding], Mapping[str, int]]:
-    """What is wrong with a transcript of Claude Code, and what became of its rows."""
-    from sessile.agents.claude.checking import check_transcript
-
-    told = check_transcript(fs, path)
-    rows = {
-        "read": told.rows_read,
-        "loaded": told.rows_loaded,
-        "in_conversation": told.rows_in_chain,
-        "progress": told.rows_of_progress,
-        "boundaries": told.boundaries,
-    }
-    return told.findings, rows
-
-
 def _refuse_foreign(store: Store, path: str) -> None:
-    from sessile.agents.reader import format_name
-
     try:
-        format_name(store.fs, path)
-    except (NotASession, SessionNotFound, StorageFailure):
-        return  # what it is instead is found out later
-    hint = "import it: sessile import; what could be read is then in your own store"
-    raise Unsupported("another agent's file is not repaired", path=path, hint=hint)
+        if agent_of(store.fs, path) is None:
+            return
+    except (SessionNotFound, StorageFailure):
+        return  # the repair reports what it is instead
+    hint = "run `sessile import` to copy the readable part into your own store"
+    raise Unsupported("files of other agents cannot be repaired", path=path, hint=hint)
 
 
-def _refuse_strange(report: Report) -> None:
+def _require_session(report: Report) -> None:
     if not report.is_session:
-        raise NotASession(path=report.path, hint="it was not changed; perhaps another agent wrote it")
+        raise NotASession(path=report.path, hint="check the path; nothing was changed")
 
 
 def check_all(store: Store) -> Iterator[Report]:
-    """A report on every session and draft of the store, by project; a file that cannot be read does not stop it."""
+    """Yield a report on every session and draft of the store, by project; a file that cannot be read does not stop it."""
     for path, _ in journals(store.fs, store.layout.sessions):
         try:
             yield check(store, path)
         except SessionNotFound:
-            continue  # moved or deleted since
+            continue  # moved or deleted by another process
         except StorageFailure as error:
             yield Report(path, None, 0, 0, (problem("unreadable", error.message),), 0)
 
 
 class _Examined:
-    """A file that was read once, carefully."""
+    """A session file that was read once with the scanner."""
 
     def __init__(self, store: Store, file: RawFile) -> None:
         scanner = Scanner()
@@ -207,17 +213,17 @@ class _Examined:
             self.diagnosis.add(number, item)
         self.path = file.path
         self.is_session = bool(not self.lacks_header or self.diagnosis.with_ids or store.layout.owns(file.path))
-        self.size = scanner.offset  # what was read: another program may have cut the file meanwhile
+        self.size = scanner.offset  # bytes read: another program may have truncated the file
         self.accounted = self.diagnosis.accounted + scanner.newline_bytes
         self.problems = self.diagnosis.finish()
 
     @property
     def lacks_header(self) -> bool:
-        """Whether there is no header in its place."""
+        """Whether the header is missing."""
         return self.diagnosis.session_id is None
 
     def mending(self, store: Store, file: RawFile) -> Mending:
-        """The way to make it readable."""
+        """Return what makes the file readable."""
         if not self.lacks_header:
             return Mending(file.peek)
         return Mending(file.peek, _new_header(store, self.path, self.diagnosis), self.diagnosis.header_at)
@@ -242,17 +248,17 @@ def _blob_state(blobs: Blobs, digest: str) -> str | None:
     except NotFound:
         return "missing_blob"
     except UnsafePath:
-        return "damaged_blob"  # a link or a folder in its place
+        return "damaged_blob"  # there is a link or a folder instead
 
 
 def _look_around(store: Store, path: str, *, held: bool) -> list[Problem]:
-    """What is wrong with the file itself and beside it. `held` says whether somebody has the file open as a draft."""
+    """Return problems with drafts and permissions. `held` is whether another process has the file open as a draft."""
     found = []
     draft = drafts.draft_path(drafts.published_path(path))
     if draft != path:
         held = not atomic.exists(store.fs, draft) or is_held(store.fs, draft)
     if not held:
-        found.append(problem("draft", f"{posixpath.basename(draft)} was left behind, perhaps by a crash"))
+        found.append(problem("draft", f"{posixpath.basename(draft)} was left behind, probably by a crash"))
     if store.layout.owns(path):
         for name in (path, posixpath.dirname(path), artifacts_of(path)):
             found += _permissions(store.fs, name)
@@ -262,25 +268,25 @@ def _look_around(store: Store, path: str, *, held: bool) -> list[Problem]:
 def _permissions(fs: Filesystem, path: str) -> list[Problem]:
     if not atomic.exists(fs, path):
         return []
-    with storage_failures(path, "look at the permissions"):
+    with storage_failures(path, "read the permissions"):
         mode = stat.S_IMODE(fs.lstat(path).st_mode)
     if not mode & 0o077:
         return []
-    return [problem("permissions", f"others may look at {posixpath.basename(path)}: its mode is {mode:04o}")]
+    return [problem("permissions", f"other users can read {posixpath.basename(path)}: its mode is {mode:04o}")]
 
 
 # -- repairing
 
 
 def plan_repair(store: Store, ref: str) -> RepairPlan:
-    """What `repair` would do to a file, problem by problem. Nothing is changed."""
+    """Return what `repair` would do, problem by problem. Nothing is changed."""
     path = _locate(store, ref)
     _refuse_foreign(store, path)
     with RawFile(store.fs, path) as file:
         held = drafts.is_draft(path) and file.is_held()
         examined = _Examined(store, file)
         report = examined.report(_look_around(store, path, held=held))
-        _refuse_strange(report)
+        _require_session(report)
         mending = examined.mending(store, file)
         pieces = mending.pieces(numbered(file.chunks(), Scanner()), report.size)
         copied = sum(piece.end - piece.start for piece in pieces if isinstance(piece, Copy))
@@ -289,22 +295,41 @@ def plan_repair(store: Store, ref: str) -> RepairPlan:
 
 
 def repair(store: Store, ref: str, *, in_place: bool = False, patience: float = PATIENCE) -> Repaired:
-    """Make a damaged file readable, under its lock; the file as it was is kept among the originals of the store.
+    """Make a damaged file readable, under its lock. The original is kept in the store's folder of originals.
 
-    A file that is not the store's own is refused unless `in_place` is set, and never gets a header if no entry in it has an id:
-    it may be another program's. A file without repairable damage is not touched.
+    A file without repairable damage is not touched. A file outside the store never gets a header if no entry in it has an id:
+    it may belong to another program.
+
+    Args:
+        store: The store.
+        ref: A session id, or the absolute path of a file.
+        in_place: Also repair a file outside the store.
+        patience: How long to wait for the lock of another process, in seconds.
+
+    Returns:
+        Where the original is, and what was salvaged and dropped.
+
+    Raises:
+        Invalid: The file is outside the store, and `in_place` is not set.
+        SessionBusy: Another process has locked the file.
+        SessionNotFound: There is no such session.
+
+    Example:
+        ```python
+        if not check(store, session_id).ok:
+            print(repair(store, session_id).original)
+        ```
     """
     path = _locate(store, ref)
     _refuse_foreign(store, path)
     if not store.layout.owns(path) and not in_place:
-        raise Invalid(
-            "the file is not one of this store", path=path, hint="repair it in place if no other program uses it now"
-        )
+        hint = "make sure that no other program uses the file, then pass in_place=True"
+        raise Invalid("the file is not in this store", path=path, hint=hint)
     with RawFile(store.fs, path) as file:
         file.hold(patience)
         examined = _Examined(store, file)
         before = examined.report(_look_around(store, path, held=False))
-        _refuse_strange(before)
+        _require_session(before)
         if not before.repairable:
             return Repaired(path, None, before.entries, 0, 0, before.problems, before.problems)
         original = store.original_path(path)
@@ -318,14 +343,14 @@ def repair(store: Store, ref: str, *, in_place: bool = False, patience: float = 
 
 
 class _Copied:
-    """The pieces of a new file as bytes, in blocks; afterwards it knows how much of them is from the old one."""
+    """Turns the pieces of a new file into blocks of bytes, and counts the `bytes` that are from the old file."""
 
     def __init__(self, file: RawFile) -> None:
         self.bytes = 0
         self._file = file
 
     def chunks(self, pieces: Iterable[Piece]) -> Iterator[bytes]:
-        """The content of the new file."""
+        """Yield the content of the new file."""
         block: list[bytes] = []
         held = 0
         for data in self._read(pieces):
@@ -348,7 +373,7 @@ class _Copied:
 
 
 def _new_header(store: Store, path: str, diagnosis: Diagnosis) -> bytes:
-    """A header for a file that has none. What nobody knows stays empty: the folder of the project can be set later."""
+    """Return a header for a file that has none. An unknown project folder stays empty: it can be set later."""
     stem = posixpath.basename(drafts.published_path(path)).removesuffix(JOURNAL)
     stamp, _, session_id = stem.partition("_")
     try:
@@ -358,12 +383,12 @@ def _new_header(store: Store, path: str, diagnosis: Diagnosis) -> bytes:
     date = diagnosis.first_date or _date_in(stamp) or iso_timestamp(store.now())
     header = make.header(session_id, date, diagnosis.cwd or "")
     if diagnosis.entries and not diagnosis.with_ids:
-        del header["version"]  # entries without ids are those of version 1
+        del header["version"]  # entries without ids are version 1
     return encode(header)
 
 
 def _date_in(stamp: str) -> str | None:
-    """The date that a file name begins with."""
+    """Return the date at the start of a file name."""
     day, _, time = stamp.partition("T")
     hours, minutes, seconds, fraction = (*time.removesuffix("Z").split("-"), *_NO_TIME)[:4]
     date = f"{day}T{hours}:{minutes}:{seconds}.{fraction}Z"
@@ -374,11 +399,13 @@ def _date_in(stamp: str) -> str | None:
 
 
 def _locate(store: Store, ref: str) -> str:
-    """The file that is meant: an absolute path, or the id of a session, whose header may be lost."""
+    """Return the path of a session file, given by absolute path or by session id; its header may be missing."""
     if posixpath.isabs(ref):
         return posixpath.normpath(ref)
     ending = f"_{check_session_id(ref)}"
     for path, _ in journals(store.fs, store.layout.sessions):
         if posixpath.splitext(path)[0].endswith(ending):
             return path
-    raise SessionNotFound(f"there is no session {ref!r}", path=store.layout.sessions, hint="list the sessions")
+    raise SessionNotFound(
+        f"session not found: {ref!r}", path=store.layout.sessions, hint="run `sessile ls` to list sessions"
+    )

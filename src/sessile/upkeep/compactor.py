@@ -1,20 +1,19 @@
-"""The compactor: keeps a session usable for a model, however long it gets.
+"""The compactor keeps the context of a long session within the model's window.
 
     compactor = Compactor(session, summarizer, window=200_000)
-    compactor.compact("keep the error messages")      when a person asks
+    compactor.compact("keep the error messages")      on request
     compactor.compact_if_due()                        after a turn and before the next
-    compactor.recover(error)                          when a provider says that the context is too long
-    compactor.prune()                                 old tool results are no longer sent
+    compactor.recover(error)                          after a provider refused the context as too long
+    compactor.prune()                                 stop sending old tool results
 
 Rules:
 
-- One appended entry: nothing that it sums up is removed, and `Session.branch` leads back to all of it.
-- A result must be whole, smaller than what it stands for, and fit the path; else nothing is appended and the outcome says why.
-  A summarizer that fails raises; the session is as it was.
-- What was said while the summarizer worked stays: the entry hangs from the leaf as it is then, and keeps all of that.
-- An overflow is recovered from once; if the next answer overflows too, it is told. Nothing is retried without a compaction.
-
-Which model sums up, and how much it can read, are arguments.
+- A compaction appends one entry. Nothing is removed: `Session.branch` leads back to everything that was summarized.
+- A result must be complete, smaller than what it replaces, and fit the path. Otherwise nothing is appended and the outcome
+  gives the reasons. If the summarizer fails, the error is raised and the session is unchanged.
+- Entries appended while the summarizer runs are kept: the compaction is appended after them.
+- After an overflow the compactor recovers once. If the next answer overflows too, it gives up. Nothing is retried without a
+  compaction.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ from sessile.core.compaction import (
     CompactionSettings,
     Objection,
     Preparation,
-    Pruning,
     Result,
+    ResultPruning,
     context_size,
     is_due,
-    plan_pruning,
+    plan_result_pruning,
     prepare,
     verify,
 )
@@ -60,12 +59,21 @@ from sessile.vendors.answers import is_overflow
 Trigger = Literal["manual", "threshold", "overflow"]
 Status = Literal["compacted", "nothing", "not_due", "cancelled", "rejected", "given_up"]
 
-_READABLE = 100_000  # tokens that a summarizer is given at once if nobody knows its window
-_LEAST = 1_000  # tokens: less at once is not worth another try
+_READABLE = 100_000  # tokens that a summarizer gets at once if its window is unknown
+_LEAST = 1_000  # tokens: smaller pieces are not worth another attempt
 
 
 class Outcome(NamedTuple):
-    """What became of a compaction; `retry` says that a turn that failed is worth another try."""
+    """The result of a compaction.
+
+    Attributes:
+        status: "compacted", or why not: "nothing" to do, "not_due", "cancelled" by a hook, "rejected" or "given_up".
+        tokens_before: The size of the context before, and where the number comes from.
+        tokens_after: The estimated size of the context after, in tokens.
+        receipt: The receipt of the compaction entry.
+        objections: Why the summary was rejected.
+        retry: Whether the failed turn is worth another attempt.
+    """
 
     status: Status
     tokens_before: Snapshot | None = None
@@ -75,8 +83,8 @@ class Outcome(NamedTuple):
     retry: bool = False
 
 
-class _Wishes(NamedTuple):
-    """What hooks want of a summary: lines for whoever makes it, and data to carry on, if they say so."""
+class _HookOptions(NamedTuple):
+    """Options of a summary set by hooks: extra lines for the prompt, and data to carry along if `preserves` is set."""
 
     lines: tuple[str, ...] = ()
     preserves: bool = False
@@ -84,7 +92,24 @@ class _Wishes(NamedTuple):
 
 
 class Compactor:
-    """Compacts one session. `window` is how many tokens its model can read; unknown means that nothing is ever due."""
+    """Compacts the context of one session: replaces all but its newest part by a summary.
+
+    Args:
+        session: The session.
+        summarizer: Returns the summary of a request; by default messages are quoted, without a model.
+        window: The context window of the session's model, in tokens. Without it a compaction is never due.
+        settings: When to compact, and how much to keep.
+        counter: Counts the tokens of a message.
+        hooks: Called before and after a compaction.
+        readable: How many tokens the summarizer can read at once; `window` by default.
+
+    Example:
+        ```python
+        compactor = Compactor(session, AnthropicSummarizer("claude-haiku-4-5"), window=200_000)
+        if compactor.compact_if_due().status == "compacted":
+            messages = session.context().messages
+        ```
+    """
 
     def __init__(
         self,
@@ -103,48 +128,52 @@ class Compactor:
         self._settings = settings or CompactionSettings()
         self._counter = counter
         self._hooks = hooks or Hooks()
-        self._calls: list[Summary] = []  # of the compaction under way: what they used stands in its entry
+        self._calls: list[Summary] = []  # of the current compaction; their usage is written into its entry
         self._readable = readable or window or _READABLE
 
-    # -- looking
+    # -- measuring
 
     def size(self) -> Snapshot:
-        """How large the context is now, and who says so."""
+        """Return the size of the context in tokens, and where the number comes from."""
         return context_size(self._session.walk_up(), self._session.read_row, self._counter)
 
     def is_due(self, coming: int = 0) -> bool:
-        """Whether the context, with so many tokens to come, is too large for the window."""
+        """Return whether the context plus `coming` tokens is too large for the window."""
         return is_due(self.size().tokens + coming, self._window, self._settings)
 
     def prepare(self) -> Preparation[Row] | None:
-        """What a compaction would keep and sum up; `None` if there is nothing to do."""
+        """Return what a compaction would keep and summarize; `None` if there is nothing to do."""
         read = self._session.read_row
         return prepare(self._session.walk_up(), read, self._settings, window=self._window, counter=self._counter)
 
     # -- compacting
 
     def compact_if_due(self, coming: int = 0) -> Outcome:
-        """Compact if the context is too large; `coming` are the tokens of the next prompt."""
+        """Compact if the context is too large.
+
+        Args:
+            coming: The number of tokens of the next prompt.
+        """
         return self.compact(trigger="threshold") if self.is_due(coming) else Outcome("not_due")
 
     def recover(self, error: str, failed: Message | None = None) -> Outcome:
-        """Compact after a provider has refused a context as too long; `failed` is its answer, if there is one.
+        """Compact after a provider has refused the context as too long; `failed` is its answer, if there is one.
 
-        An answer that failed, if it is the leaf, is taken out of the context first. `retry` says whether to try once more:
-        only if the context has become smaller, else the same refusal would come again, and again.
+        If the leaf is a failed answer, it is first removed from the context. The outcome has `retry` set only if the context
+        has become smaller; otherwise the provider would refuse it again.
         """
-        told = failed or {}
-        usage, stop = told.get("usage"), told.get("stopReason")
+        answer = failed or {}
+        usage, stop = answer.get("usage"), answer.get("stopReason")
         if not is_overflow(error, usage if isinstance(usage, Mapping) else None, self._window, stop and str(stop)):
             return Outcome("not_due")
         if self._has_recovered():
             return Outcome("given_up", self.size())
-        self._take_out_failed()
+        self._remove_failed_answer()
         outcome = self.compact(trigger="overflow")
         return outcome._replace(retry=outcome.status == "compacted")
 
-    def _take_out_failed(self) -> None:
-        """Take an answer that failed out of the context, if it is the leaf; the entry stays."""
+    def _remove_failed_answer(self) -> None:
+        """Remove a failed answer from the context if it is the leaf; the entry itself stays."""
         leaf = self._session.leaf_id
         entry = None if leaf is None else self._session.get_entry(leaf)
         if entry is None or _message(entry).get("stopReason") != "error":
@@ -152,13 +181,13 @@ class Compactor:
         try:
             self._session.append_context_edit(entry.id, None)
         except Unsupported:
-            # Another agent's file knows no edits: there the conversation goes on from before that answer.
+            # Files of other agents have no context edits: continue from before that answer instead.
             if entry.parent_id is None:
                 raise
             self._session.branch(entry.parent_id)
 
     def _has_recovered(self) -> bool:
-        """Whether the last compaction was for an overflow and nothing was answered since."""
+        """Return whether the last compaction was for an overflow and there was no answer since."""
         for row in self._session.walk_up():
             entry = self._session.read_row(row)
             if entry.get("type") == "compaction":
@@ -169,7 +198,16 @@ class Compactor:
         return False
 
     def compact(self, instructions: str | None = None, *, trigger: Trigger = "manual") -> Outcome:
-        """Sum up all but the newest part of the context."""
+        """Summarize all but the newest part of the context.
+
+        Args:
+            instructions: What the summary should focus on.
+            trigger: Why: "manual", "threshold" or "overflow".
+
+        Raises:
+            HookFailed: A hook failed before the compaction.
+            SummarizerFailed: There is no summary.
+        """
         preparation = self.prepare()
         if preparation is None:
             return Outcome("nothing", self.size())
@@ -181,9 +219,9 @@ class Compactor:
                 return Outcome("cancelled", before)
             supplied = answer.get("compaction", supplied)
         if not isinstance(supplied, Mapping | None):
-            raise HookFailed("a hook for session_before_compact supplied no compaction")
+            raise HookFailed("a hook for session_before_compact returned an invalid compaction: it must be a mapping")
         payload, result = (
-            self._summed_up(preparation, instructions) if supplied is None else _supplied(supplied, preparation)
+            self._summarize(preparation, instructions) if supplied is None else _supplied(supplied, preparation)
         )
         objections = verify(
             result,
@@ -210,11 +248,11 @@ class Compactor:
             "previousSummary": preparation.previous_summary,
         }
 
-    def _summed_up(self, preparation: Preparation[Row], instructions: str | None) -> tuple[make.Payload, Result]:
-        """The entry that a summarizer's work makes."""
+    def _summarize(self, preparation: Preparation[Row], instructions: str | None) -> tuple[make.Payload, Result]:
+        """Call the summarizer and return the entry to append."""
         self._calls.clear()
-        more = self._wishes()
-        focus = "\n".join(filter(None, (instructions, *more.lines))) or None
+        options = self._hook_options()
+        focus = "\n".join(filter(None, (instructions, *options.lines))) or None
         messages, prefix = list(preparation.history()), list(preparation.turn_prefix())
         previous = preparation.previous_summary
         summary = self._in_pieces("history", messages, previous, focus) if messages or not prefix else None
@@ -222,51 +260,53 @@ class Compactor:
         if prefix:
             turn = self._in_pieces("prefix", prefix, None, focus)
             stops.append(turn.stop)
-            # Half a summary is none, though together they would be some text.
-            whole = turn.text.strip() and (summary is None or summary.text.strip())
-            text = merged(text, turn.text, previous) if whole else ""
+            # Both parts must have text: half a summary would lose the other half.
+            complete = turn.text.strip() and (summary is None or summary.text.strip())
+            text = merged(text, turn.text, previous) if complete else ""
         files = preparation.files()
-        told = files.told_in(text) if text and text.strip() else ""  # a list of files alone is no summary
+        full_text = files.appended_to(text) if text and text.strip() else ""  # a list of files alone is not a summary
         payload = make.compaction(
-            told,
+            full_text,
             preparation.first_kept_id,
             preparation.tokens_before.tokens,
             short_summary=self._in_short(text or "", [*messages, *prefix]),
             details=files.details(),
-            preserve_data=more.preserve_data if more.preserves else preparation.preserve_data,
+            preserve_data=options.preserve_data if options.preserves else preparation.preserve_data,
         )
         if preparation.system_message is not None:
             payload["systemMessage"] = preparation.system_message
         payload |= _spent(self._calls)
         stop = next((stop for stop in stops if stop != "stop"), "stop")
-        return payload, Result(told, preparation.first_kept_id, stop, int(stop == "toolUse"))
+        return payload, Result(full_text, preparation.first_kept_id, stop, int(stop == "toolUse"))
 
-    def _wishes(self) -> _Wishes:
-        """What hooks want the summary to look at, all of them, and to carry on, which the last one decides."""
-        wishes = _Wishes()
+    def _hook_options(self) -> _HookOptions:
+        """Return the prompt lines of all hooks, and the data to carry along from the last hook that sets it."""
+        options = _HookOptions()
         for answer in self._hooks.ask("session.compacting", {"sessionId": self._session.id}):
             prompt, lines = answer.get("prompt"), answer.get("context", [])
             if not isinstance(prompt, str | None):
-                raise HookFailed("a hook for session.compacting gave a prompt that is no text")
+                raise HookFailed("a hook for session.compacting returned an invalid prompt: it must be a string")
             if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
-                raise HookFailed("a hook for session.compacting gave a context that is no list of lines")
-            wishes = wishes._replace(lines=(*wishes.lines, prompt or "", *lines))
+                raise HookFailed(
+                    "a hook for session.compacting returned an invalid context: it must be a list of strings"
+                )
+            options = options._replace(lines=(*options.lines, prompt or "", *lines))
             if "preserveData" in answer:
-                wishes = wishes._replace(preserves=True, preserve_data=answer["preserveData"])
-        return wishes
+                options = options._replace(preserves=True, preserve_data=answer["preserveData"])
+        return options
 
-    # -- asking the summarizer
+    # -- calling the summarizer
 
     def _ask(
         self, purpose: Purpose, prompt: str, messages: Sequence[Message], previous: str | None, share: float
     ) -> Summary:
-        most = int(self._room() * share) or None
-        summary = self._summarizer(SummaryRequest(purpose, SYSTEM_PROMPT, prompt, messages, previous, most))
+        max_tokens = int(self._room() * share) or None
+        summary = self._summarizer(SummaryRequest(purpose, SYSTEM_PROMPT, prompt, messages, previous, max_tokens))
         self._calls.append(summary)
         return summary
 
     def _room(self) -> float:
-        """What summaries may take together, about: a compaction that leaves the context too large would come again at once."""
+        """Return roughly how many tokens all summaries may take, so that the next compaction is not due at once."""
         reserve = self._settings.reserve(self._window)
         if self._window is None:
             return reserve
@@ -279,19 +319,19 @@ class Compactor:
         previous: str | None,
         focus: str | None,
     ) -> Summary:
-        """The summary of a history, or of a turn's beginning, piece by piece if it is longer than the summarizer can read."""
-        asking, share = (history_prompt, 0.8) if purpose == "history" else (turn_prefix_prompt, 0.5)
-        whole = sum(map(_length, messages))
-        size = min(whole, self._readable * 3 // 4)  # the rest is for instructions and the summary before
+        """Summarize a history, or the beginning of a turn, piece by piece if it is longer than the summarizer can read."""
+        prompt_for, share = (history_prompt, 0.8) if purpose == "history" else (turn_prefix_prompt, 0.5)
+        length = sum(map(_length, messages))
+        size = min(length, self._readable * 3 // 4)  # the rest is for instructions and the previous summary
         while True:
-            told, summary = previous, None
+            text, summary = previous, None
             try:
                 for piece in _pieces(messages, size):
-                    summary = self._ask(purpose, asking(piece, told, focus), piece, told, share)
-                    # One piece without a summary would be missing in what the next one makes of it.
+                    summary = self._ask(purpose, prompt_for(piece, text, focus), piece, text, share)
+                    # Each summary continues the previous one: a piece without a summary would be lost.
                     if summary.stop != "stop" or not summary.text.strip():
                         return summary
-                    told = summary.text
+                    text = summary.text
             except SummarizerFailed as error:
                 size //= 2
                 if not error.overflow or size < _LEAST:
@@ -300,7 +340,7 @@ class Compactor:
                 return summary or Summary(previous or "")
 
     def _in_short(self, summary: str, messages: Sequence[Message]) -> str | None:
-        """A few sentences for listings; a compaction does not fail for want of them."""
+        """Return a few sentences for listings; a compaction does not fail without them."""
         try:
             short = self._ask("short", short_prompt(summary), messages, None, 0.2)
         except SummarizerFailed:
@@ -308,66 +348,64 @@ class Compactor:
         return short.text if short.stop == "stop" and short.text else None
 
     def _append(self, payload: make.Payload, planned_at: str | None) -> Receipt:
-        """Append the compaction behind what was said meanwhile, if that goes on from where it was planned."""
+        """Append the compaction after new entries, if they continue from the leaf it was planned at."""
         leaf = self._session.leaf_id
         if leaf != planned_at and not any(row.id == planned_at for row in self._session.walk_up()):
             raise LeafMoved(
-                "the session went on elsewhere while it was summed up; nothing was changed",
+                "the leaf moved to another branch during the compaction; nothing was changed",
                 path=self._session.path,
-                hint="compact it again",
+                hint="compact the session again",
             )
         if leaf != planned_at and "firstKeptEntryId" not in payload:
-            # A hook may keep nothing of what it knew; of what was said since it knew nothing.
+            # A hook may have chosen to keep nothing, but it did not know the entries that were appended since.
             *_, first = takewhile(lambda row: row.id != planned_at, self._session.walk_up())
             payload = {**payload, "firstKeptEntryId": first.id}
         return self._session.append_many([payload], on_leaf_moved="follow")[0]
 
     # -- pruning
 
-    def prune(self) -> Pruning:
-        """Take old tool results out of the context, if that is worth it; the results themselves stay."""
+    def prune(self) -> ResultPruning:
+        """Remove old tool results from the context if that saves enough; the entries themselves stay."""
         context = self._session.context()
-        pruning = plan_pruning(context.messages, context.sources, counter=self._counter)
+        pruning = plan_result_pruning(context.messages, context.sources, counter=self._counter)
         self._session.append_many(pruning.edits)
         return pruning
 
 
 def _message(entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The message of an entry; a damaged one is as if it said nothing."""
+    """Return the message of an entry; a damaged one counts as empty."""
     message = entry.get("message")
     return message if isinstance(message, Mapping) else {}
 
 
 def _spent(calls: Sequence[Summary]) -> dict[str, Any]:
-    """What the calls for one compaction used together, for the ledger; nothing if none of them says so."""
-    told = [call for call in calls if call.usage]
+    """Return model and total usage of the calls for one compaction; nothing if none of them reports usage."""
+    reported = [call for call in calls if call.usage]
     counts: dict[str, int] = {}
-    for call in told:
+    for call in reported:
         for name, count in (call.usage or {}).items():
             counts[name] = counts.get(name, 0) + count
-    return {"model": told[-1].model, "usage": counts} if told else {}
+    return {"model": reported[-1].model, "usage": counts} if reported else {}
 
 
 def _length(message: Message) -> int:
-    """How many tokens a message takes as text, about."""
+    """Return roughly how many tokens a message takes as text."""
     return len(as_text([message])) // 4 + 1
 
 
 def _parts(message: Message, size: int) -> Iterator[Message]:
-    """A message, or its text part by part if it alone is longer than so many tokens."""
+    """Yield a message, or parts of its text if it is longer than `size` tokens."""
     if _length(message) <= max(size, _LEAST):
         yield message
         return
-    text, step = (
-        as_text([message]),
-        max(size, _LEAST) * 3,
-    )  # a little less than it may be: each part has a label of its own
+    text = as_text([message])
+    step = max(size, _LEAST) * 3  # a little less than the limit, because each part gets a label
     role = "assistant" if message.get("role") == "assistant" else "user"
     yield from ({"role": role, "content": text[start : start + step]} for start in range(0, len(text), step))
 
 
 def _pieces(messages: Sequence[Message], size: int) -> Iterator[Sequence[Message]]:
-    """Messages in groups of so many tokens, as text; a tool's result stays with its call."""
+    """Yield groups of messages of about `size` tokens; a tool result stays with its call."""
     piece: list[Message] = []
     length = 0
     for part in chain.from_iterable(_parts(message, size) for message in messages):
@@ -382,11 +420,11 @@ def _pieces(messages: Sequence[Message], size: int) -> Iterator[Sequence[Message
 
 
 def _supplied(given: Mapping[str, Any], preparation: Preparation[Row]) -> tuple[make.Payload, Result]:
-    """The entry that a hook supplies."""
+    """Return the entry that a hook supplies."""
     summary, first = given.get("summary"), given.get("firstKeptEntryId", preparation.first_kept_id)
     short = given.get("shortSummary")
     if not isinstance(summary, str) or not isinstance(first, str | None) or not isinstance(short, str | None):
-        raise HookFailed("a hook for session_before_compact supplied no summary")
+        raise HookFailed("a hook for session_before_compact returned an invalid summary")
     payload = make.compaction(
         summary,
         first,

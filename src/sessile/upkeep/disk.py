@@ -1,7 +1,7 @@
-"""Disk use and the trash of a store: looking at what there is, taking deletions back, and the one verb that removes.
+"""Disk usage and trash of a store: measure, undo deletions, empty the trash.
 
-Looking changes nothing. Everything that other verbs delete is in the trash until somebody empties it on purpose: nothing
-does that by itself. Symbolic links are not followed.
+Measuring changes nothing. Deleted sessions stay in the trash until the user empties it: nothing does that automatically, and it
+is the only operation that removes data for good. Symbolic links are not followed.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _IN_A_PROJECT = 3  # parts of sessions/<project>/<name>
 
 
 class Usage(NamedTuple):
-    """What the files of a store take, in bytes, by kind; `orphan_blob_bytes` is `None` unless it was asked for.
+    """The number and size of a store's files, by kind. `orphan_blob_bytes` is `None` unless it was requested.
 
-    `other_bytes` is everything below the root that is none of the rest; `links` were not followed.
+    `other_bytes` is everything else below the root; `links` is the number of links, which were not followed.
     """
 
     sessions: int = 0
@@ -52,13 +52,13 @@ class Usage(NamedTuple):
 
     @property
     def total(self) -> int:
-        """All bytes; orphaned blobs are blobs, and count once."""
+        """The total size in bytes; orphaned blobs are included in the blobs and count once."""
         parts = self.session_bytes + self.draft_bytes + self.artifacts_bytes + self.blob_bytes + self.originals_bytes
         return parts + self.kept_bytes + self.trash_bytes + self.cache_bytes + self.other_bytes
 
 
 def disk_usage(store: Store, *, orphans: bool = False) -> Usage:
-    """What a store takes on the disk. With `orphans` all files are read, to find the blobs that nothing names."""
+    """Measure a store. With `orphans` all files are read to find the blobs that nothing refers to."""
     layout = store.layout
     sums: dict[str, int] = {}
     for path, status in survey.below(store.fs, layout.root):
@@ -78,7 +78,7 @@ def _count(sums: dict[str, int], name: str, amount: int) -> None:
 
 
 def _kind_of(path: str, size: int) -> list[tuple[str, int]]:
-    """What a file below the root counts for."""
+    """Return the fields of `Usage` that a file below the root adds to, with the amounts."""
     top, *rest = path.split("/")
     match top:
         case "blobs" | "originals" | "kept" if rest:
@@ -98,10 +98,11 @@ def _kind_of(path: str, size: int) -> list[tuple[str, int]]:
 
 
 class Trashed(NamedTuple):
-    """One deletion: its token, when it was (milliseconds; `None` if its name does not say), what was where, its size.
+    """One deletion in the trash: its token, time, original paths and size.
 
-    Without `paths` it cannot be undone: it is what an interrupted emptying has left, or its note is damaged. `holds` says
-    whether anything is left in it; a deletion that was interrupted before its first file moved holds nothing.
+    `at` is in milliseconds, and `None` if the token has no time. Without `paths` the deletion cannot be undone: emptying it was
+    interrupted, or its manifest is damaged. `holds` is whether it contains any files; a deletion that was interrupted before its
+    first file was moved contains none.
     """
 
     token: str
@@ -112,13 +113,13 @@ class Trashed(NamedTuple):
 
 
 def trash_contents(store: Store) -> tuple[Trashed, ...]:
-    """Everything in the trash, oldest first; what `undo` can still take back has paths."""
+    """Return all deletions in the trash, oldest first. Those with paths can be undone."""
     deletions = {deletion.token: deletion.paths for deletion in store.deletions()}
     return tuple(_trashed(store, token, deletions.get(token, ())) for token in _tokens(store))
 
 
 def _tokens(store: Store) -> list[str]:
-    with storage_failures(store.layout.trash, "look into the trash"):
+    with storage_failures(store.layout.trash, "list the trash"):
         try:
             return store.fs.names(store.layout.trash)
         except FileNotFoundError:
@@ -128,26 +129,26 @@ def _tokens(store: Store) -> list[str]:
 def _trashed(store: Store, token: str, paths: tuple[str, ...]) -> Trashed:
     folder = f"{store.layout.trash}/{token}"
     within = [path.removeprefix(f"{folder}/") for path, _ in survey.below(store.fs, folder)]
-    holds = any(name.isdecimal() for name in within)  # what was moved here is numbered
+    holds = any(name.isdecimal() for name in within)  # moved files are numbered
     at = token.partition("-")[0]
     size = survey.bytes_below(store.fs, folder)
     return Trashed(token, int(at) if at.isdecimal() and at.isascii() else None, paths, size, holds)
 
 
 def undo_last(store: Store, *, roots: Sequence[str] = ()) -> Deletion:
-    """Take the latest deletion back, whatever verb made it; `roots` are folders of other agents that are meant, too."""
+    """Undo the latest deletion; `roots` are folders of other agents that may be restored to."""
     last = max(
         (item for item in trash_contents(store) if item.paths and item.holds),
         key=lambda item: (item.at or 0, item.token),
         default=None,
     )
     if last is None:
-        raise NotFound("there is nothing to undo", path=store.layout.trash, hint="sessile trash shows deletions")
+        raise NotFound("nothing to undo", path=store.layout.trash, hint="run `sessile trash` to list deletions")
     return store.undo(last.token, roots=roots)
 
 
 class TrashPlan(NamedTuple):
-    """What emptying the trash would remove for good, and what it would leave."""
+    """What emptying the trash would remove for good (`items`), and what it would keep."""
 
     items: tuple[Trashed, ...]
     kept: tuple[Trashed, ...]
@@ -155,7 +156,7 @@ class TrashPlan(NamedTuple):
 
 
 class Emptied(NamedTuple):
-    """What was removed for good. `failure` is what stopped it in the middle, if anything did."""
+    """What was removed for good. `failure` is the error that stopped it, if any."""
 
     tokens: tuple[str, ...]
     bytes: int
@@ -163,9 +164,9 @@ class Emptied(NamedTuple):
 
 
 def plan_empty_trash(store: Store, older_than: float | None = None, *, now: float | None = None) -> TrashPlan:
-    """What `empty_trash` would remove: deletions that are so many seconds old, or all; nothing is changed.
+    """Return what `empty_trash` would remove: deletions at least `older_than` seconds old, or all. Nothing is changed.
 
-    A deletion of unknown age is only removed when all are.
+    A deletion of unknown age is included only if all are.
     """
     moment = store.now() / 1000 if now is None else now
     items: list[Trashed] = []
@@ -177,19 +178,19 @@ def plan_empty_trash(store: Store, older_than: float | None = None, *, now: floa
 
 
 def empty_trash(store: Store, plan: TrashPlan, *, confirm: bool = False) -> Emptied:
-    """Remove what the plan says, for good. The only verb that does; it wants to be told twice."""
+    """Remove the deletions of a plan for good. `confirm` must be true."""
     if not confirm:
         raise Invalid(
-            f"{len(plan.items)} deletions would be gone for good; nothing was removed",
+            f"{len(plan.items)} deletions would be removed for good; nothing was removed",
             path=store.layout.trash,
-            hint="look at the plan, then confirm it",
+            hint="check the plan, then pass confirm=True",
         )
     trash = Trash(store.fs, store.layout.trash)
     removed: list[Trashed] = []
     failure = None
     for item in plan.items:
         try:
-            if trash.remove(item.token):  # else it was taken back since
+            if trash.remove(item.token):  # False: it was undone in the meantime
                 removed.append(item)
         except SessileError as error:
             failure = error

@@ -1,17 +1,18 @@
-"""Keeping other agents' sessions: which of them their owner is about to delete, and copies that stay.
+"""Keep copies of other agents' sessions before the agent deletes them.
 
     for outlook in expiring(library, now=store.now()):
         for session in outlook.sessions:
             keeper.keep(session.path)
 
-Rules: nothing is written but below `<root>/kept`, and the originals are only read. A copy has the bytes and the time of
-modification of its original, and the folder of sub-agents and tool results beside it; what a copy held before is never lost.
-The transcript is copied last: where it is, what belongs to it is, but for files that nobody could read, which are told. A
-session whose copy has its size and time is kept.
+Rules:
 
-Where nobody can tell how long an agent waits, it is said why, and its sessions have no deadline. Which folders there are, and
-what time it is, are arguments. What an agent stores of a session elsewhere (checkpoints of files, the history of prompts) is
-not copied.
+- Only `<root>/kept` is written to; the originals are only read.
+- A copy has the content and the time of modification of its original, with the folder of sub-agents and tool results beside it.
+  The previous content of a copy is never lost.
+- The transcript is copied last: if it is there, everything that belongs to it is too, except files that could not be read, which
+  are reported. A session counts as kept if its copy has the same size and time.
+- If it is unknown when an agent deletes sessions, the reason is reported and its sessions have no deadline.
+- What an agent stores of a session elsewhere (file checkpoints, prompt history) is not copied.
 """
 
 from __future__ import annotations
@@ -21,29 +22,31 @@ import stat
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from sessile.agents.expiry import DAY, RULES, Period, Rule, deadline, period_of
+from sessile.agents.base import DAY, Expiry, Period, deadline, period_of
+from sessile.agents.registry import AGENTS
+from sessile.core.text import utc_datetime
 from sessile.errors import Conflict, NotFound, Refused, SessileError, StorageFailure, StorageFull, Unsupported
 from sessile.storage import atomic
-from sessile.storage.catalog_rows import HIDE, Filter
+from sessile.storage.filters import HIDE, Filter
 from sessile.storage.layout import Source, artifacts_of
 from sessile.storage.locks import locked
 
 if TYPE_CHECKING:
     from sessile.library import Library
 
-_UNOWNED = "folder"  # what a folder is called that somebody has added: no agent owns it
-_PATIENCE = 60.0  # seconds; another process may be copying a large file
+_UNOWNED = "folder"  # the agent name of a folder that the user has added: no agent owns it
+_PATIENCE = 60.0  # seconds to wait for the lock; another process may be copying a large file
 
 
 class Expiring(NamedTuple):
-    """A session that its owner will delete; the deadline, in milliseconds since 1970, is `None` if it is unknown."""
+    """A session that its agent will delete; the deadline is in milliseconds since 1970, or `None` if unknown."""
 
     path: str
     deadline: int | None
 
 
 class Outlook(NamedTuple):
-    """What an agent that deletes its sessions will delete from a folder; if that cannot be told, why."""
+    """The sessions that an agent will delete from a folder; `problem` is why that is unknown, if it is."""
 
     source: Source
     sessions: list[Expiring]
@@ -51,7 +54,7 @@ class Outlook(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """What keeping a session did: the copy, which files of it were written, and what was put aside or left out."""
+    """The result of keeping a session: the copy, the files that were written, and those that were set aside or left out."""
 
     path: str
     agent: str
@@ -59,9 +62,9 @@ class Kept(NamedTuple):
     written: list[str]
     bytes: int  # of the files that were written
     unchanged: int  # files whose copies were up to date
-    aside: list[str]  # where the bytes are that a copy had, and that its original has no longer
-    left_out: list[str]  # links and the like, which are not copied
-    failed: list[SessileError]  # files that could not be copied, while the others were
+    aside: list[str]  # files with the previous content of copies that their originals no longer have
+    left_out: list[str]  # links and special files, which are not copied
+    failed: list[SessileError]  # errors of files that could not be copied
 
 
 def expiring(
@@ -72,16 +75,16 @@ def expiring(
     hide: Collection[str] = HIDE,
     follow: Callable[[str], str] | None = None,
 ) -> list[Outlook]:
-    """The sessions that their owners will delete within some days, or ever, and that are not kept, the next ones first.
+    """Return the sessions that agents will delete within some days, or ever, and that are not kept; earliest deadline first.
 
-    It is as of the last catch-up of the library. `follow` says which file a link stands for: people keep their settings
-    elsewhere, and the storage follows no links.
+    The answer is as of the last catch-up of the library. `follow` resolves links of settings files, because the storage does not
+    follow links.
     """
     found = []
     for source in library.given:
-        rule = RULES.get(source.agent)
-        if rule is not None:
-            period = _period(library, source, rule, follow)
+        agent = AGENTS.get(source.agent)
+        if agent is not None and agent.expiry is not None:
+            period = _period(library, source, agent.expiry, follow)
             marks = _marks(library, Filter(below=[source.sessions], hide=hide), period, now, within_days)
             sessions = [
                 Expiring(path, deadline(modified // 1_000_000, period))
@@ -95,18 +98,21 @@ def expiring(
 def _marks(
     library: Library, wanted: Filter, period: Period, now: int, within_days: float | None
 ) -> Sequence[tuple[str, int | None, int]]:
-    """The files whose deadline comes within some days, newest first; without a limit all, and else none if it is unknown."""
+    """Return the files whose deadline is within some days, newest first.
+
+    Without a limit all files are returned; with a limit, none if the period is unknown.
+    """
     if within_days is not None:
         if period.length is None:
             return ()
-        wanted = wanted._replace(until=(now + int(within_days * DAY) - period.length + 1) * 1_000_000)
+        wanted = wanted._replace(until=utc_datetime((now + int(within_days * DAY) - period.length + 1) * 1000))
     return library.marks(wanted)
 
 
-def _period(library: Library, source: Source, rule: Rule, follow: Callable[[str], str] | None) -> Period:
-    """How long the owner of a folder keeps a session, by its settings."""
+def _period(library: Library, source: Source, expiry: Expiry, follow: Callable[[str], str] | None) -> Period:
+    """Return how long the agent of a folder keeps sessions, according to its settings."""
     settings = {}
-    for name in rule.settings:
+    for name in expiry.settings:
         try:
             path = f"{source.root}/{name}"
             settings[name] = atomic.read_all(library.store.fs, path if follow is None else follow(path))
@@ -114,55 +120,55 @@ def _period(library: Library, source: Source, rule: Rule, follow: Callable[[str]
             continue
         except OSError as error:
             return Period(None, f"{name} cannot be read: {error.strerror or error}")
-    return period_of(rule, settings)
+    return period_of(expiry, settings)
 
 
 class Keeper:
-    """Copies sessions of other agents into the archive of one's own store."""
+    """Copies sessions of other agents into the archive of a store."""
 
     def __init__(self, library: Library) -> None:
         self._library = library
         self._store = library.store
-        self._folders: set[str] = set()  # of which the names are durable
+        self._folders: set[str] = set()  # folders whose names are durable
 
     def keep(self, path: str) -> Kept:
-        """Copy a session with what belongs to it; what is up to date is not written again."""
+        """Copy a session with its belongings; files that are up to date are not written again."""
         path = posixpath.normpath(path)
         source = self._source_of(path)
         place = f"{self._store.layout.kept}/{source.agent}"
         target = place + path[len(source.sessions) :]
         kept = Kept(path, source.agent, target, [], 0, 0, [], [], [])
         self._make_folders(place)
-        # One process at a time: what is put aside must be what is replaced.
+        # One process at a time: the content that is set aside must be the content that is replaced.
         with locked(self._store.fs, f"{self._store.layout.kept}/.lock", _PATIENCE):
             for original in self._belongings(path, kept):
                 copy = place + original[len(source.sessions) :]
                 try:
                     kept = self._copy(original, copy, kept)
                 except NotFound:
-                    continue  # deleted while we were looking
+                    continue  # deleted in the meantime
                 except StorageFull:
                     raise
                 except (StorageFailure, Conflict) as error:
-                    kept.failed.append(error)  # the session itself is worth more than what lies beside it
+                    kept.failed.append(error)  # copy the session even if a file beside it cannot be copied
             return self._copy(path, target, kept)
 
     def _source_of(self, path: str) -> Source:
-        """The folder of another agent that a session lies in."""
+        """Return the folder of the agent that owns a session."""
         if self._store.layout.keeps(path):
-            raise Refused("this is the copy that was kept", path=path, hint="sessile resume and fork go on with it")
+            hint = "run `sessile resume` or `sessile fork` to continue it"
+            raise Refused("this session is a kept copy already", path=path, hint=hint)
         source = next((each for each in self._library.given if path.startswith(f"{each.sessions}/")), None)
         if source is not None and source.root == self._store.layout.root:
-            raise Refused("this session is in your own store, where nothing is deleted", path=path)
+            raise Refused("this session is in your own store, which never deletes sessions", path=path)
         if source is None or source.agent == _UNOWNED:
-            raise Unsupported(
-                "no agent is known to own this session", path=path, hint="sessile import copies it into your own store"
-            )
+            hint = "run `sessile import` to copy it into your own store"
+            raise Unsupported("this session does not belong to a known agent", path=path, hint=hint)
         return source
 
     def _belongings(self, path: str, kept: Kept) -> Iterator[str]:
-        """The files in the folder beside a session; what is neither a file nor a folder is left out."""
-        from sessile.storage.session_bytes import below
+        """Yield the files in the folder beside a session; links and special files are left out."""
+        from sessile.storage.session_bytes import below  # a listing uses `expiring` only, and starts faster without
 
         try:
             for name, status in below(self._store.fs, artifacts_of(path)):
@@ -171,10 +177,11 @@ class Keeper:
                 elif not stat.S_ISDIR(status.st_mode):
                     kept.left_out.append(name)
         except StorageFailure as error:
-            kept.failed.append(error)  # a folder that cannot be read
+            kept.failed.append(error)  # the folder cannot be read
 
     def _copy(self, original: str, target: str, kept: Kept) -> Kept:
-        from sessile.storage.session_bytes import copy_file
+
+        from sessile.storage.session_bytes import copy_file  # as above
 
         self._make_folders(posixpath.dirname(target))
         done = copy_file(self._store.fs, original, target)
@@ -186,7 +193,7 @@ class Keeper:
         return kept._replace(bytes=kept.bytes + done.size)
 
     def _make_folders(self, folder: str) -> None:
-        """Make a folder below the archive; those above it may have been left by a process that died before it was done."""
+        """Make a folder in the archive durable, with those above it: a process may have died before it synced them."""
         path = self._store.layout.root
         for name in folder[len(path) + 1 :].split("/"):
             path = f"{path}/{name}"

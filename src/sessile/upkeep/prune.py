@@ -1,10 +1,16 @@
-"""Pruning sessions: a plan that says what would go and what is spared, then a move to the trash.
+"""Prune sessions: first a plan of what to delete and what to spare, then a move to the trash.
 
-Whatever the rule, a session is spared that is pinned, open in any process or has a draft; one that was used within the last
-day, too, unless it was named by somebody who says that such are meant. A plan changes nothing. When it is applied each session
-is looked at once more, and goes with its artifacts as one deletion of its own, so that each can be undone alone. Blobs stay:
-they have a sweep of their own. Other agents' sessions go to the same trash, if their folder is named; from an agent's own list,
-if it keeps one, they are taken out as well.
+`Compactor.prune` is something else: it removes old tool results from the context of one session.
+
+Rules:
+
+- A session that is pinned, open in any process or has a draft is always spared. So is one that was used within the last day,
+  unless it is named explicitly and `recent` is set.
+- A plan changes nothing. When it is applied, each session is checked again, and moved with its artifacts as one deletion, so
+  that each can be undone alone.
+- Blobs stay: they have their own sweep.
+- Sessions of other agents are moved to the same trash, if their folder is given in `sources`. If the agent keeps a list of its
+  sessions, they are removed from it.
 """
 
 from __future__ import annotations
@@ -16,38 +22,43 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from sessile.agents.base import capabilities_of, format_of_agent
+import msgspec
+
+from sessile.agents.base import SessionList
+from sessile.agents.reader import describe_foreign
+from sessile.agents.registry import AGENTS
 from sessile.core.kinds import TALK, flags_of
 from sessile.core.lines import Line, Scanner
+from sessile.core.text import parse_timestamp
 from sessile.discovery import SessionInfo, describe, find_session_files
 from sessile.errors import Conflict, Invalid, SessileError, SessionNotFound, Unsupported
 from sessile.storage import atomic, drafts, session_bytes
+from sessile.storage.head import Glance
 from sessile.storage.layout import DRAFT, JOURNAL, artifacts_of
 from sessile.storage.locks import Identity, identity, open_files
 from sessile.storage.session_bytes import RawFile, is_held
 from sessile.storage.trash import Deletion
 
 if TYPE_CHECKING:
-    from sessile.agents.listed import Listed
     from sessile.storage.base import Filesystem, Stat
     from sessile.storage.layout import Source
     from sessile.store import Store
 
-RECENT = 24 * 3600.0  # seconds; no rule means younger sessions
+RECENT = 24 * 3600.0  # seconds; rules do not apply to younger sessions
 _DAY = 24 * 3600
 
 Why = Literal["pinned", "scheduled", "in another store", "not a session", "draft", "open", "recent", "kept"]
 Marks = tuple[tuple[str, int, int, int], ...]
-"""Path, size, time of modification and inode of each file of a session: what changes when somebody uses it."""
+"""Path, size, time of modification and inode of each file of a session. They change when the session is used."""
 
 
 @dataclass(frozen=True)
 class PruneRule:
-    """Which sessions to prune: those to which everything applies that is given.
+    """Which sessions to prune: those that match every given condition.
 
-    `older_than` counts seconds since the last change, `larger_than` bytes with artifacts; `empty` sessions are those in which
-    nobody ever said anything; `project` is a folder, with all folders in it; the newest `keep` of its sessions stay; `named`
-    are the paths of sessions that somebody chose, `recent` ones too if that is said.
+    `older_than` is in seconds since the last change, `larger_than` in bytes with artifacts. `empty` matches sessions without
+    any message. `project` is a folder, including the folders in it. The newest `keep` sessions stay. `named` are the paths of
+    the sessions to choose from; `recent` includes those that were used within the last day.
     """
 
     older_than: float | None = None
@@ -60,7 +71,7 @@ class PruneRule:
 
     @property
     def means_all(self) -> bool:
-        """Whether nothing was said that leaves a session out."""
+        """Whether the rule matches every session."""
         return (
             self.older_than is None
             and self.larger_than is None
@@ -70,7 +81,7 @@ class PruneRule:
 
 
 class Candidate(NamedTuple):
-    """A session that would go, and why."""
+    """A session that would be pruned, and why."""
 
     path: str
     id: str
@@ -79,11 +90,11 @@ class Candidate(NamedTuple):
     size: int
     reason: str
     marks: Marks
-    root: str | None = None  # the folder of the agent that it belongs to, if it is not the store's own
+    root: str | None = None  # the sessions folder of another agent; None for the store's own sessions
 
 
 class Spared(NamedTuple):
-    """A session that the rule means, but that stays; what is unknown is `None`."""
+    """A session that matches the rule but is spared; unknown values are `None`."""
 
     path: str
     id: str | None
@@ -94,10 +105,9 @@ class Spared(NamedTuple):
 
 
 class PrunePlan(NamedTuple):
-    """What a prune would do; nothing has been changed.
+    """What a prune would do. Nothing has been changed.
 
-    Where nobody tells which files are open, such as in a database (`sees_open_files` is false), only those that hold a lock
-    count as open.
+    If it is unknown which files are open, as in a database, `sees_open_files` is false, and only locked files count as open.
     """
 
     candidates: tuple[Candidate, ...]
@@ -108,7 +118,7 @@ class PrunePlan(NamedTuple):
 
 
 class Pruned(NamedTuple):
-    """What a prune did: one deletion a session, those that were left after all, and what stopped it, if anything did."""
+    """What a prune did: one deletion per session, the sessions that were refused, and the error that stopped it, if any."""
 
     deletions: tuple[Deletion, ...]
     refused: tuple[tuple[str, str], ...]
@@ -116,7 +126,7 @@ class Pruned(NamedTuple):
     failure: SessileError | None = None
 
 
-class _Seen(NamedTuple):
+class _Session(NamedTuple):
     """A session file and what belongs to it."""
 
     path: str
@@ -125,7 +135,7 @@ class _Seen(NamedTuple):
     identities: frozenset[Identity]
     linked: bool
     root: str | None
-    listed: Listed | None
+    listed: SessionList | None
 
     @property
     def size(self) -> int:
@@ -147,87 +157,87 @@ def plan_prune(
     now: float | None = None,
     sources: Sequence[Source] | None = None,
 ) -> PrunePlan:
-    """What a rule would move to the trash and what is spared. `pinned` are session ids, `now` is in seconds.
+    """Return what a rule would move to the trash, and what it would spare. `pinned` are session ids, `now` is in seconds.
 
-    `sources` are the folders that are meant; without them it is the store's own and no other.
+    `sources` are the folders to prune; the default is the store's own sessions.
     """
     if rule.means_all:
-        raise Invalid("the rule would prune every session", hint="say how old, how large, or how many to keep")
+        raise Invalid("the rule would prune every session", hint="set an age, a size, or a number of sessions to keep")
     if rule.recent and rule.named is None:
-        raise Invalid("sessions that were just used are pruned one by one", hint="name those that you mean")
+        raise Invalid("recent sessions must be named to be pruned", hint="name the sessions to prune")
     for source in sources or ():
         _check_source(source, rule)
     moment = store.now() / 1000 if now is None else now
     since = math.inf if rule.recent else moment - RECENT
     in_use = open_files()
-    sessions = [seen for seen in _sessions(store, sources) if _in_project(seen, rule.project)]
-    newest = {seen.path for seen in sorted(sessions, key=lambda seen: -seen.modified)[: max(0, rule.keep)]}
+    sessions = [session for session in _sessions(store, sources) if _in_project(session, rule.project)]
+    newest = {session.path for session in sorted(sessions, key=lambda session: -session.modified)[: max(0, rule.keep)]}
     candidates, spared = [], []
-    for seen in sessions:
-        if not _is_meant(store, seen, rule, moment):
+    for session in sessions:
+        if not _matches(store, session, rule, moment):
             continue
-        why = _spared(store, seen, frozenset(pinned), in_use or frozenset(), since) or (
-            "kept" if seen.path in newest else None
+        why = _spared(store, session, frozenset(pinned), in_use or frozenset(), since) or (
+            "kept" if session.path in newest else None
         )
-        info, modified = seen.info, datetime.fromtimestamp(seen.modified, UTC)
+        info, modified = session.info, datetime.fromtimestamp(session.modified, UTC)
         if info is None or why is not None:
             session_id, title = (info.id, _title(info)) if info else (None, None)
-            spared.append(Spared(seen.path, session_id, title, modified, seen.size, why or "not a session"))
+            spared.append(Spared(session.path, session_id, title, modified, session.size, why or "not a session"))
         else:
-            reason = _reason(rule, seen, moment)
+            reason = _reason(rule, session, moment)
             candidates.append(
-                Candidate(seen.path, info.id, _title(info), modified, seen.size, reason, seen.marks, seen.root)
+                Candidate(
+                    session.path, info.id, _title(info), modified, session.size, reason, session.marks, session.root
+                )
             )
     size = sum(candidate.size for candidate in candidates)
-    hidden = store.database is not None and any(seen.root is None for seen in sessions)
+    hidden = store.database is not None and any(session.root is None for session in sessions)
     sees_open_files = in_use is not None and not hidden
     return PrunePlan(tuple(candidates), tuple(spared), size, frozenset(pinned), sees_open_files)
 
 
 def _check_source(source: Source, rule: PruneRule) -> None:
-    """Raise if sessions of an agent cannot be pruned, or not in that way."""
-    name = format_of_agent(source.agent)
-    if "delete" not in capabilities_of(name):
+    """Raise if the sessions of an agent cannot be pruned by this rule."""
+    agent = AGENTS.get(source.agent)
+    if "delete" not in AGENTS.capabilities(source.agent):
         raise Unsupported(
-            f"sessions of {source.agent} cannot be deleted from here", path=source.sessions, hint="delete them there"
+            f"deleting sessions of {source.agent} is not supported",
+            path=source.sessions,
+            hint=f"delete them in {source.agent}",
         )
-    if rule.empty and name != "native":
-        hint = "say how old or how large, or name sessions"
-        raise Unsupported(
-            f"nobody can tell which sessions of {source.agent} are empty", path=source.sessions, hint=hint
-        )
+    if rule.empty and agent is not None and agent.format is not None:
+        hint = "set an age or a size, or name the sessions"
+        raise Unsupported(f"finding empty sessions of {source.agent} is not supported", path=source.sessions, hint=hint)
 
 
-def _sessions(store: Store, sources: Sequence[Source] | None) -> Iterator[_Seen]:
+def _sessions(store: Store, sources: Sequence[Source] | None) -> Iterator[_Session]:
     own = store.layout.sessions
     for folder in [own] if sources is None else [source.sessions for source in sources]:
         listed = None if folder == own else _listed(store, folder)
         found = [*session_bytes.journals(store.fs, folder)]
         if listed is not None:
             found = [(path, False) for path in listed.paths()]
-        elif folder != own:  # a folder that somebody has added may hold sessions without projects
+        elif folder != own:  # a folder that the user has added may hold sessions without projects
             found += [(path, False) for path in find_session_files(store.fs, folder)]
         for path, linked in found:
             if atomic.exists(store.fs, path):
                 yield _look(store.fs, path, linked, None if folder == own else folder, listed)
 
 
-def _listed(store: Store, folder: str) -> Listed | None:
-    from sessile.agents.listed import listed_in
-
-    return listed_in(store, folder)
+def _listed(store: Store, folder: str) -> SessionList | None:
+    return next(filter(None, (agent.list_at(store.place, folder) for agent in AGENTS)), None)
 
 
-def _look(fs: Filesystem, path: str, linked: bool, root: str | None, listed: Listed | None) -> _Seen:
+def _look(fs: Filesystem, path: str, linked: bool, root: str | None, listed: SessionList | None) -> _Session:
     files = [*session_bytes.below(fs, path), *session_bytes.files_below(fs, artifacts_of(path))]
     if not files:
         raise SessionNotFound(path=path)
     for other in listed.files_of(path) if listed is not None else ():
         files += session_bytes.below(fs, other) if other != path else ()
     info = describe(fs, path) if root is None else _describe_others(fs, path)
-    return _Seen(
+    return _Session(
         path,
-        listed.told(info) if listed is not None and info is not None else info,
+        _with_list(info, listed),
         tuple(_mark(name, status) for name, status in files),
         frozenset(identity(status) for _, status in files),
         linked,
@@ -236,39 +246,63 @@ def _look(fs: Filesystem, path: str, linked: bool, root: str | None, listed: Lis
     )
 
 
-def _describe_others(fs: Filesystem, path: str) -> SessionInfo | None:
-    from sessile.agents.reader import describe_foreign
+def _with_list(info: SessionInfo | None, listed: SessionList | None) -> SessionInfo | None:
+    """Add the title and project from the agent's list."""
+    if info is None or listed is None:
+        return info
+    row = listed.told(info.path)
+    return msgspec.structs.replace(info, title=row.title or info.title, cwd=row.cwd or info.cwd)
 
-    return describe(fs, path) or describe_foreign(fs, path)
+
+def _info(path: str, glance: Glance, status: Stat) -> SessionInfo:
+    created = parse_timestamp(glance.created)
+    return SessionInfo(
+        path=path,
+        id=glance.id,
+        cwd=glance.cwd,
+        title=glance.title or None,
+        parent_session_path=None,
+        created=None if created is None else datetime.fromtimestamp(created / 1000, UTC),
+        modified=datetime.fromtimestamp(status.st_mtime_ns / 1e9, UTC),
+        size=status.st_size,
+        first_message=glance.first_text or None,
+    )
+
+
+def _describe_others(fs: Filesystem, path: str) -> SessionInfo | None:
+    info = describe(fs, path)
+    if info is None and (found := describe_foreign(fs, path)) is not None:
+        info = _info(path, *found)
+    return info
 
 
 def _mark(path: str, status: Stat) -> tuple[str, int, int, int]:
     return path, status.st_size, status.st_mtime_ns, status.st_ino
 
 
-def _in_project(seen: _Seen, project: str | None) -> bool:
+def _in_project(session: _Session, project: str | None) -> bool:
     if project is None:
         return True
-    cwd = seen.info.cwd if seen.info else ""
+    cwd = session.info.cwd if session.info else ""
     return f"{posixpath.normpath(cwd)}/".startswith(f"{posixpath.normpath(project).rstrip('/')}/") if cwd else False
 
 
-def _is_meant(store: Store, seen: _Seen, rule: PruneRule, moment: float) -> bool:
-    if rule.named is not None and seen.path not in rule.named:
+def _matches(store: Store, session: _Session, rule: PruneRule, moment: float) -> bool:
+    if rule.named is not None and session.path not in rule.named:
         return False
-    if rule.older_than is not None and moment - seen.modified < rule.older_than:
+    if rule.older_than is not None and moment - session.modified < rule.older_than:
         return False
-    if rule.larger_than is not None and seen.size <= rule.larger_than:
+    if rule.larger_than is not None and session.size <= rule.larger_than:
         return False
-    return not rule.empty or _is_empty(store.fs, seen)
+    return not rule.empty or _is_empty(store.fs, session)
 
 
-def _is_empty(fs: Filesystem, seen: _Seen) -> bool:
-    """Whether nobody ever said anything in a session, and nothing in it is unreadable."""
-    if seen.info is None or len(seen.marks) > 1:
+def _is_empty(fs: Filesystem, session: _Session) -> bool:
+    """Return whether a session has no messages and nothing unreadable."""
+    if session.info is None or len(session.marks) > 1:
         return False
     scanner = Scanner()
-    with RawFile(fs, seen.path) as file:
+    with RawFile(fs, session.path) as file:
         for chunk in file.chunks():
             for item in scanner.feed(chunk):
                 if flags_of(item.head) & TALK if isinstance(item, Line) else item.code != "blank":
@@ -276,36 +310,38 @@ def _is_empty(fs: Filesystem, seen: _Seen) -> bool:
     return not any(flags_of(item.head) & TALK if isinstance(item, Line) else True for item in scanner.finish())
 
 
-def _spared(store: Store, seen: _Seen, pinned: frozenset[str], in_use: frozenset[Identity], since: float) -> Why | None:
-    """Why a session stays, whatever else the rule says; those that were used since a moment stay."""
-    if seen.info is not None and seen.info.id in pinned:
+def _spared(
+    store: Store, session: _Session, pinned: frozenset[str], in_use: frozenset[Identity], since: float
+) -> Why | None:
+    """Return why a session is spared whatever the rule says; sessions used after `since` are spared."""
+    if session.info is not None and session.info.id in pinned:
         return "pinned"
-    if seen.linked:
+    if session.linked:
         return "in another store"
-    if seen.info is None:
+    if session.info is None:
         return "not a session"
-    if seen.listed is not None and (why := seen.listed.why_spared(seen.path)) is not None:
+    if session.listed is not None and (why := session.listed.why_spared(session.path)) is not None:
         return why
-    if _is_open(store.fs, seen, in_use):
+    if _is_open(store.fs, session, in_use):
         return "open"
-    if atomic.exists(store.fs, _draft_of(seen.path)):
+    if atomic.exists(store.fs, _draft_of(session.path)):
         return "draft"
-    return "recent" if seen.modified > since else None
+    return "recent" if session.modified > since else None
 
 
-def _is_open(fs: Filesystem, seen: _Seen, in_use: frozenset[Identity]) -> bool:
-    """Whether a process has the session or one of its sub-agents open, or holds its lock or that of its draft."""
-    if seen.identities & in_use:
+def _is_open(fs: Filesystem, session: _Session, in_use: frozenset[Identity]) -> bool:
+    """Return whether a process has the session or one of its sub-agents open, or holds its lock or that of its draft."""
+    if session.identities & in_use:
         return True
-    journals = [path for path, *_ in seen.marks if path.endswith((JOURNAL, DRAFT))]
-    draft = _draft_of(seen.path)
+    journals = [path for path, *_ in session.marks if path.endswith((JOURNAL, DRAFT))]
+    draft = _draft_of(session.path)
     if draft not in journals and atomic.exists(fs, draft):
         journals.append(draft)
     return any(is_held(fs, path) for path in journals)
 
 
 def _draft_of(path: str) -> str:
-    """The draft of a session, or the draft itself."""
+    """Return the draft of a session; of a draft, the draft itself."""
     return drafts.draft_path(drafts.published_path(path))
 
 
@@ -313,15 +349,15 @@ def _title(info: SessionInfo) -> str | None:
     return info.title or info.first_message
 
 
-def _reason(rule: PruneRule, seen: _Seen, moment: float) -> str:
+def _reason(rule: PruneRule, session: _Session, moment: float) -> str:
     reasons = [] if rule.named is None else ["chosen"]
     if rule.older_than is not None:
-        days = int((moment - seen.modified) // _DAY)
+        days = int((moment - session.modified) // _DAY)
         reasons.append(f"not used for {days} day{'' if days == 1 else 's'}")
     if rule.larger_than is not None:
-        reasons.append(f"{seen.size:,} bytes")
+        reasons.append(f"{session.size:,} bytes")
     if rule.empty:
-        reasons.append("nobody said anything")
+        reasons.append("no messages")
     if rule.keep:
         reasons.append(f"not among the newest {rule.keep}")
     return ", ".join(reasons)
@@ -349,17 +385,17 @@ def apply_prune(store: Store, plan: PrunePlan, *, pinned: Collection[str] = ()) 
 
 
 def _prune(store: Store, candidate: Candidate, pinned: frozenset[str], in_use: frozenset[Identity]) -> Deletion:
-    """Look once more, and move the session while its lock is held: whoever waits for it finds the file gone."""
+    """Check a session again, and move it while its lock is held: a process that waits for the lock finds the file gone."""
     path = candidate.path
     if candidate.id in pinned:
         raise Conflict("it is pinned", path=path)
     listed = None if candidate.root is None else _listed(store, candidate.root)
-    seen = _look(store.fs, path, linked=False, root=candidate.root, listed=listed)
+    session = _look(store.fs, path, linked=False, root=candidate.root, listed=listed)
     if listed is not None and (why := listed.why_spared(path)) is not None:
         raise Conflict(f"it is {why}", path=path)
-    if seen.marks != candidate.marks:
+    if session.marks != candidate.marks:
         raise Conflict("it was used since the plan was made", path=path)
-    if _is_open(store.fs, seen, in_use) or atomic.exists(store.fs, _draft_of(path)):
+    if _is_open(store.fs, session, in_use) or atomic.exists(store.fs, _draft_of(path)):
         raise Conflict("it is open", path=path)
     with RawFile(store.fs, path) as file:
         file.hold(patience=0)

@@ -1,8 +1,11 @@
-"""Sweeping blobs that no file of a store names any more: a plan first, then a move to the trash.
+"""Sweep blobs that no file of a store refers to: first a plan, then a move to the trash.
 
-A blob is in use if its reference stands anywhere in the bytes of the root, be it a session, a draft, the trash, an original or
-another blob. The cache does not count. Blobs of the last day are left alone, because the line that names one is written
-after it. A link below the root may lead to sessions that are not looked at, so with one nothing is swept.
+Rules:
+
+- A blob is in use if its reference occurs anywhere below the root: in a session, a draft, the trash, an original or another
+  blob. The cache does not count.
+- Blobs younger than a day are kept, because a blob is written before the line that refers to it.
+- If there is a link below the root, nothing is swept: it may lead to sessions that are not read.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ Mark = tuple[int, int, int]
 
 
 class Orphan(NamedTuple):
-    """A blob that nothing names."""
+    """A blob that nothing refers to."""
 
     hash: str
     path: str
@@ -39,7 +42,7 @@ class Orphan(NamedTuple):
 
 
 class SweepPlan(NamedTuple):
-    """What a sweep would move to the trash. `recent` orphans are too young; `seen` is what the files were like."""
+    """What a sweep would move to the trash. `recent` counts orphans that are too young; `seen` are the marks of all files."""
 
     orphans: tuple[Orphan, ...]
     bytes: int
@@ -49,7 +52,7 @@ class SweepPlan(NamedTuple):
 
 
 class Swept(NamedTuple):
-    """What a sweep did: one deletion that can be undone, and the blobs that were left after all, with the reason."""
+    """What a sweep did: one deletion that can be undone, and the blobs that were refused, with the reason."""
 
     deletion: Deletion | None
     refused: tuple[tuple[str, str], ...]
@@ -57,7 +60,7 @@ class Swept(NamedTuple):
 
 
 def plan_blob_sweep(store: Store, *, now: float | None = None) -> SweepPlan:
-    """Find the blobs that nothing names; every file of the store is read, nothing is changed."""
+    """Find the blobs that nothing refers to. Every file of the store is read, nothing is changed."""
     moment = store.now() / 1000 if now is None else now
     seen: dict[str, Mark] = {}
     named = _named(store, seen)
@@ -69,13 +72,13 @@ def plan_blob_sweep(store: Store, *, now: float | None = None) -> SweepPlan:
 
 
 def apply_blob_sweep(store: Store, plan: SweepPlan) -> Swept:
-    """Move the orphans of a plan to the trash, except those that were named or changed since."""
+    """Move the orphans of a plan to the trash, except those that were changed or referred to since."""
     named = _named(store, dict(plan.seen))
     there = {orphan.path: orphan.mark for orphan in _blobs(store)}
     moved, refused = [], []
     for orphan in plan.orphans:
         if orphan.hash in named:
-            refused.append((orphan.path, "an entry names it now"))
+            refused.append((orphan.path, "it is in use now"))
         elif there.get(orphan.path) != orphan.mark:
             refused.append((orphan.path, "it has changed since the plan was made"))
         else:
@@ -88,7 +91,7 @@ def apply_blob_sweep(store: Store, plan: SweepPlan) -> Swept:
 
 
 def _named(store: Store, seen: dict[str, Mark]) -> set[str]:
-    """The hashes that stand in files other than `seen` has them; notes what the files are like."""
+    """Return the hashes in files that changed since `seen`, and update the marks in `seen`."""
     found: set[str] = set()
     for path, status in _readable(store):
         mark = _mark(status)
@@ -97,26 +100,26 @@ def _named(store: Store, seen: dict[str, Mark]) -> set[str]:
         try:
             found |= session_bytes.references(store.fs, path)
         except SessionNotFound:
-            continue  # moved or removed since; wherever it is now, it is looked at before anything is swept
+            continue  # moved or removed; it is read in its new place before anything is swept
         seen[path] = mark
     return found
 
 
 def _readable(store: Store) -> Iterator[tuple[str, Stat]]:
-    """Every file of the root that may name a blob."""
+    """Yield every file of the root that may refer to a blob."""
     cache = f"{store.layout.cache}/"
     for path, status in session_bytes.below(store.fs, store.layout.root):
         if f"{path}/".startswith(cache):
             continue
         if stat.S_ISLNK(status.st_mode):
-            hint = "remove the link, or leave the blobs as they are"
-            raise UnsafePath("a link may lead to sessions that name blobs; nothing is swept", path=path, hint=hint)
+            hint = "remove the link, then run the sweep again"
+            raise UnsafePath("a link may lead to sessions that use blobs; nothing is swept", path=path, hint=hint)
         if stat.S_ISREG(status.st_mode):
             yield path, status
 
 
 def _blobs(store: Store) -> Iterator[Orphan]:
-    """Every blob, as if it were an orphan."""
+    """Yield every blob, in use or not."""
     for path, status in session_bytes.files_below(store.fs, store.layout.blobs):
         name = posixpath.basename(path)
         if _HASH.fullmatch(name) and path == store.blobs.path(name):

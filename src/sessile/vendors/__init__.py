@@ -1,1 +1,1 @@
-"""Everything that talks to model vendors: clients, models, prices and summarizers."""
+"""Everything that talks to model vendors: clients, answers, model data, summarizers."""

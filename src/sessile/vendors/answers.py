@@ -1,24 +1,21 @@
-"""Answers of models put together from the events of a provider's stream, as our entries hold them.
+"""Put the answer of a model together from the events of its stream, and recognize context overflow.
 
     answer = OpenAIAnswer()                 or AnthropicAnswer()
     for event in events:
-        said = answer.add(event)            the text that this event adds
-    answer.stop                             why it ended, in our words; `None` if it did not end
+        text = answer.add(event)            the text that this event adds
+    answer.stop                             the stop reason in our terms; `None` if the answer did not end
     assistant_message(answer, provider="openai", model="gpt-5")
 
-Rules: how the stream was cut into pieces makes no difference. Members that are missing or of another shape say nothing.
-Blocks that we have no name for are kept as they came. A reason to stop that is in no table is an error that names it, and so
-is a tool call whose arguments are no JSON object; what came of them is kept. Numbers that nobody told are left out, never 0.
-Knows nothing of clients and connections.
+Rules:
+- The result does not depend on how the stream was split into events.
+- Missing members and members of another type are ignored. Unknown blocks are kept unchanged.
+- An unknown stop reason is an error that names it, and so are tool arguments that are not a JSON object; the content is kept.
+- Token counts that were not reported are left out, never 0.
 
-Whether an answer says that the context was too long for the model: one table of phrases, and what the numbers tell.
-
-Rules: a phrase counts only in the text of an error. Limits on requests or tokens per minute use the same words; what
-asks to wait and try again is excluded first, because a shorter context would not help. Some providers cut the context
-without an error: then the answer counts more input than the window holds, or stops at once for its length with the
-window full.
-
-The phrases are those of the providers, in lower case; `.*` stands for the numbers and names between them.
+`is_overflow` decides whether the context was too long for the model. Error phrases are the providers' own, in lower case; `.*`
+stands for the numbers and names between them. They count only in the text of an error. Rate limits use similar words and are
+excluded first, because a shorter context would not help. Some providers truncate the context without an error: then the answer
+reports more input than the window holds, or stops at once for its length with a full window.
 """
 
 from __future__ import annotations
@@ -30,8 +27,6 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from sessile.core.usage import usage_of
-
-# --- provider answers
 
 Event = Mapping[str, Any]
 
@@ -45,7 +40,7 @@ STOPS = {
     "function_call": "toolUse",
     "tool_use": "toolUse",
 }
-"""Why an answer ended: the providers' words, and ours."""
+"""Stop reasons of the providers, and ours."""
 
 _REASONING = ("reasoning_content", "reasoning")  # DeepSeek, vLLM, llama.cpp; OpenRouter, Ollama
 _ANTHROPIC_BLOCKS = {
@@ -62,30 +57,30 @@ _DELTAS = {
 
 
 class _Block:
-    """A block of content, with the pieces that have come of it."""
+    """A content block with the pieces received so far."""
 
     __slots__ = ("key", "kind", "members", "pieces")
 
     def __init__(self, kind: str, key: object = None, members: Event | None = None) -> None:
         self.kind = kind
-        self.key = key  # by what later pieces name it
+        self.key = key  # identifies the block in later events
         self.members: dict[str, Any] = dict(members or {})
         self.pieces: list[str] = []
 
     def finished(self) -> dict[str, Any]:
-        """The block as our entries hold it."""
-        told = "".join(self.pieces)
+        """Return the block as entries store it."""
+        text = "".join(self.pieces)
         if self.kind in ("text", "thinking"):
-            return {"type": self.kind, self.kind: told, **self.members}
+            return {"type": self.kind, self.kind: text, **self.members}
         if self.kind != "toolCall":
             return {"type": self.kind, **self.members}
-        arguments = _arguments(told) if told else self.members.get("arguments", {})
+        arguments = _arguments(text) if text else self.members.get("arguments", {})
         call = {"type": "toolCall", "id": self.members.get("id"), "name": self.members.get("name")}
-        return call | ({"arguments": {}, "partialJson": told} if arguments is None else {"arguments": arguments})
+        return call | ({"arguments": {}, "partialJson": text} if arguments is None else {"arguments": arguments})
 
 
 class Answer(ABC):
-    """What has come of an answer. `length` counts the characters of its text."""
+    """An answer in progress. `length` counts the characters of its text."""
 
     def __init__(self) -> None:
         self.length = 0
@@ -95,27 +90,30 @@ class Answer(ABC):
 
     @abstractmethod
     def add(self, event: Event) -> str:
-        """Take the next event; gives the text that it adds."""
+        """Add the next event; return the text that it adds."""
 
     @property
     def text(self) -> str:
-        """All that the model said, without what it thought."""
+        """The text of the answer, without thinking."""
         return "".join(piece for block in self._blocks if block.kind == "text" for piece in block.pieces)
 
     @property
     def calls_tools(self) -> bool:
-        """Whether a tool is called in it."""
+        """Whether the answer calls a tool."""
         return any(block.kind == "toolCall" for block in self._blocks)
 
     @property
     def stop(self) -> str | None:
-        """Why it ended: ours if there is such a word, else the provider's; some call tools and say "stop"."""
+        """The stop reason: ours if there is one, else the provider's.
+
+        Some providers report "stop" for an answer that calls tools.
+        """
         stop = STOPS.get(self._reason, self._reason) if self._reason is not None else None
         return "toolUse" if stop == "stop" and self.calls_tools else stop
 
     @property
     def usage(self) -> dict[str, int] | None:
-        """The tokens that it took; those of a cache are no part of the input."""
+        """The token counts. Tokens of the cache are not part of the input."""
         usage = usage_of(self._usage)
         counted = usage and {
             "input": usage.input,
@@ -126,12 +124,12 @@ class Answer(ABC):
         return {name: count for name, count in counted.items() if count is not None} or None if counted else None
 
     def content(self) -> list[dict[str, Any]]:
-        """The blocks, in the order in which they began; a text without a word is none."""
+        """Return the blocks in the order in which they started, without empty text blocks."""
         blocks = [block.finished() for block in self._blocks]
         return [block for block in blocks if block["type"] != "text" or block["text"]]
 
-    def _say(self, block: _Block, piece: object) -> str:
-        """Add a piece to a block; gives it back if it is text for a reader."""
+    def _extend(self, block: _Block, piece: object) -> str:
+        """Add a piece to a block; return it if the block is text."""
         if not isinstance(piece, str) or not piece:
             return ""
         block.pieces.append(piece)
@@ -140,55 +138,55 @@ class Answer(ABC):
         self.length += len(piece)
         return piece
 
-    def _begin(self, block: _Block) -> _Block:
+    def _open(self, block: _Block) -> _Block:
         self._blocks.append(block)
         return block
 
 
 class OpenAIAnswer(Answer):
-    """From the chunks of a chat completion; thoughts where an endpoint gives them."""
+    """An answer from the chunks of a chat completion, with thinking if the endpoint reports it."""
 
     def add(self, event: Event) -> str:
-        """Take the next chunk; gives the text that it adds."""
+        """Add the next chunk; return the text that it adds."""
         self._count(event.get("usage"))
-        said = ""
+        text = ""
         for choice in _mappings(event.get("choices")):
             if choice.get("index") not in (0, None):
-                continue  # we ask for one
+                continue  # requests ask for one choice
             reason, delta = choice.get("finish_reason"), _mapping(choice.get("delta"))
             self._reason = reason if isinstance(reason, str) and reason else self._reason
             thought = next((delta[name] for name in _REASONING if isinstance(delta.get(name), str)), None)
             if thought:
-                self._say(self._last("thinking"), thought)
-            for words in (delta.get("content"), delta.get("refusal")):
-                if isinstance(words, str) and words:
-                    said += self._say(self._last("text"), words)
+                self._extend(self._last("thinking"), thought)
+            for piece in (delta.get("content"), delta.get("refusal")):
+                if isinstance(piece, str) and piece:
+                    text += self._extend(self._last("text"), piece)
             for call in _mappings(delta.get("tool_calls")):
                 self._call(call)
-        return said
+        return text
 
     def _last(self, kind: str) -> _Block:
-        """The block that is being said, or a new one."""
+        """Return the last block if it is of that kind, else a new one."""
         last = self._blocks[-1] if self._blocks else None
-        return last if last is not None and last.kind == kind else self._begin(_Block(kind))
+        return last if last is not None and last.kind == kind else self._open(_Block(kind))
 
     def _call(self, piece: Event) -> None:
         function, call_id = _mapping(piece.get("function")), piece.get("id") or None
         calls = [block for block in self._blocks if block.kind == "toolCall"]
         index = piece.get("index")
         block = next((call for call in reversed(calls) if index is None or call.key == index), None)
-        # Some number every call 0, or not at all: then a new id is a new call.
+        # Some endpoints number every call 0, or none: then a new id is a new call.
         if block is None or (call_id is not None and block.members.get("id") not in (None, call_id)):
-            block = self._begin(_Block("toolCall", index))
-        told = {"id": call_id, "name": function.get("name") or None}
-        block.members |= {name: value for name, value in told.items() if isinstance(value, str)}
-        self._say(block, function.get("arguments"))
+            block = self._open(_Block("toolCall", index))
+        given = {"id": call_id, "name": function.get("name") or None}
+        block.members |= {name: value for name, value in given.items() if isinstance(value, str)}
+        self._extend(block, function.get("arguments"))
 
-    def _count(self, told: object) -> None:
-        if not isinstance(told, Mapping):
+    def _count(self, reported: object) -> None:
+        if not isinstance(reported, Mapping):
             return
-        details = _mapping(told.get("prompt_tokens_details"))
-        usage, cache = usage_of(told), usage_of({"cacheRead": details.get("cached_tokens")})
+        details = _mapping(reported.get("prompt_tokens_details"))
+        usage, cache = usage_of(reported), usage_of({"cacheRead": details.get("cached_tokens")})
         assert usage is not None and cache is not None  # both were given mappings
         read = cache.cache_read
         fresh = usage.input if usage.input is None or read is None else max(usage.input - read, 0)
@@ -196,10 +194,10 @@ class OpenAIAnswer(Answer):
 
 
 class AnthropicAnswer(Answer):
-    """From the events of a message; thoughts with their signatures."""
+    """An answer from the events of a message; thinking keeps its signatures."""
 
     def add(self, event: Event) -> str:
-        """Take the next event; gives the text that it adds."""
+        """Add the next event; return the text that it adds."""
         kind = event.get("type")
         if kind == "message_start":
             self._count(_mapping(event.get("message")).get("usage"))
@@ -213,20 +211,20 @@ class AnthropicAnswer(Answer):
             self._count(event.get("usage"))
         return ""
 
-    def _start(self, index: object, told: Event) -> str:
-        given = str(told.get("type"))
+    def _start(self, index: object, started: Event) -> str:
+        given = str(started.get("type"))
         kind = _ANTHROPIC_BLOCKS.get(given, given)
-        members = {name: value for name, value in told.items() if name != "type"}
+        members = {name: value for name, value in started.items() if name != "type"}
         if kind in ("text", "thinking"):
-            begun = members.pop(kind, None)
+            piece = members.pop(kind, None)
             signature = members.pop("signature", None)
-            kept = {"thinkingSignature": signature} if isinstance(signature, str) and signature else {}
-            return self._say(self._begin(_Block(kind, index, kept)), begun)
+            signed = {"thinkingSignature": signature} if isinstance(signature, str) and signature else {}
+            return self._extend(self._open(_Block(kind, index, signed)), piece)
         if kind == "toolCall":
-            given_input = told.get("input")
+            given_input = started.get("input")
             arguments = dict(given_input) if isinstance(given_input, Mapping) else {}
-            members = {"id": told.get("id"), "name": told.get("name"), "arguments": arguments}
-        self._begin(_Block(kind, index, members))
+            members = {"id": started.get("id"), "name": started.get("name"), "arguments": arguments}
+        self._open(_Block(kind, index, members))
         return ""
 
     def _delta(self, index: object, delta: Event) -> str:
@@ -239,20 +237,20 @@ class AnthropicAnswer(Answer):
         if not isinstance(given, str) or given not in _DELTAS:
             return ""
         kind, member = _DELTAS[given]
-        return self._say(self._at(index, kind), delta.get(member))
+        return self._extend(self._at(index, kind), delta.get(member))
 
     def _at(self, index: object, kind: str) -> _Block:
-        """The block of that number; one that nobody began begins now."""
+        """Return the block of that index and kind; open it if no event has started it."""
         found = next((block for block in reversed(self._blocks) if block.key == index and block.kind == kind), None)
-        return found if found is not None else self._begin(_Block(kind, index))
+        return found if found is not None else self._open(_Block(kind, index))
 
-    def _count(self, told: object) -> None:
-        # The end of a message counts again; what it leaves out stays as it was at the beginning.
-        self._usage |= {name: count for name, count in _mapping(told).items() if count is not None}
+    def _count(self, reported: object) -> None:
+        # The end of a message reports usage again; counts that it omits keep their value from the start.
+        self._usage |= {name: count for name, count in _mapping(reported).items() if count is not None}
 
 
 def assistant_message(answer: Answer, *, provider: str, model: str) -> dict[str, Any]:
-    """The message of an answer that has ended."""
+    """Return the assistant message of an answer that has ended."""
     content, stop = answer.content(), answer.stop
     message: dict[str, Any] = {"role": "assistant", "content": content, "provider": provider, "model": model}
     usage = answer.usage
@@ -268,16 +266,16 @@ def assistant_message(answer: Answer, *, provider: str, model: str) -> dict[str,
     return message | {"stopReason": stop}
 
 
-def _arguments(told: str) -> dict[str, Any] | None:
+def _arguments(text: str) -> dict[str, Any] | None:
     try:
-        arguments = json.loads(told, parse_constant=_refuse)
+        arguments = json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError):
         return None
     return arguments if isinstance(arguments, dict) else None
 
 
 def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON")
+    raise ValueError(f"{constant} is not valid JSON")
 
 
 def _mapping(value: object) -> Event:
@@ -288,13 +286,13 @@ def _mappings(value: object) -> list[Event]:
     return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
 
 
-# --- overflow
+# -- overflow
 
-FULL = 0.99  # of the window: an answer that stops for its length there had no room
+FULL = 0.99  # share of the window; an answer that stops for its length above it had no room
 
 
 class Phrase(NamedTuple):
-    """Words by which a provider says it."""
+    """A pattern in the error messages of a provider."""
 
     who: str
     pattern: str
@@ -334,7 +332,7 @@ PHRASES = (
     Phrase("Cerebras", r"^\s*4(?:00|13)\s*(?:status code)?\s*\(no body\)"),
 )
 
-# These are about the rate, not about the length.
+# Rate limits, which are not about the length of the context.
 EXCLUDED = (
     Phrase("Bedrock", r"^(?:throttling|service ?unavailable)(?: error|exception)?:"),
     Phrase("Bedrock", r"throttlingexception"),
@@ -357,7 +355,7 @@ def is_overflow(
     window: int | None = None,
     stop_reason: str | None = None,
 ) -> bool:
-    """Whether the context was too long, from an error or from the end and usage of an answer; an unknown window tells nothing."""
+    """Return whether the context was too long, from an error or from the stop reason and usage of an answer."""
     if error_text and stop_reason in (None, "error"):
         return _PHRASES.search(error_text) is not None and _EXCLUDED.search(error_text) is None
     reported = usage_of(usage)

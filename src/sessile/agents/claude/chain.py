@@ -1,63 +1,39 @@
-"""From the heads of a transcript to the rows of its conversation, as the SDKs answer.
+"""Find the rows of a transcript's conversation, from the root to the leaf, as the SDKs do.
+
+Rows and links are numbers in columns (`Heads`); contents are read only to compare times. A row takes about fifty bytes,
+plus its uuid while the file is read, so a transcript of many gigabytes needs a few hundred megabytes at most. Ids of
+responses and tool calls are kept as 64-bit hashes: they are only compared.
 
 Rules:
 
-- A terminal is a row that nobody names as its parent. From it the walk goes up to the nearest user or assistant row, the
-  leaf, and from there to the root. It ends at a missing parent and at a circle; `logicalParentUuid` is never followed.
-- The TypeScript SDK looks for terminals among the rows of the main conversation (no sidechain, no team, no progress) and
-  takes the last in the file; what a fork is told at its begin is no terminal. Only if none leads to a leaf it does as the
-  Python SDK, which looks at all rows, and takes of the leaves of the main conversation, which are no meta rows either, the
-  one that is last in the file.
-- Progress is a link of the chain that is never shown: who hangs from it hangs from what it hangs from. In the file of a
-  sub-agent the TypeScript SDK knows neither progress nor system rows, so that what lies above them is lost there; the
-  Python SDK walks through.
-- The chain of a sub-agent begins at its last user or assistant row and is not mended in any way.
+- Of rows with the same uuid the last counts. Rows that cannot be read are skipped (`read_row` defines what is
+  readable).
+- A terminal is a row that is not the parent of another row. From it the walk goes up to the nearest user or assistant
+  row, the leaf, and from there to the root. It stops at a missing parent or a cycle; `logicalParentUuid` is never
+  followed.
+- The TypeScript SDK looks for terminals among the rows of the main conversation (no sidechain, team or progress row)
+  and takes the last one in the file; a fork briefing is not a terminal. If none leads to a leaf, it does what the
+  Python SDK does: look at all rows and take the last leaf in the file, preferably one of the main conversation that is
+  not a meta row.
+- Progress rows are links of the chain that are never shown. In a sub-agent's file the TypeScript SDK ignores progress
+  and system rows, so the rows above them are lost; the Python SDK walks through them.
+- The chain of a sub-agent starts at its last user or assistant row, without the corrections below.
 
-It works on numbers; contents are read only to compare times.
+Compaction (TypeScript SDK only): messages that a compaction preserved keep their place in the file and are read after
+the summary. Every boundary is applied, in file order. `preservedMessages` links the named rows to each other and the
+first one to the anchor; nothing happens if one of them is missing. The older `preservedSegment` links only the head to
+the anchor. All other children of the anchor (if the anchor is null: all other roots) are then linked to the last
+preserved row.
 
-The light heads of a transcript: what the chain needs of each row, in columns, without the content.
+Parallel tool calls: a response with several calls is several assistant rows, and each result is the child of its own
+call, so the walk follows only one of them. For each response on the chain, the missing calls and then the missing
+results, each by time, are inserted after its last row. A result with another parent belongs to the response if it names
+one of its rows as its source or answers one of its calls, comes from the same agent, and the call has no answer yet. A
+call id that two responses use decides nothing, and responses without a message id are left alone.
 
-Rules:
-
-- Bytes come in pieces of any size and are split at the newline byte only. A row that cannot be read is passed over, as both
-  SDKs do; `read_row` says what counts as readable in which view.
-- A row takes about fifty bytes here and its uuid once more while the file is read, so that a transcript of many gigabytes
-  needs a few hundred megabytes at most. Contents are read again when they are asked for.
-- A uuid is a number: its place in the order of first mention. Of rows with one uuid the last counts.
-- Ids of responses and tool calls are kept as their 64-bit hashes: they are only compared, and a million of them share one
-  by accident once in thirty million transcripts.
-
-It knows neither which row is the leaf nor what any row says.
-
-The links that a compaction mends: messages that it kept stay where they were, and are read behind the summary.
-
-Rules, as the TypeScript SDK follows them (the Python SDK follows none):
-
-- Each boundary is looked at in file order, whatever is the last one.
-- `preservedMessages` chains the named rows to each other and the first to the anchor; if one of them is missing, nothing
-  happens. `preservedSegment`, which it supersedes, hangs the head from the anchor and trusts the links up to it.
-- Every other row that hung from the anchor then hangs from the last kept row; if the anchor is null, every other root.
-- No row is dropped: what the new links do not reach is not in the chain.
-
-It changes no row; the answer says which rows have another parent than they name.
-
-Parallel tool calls put back in one piece: the calls and results of a response that the walk to the root passes by.
-
-A response with several calls is several assistant rows, chained, and each result hangs from its own call; the walk follows
-one of these ways. For each response on the chain, what the others hold is put behind its last row there: first the calls,
-then the results, each by time.
-
-A result that hangs from elsewhere (a stray) belongs to a response if it names one of its rows as its source or answers one
-of its calls, was written by the same agent, and the call is not answered yet. A call id that two responses claim decides
-nothing. Without a message id nothing is put back. Both SDKs do the same.
-
-Which copies of a queued prompt the agent took up in the middle of a turn, as rows of the queue tell.
-
-A prompt that was queued may stand in a transcript several times. Newer releases note in the queue when one was taken up: by
-the id of the delivery, or by the uuid with which the prompt was sent. Of the copies then as many are shown as were taken up,
-the last ones. If nothing is noted of a prompt, or if its copies differ, this knows nothing of it.
-
-Rows are noted in file order, a copy by the number of its uuid; only the TypeScript SDK asks.
+Queued prompts may be in a transcript several times. Newer releases record in the queue when a prompt was delivered in
+the middle of a turn, by delivery id or by the uuid of the prompt. As many copies are shown as were delivered, the last
+ones. Nothing is decided if there is no such record, or if the copies differ.
 """
 
 from __future__ import annotations
@@ -73,58 +49,7 @@ import msgspec
 from sessile.agents.claude import rows as kinds
 from sessile.agents.claude.rows import QUEUE_OPERATION, UNPRINTED, Row, View, mapping_of, read_row, text_of, type_of
 
-# --- deliveries
-
-_TAKEN_UP = "absorbed_mid_turn"
-
-
-class Deliveries:
-    """What a transcript says of the prompts that were taken up."""
-
-    def __init__(self) -> None:
-        self._taken: Counter[str] = Counter()  # by the key of a delivery or of a prompt
-        self._delivered: dict[str, dict[int, None]] = {}  # the copies of each delivery
-        self._key_of: dict[int, str] = {}  # by the number of the copy's uuid
-        self._copies: dict[str, str] = {}
-        self._differing: set[str] = set()
-
-    def note_operation(self, row: Any) -> None:
-        """Take note of a row that is not of the chain; of most there is nothing to note."""
-        if type_of(row) != QUEUE_OPERATION or text_of(row, "operation") != "remove":
-            return
-        delivery, prompt = text_of(row, "deliveryId"), text_of(row, "commandUuid")
-        if text_of(row, "reason") == _TAKEN_UP and (delivery or prompt is not None):
-            self._taken[f"delivery:{delivery}" if delivery else f"prompt:{prompt}"] += 1
-
-    def note_copy(self, uuid: int, attachment: Row) -> None:
-        """Take note of an attachment."""
-        if text_of(attachment, "type") != "queued_command":
-            return
-        delivery, prompt = text_of(attachment, "delivery_id"), text_of(attachment, "source_uuid")
-        if delivery:
-            self._key_of[uuid] = f"delivery:{delivery}"
-            self._delivered.setdefault(self._key_of[uuid], {})[uuid] = None
-        elif prompt:
-            self._key_of[uuid] = key = f"prompt:{prompt}"
-            if self._copies.setdefault(key, json.dumps(attachment)) != json.dumps(attachment):
-                self._differing.add(key)
-
-    def verdicts(self, uuids: Iterable[int]) -> dict[int, bool]:
-        """Of the copies among these, in the order in which they are read, whether each is shown; not of all it is known."""
-        found: dict[str, list[int]] = {}
-        for uuid in uuids:
-            key = self._key_of.get(uuid, "")
-            if self._taken[key] and key not in self._differing:
-                found.setdefault(key, []).append(uuid)
-        shown: dict[int, bool] = {}
-        for key, copies in found.items():
-            all_copies = list(self._delivered[key]) if key in self._delivered else copies
-            taken = set(all_copies[-self._taken[key] :])
-            shown |= {uuid: uuid in taken for uuid in copies}
-        return shown
-
-
-# --- heads
+# -- the heads of a transcript
 
 USER, ASSISTANT, SYSTEM, ATTACHMENT, PROGRESS = range(5)
 KINDS: Mapping[str | None, int] = {
@@ -136,14 +61,14 @@ KINDS: Mapping[str | None, int] = {
 }
 
 SIDECHAIN, TEAM, META, RESULT, SUMMARY, QUEUED, BOUNDARY, BRIEFING = (1 << bit for bit in range(8))
-OFF_MAIN = SIDECHAIN | TEAM  # rows that are somebody else's conversation
+OFF_MAIN = SIDECHAIN | TEAM  # rows of another conversation
 
-NOBODY = -1  # the parent of a root, and the row of a uuid that nobody has
-_NO_ID = 0  # the hash of an id that is not there
-_NAMELESS = 1  # the hash of the call that a result answers without saying which
+ABSENT = -1  # the parent of a root, and the row of a uuid that has none
+_NO_ID = 0  # the hash of a missing id
+_NAMELESS = 1  # the hash of a call that a result answers without naming it
 
 _QUEUED_COMMAND = "queued_command"
-_FORK_BRIEFING = "fork_briefing"  # what an agent is told that begins as a fork; nothing of the conversation
+_FORK_BRIEFING = "fork_briefing"  # the instructions of an agent that starts as a fork; not part of the conversation
 _SPECIAL = (_QUEUED_COMMAND, _FORK_BRIEFING)
 _SHOWN_ORIGINS = ("channel", "observer", "observer-activity", "slack-ping", "voice-call", "peer")
 
@@ -182,7 +107,7 @@ _decode_head = msgspec.json.Decoder(_Head).decode
 
 
 class Heads:
-    """Feed it the bytes of a transcript in order, then `finish`; the columns have one place for each row of the chain."""
+    """The columns of a transcript: feed its bytes in order, then call `finish`. There is one item per row of the chain."""
 
     def __init__(self, view: View = "ts") -> None:
         self.view: View = view
@@ -190,16 +115,18 @@ class Heads:
         self.flags = bytearray()
         self.uuid = array("i")
         self.parent = array("i")
-        self.source = array("i")  # what a tool result says it belongs to, or what a queued prompt was sent as
+        self.source = array(
+            "i"
+        )  # the source that a tool result names, or the uuid under which a queued prompt was sent
         self.response = array("q")
         self.call = array("q")  # the first tool call that a row makes or answers
-        self.calls: dict[int, tuple[int, ...]] = {}  # all of them, if there are several
+        self.calls: dict[int, tuple[int, ...]] = {}  # all calls of a row, if it has several
         self.agent: dict[int, str] = {}
-        self.boundaries: dict[int, Row] = {}  # what a compaction says of itself
+        self.boundaries: dict[int, Row] = {}  # the metadata of each compaction
         self.queued: dict[int, str] = {}  # the uuid under which a queued prompt was sent, or ""
         self.deliveries = Deliveries()
-        self.forwarded: set[int] = set()  # meta rows that other people wrote, and that are shown
-        self.named: dict[int, int] = {}  # the parent that a row names, where `relink` has given it another
+        self.forwarded: set[int] = set()  # meta rows that other people wrote, which are shown
+        self.named: dict[int, int] = {}  # the parent that a row names, if `relink` has changed it
         self.row_of = array("i")  # the last row of each uuid
         self.unreadable = 0
         self.others = 0
@@ -213,9 +140,9 @@ class Heads:
         return len(self.kind)
 
     def feed(self, data: bytes) -> None:
-        """Take the next bytes of the file."""
+        """Add the next bytes of the file."""
         if self.view == "python-sdk" and b"\r" in data:
-            data = data.replace(b"\r", b"\n")  # it opens files as text, where each of them ends a line
+            data = data.replace(b"\r", b"\n")  # this SDK opens files in text mode, where "\r" ends a line
         end = data.find(b"\n")
         if end < 0:
             self._wait_with(data)
@@ -227,57 +154,57 @@ class Heads:
         self._wait_with(data[data.rfind(b"\n") + 1 :])
 
     def _wait_with(self, data: bytes) -> None:
-        """Keep the beginning of a line; a hole that a crash has left before it may be larger than any memory."""
+        """Keep the start of a line, but not the unprintable bytes before it: a crash may leave a very large hole."""
         if self.view == "ts" and not self._pending and not data.translate(None, UNPRINTED):
             self._at += len(data)
         else:
             self._pending.append(data)
 
     def finish(self) -> None:
-        """Take the last row, which has no newline."""
+        """Add the last row, which has no newline."""
         self._add_rows((b"".join(self._pending),))
         self._pending = []
 
     def live(self) -> Iterator[int]:
-        """The rows in file order, of duplicates the last."""
+        """Return the rows in file order, without those that a later row with the same uuid replaces."""
         row_of, uuid = self.row_of, self.uuid
         return (row for row in range(len(self)) if row_of[uuid[row]] == row)
 
     def place(self, row: int) -> tuple[int, int]:
-        """Where a row lies in the file: its offset and length."""
+        """Return the offset and length of a row in the file."""
         return self._offset[row], self._length[row]
 
     def number(self, uuid: str) -> int:
-        """The number of a uuid, a new one if it was not seen before; not after `forget_names`."""
+        """Return the number of a uuid, adding it if it is new; not allowed after `forget_names`."""
         number = self._numbers.setdefault(uuid, len(self._numbers))
         if number == len(self.row_of):
-            self.row_of.append(NOBODY)
+            self.row_of.append(ABSENT)
         return number
 
     def forget_names(self) -> None:
-        """Free the texts of the uuids, which are most of the memory, when no more are to be looked up."""
+        """Free the texts of the uuids, which need most of the memory, when no more lookups follow."""
         self._numbers = {}
 
     def parent_of(self, row: int) -> int:
-        """The row that this one names as its parent, or `NOBODY`."""
+        """Return the row that is the parent of this one, or `ABSENT`."""
         number = self.parent[row]
-        return self.row_of[number] if number >= 0 else NOBODY
+        return self.row_of[number] if number >= 0 else ABSENT
 
     def relink(self, links: Mapping[int, int]) -> None:
-        """Give rows other parents than those they name."""
+        """Change the parents of rows."""
         for row, number in links.items():
             self.named.setdefault(row, self.parent[row])
             self.parent[row] = number
 
     def calls_of(self, row: int) -> tuple[int, ...]:
-        """The hashes of the tool calls that a row makes or answers."""
+        """Return the hashes of the tool calls that a row makes or answers."""
         first = self.call[row]
         return () if first in (_NO_ID, _NAMELESS) else self.calls.get(row, (first,))
 
     # -- adding rows
 
     def _add_rows(self, lines: Iterable[bytes | memoryview]) -> None:
-        """Add rows that follow each other. One loop almost without calls: it runs for each row of a gigabyte."""
+        """Add consecutive rows. This loop runs for every row of the file, so it avoids function calls."""
         at, row, row_of = self._at, len(self.kind), self.row_of
         kind_of, number_of = KINDS.get, self._numbers.setdefault
         add_kind, add_flags, add_uuid, add_parent = (
@@ -288,7 +215,7 @@ class Heads:
         )
         add_source, add_response, add_call = self.source.append, self.response.append, self.call.append
         add_offset, add_length = self._offset.append, self._length.append
-        last, last_number = None, NOBODY
+        last, last_number = None, ABSENT
         for raw in lines:
             offset, at = at, at + len(raw) + 1
             try:
@@ -297,7 +224,7 @@ class Heads:
                 self._add_exactly(bytes(raw), offset)
                 row = len(self.kind)
                 continue
-            kind = kind_of(head.type, NOBODY)
+            kind = kind_of(head.type, ABSENT)
             uuid = head.uuid
             if kind < 0 or uuid is None:
                 self.others += 1
@@ -333,10 +260,10 @@ class Heads:
                 flags |= SUMMARY
             if head.teamName:
                 flags |= TEAM
-            # Nearly every row hangs from the one before it.
+            # Nearly every row is the child of the row before it.
             parent, source = head.parentUuid, head.sourceToolAssistantUUID
-            add_parent(NOBODY if not parent else last_number if parent == last else self.number(parent))
-            add_source(NOBODY if not source else last_number if source == last else self.number(source))
+            add_parent(ABSENT if not parent else last_number if parent == last else self.number(parent))
+            add_source(ABSENT if not source else last_number if source == last else self.number(source))
             last = uuid
             last_number = number_of(uuid, len(row_of))
             if last_number == len(row_of):
@@ -356,12 +283,12 @@ class Heads:
         self._at = at
 
     def _calls_made(self, row: int, content: Sequence[_Block]) -> int:
-        """The hash of the first tool call of a row; all are kept if there are several."""
+        """Return the hash of the first tool call of a row; if there are several, all are stored."""
         ids = [block.id for block in content if block.type == "tool_use" and block.id is not None]
         return self._note_calls(row, ids)
 
     def _calls_answered(self, row: int, content: Sequence[_Block]) -> int:
-        """The hash of the first tool call that a row answers; not zero if it holds any result."""
+        """Return the hash of the first tool call that a row answers; not zero if it holds any result."""
         results = [block.tool_use_id for block in content if block.type == "tool_result"]
         ids = [answered for answered in results if answered is not None]
         return self._note_calls(row, ids) or (_NAMELESS if results else _NO_ID)
@@ -372,7 +299,7 @@ class Heads:
         return hash(ids[0]) if ids else _NO_ID
 
     def _add_exactly(self, raw: bytes, offset: int) -> None:
-        """A row that is rare, or that the fast way refuses for a member of a type that it does not expect."""
+        """Add a row that is rare, or that has a member of an unexpected type."""
         row = read_row(raw, self.view)
         if row is None:
             self.unreadable += bool(raw.strip())
@@ -418,8 +345,8 @@ class Heads:
         self.kind.append(kind)
         self.flags.append(flags)
         self.uuid.append(number)
-        self.parent.append(self.number(parent) if parent else NOBODY)
-        self.source.append(self.number(source) if source else NOBODY)
+        self.parent.append(self.number(parent) if parent else ABSENT)
+        self.source.append(self.number(source) if source else ABSENT)
         self.response.append(hash(response_id) if response_id else _NO_ID)
         self._offset.append(offset)
         self._length.append(len(raw))
@@ -434,7 +361,7 @@ class Heads:
 
 
 def _lines(data: bytes, start: int) -> Iterator[memoryview]:
-    """The complete lines from a place on, not copied: most of their bytes are only passed over."""
+    """Yield the complete lines from `start` on, without copying them."""
     view = memoryview(data)
     end = data.find(b"\n", start)
     while end >= 0:
@@ -444,12 +371,12 @@ def _lines(data: bytes, start: int) -> Iterator[memoryview]:
 
 
 def is_true(value: object, view: View) -> bool:
-    """Whether a value counts as true: in JavaScript an empty list or object does, in Python it does not."""
+    """Return whether a value is true: an empty list or object is in JavaScript, but not in Python."""
     return bool(value) or (view == "ts" and isinstance(value, list | dict))
 
 
 def is_queued_prompt(attachment: Row) -> bool:
-    """Whether an attachment is a prompt that was typed while the agent worked, and not passed on to another one."""
+    """Return whether an attachment is a prompt typed while the agent worked, and not forwarded to another agent."""
     return (
         text_of(attachment, "type") == _QUEUED_COMMAND
         and isinstance(attachment.get("prompt"), str | list)
@@ -458,7 +385,7 @@ def is_queued_prompt(attachment: Row) -> bool:
 
 
 def is_hidden_meta(row: Row) -> bool:
-    """Whether a row or an attachment is meta, and not what people elsewhere have said."""
+    """Return whether a row or an attachment is meta and was not written by people elsewhere."""
     return is_true(row.get("isMeta"), "ts") and text_of(mapping_of(row, "origin"), "kind") not in _SHOWN_ORIGINS
 
 
@@ -468,24 +395,136 @@ def _blocks(message: Row, kind: str) -> list[Row]:
 
 
 def heads_of(data: bytes, view: View = "ts") -> Heads:
-    """The heads of a whole transcript that is in memory."""
+    """Return the heads of a transcript that is in memory."""
     heads = Heads(view)
     heads.feed(data)
     heads.finish()
     return heads
 
 
-# --- compaction
+# -- the way from the root to the leaf
+
+_KNOWN_IN_SUBAGENTS = (USER, ASSISTANT, ATTACHMENT)
+
+
+class Conversation(NamedTuple):
+    """The rows from the root to the leaf, possibly followed by results that belong to the leaf."""
+
+    leaf: int
+    rows: Sequence[int]
+
+
+def conversation(heads: Heads, times: Times) -> Conversation:
+    """Return the rows from the root to the leaf, with the parallel calls and results. Calls `forget_names`."""
+    if heads.view == "ts":
+        heads.relink(preserved_links(heads))
+    heads.forget_names()
+    leaf = _last_leaf(heads) if heads.view == "ts" else _best_leaf(heads, range(len(heads)))
+    chain = [] if leaf == ABSENT else _up_to_root(heads, leaf, heads.row_of)
+    return Conversation(leaf, with_parallel_rows(heads, chain, times))
+
+
+def subagent_conversation(heads: Heads) -> Conversation:
+    """Return the rows of a sub-agent's file from the root to its last user or assistant row."""
+    heads.forget_names()
+    known = _KNOWN_IN_SUBAGENTS if heads.view == "ts" else KINDS.values()
+    row_of = array("i", [ABSENT]) * len(heads.row_of)
+    for row, kind in enumerate(heads.kind):
+        if kind in known:
+            row_of[heads.uuid[row]] = row
+    for leaf in range(len(heads) - 1, -1, -1):
+        if heads.kind[leaf] in (USER, ASSISTANT):
+            return Conversation(leaf, _up_to_root(heads, leaf, row_of))
+    return Conversation(ABSENT, [])
+
+
+def _last_leaf(heads: Heads) -> int:
+    """Return the leaf as the TypeScript SDK chooses it."""
+    main = bytearray(
+        kind != PROGRESS and not flags & (OFF_MAIN | BRIEFING)
+        for kind, flags in zip(heads.kind, heads.flags, strict=True)
+    )
+    leaf = _leaf_among(heads, main)
+    return leaf if leaf != ABSENT else _best_leaf(heads, heads.live())
+
+
+def _leaf_among(heads: Heads, accepted: Sequence[int]) -> int:
+    is_parent = bytearray(len(heads.row_of) + 1)  # the last item is for rows without a parent
+    row_of, uuid = heads.row_of, heads.uuid
+    for row, number in enumerate(heads.parent):
+        if accepted[row] and row_of[uuid[row]] == row:
+            is_parent[number] = True
+    for row in range(len(heads) - 1, -1, -1):
+        number = uuid[row]
+        if row_of[number] == row and not is_parent[number] and accepted[row]:
+            leaf = nearest_user_or_assistant(heads, row)
+            if leaf != ABSENT:
+                return leaf
+    return ABSENT
+
+
+def _best_leaf(heads: Heads, rows: Iterable[int]) -> int:
+    """Return the leaf that is last in the file, preferably one of the main conversation, starting from these rows.
+
+    To the Python SDK each of several rows with the same uuid is a terminal, and it walks from the first of them.
+    """
+    rows = list(rows)
+    is_parent = bytearray(len(heads.row_of) + 1)  # the last item is for rows without a parent
+    for row in rows:
+        is_parent[heads.parent[row]] = True
+    best = main = ABSENT
+    for row in rows:
+        if is_parent[heads.uuid[row]]:
+            continue
+        leaf = nearest_user_or_assistant(heads, row)
+        if leaf == ABSENT:
+            continue
+        best = _later(heads, best, leaf)
+        if not heads.flags[leaf] & (OFF_MAIN | META):
+            main = _later(heads, main, leaf)
+    return main if main != ABSENT else best
+
+
+def _later(heads: Heads, one: int, other: int) -> int:
+    """Return the row whose uuid is last in the file; the first one if both have the same uuid."""
+    if one == ABSENT or heads.row_of[heads.uuid[other]] > heads.row_of[heads.uuid[one]]:
+        return other
+    return one
+
+
+def nearest_user_or_assistant(heads: Heads, row: int) -> int:
+    """Return the row itself or its nearest ancestor that is a user or assistant row."""
+    seen = set()
+    while row != ABSENT and row not in seen and heads.kind[row] not in (USER, ASSISTANT):
+        seen.add(row)
+        row = heads.parent_of(row)
+    return ABSENT if row in seen else row
+
+
+def _up_to_root(heads: Heads, leaf: int, row_of: Sequence[int]) -> list[int]:
+    """Return the rows from the root to a leaf, each uuid once; `row_of` maps uuids to rows."""
+    chain = []
+    seen = bytearray(len(row_of))
+    row, uuid, parent = leaf, heads.uuid, heads.parent
+    while row != ABSENT and not seen[uuid[row]]:
+        seen[uuid[row]] = True
+        chain.append(row)
+        above = parent[row]
+        row = row_of[above] if above != ABSENT else ABSENT
+    chain.reverse()
+    return chain
+
+
+# -- rows that a compaction preserved
 
 Links = dict[int, int]
-"""Row → the number of its parent, for rows whose parent is another than the one they name."""
+"""Row → the number of its new parent."""
+
+_NOWHERE = -2  # an anchor that has no children
 
 
-_NOWHERE = -2  # the anchor from which no row can hang
-
-
-class _Kept(NamedTuple):
-    """What one boundary asks for, in numbers: these rows, each below the one before, the first below the anchor."""
+class _Relink(NamedTuple):
+    """The changes that one boundary asks for: `links` of (uuid, new parent), and where other children of the anchor go."""
 
     anchor: int
     first: int
@@ -493,19 +532,19 @@ class _Kept(NamedTuple):
     last: int
 
 
-def mended_links(heads: Heads) -> Links:
-    """The links that all boundaries of a transcript mend. Uuids must still be known by name."""
-    wishes = [wish for row in heads.boundaries if _is_live(heads, row) for wish in _wishes(heads, row)]
-    if not wishes:
+def preserved_links(heads: Heads) -> Links:
+    """Return the links that the boundaries of a transcript change. Must be called before `forget_names`."""
+    relinks = [relink for row in heads.boundaries if _is_live(heads, row) for relink in _relinks(heads, row)]
+    if not relinks:
         return {}
     links: Links = {}
-    hanging = _rows_below(heads, {wish.anchor for wish in wishes})
-    for wish in wishes:
-        for number, parent in wish.links:
-            _move(heads.row_of[number], parent, heads, links, hanging)
-        for row in tuple(hanging.get(wish.anchor, ())):
-            if heads.uuid[row] != wish.first:
-                _move(row, wish.last, heads, links, hanging)
+    children = _children(heads, {relink.anchor for relink in relinks})
+    for relink in relinks:
+        for number, parent in relink.links:
+            _move(heads.row_of[number], parent, heads, links, children)
+        for row in tuple(children.get(relink.anchor, ())):
+            if heads.uuid[row] != relink.first:
+                _move(row, relink.last, heads, links, children)
     return links
 
 
@@ -513,8 +552,8 @@ def _is_live(heads: Heads, row: int) -> bool:
     return heads.row_of[heads.uuid[row]] == row
 
 
-def _rows_below(heads: Heads, anchors: set[int]) -> dict[int, dict[int, None]]:
-    """The rows that hang from each anchor, in file order."""
+def _children(heads: Heads, anchors: set[int]) -> dict[int, dict[int, None]]:
+    """Return the children of each anchor, in file order."""
     found: dict[int, dict[int, None]] = {anchor: {} for anchor in anchors}
     for row in heads.live():
         if heads.parent[row] in found:
@@ -522,66 +561,66 @@ def _rows_below(heads: Heads, anchors: set[int]) -> dict[int, dict[int, None]]:
     return found
 
 
-def _move(row: int, parent: int, heads: Heads, links: Links, hanging: dict[int, dict[int, None]]) -> None:
+def _move(row: int, parent: int, heads: Heads, links: Links, children: dict[int, dict[int, None]]) -> None:
     before = links.get(row, heads.parent[row])
-    if before in hanging:
-        hanging[before].pop(row, None)
-    if parent in hanging:
-        hanging[parent][row] = None
+    if before in children:
+        children[before].pop(row, None)
+    if parent in children:
+        children[parent][row] = None
     links[row] = parent
 
 
-def _wishes(heads: Heads, boundary: int) -> Iterator[_Kept]:
+def _relinks(heads: Heads, boundary: int) -> Iterator[_Relink]:
     metadata = heads.boundaries[boundary]
     if is_true(metadata.get("preservedMessages"), "ts"):
-        yield from _kept_messages(heads, mapping_of(metadata, "preservedMessages"))
+        yield from _preserved_messages(heads, mapping_of(metadata, "preservedMessages"))
     elif is_true(metadata.get("preservedSegment"), "ts"):
-        yield from _kept_segment(heads, mapping_of(metadata, "preservedSegment"))
+        yield from _preserved_segment(heads, mapping_of(metadata, "preservedSegment"))
 
 
-def _kept_messages(heads: Heads, hint: Row) -> Iterator[_Kept]:
+def _preserved_messages(heads: Heads, hint: Row) -> Iterator[_Relink]:
     uuids = hint.get("uuids")
     if not isinstance(uuids, list) or not uuids:
         return
     numbers = [_number(heads, uuid) for uuid in uuids]
-    rows = [number for number in numbers if number != NOBODY and heads.row_of[number] != NOBODY]
+    rows = [number for number in numbers if number != ABSENT and heads.row_of[number] != ABSENT]
     if len(rows) < len(uuids):
         return
     anchor = _anchor(heads, hint)
-    yield _Kept(anchor, rows[0], list(zip(rows, [max(anchor, NOBODY), *rows], strict=False)), rows[-1])
+    yield _Relink(anchor, rows[0], list(zip(rows, [max(anchor, ABSENT), *rows], strict=False)), rows[-1])
 
 
-def _kept_segment(heads: Heads, hint: Row) -> Iterator[_Kept]:
+def _preserved_segment(heads: Heads, hint: Row) -> Iterator[_Relink]:
     anchor = _anchor(heads, hint)
     head = _number(heads, hint.get("headUuid"))
-    links = [(head, max(anchor, NOBODY))] if head != NOBODY and heads.row_of[head] != NOBODY else []
-    yield _Kept(anchor, head, links, _number(heads, hint.get("tailUuid")))
+    links = [(head, max(anchor, ABSENT))] if head != ABSENT and heads.row_of[head] != ABSENT else []
+    yield _Relink(anchor, head, links, _number(heads, hint.get("tailUuid")))
 
 
 def _anchor(heads: Heads, hint: Row) -> int:
-    """The number of the anchor; null is the anchor of the roots, and anything else that is no uuid is nobody's."""
+    """Return the number of the anchor: `ABSENT` (the roots) for null, `_NOWHERE` for anything that is not a uuid."""
     anchor = hint.get("anchorUuid", "")
     if anchor is None:
-        return NOBODY
+        return ABSENT
     number = _number(heads, anchor)
-    return _NOWHERE if number == NOBODY else number
+    return _NOWHERE if number == ABSENT else number
 
 
 def _number(heads: Heads, uuid: object) -> int:
-    """The number of a uuid; one that nobody has leads nowhere."""
-    return heads.number(uuid) if isinstance(uuid, str) and uuid else NOBODY
+    """Return the number of a uuid, or `ABSENT` if it is not one."""
+    return heads.number(uuid) if isinstance(uuid, str) and uuid else ABSENT
 
 
-# --- parallel
+# -- parallel tool calls
 
 Times = Callable[[int], str]
-"""The timestamp of a row, or "" if it has none that is a text."""
+"""Return the timestamp of a row, or "" if it has no text as its timestamp."""
 
-_CONTESTED = -2  # the owner of a call id that two responses claim
+_CONTESTED = -2  # the owner of a call id that two responses use
 
 
 def with_parallel_rows(heads: Heads, chain: Sequence[int], times: Times) -> list[int]:
-    """The chain with the calls and results of its responses that lie beside it."""
+    """Return the chain with the calls and results of its responses that are not on it."""
     beside = _beside(heads, chain)
     if not beside:
         return list(chain)
@@ -604,7 +643,7 @@ def with_parallel_rows(heads: Heads, chain: Sequence[int], times: Times) -> list
 
 
 def _beside(heads: Heads, chain: Sequence[int]) -> list[int]:
-    """The calls and results that are not on the chain: in most sessions none, in a compacted one most."""
+    """Return the calls and results that are not on the chain: usually none, in a compacted session most of them."""
     on_chain = bytearray(len(heads.row_of))
     for row in chain:
         on_chain[heads.uuid[row]] = True
@@ -617,7 +656,7 @@ def _beside(heads: Heads, chain: Sequence[int]) -> list[int]:
 
 
 def _groups(heads: Heads, anchors: dict[int, int], chain: Sequence[int], beside: Sequence[int]) -> dict[int, list[int]]:
-    """All rows of each response on the chain, in file order."""
+    """Return all rows of each response on the chain, in file order."""
     groups: dict[int, list[int]] = {response: [] for response in anchors}
     for rows in (chain, beside):
         for row in rows:
@@ -634,21 +673,21 @@ def _by_time(rows: list[int], times: Times) -> list[int]:
 
 
 class _Results:
-    """The tool results beside the chain, by the rows that they may belong to."""
+    """The tool results that are not on the chain, by the rows that they may belong to."""
 
     def __init__(self, heads: Heads, groups: dict[int, list[int]], beside: Sequence[int]) -> None:
         self._heads = heads
         self._members = {heads.uuid[row] for group in groups.values() for row in group}
         self._answered: set[int] | None = None
         self._below: dict[int, list[int]] = {}
-        results = [row for row in beside if heads.flags[row] & RESULT and heads.parent[row] != NOBODY]
+        results = [row for row in beside if heads.flags[row] & RESULT and heads.parent[row] != ABSENT]
         self._owners = self._owners_of({call for row in results for call in heads.calls_of(row)})
         for row in results:
             for number in self._candidates(row):
                 self._below.setdefault(number, []).append(row)
 
     def _candidates(self, row: int) -> Iterable[int]:
-        """The uuids of the assistant rows that a result may belong to."""
+        """Yield the uuids of the assistant rows that a result may belong to."""
         heads = self._heads
         yield heads.parent[row]
         source = heads.source[row]
@@ -660,7 +699,7 @@ class _Results:
                 yield heads.uuid[owner]
 
     def _owners_of(self, wanted: set[int]) -> dict[int, int]:
-        """The assistant row that makes each of these calls."""
+        """Return the assistant row that makes each of these calls."""
         heads = self._heads
         owners: dict[int, int] = {}
         if not wanted:
@@ -682,7 +721,7 @@ class _Results:
         return heads.agent.get(row) == heads.agent.get(other)
 
     def of(self, group: list[int], chain: Sequence[int], on_chain: set[int]) -> list[int]:
-        """The results of one response that are not on the chain."""
+        """Return the results of one response that are not on the chain."""
         heads = self._heads
         members = {heads.uuid[row] for row in group}
         direct: dict[int, None] = {}
@@ -713,114 +752,52 @@ class _Results:
         return self._answered
 
 
-# --- chain
+# -- deliveries of queued prompts
 
-_KNOWN_IN_SUBAGENTS = (USER, ASSISTANT, ATTACHMENT)
-
-
-class Conversation(NamedTuple):
-    """The rows from the root to the leaf; behind the leaf there may be results that belong to it."""
-
-    leaf: int
-    rows: Sequence[int]
+_TAKEN_UP = "absorbed_mid_turn"
 
 
-def conversation(heads: Heads, times: Times) -> Conversation:
-    """The rows from the root of a session to its leaf, with what belongs beside them. The names of uuids are given up."""
-    if heads.view == "ts":
-        heads.relink(mended_links(heads))
-    heads.forget_names()
-    leaf = _last_leaf(heads) if heads.view == "ts" else _best_leaf(heads, range(len(heads)))
-    chain = [] if leaf == NOBODY else _up_to_root(heads, leaf, heads.row_of)
-    return Conversation(leaf, with_parallel_rows(heads, chain, times))
+class Deliveries:
+    """The queued prompts that were delivered in the middle of a turn."""
 
+    def __init__(self) -> None:
+        self._taken: Counter[str] = Counter()  # number of deliveries, by delivery or prompt key
+        self._delivered: dict[str, dict[int, None]] = {}  # copies of each delivery
+        self._key_of: dict[int, str] = {}  # by the number of the copy's uuid
+        self._copies: dict[str, str] = {}
+        self._differing: set[str] = set()
 
-def subagent_conversation(heads: Heads) -> Conversation:
-    """The rows of a sub-agent's file from its root to its last user or assistant row."""
-    heads.forget_names()
-    known = _KNOWN_IN_SUBAGENTS if heads.view == "ts" else KINDS.values()
-    row_of = array("i", [NOBODY]) * len(heads.row_of)
-    for row, kind in enumerate(heads.kind):
-        if kind in known:
-            row_of[heads.uuid[row]] = row
-    for leaf in range(len(heads) - 1, -1, -1):
-        if heads.kind[leaf] in (USER, ASSISTANT):
-            return Conversation(leaf, _up_to_root(heads, leaf, row_of))
-    return Conversation(NOBODY, [])
+    def note_operation(self, row: Any) -> None:
+        """Record a queue operation; rows of other types are ignored."""
+        if type_of(row) != QUEUE_OPERATION or text_of(row, "operation") != "remove":
+            return
+        delivery, prompt = text_of(row, "deliveryId"), text_of(row, "commandUuid")
+        if text_of(row, "reason") == _TAKEN_UP and (delivery or prompt is not None):
+            self._taken[f"delivery:{delivery}" if delivery else f"prompt:{prompt}"] += 1
 
+    def note_copy(self, uuid: int, attachment: Row) -> None:
+        """Record an attachment."""
+        if text_of(attachment, "type") != "queued_command":
+            return
+        delivery, prompt = text_of(attachment, "delivery_id"), text_of(attachment, "source_uuid")
+        if delivery:
+            self._key_of[uuid] = f"delivery:{delivery}"
+            self._delivered.setdefault(self._key_of[uuid], {})[uuid] = None
+        elif prompt:
+            self._key_of[uuid] = key = f"prompt:{prompt}"
+            if self._copies.setdefault(key, json.dumps(attachment)) != json.dumps(attachment):
+                self._differing.add(key)
 
-def _last_leaf(heads: Heads) -> int:
-    """The leaf of the last terminal of the main conversation, else the best of all, in the TypeScript manner."""
-    main = bytearray(
-        kind != PROGRESS and not flags & (OFF_MAIN | BRIEFING)
-        for kind, flags in zip(heads.kind, heads.flags, strict=True)
-    )
-    leaf = _leaf_among(heads, main)
-    return leaf if leaf != NOBODY else _best_leaf(heads, heads.live())
-
-
-def _leaf_among(heads: Heads, accepted: Sequence[int]) -> int:
-    is_parent = bytearray(len(heads.row_of) + 1)  # the last place is that of nobody
-    row_of, uuid = heads.row_of, heads.uuid
-    for row, number in enumerate(heads.parent):
-        if accepted[row] and row_of[uuid[row]] == row:
-            is_parent[number] = True
-    for row in range(len(heads) - 1, -1, -1):
-        number = uuid[row]
-        if row_of[number] == row and not is_parent[number] and accepted[row]:
-            leaf = nearest_spoken(heads, row)
-            if leaf != NOBODY:
-                return leaf
-    return NOBODY
-
-
-def _best_leaf(heads: Heads, rows: Iterable[int]) -> int:
-    """The leaf that is last in the file, preferably of the main conversation, of those that these rows lead to.
-
-    Of rows with one uuid each is a terminal of its own to the Python SDK, and the first of them is walked from.
-    """
-    rows = list(rows)
-    is_parent = bytearray(len(heads.row_of) + 1)  # the last place is that of nobody
-    for row in rows:
-        is_parent[heads.parent[row]] = True
-    best = main = NOBODY
-    for row in rows:
-        if is_parent[heads.uuid[row]]:
-            continue
-        leaf = nearest_spoken(heads, row)
-        if leaf == NOBODY:
-            continue
-        best = _later(heads, best, leaf)
-        if not heads.flags[leaf] & (OFF_MAIN | META):
-            main = _later(heads, main, leaf)
-    return main if main != NOBODY else best
-
-
-def _later(heads: Heads, one: int, other: int) -> int:
-    """Which of two rows has the uuid that is seen last in the file; the first if it is the same uuid."""
-    if one == NOBODY or heads.row_of[heads.uuid[other]] > heads.row_of[heads.uuid[one]]:
-        return other
-    return one
-
-
-def nearest_spoken(heads: Heads, row: int) -> int:
-    """The row itself or the nearest above it that is of the user or the assistant."""
-    seen = set()
-    while row != NOBODY and row not in seen and heads.kind[row] not in (USER, ASSISTANT):
-        seen.add(row)
-        row = heads.parent_of(row)
-    return NOBODY if row in seen else row
-
-
-def _up_to_root(heads: Heads, leaf: int, row_of: Sequence[int]) -> list[int]:
-    """The rows from the root to a leaf, each uuid once; `row_of` says which row a uuid means."""
-    chain = []
-    seen = bytearray(len(row_of))
-    row, uuid, parent = leaf, heads.uuid, heads.parent
-    while row != NOBODY and not seen[uuid[row]]:
-        seen[uuid[row]] = True
-        chain.append(row)
-        above = parent[row]
-        row = row_of[above] if above != NOBODY else NOBODY
-    chain.reverse()
-    return chain
+    def verdicts(self, uuids: Iterable[int]) -> dict[int, bool]:
+        """Return whether each copy among `uuids` (in reading order) is shown; unknown ones are left out."""
+        found: dict[str, list[int]] = {}
+        for uuid in uuids:
+            key = self._key_of.get(uuid, "")
+            if self._taken[key] and key not in self._differing:
+                found.setdefault(key, []).append(uuid)
+        shown: dict[int, bool] = {}
+        for key, copies in found.items():
+            all_copies = list(self._delivered[key]) if key in self._delivered else copies
+            taken = set(all_copies[-self._taken[key] :])
+            shown |= {uuid: uuid in taken for uuid in copies}
+        return shown

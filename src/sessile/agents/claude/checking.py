@@ -1,8 +1,8 @@
-"""Explaining a transcript: what was read, what a reader loads of it, and what is wrong with it, with the place of each thing.
+"""Check a transcript: what it contains, what a reader loads of it, and what is wrong with it.
 
-Rules: nothing is changed. Every byte that no row covers is told as the scanner finds it (torn, glued, NUL, not UTF-8), every
-link that leads nowhere or where it should not, and rows that belong to another session or folder. One line a thing, in the
-order of the file; a thing that a whole session does is told once, with how often.
+Nothing is changed. Findings are bytes that are not rows (torn, glued, NUL, not UTF-8), links that lead nowhere or to
+the wrong place, and rows of another session or folder. They are in file order; a problem of the whole session is
+reported once, with a count.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from sessile.agents.claude.chain import ASSISTANT, BOUNDARY, NOBODY, OFF_MAIN, PROGRESS, USER, Heads, conversation
+from sessile.agents.claude.chain import ABSENT, ASSISTANT, BOUNDARY, OFF_MAIN, PROGRESS, USER, Heads, conversation
 from sessile.agents.claude.paths import session_of, slug
 from sessile.agents.claude.rows import View
 from sessile.core.lines import Finding, Item, Line, Scanner
@@ -24,7 +24,7 @@ from sessile.storage.session_bytes import RawFile
 
 @dataclass(frozen=True, slots=True)
 class TranscriptReport:
-    """What a check says: rows that were read, those that make up the tree, those in the conversation, and findings."""
+    """The result of a check: rows in the file, in the tree and in the conversation, and the findings."""
 
     path: str
     rows_read: int
@@ -44,7 +44,7 @@ _decode_origin = msgspec.json.Decoder(_Origin).decode
 
 
 def check_transcript(fs: Filesystem, path: str, *, view: View = "ts") -> TranscriptReport:
-    """Look at every row of a transcript and say what is wrong with it."""
+    """Check every row of a transcript."""
     heads, origins = Heads(view), _Origins(path)
     findings: list[Finding] = []
     with RawFile(fs, path) as file:
@@ -59,7 +59,7 @@ def check_transcript(fs: Filesystem, path: str, *, view: View = "ts") -> Transcr
     in_chain = sum(heads.kind[row] == PROGRESS for row in chain)
     if in_chain:
         first = next(row for row in chain if heads.kind[row] == PROGRESS)
-        detail = f"{in_chain} rows of progress are links of the conversation; they are bridged"
+        detail = f"{in_chain} progress rows are links of the conversation; readers skip them"
         findings.append(Finding("progress_in_chain", heads.place(first)[0], 0, detail))
     findings.sort(key=lambda finding: finding.offset)
     return TranscriptReport(
@@ -74,68 +74,69 @@ def check_transcript(fs: Filesystem, path: str, *, view: View = "ts") -> Transcr
 
 
 def _links(heads: Heads) -> Iterator[Finding]:
-    """Parents that are missing, or that lie before the last boundary while the row lies behind it."""
-    last = max(heads.boundaries, default=NOBODY)
+    """Yield findings about parents that are missing, or that are before the last boundary while the row is after it."""
+    last = max(heads.boundaries, default=ABSENT)
     for row in range(len(heads)):
         number = heads.uuid[row]
         offset, _ = heads.place(row)
         if heads.row_of[number] != row:
-            yield Finding("repeated_uuid", offset, 0, "a later row has the same uuid; it counts")
+            yield Finding("repeated_uuid", offset, 0, "a later row has the same uuid and replaces this one")
         parent = heads.parent[row]
-        if parent == NOBODY:
+        if parent == ABSENT:
             continue
         above = heads.row_of[parent]
-        if above == NOBODY:
-            yield Finding("dangling_parent", offset, 0, "the parent is not in the file; what lies above it is cut off")
+        if above == ABSENT:
+            yield Finding("dangling_parent", offset, 0, "the parent is not in the file; the rows above it are lost")
         elif above < last < row and not heads.flags[row] & OFF_MAIN and heads.kind[row] != PROGRESS:
-            detail = "the parent lies before the compaction, so the conversation goes back behind it"
+            detail = "the parent is before the compaction, so the conversation includes the compacted rows"
             yield Finding("parent_before_boundary", offset, 0, detail)
 
 
 def _boundaries(heads: Heads) -> Iterator[Finding]:
-    """Boundaries with nothing said between them, or that hang from the history that they end."""
-    spoken_since = True
+    """Yield findings about boundaries with no message between them, or with a parent."""
+    message_since = True
     for row in range(len(heads)):
         if heads.flags[row] & BOUNDARY:
             offset, _ = heads.place(row)
-            if not spoken_since:
-                yield Finding("double_boundary", offset, 0, "nothing was said since the boundary before")
-            if heads.parent[row] != NOBODY:
+            if not message_since:
+                yield Finding("double_boundary", offset, 0, "there is no message since the previous boundary")
+            if heads.parent[row] != ABSENT:
                 yield Finding(
-                    "boundary_with_parent", offset, 0, "a boundary has no parent; this one leads to old history"
+                    "boundary_with_parent",
+                    offset,
+                    0,
+                    "a boundary must not have a parent; this one leads to compacted rows",
                 )
-            spoken_since = False
+            message_since = False
         elif heads.kind[row] in (USER, ASSISTANT):
-            spoken_since = True
+            message_since = True
 
 
 class _Origins:
-    """The sessions and folders that rows say they belong to."""
+    """The sessions and folders that the rows name."""
 
     def __init__(self, path: str) -> None:
         self.rows = 0
-        self._session = session_of(
-            posixpath.basename(path)
-        )  # a sub-agent has the id of its parent, which the folder tells
+        self._session = session_of(posixpath.basename(path))  # None for a sub-agent, whose rows name the parent's id
         self._folder = posixpath.basename(posixpath.dirname(path))
         self._foreign: Counter[str] = Counter()
         self._first: dict[str, int] = {}
         self._cwd: tuple[str, int] | None = None
 
     def take(self, items: Iterator[Item], findings: list[Finding]) -> None:
-        """Count rows, and keep what the scanner has found."""
+        """Count the rows, and add the findings of the scanner."""
         for item in items:
             if isinstance(item, Line):
                 self.rows += 1
-                self._look(item)
+                self._check(item)
             else:
                 findings.append(item)
 
-    def _look(self, line: Line) -> None:
+    def _check(self, line: Line) -> None:
         try:
             origin = _decode_origin(line.raw)
         except (msgspec.DecodeError, ValueError, RecursionError):
-            return  # members of other types tell nothing
+            return  # members of other types
         if origin.sessionId and self._session and origin.sessionId != self._session:
             self._foreign[origin.sessionId] += 1
             self._first.setdefault(origin.sessionId, line.offset)
@@ -143,11 +144,11 @@ class _Origins:
             self._cwd = origin.cwd, line.offset
 
     def findings(self) -> Iterator[Finding]:
-        """What does not belong where it is."""
+        """Yield findings about rows of another session or folder."""
         for session_id, count in self._foreign.items():
-            detail = f"{count} rows say that they belong to session {session_id}"
+            detail = f"{count} rows belong to session {session_id}"
             yield Finding("foreign_session", self._first[session_id], 0, detail)
         if self._session and self._cwd and slug(self._cwd[0]) != self._folder:
             cwd, offset = self._cwd
-            detail = f"begun in {cwd}, which has the folder {slug(cwd)}, but lies in {self._folder}"
+            detail = f"started in {cwd}, whose folder is {slug(cwd)}, but the file is in {self._folder}"
             yield Finding("path_mismatch", offset, 0, detail)

@@ -1,11 +1,12 @@
-"""A transcript of Claude Code as a journal of ours: read in place, and appended to where it lies.
+"""A Claude Code transcript as a journal: read in place, and appended to in its own format.
 
-    message of a person, a model, a tool     an ordinary row, below the row of its parent
-    compaction                               a boundary and a summary, with the rows that were kept named one by one
-    everything else                          refused: it has no counterpart there
+    message of a user, model or tool     an ordinary row, the child of its parent's row
+    compaction                           a boundary and a summary, with the preserved rows named one by one
+    everything else                      refused: it has no counterpart there
 
-Rules: rows are written by `TranscriptFile`, one write a call. An entry and its row have one id, so that what Claude Code hangs
-from the row hangs from the entry. What the row cannot tell stands in it under `sessile`; our reader gives back the same entry.
+`TranscriptFile` writes the rows, one write per call. An entry and its row have the same id, so the rows that Claude
+Code adds below become children of the entry. Members of the entry that the row cannot express are stored in it under
+`sessile`, and our reader returns the same entry.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ import posixpath
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from sessile.agents.base import unsupported
-from sessile.agents.claude.appending import Batch, Known, TranscriptFile
+from sessile.agents.base import Agent, unsupported
+from sessile.agents.claude import ClaudeCode
 from sessile.agents.claude.paths import is_uuid, session_of
-from sessile.agents.claude.rows import text_of
+from sessile.agents.claude.rows import AI_TITLE, tag_row, text_of, title_row, value_row
 from sessile.agents.claude.transcript import REACH
-from sessile.agents.claude.translation import NAME, Claude, Rendering, uuid_for
+from sessile.agents.claude.transcript_file import Batch, Known, TranscriptFile
+from sessile.agents.claude.translation import Rendering, uuid_for
 from sessile.agents.writer import Choose, Entry, RowsJournal
 from sessile.core.codec import decode
 from sessile.core.kinds import MARKER
@@ -28,12 +30,12 @@ from sessile.storage.base import Filesystem
 
 
 def check_writable(path: str) -> None:
-    """Raise if a transcript is not the main one of a session: those of sub-agents belong to their session."""
+    """Raise if the path is not the main transcript of a session; those of sub-agents belong to their session."""
     if session_of(posixpath.basename(path)) is None:
         raise Unsupported(
-            "only a transcript under its own name can be written: <session id>.jsonl",
+            "only the main transcript of a session can be written: <session id>.jsonl",
             path=path,
-            hint="fork it (sessile fork), and go on in the copy",
+            hint="run `sessile fork`, and continue in the copy",
         )
 
 
@@ -48,24 +50,42 @@ class TranscriptJournal(RowsJournal):
         index_path: str | None = None,
         power: bool = True,
         patience: float = 10.0,
+        agent: Agent | None = None,
     ) -> None:
         check_writable(path)
         self._transcript = TranscriptFile(fs, path, power=power, patience=patience, reach=REACH, ends_only=True)
-        super().__init__(fs, path, Claude(), index_path=index_path)
+        super().__init__(fs, path, agent or ClaudeCode(), index_path=index_path)
         self._cwd = str(decode(self.header()).get("cwd") or "")
 
     def _reset(self) -> None:
         self._transcript.reset()
 
+    def set_title(self, name: str, *, automatic: bool, current: str | None) -> bool:
+        """Name the session as Claude Code does."""
+        if automatic and current is not None:
+            return False
+        self.note(value_row(self.session_id, AI_TITLE, name) if automatic else title_row(self.session_id, name))
+        return True
+
+    def set_tag(self, tag: str | None) -> str | None:
+        """Tag the session as Claude Code does; `None` removes the tag."""
+        row = tag_row(self.session_id, tag)
+        self.note(row)
+        return str(row["tag"]) or None
+
+    def row_id(self, entry_id: str) -> str:
+        """Return the uuid of the entry's row, so that what Claude Code appends to it is found."""
+        return uuid_for(self.session_id, entry_id)
+
     def note(self, row: dict[str, Any]) -> None:
-        """Write a row beside the conversation, such as a title; a large file is not read for it."""
+        """Append a row beside the conversation, such as a title, without reading a large file."""
         with self._mutex:
             self._check_usable()
-            if not self._latched(lambda: self._transcript.append(lambda known: Batch([row]), look=False)).rows:
+            if not self._latched(lambda: self._transcript.append(lambda known: Batch([row]), catch_up=False)).rows:
                 raise self._gone()
 
     def flush(self) -> None:
-        """Make everything durable that was written."""
+        """Make everything that was written durable."""
         self._latched(self._transcript.flush)
 
     # -- entries as rows
@@ -87,7 +107,7 @@ class TranscriptJournal(RowsJournal):
             self.session_id,
             self._cwd,
             lambda entry_id: self._uuid(entry_id, batch),
-            lambda compaction: self._kept(compaction, batch),
+            lambda compaction: self._preserved(compaction, batch),
         )
         for entry in entries:
             if entry["type"] != "compaction":
@@ -95,27 +115,29 @@ class TranscriptJournal(RowsJournal):
         return [row for entry in entries for row in rendering.rows(entry)]
 
     def _uuid(self, entry_id: str, batch: Collection[str]) -> str:
-        """The uuid of an entry's row: of one that is about to be written, its own id."""
+        """Return the uuid of an entry's row; an entry that is about to be written uses its own id."""
         if entry_id in batch:
             return entry_id if is_uuid(entry_id) else uuid_for(self.session_id, entry_id)
         uuid = text_of(decode(self.raw(self._present(entry_id))), "uuid")
         if uuid is None:
-            raise unsupported(NAME, f"way to go on from {entry_id}, which is no part of the conversation", self.path)
+            raise unsupported(
+                self.agent, f"way to continue from {entry_id}, which is not part of the conversation", self.path
+            )
         return uuid
 
-    def _kept(self, compaction: Entry, batch: Mapping[str, Entry]) -> Sequence[str]:
-        """The rows before a compaction that stay in the context, oldest first; none if its first is not before it."""
+    def _preserved(self, compaction: Entry, batch: Mapping[str, Entry]) -> Sequence[str]:
+        """Return the rows before a compaction that stay in the context, oldest first; none if the first is not found."""
         first = compaction.get("firstKeptEntryId")
         kept: list[str] = []
-        for entry_id in self._before(compaction, batch) if isinstance(first, str) else ():
+        for entry_id in self._ancestors(compaction, batch) if isinstance(first, str) else ():
             kept.append(entry_id)
             if entry_id == first:
                 # A row may be several entries.
                 return list(dict.fromkeys(self._uuid(each, batch) for each in reversed(kept)))
         return ()
 
-    def _before(self, entry: Entry, batch: Mapping[str, Entry]) -> Iterator[str]:
-        """The entries on the way from one to the root."""
+    def _ancestors(self, entry: Entry, batch: Mapping[str, Entry]) -> Iterator[str]:
+        """Yield the ancestors of an entry."""
         parent = entry.get("parentId")
         while isinstance(parent, str) and parent in batch:
             yield parent

@@ -1,68 +1,40 @@
-"""Writing the transcript of a session as Claude Code writes it.
+"""Write the transcript of a session as Claude Code writes it.
 
 Rules:
 
-- Every call is one write, in the file when the call returns; there is no queue that a crash could take. With `power` it also
-  survives a power cut, without it `flush` makes it durable.
-- Session id and project folder are one value that is switched at once, and every path is made from it when it is needed: no
-  row can land in the file of another session.
-- Metadata waits until the first user or assistant row makes the file. The last title, tag and the like are written again with
-  the rows that would push them out of the last 64 KB, which is all that a listing reads; what another process has written
-  meanwhile is what counts.
-- Rows also go to the mirror, once there is one, after they are on the disk; a mirror that fails is told by a code and stops
-  nobody.
+- Every call is one write that is in the file when the call returns; there is no queue. With `power` it also survives a
+  power cut, otherwise call `flush` to make it durable.
+- Session id and project folder are one value that changes at once, and every path is computed from it when it is
+  needed, so no row can end up in the file of another session.
+- Metadata waits until the first user or assistant row creates the file. The last title, tag and so on are written again
+  when new rows would push them out of the last 64 KB, which is all that a listing reads. Values that another process
+  has written since are respected.
+- Rows go to the mirror, if there is one, after they are on disk. A failing mirror is reported in `diagnostics` and
+  stops nothing.
+- Rows that are removed are saved in `home`, our own folder.
 
-Where other people's rows that were removed are kept is an argument (`home`). It does not know how transcripts are read.
+Recording:
 
-What recording a conversation writes: which messages are new, what each hangs from, and what it is stamped with.
-
-Rules:
-
-- A message whose uuid the file holds is not written again. While all messages so far are known, the last of them that may
-  be a parent is the one that the first new message hangs from; known messages behind a new one do not move it, nor do those
-  behind a known compaction that were recorded before it. That is what keeps a message after a compaction from pointing at
-  what the compaction took away, when it is new and in every later call.
-- Progress is written, and nobody's parent.
-- A compaction begins a new root: no parent, the place where it happened in `logicalParentUuid`.
-- The result of a tool hangs from the row with its call, if that is there and not before a compaction of the same batch.
-- Every row is stamped anew with its session: a resumed or forked message brings the stamps of another one.
-
-It does not know files, clocks or locks: what is recorded and what time it is are arguments.
-
-Filling the local transcript of a session from a remote copy.
-
-The order is the documented one: switch to the session, fetch, write the file, and whatever happened let new rows go to the remote
-side from then on, never before. But where the documents truncate, nothing is lost here: an empty answer or a failure leaves the
-local file as it is, and an answer takes its place at once while the old file stays in our own root.
-
-Nothing is raised for what goes wrong on the way: it is told by a code and numbers, which never hold any content. Where rows
-come from is the caller's choice (`remote` makes sources for URLs, folders and stores).
+- A message whose uuid is in the file is not written again. While all messages so far are in the file, the last one that
+  may be a parent is the parent of the first new message. Later known messages do not change that, nor do messages
+  recorded before a known compaction, so a message after a compaction never points to what was compacted.
+- Progress is written, but is never a parent.
+- A compaction starts a new root: no parent, and `logicalParentUuid` names the row before it.
+- A tool result is a child of the row with its call, if that is in the file and not before a compaction of the same
+  batch.
+- Every row gets the stamp of this session, because a resumed or forked message has the stamp of another one.
 """
 
 from __future__ import annotations
 
-import hashlib
-import posixpath
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from sessile.agents.claude import rows as side_rows
-from sessile.agents.claude.appending import (
-    TOMBSTONES,
-    Batch,
-    KeptRow,
-    Known,
-    Tombstone,
-    TranscriptFile,
-    kept_rows,
-    remove_row,
-    restore_row,
-)
 from sessile.agents.claude.listing import WINDOW
 from sessile.agents.claude.paths import (
     Agent,
@@ -74,7 +46,6 @@ from sessile.agents.claude.paths import (
     transcript_path,
     write_sidecar,
 )
-from sessile.agents.claude.remote import Fetch, Mirror
 from sessile.agents.claude.rows import (
     USER,
     Row,
@@ -86,18 +57,53 @@ from sessile.agents.claude.rows import (
     type_of,
     uuid_of,
 )
-from sessile.core.codec import encode
+from sessile.agents.claude.transcript_file import (
+    TOMBSTONES,
+    Batch,
+    KeptRow,
+    Known,
+    Tombstone,
+    TranscriptFile,
+    kept_rows,
+    remove_row,
+    restore_row,
+)
 from sessile.core.text import iso_timestamp
-from sessile.errors import ExtensionFailed, InvalidEntry, SessileError, SessionNotFound
-from sessile.storage import atomic
+from sessile.errors import ExtensionFailed, InvalidEntry, SessionNotFound
 from sessile.storage.base import Filesystem
-from sessile.storage.line_file import HeldFile, held
 
-# --- recording
+REACH = WINDOW // 2  # bytes from the end: other programs may append as much before our next write
+
+# Members of a message about the session and process that it comes from.
+_FOREIGN_MEMBERS = frozenset(
+    [
+        "parentUuid",
+        "isSidechain",
+        "agentId",
+        "sessionId",
+        "userType",
+        "entrypoint",
+        "cwd",
+        "version",
+        "gitBranch",
+        "slug",
+    ]
+)
+
+Mirror = Callable[[str, str | None, Sequence[bytes]], None]
+"""Receive the rows that were written: the session id, the agent id or None, and the lines."""
+
+
+class Diagnostic(NamedTuple):
+    """A problem that did not stop the call: a code and a number, never content."""
+
+    code: str
+    rows: int | None = None
+    kind: str | None = None  # the class of the error
 
 
 class Stamp(msgspec.Struct, frozen=True, kw_only=True):
-    """What every row says of the process that wrote it; what is None is not written."""
+    """The members of every row that describe the process that writes it; None values are not written."""
 
     cwd: str
     version: str | None = None
@@ -114,150 +120,8 @@ class Team(NamedTuple):
     agent_name: str | None = None
 
 
-class Chain(NamedTuple):
-    """Where rows go: the session, the agent if they are a sidechain, and what is said of all of them."""
-
-    session_id: str
-    stamp: Stamp
-    agent_id: str | None = None
-    team: Team | None = None
-    prompt_id: str | None = None
-
-
-class Recorded(Protocol):
-    """The uuids that a file holds, in the order in which they were written."""
-
-    def __contains__(self, uuid: object, /) -> bool: ...
-
-    def position(self, uuid: str) -> int:
-        """A number that is larger than those of all uuids that were written before."""
-        ...
-
-
-class Recording(NamedTuple):
-    """The rows to write, and the uuid that the next message hangs from."""
-
-    rows: Sequence[dict[str, Any]]
-    last: str | None
-
-
-# What a message that comes from elsewhere says of its place and its writer there.
-_ELSEWHERE = frozenset(
-    [
-        "parentUuid",
-        "isSidechain",
-        "agentId",
-        "sessionId",
-        "userType",
-        "entrypoint",
-        "cwd",
-        "version",
-        "gitBranch",
-        "slug",
-    ]
-)
-
-
-def plan_recording(
-    recorded: Recorded, messages: Iterable[Row], chain: Chain, *, now: str, hint: str | None = None
-) -> Recording:
-    """The rows for those of `messages` that are not in `recorded`.
-
-    The first hangs from `hint`, unless messages that are recorded precede it. The answer tells what the next one hangs from
-    also when nothing is new, so that a caller who rewinds or resumes keeps his place.
-    """
-    parent = hint
-    rows: list[dict[str, Any]] = []
-    written: set[str] = set()
-    visible: set[str] = set()  # what was written since the last compaction of this batch
-    compacted = False
-    since = -1  # the position of the last compaction among what is recorded
-    for message in messages:
-        uuid = _uuid(message)
-        if uuid in recorded or uuid in written:
-            if not rows and is_chain_participant(message):
-                position = recorded.position(uuid)
-                since = position if is_compact_boundary(message) else since
-                parent = uuid if position >= since else parent
-            continue
-        if is_compact_boundary(message):
-            rows.append(_boundary(message, parent, chain, now))
-            visible.clear()
-            compacted = True
-        else:
-            caller = text_of(message, "sourceToolAssistantUUID") if type_of(message) == USER else None
-            known = caller in visible or (not compacted and caller in recorded)
-            rows.append(_row(message, caller if caller and known else parent, chain, now))
-        written.add(uuid)
-        if is_chain_participant(message):
-            visible.add(uuid)
-            parent = uuid
-    return Recording(rows, parent)
-
-
-def _uuid(message: object) -> str:
-    """The uuid of a message that can be recorded."""
-    uuid = uuid_of(message)
-    if not (is_transcript_message(message) or is_progress(message)):
-        raise InvalidEntry(
-            f"a row of type {type_of(message)!r} is no message",
-            hint="record user, assistant, attachment, system and progress rows; others have calls of their own",
-        )
-    if not uuid:
-        raise InvalidEntry("a message without a uuid cannot be recorded: it would be written again and again")
-    return uuid
-
-
-def _boundary(message: Row, before: str | None, chain: Chain, now: str) -> dict[str, Any]:
-    """The row that a compaction begins with: a root that says where it happened."""
-    row = _row(message, None, chain, now)
-    logical = before or text_of(message, "logicalParentUuid")
-    return {"parentUuid": None, "logicalParentUuid": logical} | {
-        name: value for name, value in row.items() if name != "logicalParentUuid"
-    }
-
-
-def _row(message: Row, parent: str | None, chain: Chain, now: str) -> dict[str, Any]:
-    """A message with its place before it and its stamps behind it: readers look for `parentUuid` as the first member."""
-    place: dict[str, Any] = {"parentUuid": parent, "isSidechain": chain.agent_id is not None}
-    if chain.team is not None:
-        place |= _given(teamName=chain.team.team_name, agentName=chain.team.agent_name)
-    if type_of(message) == USER:
-        place |= _given(promptId=chain.prompt_id)
-    place |= _given(agentId=chain.agent_id)
-    body = {name: value for name, value in message.items() if name not in _ELSEWHERE and name not in place}
-    stamp = chain.stamp
-    stamps = {
-        "userType": stamp.user_type,
-        "entrypoint": stamp.entrypoint,
-        "cwd": stamp.cwd,
-        "sessionId": chain.session_id,
-        "version": stamp.version,
-        "gitBranch": stamp.git_branch,
-        "slug": stamp.slug,
-    }
-    return place | {"timestamp": now, **body} | _given(**stamps)
-
-
-def _given(**members: Any) -> dict[str, Any]:
-    return {name: value for name, value in members.items() if value is not None}
-
-
-# --- transcript
-
-REACH = WINDOW // 2  # bytes from the end: another program may append as much before we write again
-
-
-class Diagnostic(NamedTuple):
-    """Something that went wrong beside the way: a code and a number, never any content."""
-
-    code: str
-    rows: int | None = None
-    kind: str | None = None  # the class of the error
-
-
 class Transcript:
-    """The transcript of the session that is current, and those of its agents."""
+    """The transcript of the current session, and those of its agents."""
 
     def __init__(
         self,
@@ -284,33 +148,33 @@ class Transcript:
         self._mirror: Mirror | None = None
         self._config_home = config_home
         self._current = current
-        self.transcript_path()  # raises if the id is none
+        self.transcript_path()  # raises for an invalid id
 
-    # -- where
+    # -- paths
 
     @property
     def current(self) -> Current:
-        """The session that is written, and where."""
+        """The session that is written, and its folder."""
         return self._current
 
     def transcript_path(self, session_id: str | None = None) -> str:
-        """The file of the current session, or of another one that was begun in the same place."""
+        """Return the file of the current session, or of another one that started in the same directory."""
         return transcript_path(self._config_home, self._current, session_id)
 
     def hook_payload(self, event: str, **members: Any) -> dict[str, Any]:
-        """What a hook is told: the event, the session, and the one path that its transcript has."""
+        """Return the payload of a hook: the event, the session and the path of its transcript."""
         current = self._current
         place = {"session_id": current.session_id, "transcript_path": transcript_path(self._config_home, current)}
         return {**place, "cwd": self.stamp.cwd, "hook_event_name": event, **members}
 
     def agent_path(self, agent_id: str) -> str:
-        """The file of an agent of the current session."""
+        """Return the file of an agent of the current session."""
         return self._agent_path(self._current, agent_id)
 
     def switch_session(self, session_id: str, project_dir: str | None = None) -> Current:
-        """Make another session the current one, in its project folder or in that of the working directory; both at once."""
+        """Make another session the current one, in the given project folder or in that of the working directory."""
         current = self._current._replace(session_id=session_id, project_dir=project_dir)
-        transcript_path(self._config_home, current)  # raises if the id is none, before anything changes
+        transcript_path(self._config_home, current)  # raises for an invalid id before anything changes
         with self._mutex:
             self._current = current
             self._subdirs.clear()
@@ -318,21 +182,21 @@ class Transcript:
         return current
 
     def reset_session_file_pointer(self) -> None:
-        """Forget what is known of the current file: the next row looks at the one that has its name then."""
+        """Forget what is known about the current file, so the next call reads it again."""
         with self._mutex:
             self._file(self.transcript_path()).reset()
 
     def set_agent_subdir(self, agent_id: str, subdir: str | None) -> None:
-        """Group the files of an agent in a folder below `subagents`, before it runs; `None` when it has ended."""
+        """Put an agent's files in a folder below `subagents`; call it before the agent runs, with None afterwards."""
         with self._mutex:
             if subdir is None:
                 self._subdirs.pop(agent_id, None)
             else:
-                subagent_path("", self._current.session_id, agent_id, subdir)  # raises if that is no safe name
+                subagent_path("", self._current.session_id, agent_id, subdir)  # raises for an unsafe name
                 self._subdirs[agent_id] = subdir
 
     def mirror_to(self, mirror: Mirror | None) -> None:
-        """From now on give every row that is written to `mirror` too."""
+        """Send every row that is written from now on to `mirror` too."""
         self._mirror = mirror
 
     # -- the conversation
@@ -345,13 +209,13 @@ class Transcript:
         starting_parent_hint: str | None = None,
         prompt_id: str | None = None,
     ) -> str | None:
-        """Write the messages that are new; gives the uuid that the next one hangs from, `None` if there is none."""
+        """Write the messages that are new; return the uuid of the next message's parent, or `None`."""
         return self._record(messages, starting_parent_hint, team=team, prompt_id=prompt_id)
 
     def record_sidechain_transcript(
         self, messages: Iterable[Row], agent_id: str, *, starting_parent: str | None = None
     ) -> str | None:
-        """Write the messages of an agent that are new in its own file."""
+        """Write the new messages of an agent to its own file."""
         return self._record(messages, starting_parent, agent_id=agent_id)
 
     def _record(
@@ -374,7 +238,7 @@ class Transcript:
         return answer
 
     def remove_transcript_message(self, uuid: str) -> Tombstone | None:
-        """Remove a row of the current file by its uuid, keeping it in our own root; `None` if there is no such row."""
+        """Remove a row of the current file and save it in `home`; return `None` if there is no such row."""
         path = self.transcript_path()
         try:
             return remove_row(self.fs, self._file(path), uuid, self._tombstones)
@@ -382,39 +246,39 @@ class Transcript:
             return None
 
     def kept_messages(self) -> list[KeptRow]:
-        """The rows that were removed from the current file and are kept in our own root, by when they lay in it."""
+        """Return the rows that were removed from the current file, in file order."""
         path = self.transcript_path()
         return [kept for kept in kept_rows(self.fs, self._tombstones) if kept.path == path]
 
     def restore_transcript_message(self, kept: KeptRow) -> bool:
-        """Put a removed row back into the file that it was in; false if the file has a row with its uuid again."""
+        """Put a removed row back into its file; return false if the file has a row with its uuid again."""
         return restore_row(self._file(kept.path), kept)
 
     # -- rows beside the conversation
 
     def insert_queue_operation(self, operation: str, content: Any = None) -> None:
-        """Note what happened to the queue of prompts."""
+        """Record an operation on the queue of prompts."""
         now = self._now()
         self._note(lambda session_id: side_rows.queue_operation_row(session_id, operation, content, now))
 
     def insert_file_history_snapshot(
         self, message_id: str, snapshot: Mapping[str, Any], *, is_update: bool = False
     ) -> None:
-        """Note the backups of files at a message."""
+        """Record the backups of files at a message."""
         self._note(lambda _: side_rows.file_history_snapshot_row(message_id, snapshot, is_update=is_update))
 
     def insert_attribution_snapshot(self, snapshot: Mapping[str, Any]) -> None:
-        """Note who wrote what."""
+        """Record the attribution of changes."""
         self._note(lambda _: side_rows.attribution_snapshot_row(snapshot))
 
     def insert_content_replacement(
         self, replacements: Sequence[Mapping[str, Any]], agent_id: str | None = None
     ) -> None:
-        """Note what stands in the place of large contents, in the agent's file if it is about an agent."""
+        """Record the replacements of large contents, in the agent's file if `agent_id` is given."""
         self._note(lambda session_id: side_rows.content_replacement_row(session_id, replacements, agent_id), agent_id)
 
     def set_title(self, title: str) -> None:
-        """Name the session."""
+        """Set the title of the session."""
         self._note(lambda session_id: side_rows.title_row(session_id, title))
 
     def set_tag(self, tag: str | None) -> None:
@@ -422,15 +286,15 @@ class Transcript:
         self._note(lambda session_id: side_rows.tag_row(session_id, tag))
 
     def set_value(self, kind: str, value: Any) -> None:
-        """Note a value of which the last counts, such as `mode`, `last-prompt` or `agent-name`."""
+        """Set a value of which only the last counts, such as `mode`, `last-prompt` or `agent-name`."""
         self._note(lambda session_id: side_rows.value_row(session_id, kind, value))
 
     def reappend_metadata(self) -> None:
-        """Write title, tag and the like once more if they are about to leave the part of the file that listings read.
+        """Write title, tag and so on again if they are about to leave the part of the file that listings read.
 
-        Who has only added notes has pushed nothing away, and a large file is not read for it.
+        If only notes were added, nothing is pushed out, and a large file is not read.
         """
-        if self._file(self.transcript_path()).looked_at:
+        if self._file(self.transcript_path()).is_loaded:
             self._append(lambda known, session_id: Batch(()), None)
 
     # -- agents
@@ -438,49 +302,47 @@ class Transcript:
     def write_agent_metadata(
         self, agent_id: str, agent_type: str, *, worktree_path: str | None = None, description: str | None = None
     ) -> None:
-        """Note what an agent is, so that it can be resumed as that."""
+        """Write the sidecar of an agent, which is needed to resume it."""
         path = self.agent_path(agent_id)
         write_sidecar(self.fs, path, agent_type, worktree_path=worktree_path, description=description)
 
     def read_agent_metadata(self, agent_id: str) -> dict[str, Any]:
-        """All that the sidecar of an agent says; raises if it is missing or broken."""
+        """Return all members of an agent's sidecar; raise if it is missing or broken."""
         return read_sidecar(self.fs, self.agent_path(agent_id))
 
     def resume_agent(self, agent_id: str) -> Agent:
-        """What an agent is and where it works, for going on with it; raises if its sidecar is missing or broken."""
+        """Return what is needed to resume an agent; raise if its sidecar is missing or broken."""
         return read_agent(self.fs, agent_id, self.agent_path(agent_id))
 
-    # -- the end
+    # -- closing
 
     def flush(self) -> None:
-        """Make everything durable that was written."""
+        """Make everything that was written durable."""
         with self._mutex:
             files = list(self._files.values())
         for file in files:
             file.flush()
 
     def close(self) -> None:
-        """Bring title and tag near the end, if there is a file, and make everything durable."""
+        """Write title and tag near the end if needed, and make everything durable."""
         self.reappend_metadata()
         self.flush()
-
-    # -- inside
 
     @property
     def _tombstones(self) -> str:
         return f"{self.home}/{TOMBSTONES}"
 
     def _note(self, make: Callable[[str], dict[str, Any]], agent_id: str | None = None) -> None:
-        self._append(lambda known, session_id: Batch([make(session_id)]), agent_id, look=False)
+        self._append(lambda known, session_id: Batch([make(session_id)]), agent_id, catch_up=False)
 
-    def _append(self, plan: Callable[[Known, str], Batch], agent_id: str | None, *, look: bool = True) -> Any:
-        """Write what `plan` says into the file of the session that is current now, or of its agent."""
+    def _append(self, plan: Callable[[Known, str], Batch], agent_id: str | None, *, catch_up: bool = True) -> Any:
+        """Append the rows of `plan` to the file of the current session, or of its agent."""
         current = self._current
         if agent_id is None:
             file = self._file(transcript_path(self._config_home, current))
         else:
             file = self._file(self._agent_path(current, agent_id))
-        appended = file.append(lambda known: plan(known, current.session_id), look=look)
+        appended = file.append(lambda known: plan(known, current.session_id), catch_up=catch_up)
         if appended.rows and self._mirror is not None:
             self._send(self._mirror, current.session_id, agent_id, appended.rows)
         return appended.answer
@@ -491,7 +353,7 @@ class Transcript:
 
     def _send(self, mirror: Mirror, session_id: str, agent_id: str | None, rows: Sequence[bytes]) -> None:
         try:
-            outside(lambda: mirror(session_id, agent_id, rows))
+            call_remote(lambda: mirror(session_id, agent_id, rows))
         except ExtensionFailed as error:
             self.diagnostics.append(Diagnostic("mirror_failed", len(rows), type(error.__cause__).__name__))
 
@@ -507,110 +369,124 @@ class Transcript:
         return iso_timestamp(int(self._clock() * 1000))
 
 
-def outside(call: Callable[[], Any]) -> Any:
-    """Call what somebody else has written; whatever it raises becomes an error of ours, which says nothing of contents."""
+def call_remote(call: Callable[[], Any]) -> Any:
+    """Call code of the caller; convert what it raises into our own error without its content."""
     try:
         return call()
     except Exception as error:
-        raise ExtensionFailed(f"the remote side failed with {type(error).__name__}") from error
+        raise ExtensionFailed(f"the remote side failed: {type(error).__name__}") from error
 
 
-# --- hydrate
-
-HYDRATED = "hydrated"
-UNCHANGED = "unchanged"
-REMOTE_EMPTY = "remote_empty"
-REMOTE_FAILED = "remote_failed"
-REMOTE_INVALID = "remote_invalid"
-STORAGE_FAILED = "storage_failed"
+# -- recording
 
 
-@dataclass(frozen=True)
-class Hydration:
-    """What came of it; true if the local file now holds the remote rows."""
+class Chain(NamedTuple):
+    """The session of rows, the agent if they are a sidechain, and members of all of them."""
 
-    code: str
-    rows: int = 0
-    kept: str | None = None  # where the file lies that was here before
-    kind: str | None = None  # the class of the error
-
-    def __bool__(self) -> bool:
-        return self.rows > 0
+    session_id: str
+    stamp: Stamp
+    agent_id: str | None = None
+    team: Team | None = None
+    prompt_id: str | None = None
 
 
-def hydrate_session(
-    transcript: Transcript,
-    session_id: str,
-    fetch: Fetch,
-    *,
-    project_dir: str | None = None,
-    mirror: Mirror | None = None,
-) -> Hydration:
-    """Make the session current and fill its file from the remote side; new rows then go to `mirror` too."""
-    transcript.switch_session(session_id, project_dir)
-    transcript.mirror_to(None)
-    try:
-        result = _fill(transcript, transcript.transcript_path(), session_id, fetch)
-    finally:
-        transcript.mirror_to(mirror)
-    if result.code not in (HYDRATED, UNCHANGED):
-        transcript.diagnostics.append(Diagnostic(result.code, result.rows, result.kind))
-    return result
+class Recorded(Protocol):
+    """The uuids in a file, in the order in which they were written."""
+
+    def __contains__(self, uuid: object, /) -> bool: ...
+
+    def position(self, uuid: str) -> int:
+        """Return a number that grows with each uuid that is written."""
+        ...
 
 
-def _fill(transcript: Transcript, path: str, session_id: str, fetch: Fetch) -> Hydration:
-    try:
-        rows = outside(lambda: list(fetch(session_id) or ()))
-    except ExtensionFailed as error:
-        return Hydration(REMOTE_FAILED, kind=type(error.__cause__).__name__)
-    if not rows:
-        return Hydration(REMOTE_EMPTY)
-    try:
-        lines = [_line(row) for row in rows]
-    except (InvalidEntry, TypeError, ValueError) as error:
-        return Hydration(REMOTE_INVALID, kind=type(error).__name__)
-    try:
-        kept, changed = _put(transcript.fs, path, lines, f"{transcript.home}/originals")
-    except SessileError as error:
-        return Hydration(STORAGE_FAILED, kind=type(error).__name__)
-    return Hydration(HYDRATED if changed else UNCHANGED, len(lines), kept)
+class Recording(NamedTuple):
+    """The rows to write, and the parent of the next message."""
+
+    rows: Sequence[dict[str, Any]]
+    last: str | None
 
 
-def _line(row: Mapping[str, Any] | bytes) -> bytes:
-    if isinstance(row, bytes):
-        line = row.removesuffix(b"\n")
-        if not line or b"\n" in line:
-            raise InvalidEntry("a row must be one line")
-        return line
-    if not isinstance(row, Mapping):
-        raise InvalidEntry("a row must be an object")
-    return encode(dict(row))
+def plan_recording(
+    recorded: Recorded, messages: Iterable[Row], chain: Chain, *, now: str, hint: str | None = None
+) -> Recording:
+    """Return rows for the messages that are not in `recorded`.
+
+    The first is a child of `hint`, unless recorded messages precede it. The parent of the next message is returned even
+    if nothing is new, so that a caller who rewinds or resumes keeps the position.
+    """
+    parent = hint
+    rows: list[dict[str, Any]] = []
+    written: set[str] = set()
+    visible: set[str] = set()  # rows written since the last compaction of this batch
+    compacted = False
+    since = -1  # the position of the last recorded compaction
+    for message in messages:
+        uuid = _uuid(message)
+        if uuid in recorded or uuid in written:
+            if not rows and is_chain_participant(message):
+                position = recorded.position(uuid)
+                since = position if is_compact_boundary(message) else since
+                parent = uuid if position >= since else parent
+            continue
+        if is_compact_boundary(message):
+            rows.append(_boundary(message, parent, chain, now))
+            visible.clear()
+            compacted = True
+        else:
+            caller = text_of(message, "sourceToolAssistantUUID") if type_of(message) == USER else None
+            known = caller in visible or (not compacted and caller in recorded)
+            rows.append(_row(message, caller if caller and known else parent, chain, now))
+        written.add(uuid)
+        if is_chain_participant(message):
+            visible.add(uuid)
+            parent = uuid
+    return Recording(rows, parent)
 
 
-def _put(fs: Filesystem, path: str, lines: list[bytes], originals: str) -> tuple[str | None, bool]:
-    """Put a file with these lines in place; says where the old one is kept, and whether anything changed."""
-    atomic.make_folders(fs, posixpath.dirname(path), below_links=True)
-    content = [line + b"\n" for line in lines]
-    with held(fs, path, create=True) as file:
-        old = _digest(file.chunks(0, file.size))
-        if old == _digest(content):
-            return None, False
-        kept = _keep(fs, file, old, originals) if file.size else None
-        file.replace(content)
-    return kept, True
+def _uuid(message: object) -> str:
+    """Return the uuid of a message, or raise if it cannot be recorded."""
+    uuid = uuid_of(message)
+    if not (is_transcript_message(message) or is_progress(message)):
+        raise InvalidEntry(
+            f"cannot record a row of type {type_of(message)!r}",
+            hint="record user, assistant, attachment, system and progress rows; use the insert_* and set_* methods for others",
+        )
+    if not uuid:
+        raise InvalidEntry("cannot record a message without a uuid: it would be written again by each call")
+    return uuid
 
 
-def _keep(fs: Filesystem, file: HeldFile, digest: str, originals: str) -> str:
-    """Copy the file as it is, durably; what was kept before under the same digest is the same."""
-    name = f"{originals}/{posixpath.basename(file.path).removesuffix('.jsonl')}/{digest[:16]}.transcript"
-    if not atomic.exists(fs, name):
-        atomic.make_folders(fs, posixpath.dirname(name))
-        atomic.replace(fs, name, file.chunks(0, file.size))
-    return name
+def _boundary(message: Row, before: str | None, chain: Chain, now: str) -> dict[str, Any]:
+    """Return the first row of a compaction: a root that names the row before it."""
+    row = _row(message, None, chain, now)
+    logical = before or text_of(message, "logicalParentUuid")
+    return {"parentUuid": None, "logicalParentUuid": logical} | {
+        name: value for name, value in row.items() if name != "logicalParentUuid"
+    }
 
 
-def _digest(chunks: Iterable[bytes]) -> str:
-    digest = hashlib.sha256()
-    for chunk in chunks:
-        digest.update(chunk)
-    return digest.hexdigest()
+def _row(message: Row, parent: str | None, chain: Chain, now: str) -> dict[str, Any]:
+    """Return a row: links, message, stamp. Readers expect `parentUuid` as the first member."""
+    place: dict[str, Any] = {"parentUuid": parent, "isSidechain": chain.agent_id is not None}
+    if chain.team is not None:
+        place |= _given(teamName=chain.team.team_name, agentName=chain.team.agent_name)
+    if type_of(message) == USER:
+        place |= _given(promptId=chain.prompt_id)
+    place |= _given(agentId=chain.agent_id)
+    body = {name: value for name, value in message.items() if name not in _FOREIGN_MEMBERS and name not in place}
+    stamp = chain.stamp
+    stamps = {
+        "userType": stamp.user_type,
+        "entrypoint": stamp.entrypoint,
+        "cwd": stamp.cwd,
+        "sessionId": chain.session_id,
+        "version": stamp.version,
+        "gitBranch": stamp.git_branch,
+        "slug": stamp.slug,
+    }
+    return place | {"timestamp": now, **body} | _given(**stamps)
+
+
+def _given(**members: Any) -> dict[str, Any]:
+    return {name: value for name, value in members.items() if value is not None}

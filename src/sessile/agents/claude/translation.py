@@ -1,36 +1,29 @@
-"""Rows of a Claude Code transcript as entries of ours.
+"""Translate between rows of a Claude Code transcript and our entries.
 
-    user, assistant              a message; of tool results, one for each; blocks in our shapes
-    user that sums up            a compaction; what it kept is told by the boundary before it
-    system, attachment, meta     custom entries: nothing of them is lost
+Reading:
+
+    user, assistant              a message, or one per tool result
+    user, compact summary        a compaction; the boundary before it names the preserved rows
+    system, attachment, meta     custom entries that hold the whole row
     progress, rows without uuid  markers; a title names the session
 
-Rules:
+- In the file, the results of parallel calls are children of their own calls. Here they form one chain after the last
+  call, so a path holds all of them, as the model saw them.
+- A compaction is a root in the file. Here it is a child of what it summarizes (`logicalParentUuid`), so nothing is cut
+  off.
+- Of rows with the same `message.id` only the usage of the first counts; all of them have it as `responseId`.
+- Reading never raises. `chain` decides what Claude Code itself shows at a leaf; this module is for trees, searches and
+  exports.
 
-- The results of parallel calls hang from their calls, each on a twig of its own. Here they form one chain behind the last
-  call, so that a path holds all of them, as the model saw it.
-- A compaction hangs from what it summed up (`logicalParentUuid`): there it is a root, here nothing is cut off.
-- Of rows that share a `message.id` only usage of the first counts; all of them name it (`responseId`).
-
-What the agent itself would show at a leaf is in `chain`; this is for trees, searches and exports.
-
-What a row of a Claude Code transcript says, as the body of an entry of ours.
-
-Rules: blocks have our shapes; what has no counterpart here becomes a custom entry that holds the whole row. A row of several
-tool results is several entries, and each has one of them. Nothing here raises, whatever a row is; ids and parents are the
-matter of `translate`.
-
-Content of messages as Claude Code stores it, and as we do; unknown blocks pass unchanged.
-
-Entries of ours as rows of a Claude Code transcript.
+Writing:
 
     messages, tool results     user and assistant rows
-    compactions                a boundary and a summary, with what was kept as a preserved segment, or row by row
-    everything else            system rows that Claude Code passes over; they stay in the chain, so that it holds together
+    compactions                a boundary and a summary, with the preserved rows as a segment or one by one
+    everything else            system rows that Claude Code ignores, which keep the chain connected
 
-Rules: a row's uuid is made from session and entry id, so the same entry gives the same row whenever it is converted. Each row
-carries what has no counterpart there under `sessile`, and `entry_of` makes the same entry of it again. What was converted
-from a Claude transcript and not changed is not made anew: whoever writes the file copies its bytes.
+- A row's uuid is derived from session and entry id, so an entry always gives the same row.
+- Members without a counterpart are stored in the row under `sessile`, and `entry_of` restores the same entry.
+- Unchanged rows of a converted Claude transcript are not rendered: the writer copies their bytes.
 """
 
 from __future__ import annotations
@@ -42,83 +35,260 @@ from typing import Any
 
 import msgspec
 
-from sessile.agents.base import NOTHING_TOLD, Entry, Glimpse, Known, Look, Told
-from sessile.agents.claude.listing import LiteFile, begins_as_sidechain, first_prompt, session_info, title_of
-from sessile.agents.claude.rows import OBJECT, lines_of, mapping_of, text_of
+from sessile.agents.base import NOTHING_TOLD, Entry, Glimpse, Known, Look
+from sessile.agents.claude.listing import LiteFile, first_prompt, session_info, starts_as_sidechain, title_of
+from sessile.agents.claude.rows import OBJECT, NewRow, lines_of, mapping_of, text_of
 from sessile.core.codec import decode
 from sessile.core.kinds import CHAIN, LEAF_MARKER, MARKER, TITLE, flags_of
 from sessile.core.lines import Head, Line, MessageHead, Scanner
 from sessile.core.text import iso_timestamp, parse_timestamp
+from sessile.storage.formats import Told
 
-# --- blocks
-
-Block = dict[str, Any]
-
-
-def blocks_of(content: object) -> list[Mapping[str, Any]]:
-    """The blocks of a content that has any."""
-    return [block for block in content if isinstance(block, OBJECT)] if isinstance(content, list) else []
+NAME = "claude"
+_OPEN_RESPONSES = 16  # the minimum number of responses that are remembered because results may follow
+_RESULT = b'"tool_result"'
 
 
-def plain(content: object) -> str:
-    """The text of a content, without its other blocks."""
-    if isinstance(content, str):
-        return content
-    return "\n".join(text for block in blocks_of(content) if (text := text_of(block, "text")))
+class _Message(MessageHead):
+    id: str | None = None
 
 
-def from_content(content: object) -> Any:
-    """Their content as ours."""
-    return content if isinstance(content, str) else from_blocks(content)
+class _Row(Head):
+    """The head of a row, with the members of Claude Code."""
+
+    uuid: str | None = None
+    parentUuid: str | None = None
+    logicalParentUuid: str | None = None
+    subtype: str | None = None
+    isSidechain: bool | None = None
+    isMeta: bool | None = None
+    isCompactSummary: bool | None = None
+    teamName: str | None = None
+    message: _Message | None = None
+    sessile: Head | None = None  # the entry that the row was rendered from
 
 
-def from_blocks(content: object) -> list[Block]:
-    """Their blocks as ours."""
-    return [_from(block) for block in blocks_of(content)]
+_decode_row = msgspec.json.Decoder(_Row).decode
+_MESSAGE_FLAGS = {role: flags_of(Head("message", message=MessageHead(role))) for role in ("user", "assistant")}
 
 
-def to_blocks(content: object) -> list[Block]:
-    """Our content as their blocks."""
-    if isinstance(content, str):
-        return [{"type": "text", "text": content}]
-    return [_to(block) for block in blocks_of(content)]
+class Claude:
+    """The format of Claude Code."""
+
+    name = NAME
+    nested = False
+
+    def scanner(self, offset: int) -> Scanner:
+        """Return a scanner that decodes each row once, as far as the translator needs it."""
+        return Scanner(offset, decode=_decode_row)
+
+    def recognises(self, first: bytes) -> bool:
+        """Return whether rows have a session id, and a uuid or type; ours start with a header."""
+        for row in map(lenient, islice(lines_of(first), 20)):
+            if row.get("type") == "session":
+                return False
+            if isinstance(row.get("sessionId"), str) and ("uuid" in row or "type" in row):
+                return True
+            if row.get("type") == "summary" and isinstance(row.get("leafUuid"), str):
+                return True
+        return False
+
+    def header(self, stem: str, first: bytes, told: Told = NOTHING_TOLD) -> Entry:
+        """Return a header with the id from the file name, and folder and time from the first rows that have them."""
+        cwd = at = None
+        for row in map(lenient, lines_of(first)):
+            cwd = text_of(row, "cwd") if cwd is None else cwd
+            at = text_of(row, "timestamp") if at is None else at
+            if cwd is not None and at is not None:
+                break
+        header = {"type": "session", "version": 3, "id": stem, "timestamp": at, "cwd": cwd or "", "format": NAME}
+        return {name: value for name, value in header.items() if value is not None}
+
+    def glimpse(self, stem: str, first: bytes, last: bytes) -> Glimpse | None:
+        """Return title and first prompt as Claude Code shows them."""
+        if starts_as_sidechain(first):
+            return Glimpse()
+        prompt = first_prompt(first)
+        if prompt is not None:
+            return Glimpse(title_of(first, last) or "", prompt)
+        info = session_info(stem, LiteFile(first, last, 0, len(first)))
+        return Glimpse() if info is None else Glimpse(info.custom_title or "", info.summary)
+
+    def translator(self, saved: Any = None) -> Rows:
+        """Return a translator for the start of a file, or for a saved state."""
+        return Rows(msgspec.convert(saved, _Saved) if saved is not None else _Saved())
+
+    def ids_of(self, raw: bytes, offset: int) -> Sequence[str]:
+        """Return the uuid of a row, or its offset; of several results, all but the last get a number."""
+        row = _head(raw)
+        if row.sessile is not None and row.sessile.id is not None:
+            return tuple(dict.fromkeys(filter(None, (row.sessile.id, row.uuid))))
+        return _ids(row, raw) if row.uuid is not None else (_offset_id(offset),)
+
+    def entry(self, raw: bytes, entry_id: str, parent_id: str | None, look: Look) -> Entry:
+        """Return a row as one of our entries."""
+        row: dict[str, Any] = part_of(decode(raw), entry_id)
+        base = {"id": entry_id, "parentId": parent_id, "timestamp": row.get("timestamp")}
+        entry = {"type": "custom", **base, **body_of(row, parent_id, look)}
+        original = entry_of(row, entry)
+        if original is not None and original.get("id") not in (None, entry_id):
+            return {"type": "custom", **base, "customType": LEAF_MARKER}
+        return original or entry
 
 
-def _from(block: Mapping[str, Any]) -> Block:
-    kind = block.get("type")
-    source = mapping_of(block, "source")
-    if kind == "thinking":
-        return {"type": "thinking", "thinking": block.get("thinking"), "thinkingSignature": block.get("signature")}
-    if kind == "redacted_thinking":
-        return {"type": "thinking", "thinking": "", "redacted": True, "thinkingSignature": block.get("data")}
-    if kind == "tool_use":
-        return {"type": "toolCall", "id": block.get("id"), "name": block.get("name"), "arguments": block.get("input")}
-    if kind == "image" and isinstance(source.get("data"), str):
-        return {"type": "image", "data": source["data"], "mimeType": text_of(source, "media_type") or "image/png"}
-    if kind == "tool_result":
-        return {"type": "text", "text": plain(block.get("content"))}
-    return dict(block)
+class _Saved(msgspec.Struct):
+    """The state of a translator between rows."""
+
+    leaf: str | None = None
+    named: int = 0  # the rank of the title: 0 none, 1 summary, 2 generated, 3 by the user
+    ends: dict[str, str] = {}  # where the results of the last responses belong, by message id
+    answers: dict[str, str] = {}  # the message id of each row of these responses
 
 
-def _to(block: Mapping[str, Any]) -> Block:
-    kind = block.get("type")
-    if kind == "thinking" and block.get("redacted"):
-        return {"type": "redacted_thinking", "data": block.get("thinkingSignature") or ""}
-    if kind == "thinking":
-        sealed = block.get("thinkingSignature") or ""
-        return {"type": "thinking", "thinking": block.get("thinking") or "", "signature": sealed}
-    if kind == "toolCall":
-        return {"type": "tool_use", "id": block.get("id"), "name": block.get("name"), "input": block.get("arguments")}
-    if kind == "image" and isinstance(block.get("data"), str):
-        source = {"type": "base64", "media_type": block.get("mimeType"), "data": block["data"]}
-        return {"type": "image", "source": source}
-    return dict(block)
+class Rows:
+    """The translator of one transcript."""
+
+    def __init__(self, saved: _Saved) -> None:
+        self._saved = saved
+
+    @property
+    def leaf(self) -> str | None:
+        """The last row of the main conversation."""
+        return self._saved.leaf
+
+    def saved(self) -> Any:
+        """Return the state that is needed to continue later."""
+        return msgspec.to_builtins(self._saved)
+
+    def take(self, line: Line) -> Sequence[Known]:
+        """Return the entries of the next row."""
+        row = line.head if isinstance(line.head, _Row) else _head(line.raw)
+        if row.uuid is None:
+            return (self._unchained(row, line.offset),)
+        if row.sessile is not None:
+            return self._rendered(row.uuid, row.sessile)
+        known = self._chained(row, row.uuid)
+        ids = _ids(row, line.raw)
+        if len(ids) == 1:
+            return (known,)
+        parents = (known.head.parentId, *ids)
+        head = known.head
+        return [
+            Known(Head(head.type, entry_id, parent, None, head.message))
+            for entry_id, parent in zip(ids, parents, strict=False)
+        ]
+
+    def _chained(self, row: _Row, uuid: str) -> Known:
+        parent = row.parentUuid
+        if row.type == "progress":
+            return Known(Head("custom", uuid, parent, LEAF_MARKER), MARKER)
+        if row.subtype == "compact_boundary":
+            parent = parent or row.logicalParentUuid
+        parent = self._parent_after_results(row, parent)
+        if not (row.isSidechain or row.teamName):
+            self._saved.leaf = uuid
+        if row.isCompactSummary:
+            return Known(Head("compaction", uuid, parent))
+        if row.type in ("user", "assistant") and not row.isMeta:
+            model = None if row.message is None else row.message.model
+            message = MessageHead(row.type, PROVIDER, model)
+            return Known(Head("message", uuid, parent, None, message), _MESSAGE_FLAGS[row.type])
+        return Known(Head("custom", uuid, parent, f"claude.{row.type}"), CHAIN)
+
+    def _rendered(self, uuid: str, ours: Head) -> Sequence[Known]:
+        """Return the entry that a row was rendered from, and a marker if the row has another id."""
+        if ours.id is None:
+            return (Known(Head("custom", uuid, self._saved.leaf, LEAF_MARKER), MARKER),)
+        # Our marker names the entry at which the conversation continues.
+        self._saved.leaf = ours.parentId if flags_of(ours) & MARKER else ours.id
+        if ours.id == uuid:
+            return (Known(ours),)
+        return Known(ours), Known(Head("custom", uuid, ours.id, LEAF_MARKER), MARKER)
+
+    def _unchained(self, row: _Row, offset: int) -> Known:
+        """Return a row beside the conversation; a title of the highest rank so far names the session."""
+        rank = ("summary", "ai-title", "custom-title").index(row.type) + 1 if row.type in TITLES else 0
+        names = rank and rank >= self._saved.named
+        if names:
+            self._saved.named = rank
+        kind, custom = ("session_info", None) if names else ("custom", LEAF_MARKER)
+        head = Head(kind, _offset_id(offset), self._saved.leaf, custom)
+        return Known(head, MARKER | TITLE if names else MARKER)
+
+    def _parent_after_results(self, row: _Row, parent: str | None) -> str | None:
+        """Return the parent of a row; that of a result is the last row of the response that it belongs to."""
+        saved = self._saved
+        answer = saved.answers.get(parent or "")
+        if row.type == "assistant" and row.message is not None and row.message.id is not None:
+            own = row.message.id
+            if answer == own:
+                parent = saved.ends[own]
+            self._note(row.uuid or "", own)
+        elif row.type == "user" and answer is not None:
+            parent = saved.ends[answer]
+            if parent != row.uuid:
+                self._note(row.uuid or "", answer)
+        return parent
+
+    def _note(self, uuid: str, answer: str) -> None:
+        saved = self._saved
+        saved.ends.pop(answer, None)
+        saved.ends[answer] = uuid
+        saved.answers[uuid] = answer
+        if len(saved.ends) > 2 * _OPEN_RESPONSES:  # forget many at once, since it goes through all of them
+            saved.ends = dict(islice(saved.ends.items(), _OPEN_RESPONSES, None))
+            saved.answers = {row: kept for row, kept in saved.answers.items() if kept in saved.ends}
 
 
-# --- bodies
+def _ids(row: _Row, raw: bytes) -> Sequence[str]:
+    """Return the ids of the entries of a row with a uuid."""
+    uuid = str(row.uuid)
+    if row.type != "user" or row.isCompactSummary or row.isMeta or raw.count(_RESULT) < 2:
+        return (uuid,)
+    count = len(results_of(lenient(raw)))
+    return [*(f"{uuid}/{number}" for number in range(1, count)), uuid]
+
+
+def _head(raw: bytes) -> _Row:
+    """Return the head of a row; a row with members of unexpected types is decoded as a whole."""
+    try:
+        return _decode_row(raw)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        row = lenient(raw)
+    message = mapping_of(row, "message")
+    return _Row(
+        type=text_of(row, "type") or "unknown",
+        uuid=text_of(row, "uuid"),
+        parentUuid=text_of(row, "parentUuid"),
+        logicalParentUuid=text_of(row, "logicalParentUuid"),
+        subtype=text_of(row, "subtype"),
+        isSidechain=row.get("isSidechain") is True,
+        isMeta=row.get("isMeta") is True,
+        isCompactSummary=row.get("isCompactSummary") is True,
+        teamName=text_of(row, "teamName"),
+        message=_Message(text_of(message, "role"), None, text_of(message, "model"), text_of(message, "id")),
+        sessile=_entry_head(mapping_of(row, MEMBER)),
+    )
+
+
+def _entry_head(kept: Mapping[str, Any]) -> Head | None:
+    kind, message = text_of(kept, "type"), mapping_of(kept, "message")
+    if kind is None:
+        return None
+    head = MessageHead(text_of(message, "role"), text_of(message, "provider"), text_of(message, "model"))
+    return Head(
+        kind, text_of(kept, "id"), text_of(kept, "parentId"), text_of(kept, "customType"), head if message else None
+    )
+
+
+def _offset_id(offset: int) -> str:
+    return f"@{offset:x}"
+
+
+# -- rows as entries
 
 PROVIDER = "anthropic"
-_REASONS = {
+_STOP_REASONS = {
     "end_turn": "stop",
     "stop_sequence": "stop",
     "tool_use": "toolUse",
@@ -129,7 +299,7 @@ TITLES = {"custom-title": "customTitle", "ai-title": "aiTitle", "summary": "summ
 
 
 def lenient(raw: bytes) -> dict[str, Any]:
-    """A row, or an empty one for what is not an object."""
+    """Return a row, or an empty one if the bytes are not an object."""
     try:
         row = decode(raw)
     except (ValueError, RecursionError):
@@ -138,16 +308,16 @@ def lenient(raw: bytes) -> dict[str, Any]:
 
 
 def body_of(row: Mapping[str, Any], parent_id: str | None, look: Look) -> Entry:
-    """The members of the entry that a row is, without its base."""
+    """Return the members of a row's entry, without id, parent and timestamp."""
     kind = text_of(row, "type") or "unknown"
     if kind in TITLES and "uuid" not in row:
         return {"type": "session_info", "name": text_of(row, TITLES[kind]) or ""}
     if row.get("isCompactSummary") is True:
         return _compaction(row, parent_id, look)
     if kind == "user" and row.get("isMeta") is not True:
-        return {"type": "message", "message": _said(row)}
+        return {"type": "message", "message": _user_message(row)}
     if kind == "assistant":
-        return {"type": "message", "message": _answer(row)}
+        return {"type": "message", "message": _assistant_message(row)}
     if kind == "user":
         content = from_content(mapping_of(row, "message").get("content"))
         return {"type": "custom_message", "customType": "claude.meta", "content": content, "display": False}
@@ -155,7 +325,7 @@ def body_of(row: Mapping[str, Any], parent_id: str | None, look: Look) -> Entry:
 
 
 def _compaction(row: Mapping[str, Any], parent_id: str | None, look: Look) -> Entry:
-    """The summary, with what the boundary before it says of sizes and of what was kept."""
+    """Return the compaction of a summary row, with the sizes and preserved rows of the boundary before it."""
     boundary = lenient(look(parent_id) or b"") if parent_id else {}
     metadata = mapping_of(boundary, "compactMetadata")
     kept = mapping_of(metadata, "preservedMessages").get("uuids")
@@ -168,15 +338,15 @@ def _compaction(row: Mapping[str, Any], parent_id: str | None, look: Look) -> En
 
 
 def results_of(row: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The tool results that a row holds."""
+    """Return the tool results in a row."""
     content = mapping_of(row, "message").get("content")
     return [block for block in blocks_of(content) if block.get("type") == "tool_result"]
 
 
 def part_of(row: dict[str, Any], entry_id: str) -> dict[str, Any]:
-    """A row of several tool results with only the one that the entry is; the last one keeps what stands beside them."""
-    spoken = row.get("type") == "user" and row.get("isMeta") is not True and row.get("isCompactSummary") is not True
-    results = results_of(row) if spoken else ()
+    """Return a row of several tool results with only that of the entry; the last one keeps the other blocks."""
+    is_message = row.get("type") == "user" and row.get("isMeta") is not True and row.get("isCompactSummary") is not True
+    results = results_of(row) if is_message else ()
     if len(results) < 2:
         return row
     _, slash, number = entry_id.rpartition("/")
@@ -186,7 +356,7 @@ def part_of(row: dict[str, Any], entry_id: str) -> dict[str, Any]:
     return {**row, "message": {**row["message"], "content": [own, *rest]}}
 
 
-def _said(row: Mapping[str, Any]) -> Entry:
+def _user_message(row: Mapping[str, Any]) -> Entry:
     content = mapping_of(row, "message").get("content")
     results = results_of(row)
     at = parse_timestamp(row.get("timestamp"))
@@ -208,7 +378,7 @@ def _diff(patch: object) -> str:
     return "\n".join(line for line in lines if isinstance(line, str))
 
 
-def _answer(row: Mapping[str, Any]) -> Entry:
+def _assistant_message(row: Mapping[str, Any]) -> Entry:
     message = mapping_of(row, "message")
     content = message.get("content")
     answer: Entry = {
@@ -221,7 +391,7 @@ def _answer(row: Mapping[str, Any]) -> Entry:
     if isinstance(message.get("id"), str):
         answer["responseId"] = message["id"]
     answer["usage"] = _usage(mapping_of(message, "usage"))
-    answer["stopReason"] = _REASONS.get(text_of(message, "stop_reason") or "", "stop")
+    answer["stopReason"] = _STOP_REASONS.get(text_of(message, "stop_reason") or "", "stop")
     if row.get("isApiErrorMessage") is True:
         answer |= {"stopReason": "error", "errorMessage": plain(content)}
     answer["timestamp"] = parse_timestamp(row.get("timestamp"))
@@ -241,29 +411,27 @@ def _usage(usage: Mapping[str, Any]) -> Entry:
     return counts | ({"totalTokens": sum(counts.values())} if counts else {})
 
 
-# --- rendering
+# -- entries as rows
 
-Row = dict[str, Any]
-
-MEMBER = "sessile"
-BOUNDARY = "boundary"  # the type of the row that a compaction begins with: the summary stands for both
-_RENDERING_REASONS = {"stop": "end_turn", "toolUse": "tool_use", "length": "max_tokens", "error": "end_turn"}
-_VERSION = "2.1.0"  # of the rows: what they look like, not who wrote them
+MEMBER = "sessile"  # the member of a row that holds the entry
+BOUNDARY = "boundary"  # the type of a compaction's first row; the summary stands for both
+_CLAUDE_STOP_REASONS = {"stop": "end_turn", "toolUse": "tool_use", "length": "max_tokens", "error": "end_turn"}
+_VERSION = "2.1.0"  # the version of the row format
 
 
 def uuid_for(session_id: str, entry_id: str, part: str = "") -> str:
-    """The uuid of an entry's row; always the same for the same entry."""
+    """Return the uuid of an entry's row; always the same for the same entry."""
     digest = hashlib.sha256(f"{session_id}\0{entry_id}\0{part}".encode("utf-8", "surrogatepass")).hexdigest()
     variant = "89ab"[int(digest[16], 16) & 3]
     return f"{digest[:8]}-{digest[8:12]}-5{digest[13:16]}-{variant}{digest[17:20]}-{digest[20:32]}"
 
 
 class Rendering:
-    """Makes the rows of one session; `counts` says how many entries of a type have no counterpart.
+    """Render the rows of one session; `counts` holds the number of entries without a counterpart, by type.
 
-    `uuid_of` gives the uuid of an entry's row, where some of them stand in the file already. `kept_by` gives the uuids of the
-    rows that a compaction keeps: a segment is followed along the links of the file, in which the results of parallel calls
-    hang from their calls, and the way from its last row may lead past the first, to everything that was summed up.
+    `uuid_of` returns the uuid of an entry's row, for entries that are in the file already. `kept_by` returns the uuids
+    of the rows that a compaction preserves. Without it the rows are named as a segment, which is wrong if tool results
+    in the file are children of parallel calls: the way up from the last row may then miss the first one.
     """
 
     def __init__(
@@ -279,8 +447,8 @@ class Rendering:
         self._uuid_of = uuid_of or (lambda entry_id: uuid_for(session_id, entry_id))
         self._kept_by = kept_by
 
-    def rows(self, entry: Mapping[str, Any]) -> Iterator[Row]:
-        """The rows of one entry: two of a compaction, one of any other."""
+    def rows(self, entry: Mapping[str, Any]) -> Iterator[NewRow]:
+        """Yield the rows of one entry: two for a compaction, otherwise one."""
         kind = str(entry.get("type"))
         message = entry.get("message")
         if kind == "message" and isinstance(message, Mapping):
@@ -289,9 +457,9 @@ class Rendering:
             yield from self._compaction(entry)
         else:
             self.counts[kind] = self.counts.get(kind, 0) + 1
-            yield self._row(entry, "system", subtype="sessile", content="", level="info", isMeta=True, **_kept(entry))
+            yield self._row(entry, "system", subtype="sessile", content="", level="info", isMeta=True, **_whole(entry))
 
-    def _row(self, entry: Mapping[str, Any], kind: str, **members: Any) -> Row:
+    def _row(self, entry: Mapping[str, Any], kind: str, **members: Any) -> NewRow:
         parent = entry.get("parentId")
         return {
             "parentUuid": self._uuid_of(parent) if isinstance(parent, str) else None,
@@ -306,10 +474,10 @@ class Rendering:
             "timestamp": _time(entry.get("timestamp")),
         }
 
-    def _message(self, entry: Mapping[str, Any], message: Mapping[str, Any]) -> Row:
+    def _message(self, entry: Mapping[str, Any], message: Mapping[str, Any]) -> NewRow:
         role = message.get("role")
         if role == "assistant":
-            answer = _rendering_answer(message, self._uuid_of(str(entry.get("id"))))
+            answer = _claude_message(message, self._uuid_of(str(entry.get("id"))))
             return self._row(entry, "assistant", message=answer, **_without_content(entry, message))
         if role == "toolResult":
             block = {
@@ -323,27 +491,27 @@ class Rendering:
             )
         if role == "user":
             content = message.get("content")
-            said = content if isinstance(content, str) else to_blocks(message.get("content"))
+            blocks = content if isinstance(content, str) else to_blocks(content)
             return self._row(
-                entry, "user", message={"role": "user", "content": said}, **_without_content(entry, message)
+                entry, "user", message={"role": "user", "content": blocks}, **_without_content(entry, message)
             )
         self.counts[f"message of {role}"] = self.counts.get(f"message of {role}", 0) + 1
-        return self._row(entry, "system", subtype="sessile", content="", level="info", isMeta=True, **_kept(entry))
+        return self._row(entry, "system", subtype="sessile", content="", level="info", isMeta=True, **_whole(entry))
 
-    def _compaction(self, entry: Mapping[str, Any]) -> Iterator[Row]:
+    def _compaction(self, entry: Mapping[str, Any]) -> Iterator[NewRow]:
         boundary = uuid_for(self._session, str(entry.get("id")), "boundary")
-        metadata = {"trigger": "auto", "preTokens": entry.get("tokensBefore") or 0, **self._kept(entry)}
-        begin = self._row(entry, "system", subtype="compact_boundary", content="Conversation compacted", level="info")
-        begin |= {"compactMetadata": metadata, "logicalParentUuid": begin["parentUuid"], "parentUuid": None}
-        yield {**begin, "uuid": boundary, MEMBER: {"type": BOUNDARY}}
+        metadata = {"trigger": "auto", "preTokens": entry.get("tokensBefore") or 0, **self._preserved(entry)}
+        row = self._row(entry, "system", subtype="compact_boundary", content="Conversation compacted", level="info")
+        row |= {"compactMetadata": metadata, "logicalParentUuid": row["parentUuid"], "parentUuid": None}
+        yield {**row, "uuid": boundary, MEMBER: {"type": BOUNDARY}}
         summary = {"role": "user", "content": entry.get("summary") or ""}
         yield {
             **self._row(entry, "user", message=summary, isCompactSummary=True, **_without_summary(entry)),
             "parentUuid": boundary,
         }
 
-    def _kept(self, entry: Mapping[str, Any]) -> Row:
-        """What a boundary says of the rows that stay in the context."""
+    def _preserved(self, entry: Mapping[str, Any]) -> NewRow:
+        """Return the metadata about the rows that stay in the context."""
         entry_id, parent, first = str(entry.get("id")), entry.get("parentId"), entry.get("firstKeptEntryId")
         if self._kept_by is not None:
             uuids = list(self._kept_by(entry))
@@ -354,12 +522,12 @@ class Rendering:
         return {"preservedSegment": {**ends, "anchorUuid": self._uuid_of(entry_id)}}
 
 
-def _kept(entry: Mapping[str, Any]) -> Row:
+def _whole(entry: Mapping[str, Any]) -> NewRow:
     return {MEMBER: dict(entry)}
 
 
-def _without_content(entry: Mapping[str, Any], message: Mapping[str, Any]) -> Row:
-    """The entry without its content, if the row tells it exactly."""
+def _without_content(entry: Mapping[str, Any], message: Mapping[str, Any]) -> NewRow:
+    """Return the entry without its content if the row expresses the content exactly."""
     content = message.get("content")
     exact = isinstance(content, str) and message.get("role") == "user"
     if isinstance(content, list):
@@ -368,31 +536,31 @@ def _without_content(entry: Mapping[str, Any], message: Mapping[str, Any]) -> Ro
     return {MEMBER: {**entry, "message": rest}}
 
 
-def _without_summary(entry: Mapping[str, Any]) -> Row:
+def _without_summary(entry: Mapping[str, Any]) -> NewRow:
     return {MEMBER: {name: value for name, value in entry.items() if name != "summary"}}
 
 
 def entry_of(row: Mapping[str, Any], translated: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The entry that a row was made of; `translated` is what the row says by itself. `None` if it was not made by us."""
+    """Return the entry that a row was rendered from, or `None`; `translated` is the entry that the row itself gives."""
     kept = row.get(MEMBER)
     if not isinstance(kept, Mapping) or not isinstance(kept.get("type"), str):
         return None
     entry = dict(kept)
-    inner, told = kept.get("message"), translated.get("message")
-    if isinstance(inner, Mapping) and isinstance(told, Mapping) and "content" not in inner and "content" in told:
-        entry["message"] = {"role": inner.get("role"), "content": told["content"], **inner}
+    inner, outer = kept.get("message"), translated.get("message")
+    if isinstance(inner, Mapping) and isinstance(outer, Mapping) and "content" not in inner and "content" in outer:
+        entry["message"] = {"role": inner.get("role"), "content": outer["content"], **inner}
     if kept["type"] == "compaction" and "summary" in translated:
         entry.setdefault("summary", translated["summary"])
     return entry
 
 
-def _rendering_answer(message: Mapping[str, Any], uuid: str) -> Row:
+def _claude_message(message: Mapping[str, Any], uuid: str) -> NewRow:
     usage = message.get("usage")
     counts = usage if isinstance(usage, Mapping) else {}
-    # Rows with one id are read as one answer, on whatever branches they stand: one that has none needs one of its own.
-    answer: Row = {"id": message.get("responseId") or f"msg_{uuid}", "type": "message", "role": "assistant"}
+    # Rows with the same id are read as one response, even on different branches, so each needs its own.
+    answer: NewRow = {"id": message.get("responseId") or f"msg_{uuid}", "type": "message", "role": "assistant"}
     answer |= {"model": message.get("model") or "unknown", "content": to_blocks(message.get("content"))}
-    answer["stop_reason"] = _RENDERING_REASONS.get(str(message.get("stopReason")), "end_turn")
+    answer["stop_reason"] = _CLAUDE_STOP_REASONS.get(str(message.get("stopReason")), "end_turn")
     answer["usage"] = {theirs: counts[ours] for ours, theirs in _USAGE.items() if isinstance(counts.get(ours), int)}
     return answer
 
@@ -401,247 +569,66 @@ def _time(value: object) -> str:
     return iso_timestamp(parse_timestamp(value) or 0)
 
 
-# --- translate
+# -- blocks
 
-NAME = "claude"
-_OPEN = 16  # answers, at least, whose results may still come; more calls than that are never open at once
-_RESULT = b'"tool_result"'
+Block = dict[str, Any]
 
 
-class _Message(MessageHead):
-    id: str | None = None
+def blocks_of(content: object) -> list[Mapping[str, Any]]:
+    """Return the blocks of a content."""
+    return [block for block in content if isinstance(block, OBJECT)] if isinstance(content, list) else []
 
 
-class _Row(Head):
-    """The head of a row, with what only rows of Claude Code have."""
-
-    uuid: str | None = None
-    parentUuid: str | None = None
-    logicalParentUuid: str | None = None
-    subtype: str | None = None
-    isSidechain: bool | None = None
-    isMeta: bool | None = None
-    isCompactSummary: bool | None = None
-    teamName: str | None = None
-    message: _Message | None = None
-    sessile: Head | None = None  # what we have made the row of
+def plain(content: object) -> str:
+    """Return the text of a content, without its other blocks."""
+    if isinstance(content, str):
+        return content
+    return "\n".join(text for block in blocks_of(content) if (text := text_of(block, "text")))
 
 
-_decode_row = msgspec.json.Decoder(_Row).decode
-_SPOKEN = {role: flags_of(Head("message", message=MessageHead(role))) for role in ("user", "assistant")}
+def from_content(content: object) -> Any:
+    """Return Claude's content in our format."""
+    return content if isinstance(content, str) else from_blocks(content)
 
 
-class Claude:
-    """The format of Claude Code."""
-
-    name = NAME
-    nested = False
-
-    def scanner(self, offset: int) -> Scanner:
-        """Each row is decoded once, as far as the translator needs it."""
-        return Scanner(offset, decode=_decode_row)
-
-    def recognises(self, first: bytes) -> bool:
-        """Its rows have a session id, and a uuid or one of its types; ours begin with a header."""
-        for row in map(lenient, islice(lines_of(first), 20)):
-            if row.get("type") == "session":
-                return False
-            if isinstance(row.get("sessionId"), str) and ("uuid" in row or "type" in row):
-                return True
-            if row.get("type") == "summary" and isinstance(row.get("leafUuid"), str):
-                return True
-        return False
-
-    def header(self, stem: str, first: bytes, told: Told = NOTHING_TOLD) -> Entry:
-        """Id from the name of the file; folder and time from the first rows that tell them."""
-        cwd = at = None
-        for row in map(lenient, lines_of(first)):
-            cwd = text_of(row, "cwd") if cwd is None else cwd
-            at = text_of(row, "timestamp") if at is None else at
-            if cwd is not None and at is not None:
-                break
-        header = {"type": "session", "version": 3, "id": stem, "timestamp": at, "cwd": cwd or "", "format": NAME}
-        return {name: value for name, value in header.items() if value is not None}
-
-    def glimpse(self, stem: str, first: bytes, last: bytes) -> Glimpse | None:
-        """Title and first prompt as Claude Code itself tells them."""
-        if begins_as_sidechain(first):
-            return Glimpse()
-        prompt = first_prompt(first)
-        if prompt is not None:
-            return Glimpse(title_of(first, last) or "", prompt)
-        info = session_info(stem, LiteFile(first, last, 0, len(first)))
-        return Glimpse() if info is None else Glimpse(info.custom_title or "", info.summary)
-
-    def translator(self, saved: Any = None) -> Rows:
-        """From the beginning of a file, or from where one was saved."""
-        return Rows(msgspec.convert(saved, _Saved) if saved is not None else _Saved())
-
-    def ids_of(self, raw: bytes, offset: int) -> Sequence[str]:
-        """The uuid of a row, its place if it has none; of several results, all but the last have a number behind it."""
-        row = _head(raw)
-        if row.sessile is not None and row.sessile.id is not None:
-            return tuple(dict.fromkeys(filter(None, (row.sessile.id, row.uuid))))
-        return _ids(row, raw) if row.uuid is not None else (_placed(offset),)
-
-    def entry(self, raw: bytes, entry_id: str, parent_id: str | None, look: Look) -> Entry:
-        """A row as one of our entries."""
-        row: dict[str, Any] = part_of(decode(raw), entry_id)
-        base = {"id": entry_id, "parentId": parent_id, "timestamp": row.get("timestamp")}
-        entry = {"type": "custom", **base, **body_of(row, parent_id, look)}
-        made_of = entry_of(row, entry)
-        if made_of is not None and made_of.get("id") not in (None, entry_id):
-            return {"type": "custom", **base, "customType": LEAF_MARKER}
-        return made_of or entry
+def from_blocks(content: object) -> list[Block]:
+    """Return Claude's blocks in our format; unknown blocks are unchanged."""
+    return [_from_block(block) for block in blocks_of(content)]
 
 
-class _Saved(msgspec.Struct):
-    """What a translator keeps between rows."""
-
-    leaf: str | None = None
-    named: int = 0  # 0 nobody, 1 by a summary, 2 by a model, 3 by a person
-    ends: dict[str, str] = {}  # of the last answers: where their results hang, by message id
-    answers: dict[str, str] = {}  # the message id of each row of these answers
+def to_blocks(content: object) -> list[Block]:
+    """Return our content as Claude's blocks; unknown blocks are unchanged."""
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    return [_to_block(block) for block in blocks_of(content)]
 
 
-class Rows:
-    """Goes through the rows of one transcript."""
-
-    def __init__(self, saved: _Saved) -> None:
-        self._saved = saved
-
-    @property
-    def leaf(self) -> str | None:
-        """The last row of the main conversation."""
-        return self._saved.leaf
-
-    def saved(self) -> Any:
-        """What is needed to go on later."""
-        return msgspec.to_builtins(self._saved)
-
-    def take(self, line: Line) -> Sequence[Known]:
-        """What the next row is."""
-        row = line.head if isinstance(line.head, _Row) else _head(line.raw)
-        if row.uuid is None:
-            return (self._unchained(row, line.offset),)
-        if row.sessile is not None:
-            return self._returned(row.uuid, row.sessile)
-        known = self._chained(row, row.uuid)
-        ids = _ids(row, line.raw)
-        if len(ids) == 1:
-            return (known,)
-        parents = (known.head.parentId, *ids)
-        head = known.head
-        return [
-            Known(Head(head.type, entry_id, parent, None, head.message))
-            for entry_id, parent in zip(ids, parents, strict=False)
-        ]
-
-    def _chained(self, row: _Row, uuid: str) -> Known:
-        parent = row.parentUuid
-        if row.type == "progress":
-            return Known(Head("custom", uuid, parent, LEAF_MARKER), MARKER)
-        if row.subtype == "compact_boundary":
-            parent = parent or row.logicalParentUuid
-        parent = self._behind_results(row, parent)
-        if not (row.isSidechain or row.teamName):
-            self._saved.leaf = uuid
-        if row.isCompactSummary:
-            return Known(Head("compaction", uuid, parent))
-        if row.type in ("user", "assistant") and not row.isMeta:
-            model = None if row.message is None else row.message.model
-            said = MessageHead(row.type, PROVIDER, model)
-            return Known(Head("message", uuid, parent, None, said), _SPOKEN[row.type])
-        return Known(Head("custom", uuid, parent, f"claude.{row.type}"), CHAIN)
-
-    def _returned(self, uuid: str, ours: Head) -> Sequence[Known]:
-        """A row that was made of an entry of ours is that entry; what Claude Code hangs from the row hangs from a marker."""
-        if ours.id is None:
-            return (Known(Head("custom", uuid, self._saved.leaf, LEAF_MARKER), MARKER),)
-        # A marker of ours says where the conversation goes on.
-        self._saved.leaf = ours.parentId if flags_of(ours) & MARKER else ours.id
-        if ours.id == uuid:
-            return (Known(ours),)
-        return Known(ours), Known(Head("custom", uuid, ours.id, LEAF_MARKER), MARKER)
-
-    def _unchained(self, row: _Row, offset: int) -> Known:
-        """A row beside the conversation; the title that counts most is the session's."""
-        rank = ("summary", "ai-title", "custom-title").index(row.type) + 1 if row.type in TITLES else 0
-        names = rank and rank >= self._saved.named
-        if names:
-            self._saved.named = rank
-        kind, custom = ("session_info", None) if names else ("custom", LEAF_MARKER)
-        head = Head(kind, _placed(offset), self._saved.leaf, custom)
-        return Known(head, MARKER | TITLE if names else MARKER)
-
-    def _behind_results(self, row: _Row, parent: str | None) -> str | None:
-        """The parent of a row: of a result, the last row of the answer that it belongs to."""
-        saved = self._saved
-        answer = saved.answers.get(parent or "")
-        if row.type == "assistant" and row.message is not None and row.message.id is not None:
-            own = row.message.id
-            if answer == own:
-                parent = saved.ends[own]
-            self._note(row.uuid or "", own)
-        elif row.type == "user" and answer is not None:
-            parent = saved.ends[answer]
-            if parent != row.uuid:
-                self._note(row.uuid or "", answer)
-        return parent
-
-    def _note(self, uuid: str, answer: str) -> None:
-        saved = self._saved
-        saved.ends.pop(answer, None)
-        saved.ends[answer] = uuid
-        saved.answers[uuid] = answer
-        if len(saved.ends) > 2 * _OPEN:  # many are forgotten at once, because all that is kept is gone through for that
-            saved.ends = dict(islice(saved.ends.items(), _OPEN, None))
-            saved.answers = {row: kept for row, kept in saved.answers.items() if kept in saved.ends}
+def _from_block(block: Mapping[str, Any]) -> Block:
+    kind = block.get("type")
+    source = mapping_of(block, "source")
+    if kind == "thinking":
+        return {"type": "thinking", "thinking": block.get("thinking"), "thinkingSignature": block.get("signature")}
+    if kind == "redacted_thinking":
+        return {"type": "thinking", "thinking": "", "redacted": True, "thinkingSignature": block.get("data")}
+    if kind == "tool_use":
+        return {"type": "toolCall", "id": block.get("id"), "name": block.get("name"), "arguments": block.get("input")}
+    if kind == "image" and isinstance(source.get("data"), str):
+        return {"type": "image", "data": source["data"], "mimeType": text_of(source, "media_type") or "image/png"}
+    if kind == "tool_result":
+        return {"type": "text", "text": plain(block.get("content"))}
+    return dict(block)
 
 
-def _ids(row: _Row, raw: bytes) -> Sequence[str]:
-    """The ids of the entries that a row with a uuid is."""
-    uuid = str(row.uuid)
-    if row.type != "user" or row.isCompactSummary or row.isMeta or raw.count(_RESULT) < 2:
-        return (uuid,)
-    count = len(results_of(lenient(raw)))
-    return [*(f"{uuid}/{number}" for number in range(1, count)), uuid]
-
-
-# -- heads
-
-
-def _head(raw: bytes) -> _Row:
-    """What is looked at of a row; one whose members have other types than usual is decoded as a whole."""
-    try:
-        return _decode_row(raw)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        row = lenient(raw)
-    message = mapping_of(row, "message")
-    return _Row(
-        type=text_of(row, "type") or "unknown",
-        uuid=text_of(row, "uuid"),
-        parentUuid=text_of(row, "parentUuid"),
-        logicalParentUuid=text_of(row, "logicalParentUuid"),
-        subtype=text_of(row, "subtype"),
-        isSidechain=row.get("isSidechain") is True,
-        isMeta=row.get("isMeta") is True,
-        isCompactSummary=row.get("isCompactSummary") is True,
-        teamName=text_of(row, "teamName"),
-        message=_Message(text_of(message, "role"), None, text_of(message, "model"), text_of(message, "id")),
-        sessile=_ours(mapping_of(row, MEMBER)),
-    )
-
-
-def _ours(kept: Mapping[str, Any]) -> Head | None:
-    kind, message = text_of(kept, "type"), mapping_of(kept, "message")
-    if kind is None:
-        return None
-    said = MessageHead(text_of(message, "role"), text_of(message, "provider"), text_of(message, "model"))
-    return Head(
-        kind, text_of(kept, "id"), text_of(kept, "parentId"), text_of(kept, "customType"), said if message else None
-    )
-
-
-def _placed(offset: int) -> str:
-    return f"@{offset:x}"
+def _to_block(block: Mapping[str, Any]) -> Block:
+    kind = block.get("type")
+    if kind == "thinking" and block.get("redacted"):
+        return {"type": "redacted_thinking", "data": block.get("thinkingSignature") or ""}
+    if kind == "thinking":
+        signature = block.get("thinkingSignature") or ""
+        return {"type": "thinking", "thinking": block.get("thinking") or "", "signature": signature}
+    if kind == "toolCall":
+        return {"type": "tool_use", "id": block.get("id"), "name": block.get("name"), "input": block.get("arguments")}
+    if kind == "image" and isinstance(block.get("data"), str):
+        source = {"type": "base64", "media_type": block.get("mimeType"), "data": block["data"]}
+        return {"type": "image", "source": source}
+    return dict(block)

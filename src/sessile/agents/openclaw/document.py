@@ -1,11 +1,11 @@
-"""The text of `sessions.json`: read strictly, changed entry by entry.
+"""The text of `sessions.json`: parsed strictly, changed entry by entry.
 
-Reading stops at the first thing that is wrong and says in which line and column: a store that loads as empty because of a
-comma is written back empty. Wrong is: no JSON, not UTF-8, nothing at all, a member twice in one object, anything but objects
-below the keys. Comments and trailing commas are no JSON either.
+Parsing stops at the first error and reports its line and column, because a store that loads as empty after a misplaced
+comma would be written back empty. Errors are: invalid JSON (also comments and trailing commas), bytes that are not
+UTF-8, an empty file, a duplicate member, and anything but objects below the keys.
 
-Writing replaces the text of the entries that changed and keeps that of all others, byte for byte: their numbers, unknown
-members and spelling. Entries are written as their owner writes them: two spaces, no newline at the end of the file.
+Writing replaces the text of changed entries and keeps that of all others, byte for byte. Entries are written as the
+owner of the format does: indented by two spaces, without a newline at the end of the file.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from sessile.core.codec import plain
 from sessile.errors import Damaged, InvalidEntry
 
 _SPACES = re.compile(r"[ \t\r\n]*")
-_HINT = "mend it there; comments, trailing commas and single quotes are no JSON"
+_HINT = "fix it there; comments, trailing commas and single quotes are not JSON"
 _TOO_EARLY = "the file ends too early"
-_FIRST, _COLON, _NEXT, _LAST = "{\n  ", ": ", ",\n  ", "\n}"  # what stands between the members of a store
+_FIRST, _COLON, _NEXT, _LAST = "{\n  ", ": ", ",\n  ", "\n}"  # the text between the members of a store
 
 
 class Place(NamedTuple):
@@ -45,7 +45,7 @@ class BrokenStore(Damaged):
 
 
 class Oddity(NamedTuple):
-    """A documented member with an undocumented value: whose, where, and what is odd."""
+    """A documented member with an undocumented value: its key, its place and the problem."""
 
     key: str
     place: Place
@@ -53,7 +53,7 @@ class Oddity(NamedTuple):
 
 
 class _Member(NamedTuple):
-    """Where a member of an object lies."""
+    """The offsets of a member of an object."""
 
     name: int
     name_end: int
@@ -68,7 +68,7 @@ class _Object(NamedTuple):
 
 
 class StoreDocument:
-    """The whole of a store file: `entries` by key, in the order of the file."""
+    """The content of a store file: `entries` by key, in file order."""
 
     def __init__(self, text: str, entries: dict[str, SessionEntry], members: dict[str, _Member]) -> None:
         self.text = text
@@ -77,17 +77,17 @@ class StoreDocument:
 
     @classmethod
     def empty(cls) -> StoreDocument:
-        """A store without entries."""
+        """Return a store without entries."""
         return parse_store(b"{}")
 
     @classmethod
     def of(cls, values: Mapping[str, bytes], path: str | None = None) -> StoreDocument:
-        """A store with these texts of entries, byte for byte; raises `BrokenStore` if one of them is no entry."""
+        """Return a store with these entry texts, byte for byte; raise `BrokenStore` if one is not an entry."""
         members = [f"{_name(key)}{_COLON}".encode() + value for key, value in values.items()]
         return parse_store(_FIRST.encode() + _NEXT.encode().join(members) + _LAST.encode() if members else b"{}", path)
 
     def oddities(self) -> list[Oddity]:
-        """Documented members with undocumented values. They stay as they are."""
+        """Return documented members with undocumented values. They are never changed."""
         reader = _Reader(self.text, None)
         return [
             Oddity(key, reader.place(reader.object(self._members[key].value).members[misfit.name].value), misfit)
@@ -96,11 +96,11 @@ class StoreDocument:
         ]
 
     def with_changes(self, changes: Mapping[str, SessionEntry | None]) -> bytes:
-        """The file with some entries changed, added, or with `None` removed; all others keep their text."""
+        """Return the file with some entries changed, added, or removed (`None`); all others keep their text."""
         return self.changed(changes).text.encode()
 
     def changed(self, changes: Mapping[str, SessionEntry | None]) -> StoreDocument:
-        """The same as a document: what reading the changed file would give, without reading the rest of it again."""
+        """Return the changed document, the same as parsing the changed file would, without parsing it again."""
         pieces: list[str] = []
         entries: dict[str, SessionEntry] = {}
         members: dict[str, _Member] = {}
@@ -126,17 +126,17 @@ class StoreDocument:
 
 
 def parse_members(values: Mapping[str, bytes], path: str | None = None) -> dict[str, SessionEntry]:
-    """The entries in texts by key, each read as strictly as a whole store."""
+    """Parse entry texts by key, as strictly as a whole store."""
     return StoreDocument.of(values, path).entries
 
 
 def written_value(key: str, entry: SessionEntry) -> bytes:
-    """The text of one entry, as its owner writes it."""
+    """Return the text of one entry, as the owner of the format writes it."""
     return _written(key, entry)[1].encode()
 
 
 def parse_store(data: bytes, path: str | None = None) -> StoreDocument:
-    """The content of a store file; raises `BrokenStore`, which names line and column, if anything is wrong with it."""
+    """Parse a store file; raise `BrokenStore` with line and column if anything is wrong with it."""
     data = data.removeprefix(codecs.BOM_UTF8)
     try:
         text = data.decode()
@@ -153,15 +153,15 @@ def parse_store(data: bytes, path: str | None = None) -> StoreDocument:
         reader.fail("nested too deeply", start)
     end = reader.skip(store.end)
     if end < len(text):
-        reader.fail("something follows the end of the store", end)
+        reader.fail("unexpected text after the end of the store", end)
     for key, value in store.values.items():
         if not isinstance(value, dict):
-            reader.fail(f"the entry of {key[:80]!r} is no object", store.members[key].value)
+            reader.fail(f"the entry of {key[:80]!r} is not an object", store.members[key].value)
     return StoreDocument(text, {key: SessionEntry(value) for key, value in store.values.items()}, store.members)
 
 
 class _Reader:
-    """Reads an object member by member, so that the place of each is known; what they hold is read at once."""
+    """Parse an object member by member, to know the place of each; their values are parsed at once."""
 
     def __init__(self, text: str, path: str | None) -> None:
         self._text = text
@@ -169,7 +169,7 @@ class _Reader:
         self._json = json.JSONDecoder(object_pairs_hook=_without_doubles, parse_constant=_refuse)
 
     def skip(self, at: int) -> int:
-        """The place of the next character that is no space."""
+        """Return the offset of the next character that is not whitespace."""
         match = _SPACES.match(self._text, at)
         return match.end() if match else at
 
@@ -180,27 +180,27 @@ class _Reader:
         raise BrokenStore(detail, self.place(at), path=self._path)
 
     def object(self, at: int) -> _Object:
-        """The object that begins at a place."""
-        self._expect("{", at, "an object is expected")
+        """Parse the object at an offset."""
+        self._expect("{", at, "expected an object")
         values: dict[str, Any] = {}
         members: dict[str, _Member] = {}
         at = self.skip(at + 1)
         if self._text.startswith("}", at):
             return _Object(values, members, at + 1)
         while True:
-            self._expect('"', at, "a name in double quotes is expected")
+            self._expect('"', at, "expected a name in double quotes")
             name, name_end = self._value(at)
             if name in values:
-                self.fail(f"{name[:80]!r} stands here for the second time", at)
+                self.fail(f"duplicate member {name[:80]!r}", at)
             colon = self.skip(name_end)
-            self._expect(":", colon, "a colon is expected")
+            self._expect(":", colon, "expected a colon")
             start = self.skip(colon + 1)
             values[name], end = self._value(start)
             members[name] = _Member(at, name_end, start, end)
             at = self.skip(end)
             if self._text.startswith("}", at):
                 return _Object(values, members, at + 1)
-            self._expect(",", at, "a comma or the end of the object is expected")
+            self._expect(",", at, "expected a comma or the end of the object")
             at = self.skip(at + 1)
 
     def _expect(self, char: str, at: int, complaint: str) -> None:
@@ -212,7 +212,7 @@ class _Reader:
             return self._json.raw_decode(self._text, at)
         except ValueError as error:
             if self._text.startswith("{", at):
-                self.object(at)  # says where, the same in every release of Python
+                self.object(at)  # reports the same place in every Python release
             if isinstance(error, json.JSONDecodeError):
                 self.fail(error.msg if error.pos < len(self._text) else _TOO_EARLY, error.pos)
             self.fail(str(error), at)
@@ -221,7 +221,7 @@ class _Reader:
 def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) < len(pairs):
-        raise ValueError("an object has two members of one name")
+        raise ValueError("duplicate member in an object")
     return value
 
 
@@ -234,12 +234,12 @@ def _place(text: str, at: int) -> Place:
 
 
 def _written(key: str, entry: SessionEntry) -> tuple[str, str]:
-    """The name and the value of one member of the store, as its owner writes them."""
+    """Return the name and value of one member of the store, as the owner of the format writes them."""
     try:
         text = json.dumps(plain(entry.members).value, ensure_ascii=False, allow_nan=False, indent=2)
     except (TypeError, ValueError) as error:
-        raise InvalidEntry(f"the entry of {key[:80]!r} cannot be written as JSON: {error}") from error
-    # The only raw newlines are those between members: they get the indentation of the outer object.
+        raise InvalidEntry(f"cannot write the entry of {key[:80]!r} as JSON: {error}") from error
+    # The only raw newlines are those between members: indent them as part of the outer object.
     return _name(key), _encodable(text.replace("\n", "\n  "))
 
 
@@ -248,5 +248,5 @@ def _name(key: str) -> str:
 
 
 def _encodable(text: str) -> str:
-    """A text in which lone surrogates, which alone cannot be encoded, are written as `\\udXXX`."""
+    """Write lone surrogates, which cannot be encoded, as `\\udXXX`."""
     return text.encode("utf-8", "backslashreplace").decode()

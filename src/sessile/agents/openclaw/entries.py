@@ -1,40 +1,32 @@
-"""The entries of `sessions.json`: what each key's session is called, how it is set, what it has used.
+"""The entries of `sessions.json`: the name, settings and counters of each key's session.
 
-An entry is a plain object and stays one: members that nobody here has heard of survive every change. The documented ones are
-rows of `FIELDS`; older releases called some of them otherwise (`OLDER_NAMES`), and an entry keeps the name that it has. A
-member of the wrong type is told and read as unknown, never repaired.
+An entry is a plain object, and unknown members survive every change. The documented members are in `FIELDS`; older
+releases used other names for some of them (`OLDER_NAMES`), and an entry keeps the name that it has. A member of the
+wrong type is reported and read as unknown, never repaired.
 
-The text of the file, and what may be wrong with it, is `document`'s business.
+Patching: users may set documented members to documented values; where a chat command sets the same member, its values
+apply. `None` clears a member. Members that the gateway maintains (ids, times, counters, routes) are refused. `model` is
+short for the override: "provider/id" or "id". A label has at most 64 characters and must be unique; `spawnedBy` of a
+sub-agent never changes.
 
-What a person may change in the entry of a conversation: toggles, overrides and names.
+Counting: counts belong to one session; an entry that has another session by now is left unchanged, because the
+transcript has the numbers too. Sums stay unknown until there is a first number. Counts can be added up before they are
+written.
 
-Rules: documented members only, with documented values; what a chat command sets too has the values that the command takes.
-`None` clears a member. What the gateway keeps by itself (ids, times, counters, routes) is refused. `model` is short for the
-override: "provider/id", or an id alone. A label is at most 64 characters long; that no other conversation has it, and that who
-spawned a sub-agent never changes, is checked against the entries.
-
-What a turn adds to the entry of its conversation: counters that grow, and values that replace older ones.
-
-Rules: what is counted belongs to one session; an entry that has another one by now stays as it is, because the transcript has the
-numbers too. Sums stay unknown until somebody tells a number. Two counts can be added before either is written, in their order.
-
-    inputTokens outputTokens cacheRead cacheWrite totalTokens estimatedCostUsd compactionCount    grow
-    lastInteractionAt updatedAt                                                                   the latest wins
+    inputTokens outputTokens cacheRead cacheWrite totalTokens estimatedCostUsd compactionCount    are added
+    lastInteractionAt updatedAt                                                                   keep the maximum
     everything else (`members`)                                                                   is replaced
 
-Entries of another program's store as entries of ours: what is mapped, what stays, and whether one changed since.
+Adopting entries of another program's store: members with another meaning here are mapped, and their old values are
+stored in the entry under `sessile.import`. All other members stay, including unknown ones and older names.
 
-Rules: a member that means something else here is mapped, and its old value is kept in the entry, under `sessile.import`. All
-others stay as they are, unknown ones and older names too. Three are mapped:
+    sessionId        becomes the id of the session in our store
+    sessionFile      is removed: our sessions are found by id
+    contextTokens    was the window of the model and becomes `contextWindow`; here it is the size of the context, which is
+                     `totalTokens` there unless that is stale
 
-    sessionId        the id that the session has in our store
-    sessionFile      goes: here a session is found by its id
-    contextTokens    was the window of the model and becomes `contextWindow`; `contextTokens` is what the context takes up,
-                     which is `totalTokens` there, as long as that is not called stale
-
-An entry that has a `contextWindow` speaks our language already, and its counters stay.
-
-The mark also holds a digest of what was adopted. By it the next import knows whether somebody changed the entry here.
+The counters of an entry with a `contextWindow` are ours already and stay. `sessile.import` also holds a digest of the
+adopted entry, by which the next import knows whether the entry was changed here.
 """
 
 from __future__ import annotations
@@ -53,8 +45,6 @@ from sessile.core.text import utf16_length
 from sessile.core.usage import Usage
 from sessile.errors import Conflict, Invalid, InvalidId
 
-# --- entries
-
 Json = dict[str, Any]
 
 OLDER_NAMES = {"channel": "provider", "lastChannel": "lastProvider", "groupChannel": "room"}
@@ -65,7 +55,7 @@ _OTHER_NAMES = OLDER_NAMES | {older: newer for newer, older in OLDER_NAMES.items
 
 
 class Field(NamedTuple):
-    """One documented member: its type, and the values that it may have."""
+    """One documented member: its type, and its allowed values."""
 
     name: str
     type: type
@@ -79,7 +69,7 @@ def _fields(kind: type, *names: str) -> tuple[Field, ...]:
 FIELDS: dict[str, Field] = {
     field.name: field
     for field in (
-        # who and where
+        # identity and place
         *_fields(str, "sessionId", "sessionFile", "label", "displayName", "channel", "groupId", "subject"),
         *_fields(str, "groupChannel", "space", "lastChannel", "lastTo", "lastAccountId", "spawnedBy"),
         *_fields(str, "parentSessionKey", "category", "autoLabel", "archivedReason"),
@@ -87,7 +77,7 @@ FIELDS: dict[str, Field] = {
         *_fields(bool, "systemSent", "abortedLastRun", "forkedFromParent", "incognito"),
         Field("chatType", str, ("direct", "dm", "group", "channel", "room")),
         Field("status", str, ("running", "done", "failed", "killed", "timeout")),
-        # when
+        # times
         *_fields(int, "updatedAt", "sessionStartedAt", "lastInteractionAt", "lastActivityAt", "archivedAt"),
         *_fields(int, "pinnedAt", "lastReadAt", "markedUnreadAt", "startedAt", "endedAt", "runtimeMs"),
         # toggles
@@ -114,7 +104,7 @@ FIELDS: dict[str, Field] = {
         Field("modelOverrideSource", str, ("auto", "user")),
         # counters
         *_fields(int, "inputTokens", "outputTokens", "totalTokens", "cacheRead", "cacheWrite", "contextTokens"),
-        *_fields(int, "contextWindow"),  # ours: elsewhere `contextTokens` is the window
+        *_fields(int, "contextWindow"),  # our own member; elsewhere `contextTokens` is the window
         *_fields(float, "estimatedCostUsd"),
         *_fields(bool, "totalTokensFresh"),
         # housekeeping
@@ -131,7 +121,7 @@ FIELDS: dict[str, Field] = {
 class SessionEntry(Mapping[str, Any]):
     """The entry of one key, read-only: `entry["model"]`, `entry.session_id`, `entry.get("queueCap")`.
 
-    Documented members are found under their older names too. Equality is that of the members as they are written.
+    Documented members are also found under their older names. Entries are equal if their members are, as written.
     """
 
     __slots__ = ("_members",)
@@ -143,7 +133,7 @@ class SessionEntry(Mapping[str, Any]):
         return self._members[name if name in self._members else OLDER_NAMES.get(name, name)]
 
     def get(self, name: str, default: Any = None) -> Any:
-        """As every mapping has it, but without raising and catching: a turn asks for dozens of members that are not there."""
+        """Return a member without raising and catching `KeyError`: a turn asks for dozens of missing members."""
         return self._members.get(name if name in self._members else OLDER_NAMES.get(name, name), default)
 
     def __iter__(self) -> Iterator[str]:
@@ -167,7 +157,7 @@ class SessionEntry(Mapping[str, Any]):
         return dict(self._members)
 
     def known(self, name: str) -> Any:
-        """A documented member; `None` if it is missing or has the wrong type: then nothing is known."""
+        """Return a documented member; `None` if it is missing or has the wrong type."""
         value = self.get(name)
         return value if fits(FIELDS[name], value) else None
 
@@ -188,9 +178,9 @@ class SessionEntry(Mapping[str, Any]):
         return None if value is None else int(value)
 
     def changed(self, patch: Mapping[str, Any]) -> SessionEntry:
-        """The entry with other values for some members; `None` removes one.
+        """Return the entry with other values for some members; `None` removes one.
 
-        A member is written under the name that the entry already has for it, so that its other readers see the change.
+        A member is written under the name that the entry already uses, so its other readers see the change.
         """
         members = dict(self._members)
         for name, value in patch.items():
@@ -204,36 +194,36 @@ class SessionEntry(Mapping[str, Any]):
         return SessionEntry(members)
 
     def touched(self, patch: Mapping[str, Any], now: int) -> SessionEntry:
-        """The entry with a patch; its time of change never goes back."""
+        """Return the entry with a patch; its time of change never goes back."""
         times = [self.updated_at, patch.get("updatedAt"), now]
         return self.changed({**patch, "updatedAt": max(time for time in times if isinstance(time, int | float))})
 
 
 class Misfit(NamedTuple):
-    """A documented member that is not what it should be."""
+    """A documented member with an invalid value."""
 
     name: str
     detail: str
 
 
 def fits(field: Field, value: Any) -> bool:
-    """Whether a value can be that of a documented member. Values beyond the documented ones are other releases' business."""
+    """Return whether a value has the type of a documented member. Unknown values of that type are accepted."""
     if field.type in (int, float):
         return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     return isinstance(value, field.type)
 
 
 def misfits(entry: SessionEntry) -> list[Misfit]:
-    """The documented members of an entry that have another type or value than documented."""
+    """Return the documented members of an entry with another type or value than documented."""
     found = []
     for name, value in entry.members.items():
         field = FIELDS.get(name) or FIELDS.get(_OTHER_NAMES.get(name, ""))
         if field is None or value is None:
             continue
         if not fits(field, value):
-            found.append(Misfit(name, f"{field.type.__name__} expected, {type(value).__name__} found"))
+            found.append(Misfit(name, f"expected {field.type.__name__}, found {type(value).__name__}"))
         elif field.values and value not in field.values:
-            found.append(Misfit(name, f"{str(value)[:40]!r} is none of {', '.join(field.values)}"))
+            found.append(Misfit(name, f"{str(value)[:40]!r} is not one of {', '.join(field.values)}"))
         elif name == "sessionId":
             found += _bad_id(name, str(value))
         elif name == "label" and utf16_length(value) > MAX_LABEL:
@@ -250,9 +240,9 @@ def _bad_id(name: str, value: str) -> list[Misfit]:
 
 
 def delivery_of(entry: SessionEntry) -> Json:
-    """Where a reply goes: the members of `deliveryContext` that are set, else those of the last route.
+    """Return where a reply goes: the members of `deliveryContext` that are set, else those of the last route.
 
-    The two are never mixed: a channel from one and a recipient from the other would send a reply to a stranger.
+    The two are never mixed: a channel of one and a recipient of the other would send a reply to a stranger.
     """
     context = entry.known("deliveryContext")
     if context is not None and context.get("channel") is not None:
@@ -262,9 +252,9 @@ def delivery_of(entry: SessionEntry) -> Json:
 
 
 def merge_entries(one: SessionEntry, other: SessionEntry) -> SessionEntry:
-    """Two entries of one key: members of the one that was changed later win, the other fills gaps.
+    """Merge two entries of one key: members of the newer one win, the other fills gaps.
 
-    An entry that does not say when it was changed is the older one; of two that are equally old the first wins.
+    An entry without a time of change is the older one; of two with the same time the first wins.
     """
     newer, older = (other, one) if (other.updated_at or 0) > (one.updated_at or 0) else (one, other)
     taken = {*newer, *(_OTHER_NAMES[name] for name in newer if name in _OTHER_NAMES)}
@@ -273,7 +263,7 @@ def merge_entries(one: SessionEntry, other: SessionEntry) -> SessionEntry:
 
 
 def combine_entries(stores: Mapping[str, Mapping[str, SessionEntry]]) -> dict[str, SessionEntry]:
-    """The entries of many stores (by agent, keys canonical) as one list, newest first."""
+    """Return the entries of many stores (by agent, keys canonical) as one list, newest first."""
     combined: dict[str, SessionEntry] = {}
     for entries in stores.values():
         for key, entry in entries.items():
@@ -281,8 +271,7 @@ def combine_entries(stores: Mapping[str, Mapping[str, SessionEntry]]) -> dict[st
     return dict(sorted(combined.items(), key=lambda item: item[1].updated_at or 0, reverse=True))
 
 
-# --- patching
-
+# -- patching
 PATCHABLE = frozenset(
     (
         *("label", "displayName", "subject", "category", "autoLabel", "incognito", "spawnedBy", "spawnDepth"),
@@ -297,30 +286,30 @@ PATCHABLE = frozenset(
 
 
 def model_override(model: str | None) -> dict[str, Any]:
-    """The members that make a conversation use a model from now on; of `None`, those that end that."""
+    """Return the members that select a model for a conversation; for `None`, those that remove the selection."""
     if model is None:
         return {"providerOverride": None, "modelOverride": None, "modelOverrideSource": None}
     provider, slash, name = model.strip().partition("/")
     if not provider or (slash and not name):
-        raise Invalid(f"{model[:80]!r} is no model", hint="write it as provider/model")
+        raise Invalid(f"invalid model {model[:80]!r}", hint="use provider/model")
     override = (provider, name) if slash else (None, provider)
     return {"providerOverride": override[0], "modelOverride": override[1], "modelOverrideSource": "user"}
 
 
 def checked_patch(changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The members that a patch sets; raises `Invalid` for one that nobody may set, or not to that value."""
+    """Return the members that a patch sets; raise `Invalid` for a member or value that is not allowed."""
     patch: dict[str, Any] = {}
     for name, value in changes.items():
         if name not in PATCHABLE:
-            raise Invalid(f"{name[:80]!r} cannot be changed", hint=f"what can: {', '.join(sorted(PATCHABLE))}")
+            raise Invalid(f"cannot change {name[:80]!r}", hint=f"use one of {', '.join(sorted(PATCHABLE))}")
         field = FIELDS[name]
         if value is None:
             patch |= model_override(None) if name == "model" else {name: None}
             continue
         if not fits(field, value):
-            raise Invalid(f"{name} cannot be {str(value)[:80]!r}", hint=f"a {field.type.__name__} is expected")
+            raise Invalid(f"invalid {name} {str(value)[:80]!r}", hint=f"use a {field.type.__name__}")
         if (values := _values(name)) and value not in values:
-            raise Invalid(f"{name} cannot be {str(value)[:80]!r}", hint=f"use one of {', '.join(values)}")
+            raise Invalid(f"invalid {name} {str(value)[:80]!r}", hint=f"use one of {', '.join(values)}")
         if name == "label":
             value = _label(value)
         patch |= model_override(value) if name == "model" else {name: value}
@@ -328,7 +317,7 @@ def checked_patch(changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def patchable() -> dict[str, tuple[str, ...]]:
-    """The members that a patch of a conversation may set, each with its values; with none if any of its type will do."""
+    """Return the members that a patch may set, with their values; empty if any value of the type is allowed."""
     return {name: _values(name) for name in sorted(PATCHABLE)}
 
 
@@ -339,40 +328,39 @@ def _values(name: str) -> tuple[str, ...]:
 def _label(text: str) -> str:
     label = text.strip()
     if not label:
-        raise Invalid("a label is not empty", hint="to remove it, set it to null")
+        raise Invalid("a label must not be empty", hint="set it to null to remove it")
     if utf16_length(label) > MAX_LABEL:
-        raise Invalid(f"a label has at most {MAX_LABEL} characters", hint="shorten it")
+        raise Invalid(f"a label must have at most {MAX_LABEL} characters", hint="shorten it")
     return label
 
 
 def check_against(patch: Mapping[str, Any], name: str, kind: str, entries: Mapping[str, SessionEntry]) -> None:
-    """Raise if what a patch of the entry `name` sets does not go with what is there."""
+    """Raise if a patch of the entry `name` conflicts with other entries."""
     entry = entries.get(name, SessionEntry({}))
     label = patch.get("label")
     other = next(
         (key for key, e in entries.items() if label is not None and key != name and e.get("label") == label), None
     )
     if other is not None:
-        raise Conflict(f"the label {label!r} is that of {other[:120]!r}", hint="choose another one")
+        raise Conflict(f"label {label!r} is used by {other[:120]!r}", hint="choose another one")
     if "spawnedBy" in patch:
         if kind != "subagent":
-            raise Invalid("only sub-agents are spawned", hint="leave spawnedBy out")
+            raise Invalid("spawnedBy is for sub-agents only", hint="leave spawnedBy out")
         if entry.get("spawnedBy") not in (None, patch["spawnedBy"]):
-            raise Invalid("who spawned a sub-agent does not change", hint="leave spawnedBy out")
+            raise Invalid("spawnedBy of a sub-agent cannot be changed", hint="leave spawnedBy out")
 
 
 def check_expected(entry: SessionEntry | None, expected: Mapping[str, Any] | None) -> None:
-    """Raise `Conflict` if some members are not what somebody thinks they are; `None` means that there is none."""
+    """Raise `Conflict` if some members do not have the expected values; `None` means absent."""
     held: Mapping[str, Any] = {} if entry is None else entry
     for name, value in (expected or {}).items():
         if held.get(name) != value:
             raise Conflict(
-                f"{name[:80]} is {str(held.get(name))[:80]!r} by now", hint="read it again, then decide again"
+                f"{name[:80]} is now {str(held.get(name))[:80]!r}", hint="read the entry again, then try again"
             )
 
 
-# --- counting
-
+# -- counting
 _SUMS = {"inputTokens": "input", "outputTokens": "output", "cacheRead": "cache_read", "cacheWrite": "cache_write"}
 
 
@@ -387,7 +375,7 @@ class Count(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def count_usage(usage: Usage | None, cost: float | None, compactions: int) -> dict[str, float]:
-    """What the counters of an entry grow by; what is unknown is left out."""
+    """Return what the counters of an entry grow by, without unknown values."""
     sums: dict[str, float] = {}
     if usage is not None:
         sums = {name: value for name, part in _SUMS.items() if (value := getattr(usage, part)) is not None}
@@ -401,7 +389,7 @@ def count_usage(usage: Usage | None, cost: float | None, compactions: int) -> di
 
 
 def added(one: Count | None, other: Count) -> Count:
-    """Two counts of one session as one."""
+    """Add two counts of one session."""
     if one is None:
         return other
     names = {*one.sums, *other.sums}
@@ -416,7 +404,7 @@ def added(one: Count | None, other: Count) -> Count:
 
 
 def counted(entry: SessionEntry, count: Count) -> SessionEntry:
-    """The entry with a count; the same object if nothing changes by it."""
+    """Return the entry with a count; the same object if nothing changes."""
     if entry.session_id != count.session_id:
         return entry
     patch = dict(count.members)
@@ -429,26 +417,25 @@ def counted(entry: SessionEntry, count: Count) -> SessionEntry:
 
 
 def unknown_names(members: dict[str, Any]) -> list[str]:
-    """The names that no documented member has."""
+    """Return the names that are not documented members."""
     return sorted(name for name in members if name not in FIELDS)
 
 
-# --- adopting
-
-MARK = "sessile.import"  # the member that says where an entry is from
+# -- adopting entries of another program
+MARK = "sessile.import"  # the member that records where an entry came from
 
 _DIGEST = 16  # bytes
 
 
 class Adopted(NamedTuple):
-    """An entry of ours, and the members that are not what they were: old value and new, `None` for none."""
+    """An adopted entry, and the members that were mapped: old value and new, `None` for none."""
 
     entry: SessionEntry
     mapped: dict[str, tuple[Any, Any]]
 
 
 def adopt(entry: SessionEntry, session_id: str | None, store: str) -> Adopted:
-    """An entry of a store file as one of ours, for a session that has this id here; `None` if it was not imported."""
+    """Return an entry of a store file as our own; `session_id` is the session's id here, `None` if not imported."""
     old = {name: value for name, value in entry.members.items() if name != MARK}
     wanted = {**_mapped_session(entry, session_id), **_mapped_counters(entry)}
     patch = {name: value for name, value in wanted.items() if old.get(name) != value}
@@ -461,7 +448,7 @@ def adopt(entry: SessionEntry, session_id: str | None, store: str) -> Adopted:
 
 
 def adopted_from(entry: SessionEntry) -> str | None:
-    """The store file that an entry of ours came from, if it is still as it came; `None` if it is ours alone by now."""
+    """Return the store file that an entry came from, or `None` if the entry was changed here since."""
     mark = entry.get(MARK)
     if not isinstance(mark, dict) or mark.get("digest") != digest_of(entry.members):
         return None
@@ -469,7 +456,7 @@ def adopted_from(entry: SessionEntry) -> str | None:
 
 
 def digest_of(members: Json) -> str:
-    """What tells an entry from a changed one; the mark itself and the order of the members do not count."""
+    """Return a digest of an entry; the mark itself and the order of members do not count."""
     counted = plain({name: value for name, value in members.items() if name != MARK}).value  # as it will be written
     return blake2b(json.dumps(counted, sort_keys=True).encode("ascii"), _DIGEST).hex()
 

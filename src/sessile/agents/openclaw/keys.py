@@ -1,25 +1,21 @@
-"""Session keys: the structure that a key stands for, and the table of its spellings.
+"""Session keys: their structure, the table of their patterns, and their normal spelling.
 
     agent:main:telegram:group:-100:topic:7        agent:ops:cron:nightly:run:3        agent:main:matrix:channel:!r:example.org
 
-Rules: a key is read by its segments, never by looking for `:group:` somewhere inside an id. Reading and writing are exact
-inverses: `render_key(parse_key(text)) == text` for every text that is accepted, `parse_key(render_key(key)) == key` for every
-key that can be written. A name that somebody made up is of kind "named"; what fits no row is of kind "other" and kept
-verbatim. A key that begins with `agent:` and names no agent or nothing behind it is refused: taking it for a key of the
-default agent would mix two conversations.
+A key is parsed by segments, never by searching for `:group:` inside an id. Parsing and rendering are exact inverses:
+`render_key(parse_key(text)) == text` for every accepted text, and `parse_key(render_key(key)) == key` for every key
+that can be rendered. A name that a user chose is of kind "named"; a text that fits no pattern is of kind "other" and
+kept verbatim. A key that starts with `agent:` without an agent or anything after it is refused: treating it as a key of
+the default agent would mix two conversations.
 
-An id is written as it is, colons included. Only one that would be read as something else (a peer called `a:thread:b`) has its
-`:` and `%` written as `%3A` and `%25`, and only such a text is read back that way.
+Ids are written as they are, including colons. Only an id that would be parsed as something else (a peer `a:thread:b`)
+has its `:` and `%` written as `%3A` and `%25`, and only such a text is unquoted.
 
-Nothing here changes the case of a key or knows a configuration: see `normal` and `routing`.
+Normal spelling: ids of agents and accounts are made safe instead of being refused, as the owners of the format do.
+Everything is in lower case except opaque ids (`OPAQUE`), where lower case would merge different rooms. `modern_key`
+proposes today's spelling for keys of older releases; the store decides what to do if both exist.
 
-One spelling for each name: how ids, channels and keys are normalised before they are compared or written.
-
-Rules: ids of agents and accounts are made safe, never refused, as their owners do; everything is in lower case except ids
-that are opaque (`OPAQUE`), where lower case would merge two different rooms. Keys of older releases are brought to today's
-spelling by `modern_key`; it is a proposal, and the store decides what to do when both spellings are there.
-
-Nothing here knows bindings or a configuration: see `routing`.
+Nothing here knows a configuration: see `routing`.
 """
 
 from __future__ import annotations
@@ -31,8 +27,6 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from sessile.errors import InvalidId
-
-# --- keys
 
 AGENT = "agent"
 GLOBAL = "global"
@@ -48,10 +42,10 @@ _UUID = re.compile(r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
 
 
 class SessionKey(msgspec.Struct, frozen=True, kw_only=True):
-    """What a key says. Which members are set depends on the kind: see the rows of `PATTERNS`.
+    """A parsed key. Which members are set depends on the kind: see `PATTERNS`.
 
-    `agent` is `None` in a bare key. `legacy` marks the older spelling of a pattern: `dm` for `direct`, `node:` for `node-`.
-    `sub` are the sub-agents below the first one.
+    `agent` is `None` in a bare key. `legacy` marks the older spelling of a pattern: `dm` for `direct`, `node:` for
+    `node-`. `sub` are the sub-agents below the first one.
     """
 
     kind: str
@@ -72,7 +66,7 @@ class SessionKey(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def depth(self) -> int:
-        """How many sub-agents deep the session is; 0 for one that no agent spawned."""
+        """The number of sub-agents above the session; 0 if no agent spawned it."""
         return len(self.sub) + (self.kind == "subagent")
 
     @property
@@ -89,8 +83,8 @@ class _Part(NamedTuple):
     many: bool
     after: str
 
-    def take(self, segment: str) -> str | None:
-        """What the field holds in a segment; `None` if the segment does not fit."""
+    def match(self, segment: str) -> str | None:
+        """Return the value of the field in a segment; `None` if the segment does not match."""
         if not self.field:
             return segment if segment == self.before else None
         if not segment.startswith(self.before) or not segment.endswith(self.after):
@@ -116,7 +110,7 @@ class Pattern(NamedTuple):
         return [_Part(m[1], m[2] or "", bool(m[3]), m[4] or "") for m in matches if m is not None]
 
 
-# Rows with a fixed word in the first segment come first: no channel can have such a name.
+# Patterns with a fixed word in the first segment come first: no channel can have such a name.
 PATTERNS: tuple[Pattern, ...] = (
     Pattern(GLOBAL, "global", (), bare=True),
     Pattern(UNKNOWN, "unknown", (), bare=True),
@@ -150,7 +144,7 @@ KINDS = (*dict.fromkeys(pattern.kind for pattern in PATTERNS), OTHER)
 
 
 class _Row(NamedTuple):
-    """A pattern taken apart: its segments, and which of them are words, by number."""
+    """A pattern with its segments, and the numbers of those that are fixed words."""
 
     pattern: Pattern
     parts: list[_Part]
@@ -166,25 +160,25 @@ _FIELDS = ("channel", "account", "peer", "id")
 
 
 def key_shape(text: str) -> KeyShape:
-    """What a key looks like before anything in it is understood."""
+    """Classify a key without parsing it."""
     if not text.strip():
         return "missing"
-    first, _, behind = text.partition(":")
+    first, _, after = text.partition(":")
     if first != AGENT:
         return "malformed_agent" if first.strip().lower() == AGENT else "legacy_or_alias"
-    agent, _, rest = behind.partition(":")
+    agent, _, rest = after.partition(":")
     return "agent" if agent and rest.strip(":") else "malformed_agent"
 
 
 def parse_key(text: str) -> SessionKey:
-    """The structure of a key; raises `InvalidId` for an empty one and for a malformed agent key."""
+    """Parse a key; raise `InvalidId` if it is empty or a malformed agent key."""
     shape = key_shape(text)
     if shape == "missing":
-        raise InvalidId("a session key is empty")
+        raise InvalidId("a session key must not be empty")
     if shape == "malformed_agent":
         raise InvalidId(
-            f"{text[:120]!r} begins like the key of an agent, but is none",
-            hint="such a key is agent:<agent id>:<rest>, in lower case",
+            f"invalid agent key {text[:120]!r}",
+            hint="use agent:<agent id>:<rest>, in lower case",
         )
     agent, rest = text.split(":", 2)[1:] if shape == "agent" else (None, text)
     segments = rest.split(":")
@@ -198,14 +192,14 @@ def parse_key(text: str) -> SessionKey:
 
 
 def render_key(key: SessionKey) -> str:
-    """The text of a key; raises `InvalidId` for one that no text can stand for."""
+    """Return the text of a key; raise `InvalidId` if no text can represent it."""
     text = _rest(key)
     if key.agent is not None:
         text = f"{AGENT}:{key.agent}:{text}"
-    # Some members fit no text: an empty id, an account "direct", a channel "cron". Better refused than read as another key.
+    # Some members cannot be written: an empty id, an account "direct", a channel "cron".
     if key_shape(text) in ("missing", "malformed_agent") or parse_key(text) != key:
         raise InvalidId(
-            f"a {key.kind} key with these members would be read as another one: {text[:120]!r}",
+            f"this {key.kind} key would be parsed as another one: {text[:120]!r}",
             hint="no id may be empty, and no channel or account may have the name of a kind",
         )
     return text
@@ -224,28 +218,28 @@ def _match(row: _Row, segments: list[str], agent: str | None) -> SessionKey | No
     taken = [*segments[: len(parts) - 1], ":".join(segments[len(parts) - 1 : end])]
     values: dict[str, str] = {}
     for part, segment in zip(parts, taken, strict=True):
-        value = part.take(segment)
+        value = part.match(segment)
         if value is None:
             return None
         if part.field:
             name = "id" if part.field == "uuid" else part.field
             values[name] = _read(value, pattern.suffixes if part.many else None)
-    behind = _suffixes(pattern, segments, end)
-    if behind is None:
+    suffixes = _suffixes(pattern, segments, end)
+    if suffixes is None:
         return None
     key = SessionKey(kind=pattern.kind, agent=agent, legacy=pattern.legacy)
-    return msgspec.structs.replace(key, **values, **behind)
+    return msgspec.structs.replace(key, **values, **suffixes)
 
 
 def _end_of_id(segments: Sequence[str], start: int, markers: Collection[str]) -> int:
-    """Where an id ends that begins before `start`: at the next marker."""
+    """Return the index after an id: that of the next marker."""
     while start < len(segments) and segments[start] not in markers:
         start += 1
     return start
 
 
 def _suffixes(pattern: Pattern, segments: list[str], at: int) -> dict[str, object] | None:
-    """The members that follow the base of a key; `None` if something else does."""
+    """Return the members that follow the base of a key; `None` if something else follows."""
     found: dict[str, object] = {}
     subs: list[str] = []
     for name in pattern.suffixes:
@@ -270,7 +264,7 @@ def _suffixes(pattern: Pattern, segments: list[str], at: int) -> dict[str, objec
 
 
 def _rest(key: SessionKey) -> str:
-    """The part of a key behind its agent."""
+    """Return the part of a key after its agent."""
     if key.kind == OTHER:
         return key.id or ""
     given = {name for name in _FIELDS if getattr(key, name) is not None}
@@ -279,7 +273,7 @@ def _rest(key: SessionKey) -> str:
             continue
         if given == {"id" if part.field == "uuid" else part.field for part in parts if part.field}:
             return ":".join([_written(part, key, pattern) for part in parts] + _written_suffixes(key, pattern))
-    raise InvalidId(f"no {key.kind} key has just these members: {', '.join(sorted(given)) or 'none'}")
+    raise InvalidId(f"invalid members of a {key.kind} key: {', '.join(sorted(given)) or 'none'}")
 
 
 def _written(part: _Part, key: SessionKey, pattern: Pattern) -> str:
@@ -302,7 +296,7 @@ def _written_suffixes(key: SessionKey, pattern: Pattern) -> list[str]:
     return segments
 
 
-# -- ids that hold colons. `markers` is None where an id must be one segment.
+# -- ids that contain colons. `markers` is None where an id must be one segment.
 
 
 def _write(value: str, markers: Collection[str] | None) -> str:
@@ -315,7 +309,7 @@ def _read(text: str, markers: Collection[str] | None) -> str:
 
 
 def _needs_quotes(value: str, markers: Collection[str] | None) -> bool:
-    """Whether an id would be read as something else, or looks like the quoted form of one that would."""
+    """Return whether an id would be parsed as something else, or looks like the quoted form of such an id."""
     while True:
         segments = value.split(":")
         if not all(segments) or (len(segments) > 1 and (markers is None or not set(markers).isdisjoint(segments[1:]))):
@@ -334,14 +328,13 @@ def _unquoted(text: str) -> str:
     return text.replace("%3A", ":").replace("%25", "%")
 
 
-# --- normal
-
+# -- normal spelling
 DEFAULT_AGENT = "main"
 DEFAULT_ACCOUNT = "default"
 DEFAULT_MAIN_KEY = "main"
 UNKNOWN_CHANNEL = "unknown"
 
-# Which members of a key keep their case, by channel and kind: the ids of these are case-sensitive on their own servers.
+# Members that keep their case, by channel and kind, because these ids are case-sensitive on their servers.
 OPAQUE: dict[tuple[str, str], tuple[str, ...]] = {
     ("signal", "group"): ("peer",),
     ("matrix", "group"): ("peer", "topic", "thread"),
@@ -353,34 +346,34 @@ _SAFE_ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _UNSAFE = re.compile(r"[^a-z0-9_-]+")
 _EDGES = re.compile(r"\A[\s:]+|[\s:]+\Z")
 _MAX_ID = 64
-_PROTOTYPES = {"__proto__", "prototype", "constructor"}  # names that mean something else in their language
+_PROTOTYPES = {"__proto__", "prototype", "constructor"}  # names with another meaning in JavaScript
 _WHATSAPP_GROUP = "@g.us"
 _TEXTS = ("agent", "channel", "account", "peer", "id", "run", "topic", "thread")
 
 
 def normalize_agent_id(text: str | None) -> str:
-    """A name that can be an agent's id; an empty one is the default agent."""
+    """Return a valid agent id for a text; the default agent if it is empty."""
     return _safe(text, DEFAULT_AGENT)
 
 
 def normalize_account_id(text: str | None) -> str:
-    """A name that can be an account's id; an empty one is the default account."""
+    """Return a valid account id for a text; the default account if it is empty."""
     account = _safe(text, DEFAULT_ACCOUNT)
     return DEFAULT_ACCOUNT if account in _PROTOTYPES else account
 
 
 def normalize_main_key(text: str | None) -> str:
-    """The name of an agent's main session."""
+    """Return the name of an agent's main session."""
     return (text or "").strip().lower() or DEFAULT_MAIN_KEY
 
 
 def normalize_channel(text: str | None) -> str:
-    """The name of a channel."""
+    """Return the normal name of a channel."""
     return (text or "").strip().lower() or UNKNOWN_CHANNEL
 
 
 def normalize_peer(text: str | None, channel: str, kind: str) -> str | None:
-    """The id of a peer in a channel; an empty one is `None` for a direct chat, "unknown" for any other."""
+    """Return the id of a peer in a channel; for an empty one `None` in a direct chat, else "unknown"."""
     peer = (text or "").strip()
     if not peer:
         return None if kind == "direct" else UNKNOWN
@@ -388,9 +381,9 @@ def normalize_peer(text: str | None, channel: str, kind: str) -> str | None:
 
 
 def normalize_key(text: str) -> str:
-    """A key in its one spelling: trimmed, empty segments dropped, lower case except opaque ids.
+    """Return the normal spelling of a key: trimmed, without empty segments, lower case except opaque ids.
 
-    The older spellings `dm` and `node:` stay: both are documented names. A malformed key stays malformed.
+    The older spellings `dm` and `node:` stay: both are documented. A malformed key stays malformed.
     """
     segments = _segments(text)
     small = _lower(":".join(segments))
@@ -405,7 +398,7 @@ def normalize_key(text: str) -> str:
 
 
 def lowered(key: SessionKey) -> SessionKey:
-    """A key in lower case, except for ids that are opaque."""
+    """Return a key in lower case, except for opaque ids."""
     kept = OPAQUE.get(((key.channel or "").lower(), key.kind), ())
     members = {name: getattr(key, name) for name in _TEXTS if name not in kept}
     lower = {name: _lower(value) for name, value in members.items() if value is not None}
@@ -413,21 +406,21 @@ def lowered(key: SessionKey) -> SessionKey:
 
 
 def fold_key(text: str) -> str:
-    """What all spellings of a key have in common. Different rooms may have it in common too: it only narrows a search."""
+    """Return what all spellings of a key have in common. Different rooms may share it: use it only to narrow a search."""
     return ":".join(_segments(text.lower()))
 
 
 def _segments(text: str) -> list[str]:
-    """What stands between the colons of a key, without empty segments and without the spaces around it all."""
+    """Return the segments of a key, without empty ones and surrounding spaces."""
     return [segment for segment in _EDGES.sub("", text).split(":") if segment]
 
 
 def _lower(text: str) -> str:
-    return text.lower().replace("%3a", "%3A")  # a quoted colon stays one
+    return text.lower().replace("%3a", "%3A")  # a quoted colon keeps its case
 
 
 def modern_key(text: str, agent: str) -> str:
-    """A key of an older release as today's release would have stored it for an agent."""
+    """Return a key of an older release as the current release would store it for an agent."""
     written = normalize_key(text)
     if key_shape(written) in ("agent", "malformed_agent", "missing") or written in (GLOBAL, UNKNOWN):
         return written

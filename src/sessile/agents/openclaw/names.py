@@ -1,15 +1,11 @@
-"""The names of transcripts: what each says, and how their owner makes them.
+"""Names of transcripts and titles of sessions.
 
     <id>.jsonl    <id>-topic-<thread>.jsonl    <time>_<id>.jsonl                     live; the last is a fork
-    <name>.jsonl.<reset|deleted|bak>.<time>    <name>.jsonl.bak-<pid>-<ms>           archives, later ones with `.zst`
+    <name>.jsonl.<reset|deleted|bak>.<time>    <name>.jsonl.bak-<pid>-<ms>           archives, newer ones with `.zst`
 
-Nothing here knows which files there are.
-
-What sessions are called: by the person who labelled them, by the chat that they are in, by their key.
-
-A store file is read here for its names alone, and tolerantly: a listing must not fail because of a comma. What is wrong with
-a store is told by those who open it (`document`); here it only has no names. Texts come without lone surrogates, so that they
-can be stored and shown anywhere.
+A title is the label given by a person, else the subject of the chat, else the display name. For listings a store file
+is parsed tolerantly: a broken one has no titles, and the code that opens it (`document`) reports the error. Texts have
+no lone surrogates, so they can be stored and shown anywhere.
 """
 
 from __future__ import annotations
@@ -25,8 +21,6 @@ from sessile.agents.openclaw.keys import parse_key
 from sessile.core.text import clean_name, without_surrogates
 from sessile.errors import InvalidId
 
-# --- names
-
 Reason = Literal["reset", "deleted", "bak"]
 
 JSONL = ".jsonl"
@@ -34,11 +28,11 @@ JSONL = ".jsonl"
 _TOPIC = "-topic-"
 _ARCHIVE = re.compile(r"(?P<live>.+\.jsonl)\.(?P<reason>reset|deleted|bak)[.-](?P<time>.+?)(?P<packed>\.zst)?")
 _FORK = re.compile(r"\d{4}-\d\d-\d\dT[0-9-]+Z?_(?P<id>.+)")
-_JAVASCRIPT_KEEPS = "-_.!~*'()"  # what `encodeURIComponent` leaves as it is
+_JAVASCRIPT_KEEPS = "-_.!~*'()"  # the characters that `encodeURIComponent` does not encode
 
 
 class Transcript(NamedTuple):
-    """One file of a session. `live` is the name that it has, or had before it was archived."""
+    """One file of a session. `live` is its name, or its name before it was archived."""
 
     path: str
     live: str
@@ -50,7 +44,7 @@ class Transcript(NamedTuple):
 
 
 def transcript_name(session_id: str, topic: str | int | None = None) -> str:
-    """The name of a session's file."""
+    """Return the file name of a session's transcript."""
     if topic is None:
         return f"{session_id}{JSONL}"
     encoded = str(topic) if isinstance(topic, int) else quote(topic, _JAVASCRIPT_KEEPS, errors="replace")
@@ -58,12 +52,12 @@ def transcript_name(session_id: str, topic: str | int | None = None) -> str:
 
 
 def archive_name(name: str, reason: Reason, time: str) -> str:
-    """The name of a file that is archived at a time (ISO)."""
+    """Return the name of a file that is archived at a time (ISO)."""
     return f"{name}.{reason}.{time.replace(':', '-')}"
 
 
 def read_name(path: str) -> Transcript | None:
-    """What the name of a file says; `None` if it is no transcript's."""
+    """Parse the name of a file; return `None` if it is not a transcript."""
     name = posixpath.basename(path)
     archive = _ARCHIVE.fullmatch(name)
     live = archive["live"] if archive else name
@@ -78,23 +72,22 @@ def read_name(path: str) -> Transcript | None:
     return known._replace(reason=reason, time=archive["time"], packed=archive["packed"] is not None)
 
 
-# --- naming
-
-_TITLES = ("label", "subject", "displayName")  # a person's word, a chat's, a program's
+# -- titles
+_TITLES = ("label", "subject", "displayName")  # given by a person, a chat, a program
 
 
 class Described(NamedTuple):
-    """What a store says of a transcript: its title, if somebody gave it one, and the key that leads to it."""
+    """A transcript in a store: its title, if it has one, and its key."""
 
     title: str | None
     key: str
 
 
 def described(data: bytes) -> dict[str, Described]:
-    """The names in a store file, by the name of the transcript without `.jsonl`; of a broken one, none.
+    """Return titles and keys by the name of the transcript without `.jsonl`; none if the store is broken.
 
-    That name is the id of the session; a topic has a transcript of its own, `<id>-topic-<thread>`. Of several keys with one
-    transcript, the one that was used last names it.
+    That name is the session id, or `<id>-topic-<thread>` for a topic. If several keys share a transcript, the one used
+    last counts.
     """
     try:
         store = json.loads(data)
@@ -103,26 +96,26 @@ def described(data: bytes) -> dict[str, Described]:
     if not isinstance(store, dict):
         return {}
     own: dict[str, Described] = {}
-    shared: dict[str, Described] = {}  # a topic may have no transcript of its own: then that of its chat holds it
+    shared: dict[str, Described] = {}  # for topics that have no own transcript, but use that of their chat
     entries = [(key, SessionEntry(value)) for key, value in store.items() if isinstance(value, dict)]
     for key, entry in sorted(entries, key=lambda item: item[1].updated_at or 0):
-        told = Described(title_of(entry), without_surrogates(key))
+        description = Described(title_of(entry), without_surrogates(key))
         if entry.session_file is not None:
-            own[_stem(entry.session_file)] = told
+            own[_stem(entry.session_file)] = description
         elif entry.session_id is not None:
-            own[_stem(transcript_name(entry.session_id, topic_of(key)))] = told
-            shared[entry.session_id] = told
+            own[_stem(transcript_name(entry.session_id, topic_of(key)))] = description
+            shared[entry.session_id] = description
     return {**shared, **own}
 
 
 def title_of(entry: SessionEntry) -> str | None:
-    """The title of a session; `None` if nobody gave it one."""
+    """Return the title of a session, or `None`."""
     names = (clean_name(without_surrogates(entry.known(name) or "")) for name in _TITLES)
     return next((name for name in names if name), None)
 
 
 def agent_of(key: str) -> str | None:
-    """The agent that a key names; `None` for a bare key, and for one that is none."""
+    """Return the agent that a key names; `None` for a bare or invalid key."""
     try:
         return parse_key(key).agent
     except InvalidId:
@@ -130,9 +123,9 @@ def agent_of(key: str) -> str | None:
 
 
 def topic_of(key: str) -> str | None:
-    """The topic or thread that a key names."""
+    """Return the topic or thread that a key names."""
     if ":topic:" not in key and ":thread:" not in key:
-        return None  # most keys: a listing has no time to take all of them apart
+        return None  # most keys: a listing must not parse them all
     try:
         parsed = parse_key(key)
     except InvalidId:

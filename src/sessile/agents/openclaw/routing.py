@@ -1,11 +1,11 @@
-"""From a message to its session key: groups, scopes of direct chats, linked identities, bindings, main aliases, parents.
+"""Find the session key of a message.
 
-Everything is an argument: the context of the message, the configuration, the names of the channels that are known. The
-results are `SessionKey`s; nothing looks at a store or a clock.
+The key depends on groups, scopes of direct chats, linked identities, bindings and the name of the main session. Everything
+is an argument: the message, the configuration, the names of the known channels. No store or clock is used.
 
-Rules that differ from the program whose keys these are, because its users asked for them: an identity that is linked has one
-session in all channels, whatever the scope (`links_keep_channel` gives the old keys); the main session has the configured
-name everywhere; a malformed agent key is refused instead of going to the default agent.
+Three rules differ from the program that owns these keys. A linked identity has one session in all channels, regardless
+of the scope (`links_keep_channel` gives the old keys). The main session has the configured name everywhere. A malformed
+agent key is refused instead of going to the default agent.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ PeerKind = Literal["direct", "group", "channel"]
 MatchedBy = Literal["peer", "guild", "team", "account", "channel", "default"]
 
 DM_SCOPES: tuple[DmScope, ...] = ("main", "per-peer", "per-channel-peer", "per-account-channel-peer")
-GENERAL_TOPIC = "1"  # what Telegram calls the topic of a forum message without one
+GENERAL_TOPIC = "1"  # Telegram's topic of forum messages without one
 SURFACES = frozenset(
     (
         *("discord", "googlechat", "imessage", "matrix", "msteams"),
@@ -55,16 +55,16 @@ _WHATSAPP_GROUP = "@g.us"
 
 
 class Inbound(msgspec.Struct, frozen=True, kw_only=True):
-    """What a message says of where it comes from."""
+    """What a message says about its origin."""
 
     session_key: str | None = None
-    sender: str | None = None  # `From` in the documents
+    sender: str | None = None  # `From` in the owner's documents
     chat_type: str | None = None
     provider: str | None = None
 
 
 class Group(msgspec.Struct, frozen=True):
-    """A chat of many."""
+    """A chat with several people."""
 
     channel: str
     kind: PeerKind
@@ -72,14 +72,14 @@ class Group(msgspec.Struct, frozen=True):
 
 
 class Peer(msgspec.Struct, frozen=True):
-    """Whom a message is from or which chat it is in."""
+    """The sender of a message, or the chat that it is in."""
 
     kind: PeerKind
     id: str
 
 
 class Binding(msgspec.Struct, frozen=True, kw_only=True):
-    """A rule that gives messages to an agent. `account` is "*" for any, `None` for the default account."""
+    """A rule that assigns messages to an agent. `account` is "*" for any, `None` for the default account."""
 
     agent: str
     channel: str
@@ -90,7 +90,7 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Route(msgspec.Struct, frozen=True):
-    """Which agent answers, in which session, and what decided that."""
+    """The agent and session of a message, and the rule that decided it."""
 
     agent: str
     key: SessionKey
@@ -102,9 +102,9 @@ class Route(msgspec.Struct, frozen=True):
 
 
 def group_of(inbound: Inbound, surfaces: Collection[str] = SURFACES) -> Group | None:
-    """The group that a message was sent in; `None` for a direct message.
+    """Return the group that a message was sent in; `None` for a direct message.
 
-    A chat type that says "direct" is believed, whatever the id of the sender looks like.
+    A chat type of "direct" is believed, whatever the id of the sender looks like.
     """
     sender = (inbound.sender or "").strip()
     chat_type = (inbound.chat_type or "").strip().lower()
@@ -135,7 +135,7 @@ def derive_key(
     main_key: str = DEFAULT_MAIN_KEY,
     surfaces: Collection[str] = SURFACES,
 ) -> SessionKey:
-    """The session of a message as far as the message alone can tell; direct messages share the main one."""
+    """Return the session of a message from the message alone; direct messages share the main session."""
     if inbound.session_key and inbound.session_key.strip():
         return parse_key(normalize_key(inbound.session_key))
     if scope == "global":
@@ -157,9 +157,9 @@ def peer_key(
     links_keep_channel: bool = False,
     main_key: str = DEFAULT_MAIN_KEY,
 ) -> SessionKey:
-    """The session of a chat with a peer."""
+    """Return the session of a chat with a peer."""
     if dm_scope not in DM_SCOPES:
-        raise InvalidConfig(f"{dm_scope!r} is no scope of direct chats", hint=f"use one of {', '.join(DM_SCOPES)}")
+        raise InvalidConfig(f"invalid dm_scope {dm_scope!r}", hint=f"use one of {', '.join(DM_SCOPES)}")
     agent, channel = normalize_agent_id(agent), normalize_channel(channel)
     kind: PeerKind = "direct" if peer is None else peer.kind
     peer_id = None if peer is None else normalize_peer(peer.id, channel, kind)
@@ -177,7 +177,7 @@ def peer_key(
 
 
 def linked_identity(links: Mapping[str, Sequence[str]], channel: str, peer: str) -> str | None:
-    """The person whom a peer is linked to: the first name that lists its id, alone or behind its channel."""
+    """Return the person that a peer is linked to: the first name that lists its id, with or without its channel."""
     candidates = {peer.lower(), f"{channel}:{peer}".lower()}
     for name, ids in links.items():
         if name.strip() and not candidates.isdisjoint(text.strip().lower() for text in ids):
@@ -189,24 +189,24 @@ def linked_identity(links: Mapping[str, Sequence[str]], channel: str, peer: str)
 
 
 def forum_topic(thread_id: str | int | None, *, is_forum: bool) -> str | None:
-    """The topic of a Telegram message; groups that are no forums have none, whatever the message says."""
+    """Return the topic of a Telegram message; groups that are not forums have none, whatever the message says."""
     if not is_forum:
         return None
     return GENERAL_TOPIC if thread_id is None else str(thread_id)
 
 
 def in_topic(key: SessionKey, topic: str | None) -> SessionKey:
-    """The session of a topic in a group; without one, that of the group."""
+    """Return the session of a topic in a group; without a topic, that of the group."""
     return key if topic is None else msgspec.structs.replace(key, topic=topic)
 
 
 def in_thread(key: SessionKey, thread_id: str | int | None) -> SessionKey:
-    """The session of a thread; without one, that of the chat. Discord's threads are channels and need no suffix."""
+    """Return the session of a thread; without one, that of the chat. Discord threads are channels and need no suffix."""
     return key if thread_id is None else lowered(msgspec.structs.replace(key, thread=str(thread_id)))
 
 
 def parent_of(key: SessionKey) -> SessionKey | None:
-    """The session that a thread or topic hangs from; `None` for one that is neither."""
+    """Return the session above a thread or topic; `None` for other sessions."""
     if key.thread is not None:
         return msgspec.structs.replace(key, thread=None, heartbeat=False)
     if key.topic is not None:
@@ -218,14 +218,14 @@ def parent_of(key: SessionKey) -> SessionKey | None:
 
 
 def main_session(agent: str, main_key: str = DEFAULT_MAIN_KEY) -> SessionKey:
-    """The main session of an agent."""
+    """Return the main session of an agent."""
     return parse_key(f"agent:{normalize_agent_id(agent)}:{normalize_main_key(main_key)}")
 
 
 def canonical_key(
     text: str, *, default_agent: str = DEFAULT_AGENT, main_key: str = DEFAULT_MAIN_KEY, scope: Scope = "per-sender"
 ) -> SessionKey:
-    """The key under which a session is stored: bare keys get the default agent, all names of the main session one."""
+    """Return the key under which a session is stored, with an agent and one name for the main session."""
     key = parse_key(normalize_key(text))
     if key.kind in (GLOBAL, UNKNOWN) and key.agent is None:
         return key
@@ -240,7 +240,7 @@ def canonical_key(
 
 
 def shown_key(key: SessionKey, *, main_key: str = DEFAULT_MAIN_KEY) -> str | None:
-    """A key as the tools of an agent show it: its main session is `main`; `global` and `unknown` are not shown."""
+    """Return a key as an agent's tools show it: its main session is `main`; `global` and `unknown` are not shown."""
     if key.kind in (GLOBAL, UNKNOWN):
         return None
     return MAIN if key.agent is not None and key == main_session(key.agent, main_key) else render_key(key)
@@ -263,7 +263,7 @@ def resolve_route(
     links_keep_channel: bool = False,
     main_key: str = DEFAULT_MAIN_KEY,
 ) -> Route:
-    """Who answers a message: the first binding of the most exact sort that fits, else the default agent."""
+    """Return the route of a message: that of the first binding of the most specific kind, else of the default agent."""
     channel, account = normalize_channel(channel), normalize_account_id(account)
     possible = [b for b in bindings if normalize_channel(b.channel) == channel and _fits_account(b, account)]
     matched_by, agent = next(

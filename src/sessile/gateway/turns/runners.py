@@ -1,95 +1,80 @@
-"""Runners: who answers in a turn.
+"""Runners, which answer turns, and the runner of each agent.
 
-    echo          says what it was told; needs nothing, for trying the gateway out
-    command       a program of this machine (command_runner)
-    openai        any OpenAI-compatible endpoint (openai_runner)
-    anthropic     Anthropic's, or one that speaks its protocol (anthropic_runner)
+    echo          repeats the user's message; needs nothing, for trying out the gateway
+    command       a program on this machine
+    openai        any OpenAI-compatible endpoint (vendors/clients.py)
+    anthropic     Anthropic's endpoint, or one that speaks its protocol (vendors/clients.py)
 
-A runner streams pieces: any number of `Text`, then exactly one `Done` with the whole message. It raises `RunnerFailed`, whose
-`overflow` says that the context was too long, or its message has the stop reason "error". It keeps nothing between two runs.
-Cancelling ends a run at once, and with it the request or the program; whoever stops listening early closes the iterator:
+A runner streams any number of `Text` pieces, then exactly one `Done` with the complete message. It raises
+`RunnerFailed`, whose `overflow` says that the context was too long, or returns a message with the stop reason "error".
+It keeps no state between runs. Cancelling stops a run at once, including its request or program. A caller that stops
+early closes the iterator:
 
     async with aclosing(runner.run(request)) as pieces:
         async for piece in pieces: …
 
-A runner does not know the session, the store or the clock: it is given messages and gives back one.
+A runner knows nothing about the session, the store or the clock.
 
-A program of this machine as a runner.
-
-It is started without a shell, in a process group of its own, and is given one JSON document on stdin:
+A program is started without a shell, in its own process group, and gets one JSON document on stdin:
 
     {"system": …, "messages": […], "model": …, "session": {"key": …, "id": …}}
 
-What it writes to stdout is the answer, streamed as it comes; line breaks at the end are not part of it. An exit code other
-than 0 is a failure, told with the last words on stderr. When the program ends, is cancelled or late, whatever is left of its
-group is killed: nothing stays running behind a turn. What it used is unknown.
+Its stdout is the answer, streamed as it arrives, without trailing line breaks. A non-zero exit code is a failure,
+reported with the end of stderr. When the program exits, is cancelled or times out, its whole process group is killed.
+Its usage is unknown.
 
-Anthropic's endpoint as a runner, or another that speaks its protocol.
-
-The endpoint counts thoughts as part of the answer; we do not: they get room of their own beside `max_tokens`.
-
-Any OpenAI-compatible endpoint as a runner, through the chat completions that all of them speak.
-
-Who answers in a conversation: the agent with its runner, its model, and how much that can read.
-
-Rules: a model that the conversation chose comes before the agent's own. A window is what a person says of the model, else what
-the catalogue knows, else `contextTokens` of the agent; else it is unknown, and nothing is ever due for its sake.
-
-A provider that nobody has configured is known only by a vendor's own name: what is said to one must not go to another.
-
-Runners are made once. Those of the configured agents are made at the start, so that what cannot work is told then.
-
-A vendor's endpoint, asked through the vendor's own client.
-
-Rules: only the configured host is connected to. Environment variables change neither the address nor the way there (no proxies,
-no .netrc), redirects are not followed, and a key from the environment goes to a host other than the vendor's only if the
-settings name the variable. A private address is fine: a person has configured it. Each answer has a connection of its own,
-which ends with it. Every failure is a `RunnerFailed` in which the key does not occur.
-
-A stream that must not stay silent, nor go on for ever.
-
-No cancel scope is open while a piece is handed out: a scope belongs to the task that opened it, and nobody knows who asks for
-the next piece.
+Rules for agents: a model set for the conversation has precedence over the agent's. The context window is the configured
+one of the model, or the one in the catalogue, or `contextTokens` of the agent; otherwise it is unknown, and compaction
+is never due. A provider that is not configured must have a vendor's name, so that messages for one provider never go to
+another. Runners are created once, those of configured agents at the start, so that invalid settings are reported then.
 """
 
 from __future__ import annotations
 
 import asyncio
 import codecs
-import importlib
 import json
 import os
 import signal
-import urllib.parse
-from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
-from contextlib import aclosing, contextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import aclosing, suppress
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import anyio
 import msgspec
 
-from sessile.core.messages import joined_text, sendable, to_anthropic, to_openai
+from sessile.core.messages import joined_text, sendable
 from sessile.core.providers import Policy, policy_for
 from sessile.core.secret import Secret
 from sessile.core.tokens import context_tokens, estimate
 from sessile.errors import InvalidConfig, RunnerFailed
-from sessile.vendors.answers import Answer, AnthropicAnswer, Event, OpenAIAnswer, assistant_message, is_overflow
-from sessile.vendors.clients import RunnerSettings, runner_settings
+from sessile.vendors.answers import assistant_message, is_overflow
+from sessile.vendors.clients import AsyncEndpoint, ModelRequest, RunnerSettings, runner_settings
 
 if TYPE_CHECKING:
     from sessile.config import Agent, Config
     from sessile.vendors.models import Models
 
 
-# --- runners
+T = TypeVar("T")
 
-_ECHOED = 4  # pieces of an echo, so that streaming can be seen
+_ECHO_PIECES = 4  # so that streaming is visible
+_MAX_ANSWER = 4 << 20  # bytes
+_READ = 1 << 16
+_STDERR = 2000  # bytes of stderr that are kept
+_DETAIL = 300  # characters of stderr in an error message
+_POLL = 0.02  # seconds between checks whether a program has exited
+_KILL_TIMEOUT = 5.0  # seconds
+_PIPE = asyncio.subprocess.PIPE
+_MAX_ANSWERERS = 256  # one for each agent and model
+
+# Names of the protocols in the provider table.
+_APIS = {"anthropic": "anthropic-messages", "openai": "openai-completions"}
 
 
 class RunRequest(NamedTuple):
-    """What a runner is asked: the messages of a context after hygiene, and whose conversation it is."""
+    """A request to a runner: the cleaned messages of a context, and its conversation."""
 
     messages: list[dict[str, Any]]
     system: str | None = None
@@ -101,38 +86,38 @@ class RunRequest(NamedTuple):
 
 
 class Text(NamedTuple):
-    """Words that the model adds to what it has said."""
+    """A piece of the answer's text."""
 
     text: str
 
 
 class Done(NamedTuple):
-    """The assistant's message, whole, as an entry holds it."""
+    """The complete assistant message, as an entry holds it."""
 
     message: dict[str, Any]
 
 
 class Runner(Protocol):
-    """Answers a request."""
+    """Answers requests."""
 
     @property
     def name(self) -> str:
-        """Which runner this is: "echo", "command", "openai", "anthropic"."""
+        """Return the kind of runner: "echo", "command", "openai" or "anthropic"."""
 
     def run(self, request: RunRequest) -> AsyncIterator[Text | Done]:
         """Stream the answer."""
 
 
 class EchoRunner:
-    """Answers with the last words of the user; its usage is an estimate."""
+    """Answers with the last user message. Its usage is an estimate."""
 
     name = "echo"
 
     async def run(self, request: RunRequest) -> AsyncIterator[Text | Done]:
-        """Stream the words in a few pieces."""
-        asked = (message.get("content") for message in reversed(request.messages) if message.get("role") == "user")
-        text = joined_text(next(asked, None))
-        size = -(-len(text) // _ECHOED) or 1
+        """Stream the text in a few pieces."""
+        texts = (message.get("content") for message in reversed(request.messages) if message.get("role") == "user")
+        text = joined_text(next(texts, None))
+        size = -(-len(text) // _ECHO_PIECES) or 1
         for at in range(0, len(text), size):
             yield Text(text[at : at + size])
         yield Done(_echo(request, text))
@@ -142,21 +127,19 @@ def _echo(request: RunRequest, text: str) -> dict[str, Any]:
     content = [{"type": "text", "text": text}] if text else []
     message = {"role": "assistant", "content": content, "provider": "echo", "model": "echo"}
     system = [{"role": "system", "content": request.system}] if request.system else []
-    # What was counted for the last answer need not be counted again.
-    asked, said = context_tokens([*system, *request.messages]).tokens, estimate(message)
-    return message | {"usage": {"input": asked, "output": said, "totalTokens": asked + said}, "stopReason": "stop"}
+    # Reuse the count of the last answer.
+    sent, received = context_tokens([*system, *request.messages]).tokens, estimate(message)
+    usage = {"input": sent, "output": received, "totalTokens": sent + received}
+    return message | {"usage": usage, "stopReason": "stop"}
 
 
-def make_runner(told: str | Mapping[str, Any] | RunnerSettings, key: Secret | None = None) -> Runner:
-    """The runner of a name or of settings; what cannot work is refused now, not in the first turn.
+def make_runner(settings: str | Mapping[str, Any] | RunnerSettings, key: Secret | None = None) -> Runner:
+    """Return the runner of a name or of settings. Raise if the settings are invalid.
 
-    `key` is for endpoints whose key is not in the environment.
+    `key` is the API key of an endpoint, if it is not in the environment.
     """
-    settings = runner_settings(told)
-    return _RUNNERS[settings.name](settings, None if key is None else key.reveal())
-
-
-# The vendors' clients take a while to import; only who uses one pays for it.
+    found = runner_settings(settings)
+    return _RUNNERS[found.name](found, None if key is None else key.reveal())
 
 
 def _make_echo(settings: RunnerSettings, key: str | None) -> Runner:
@@ -164,37 +147,32 @@ def _make_echo(settings: RunnerSettings, key: str | None) -> Runner:
 
 
 def _make_command(settings: RunnerSettings, key: str | None) -> Runner:
-
     return CommandRunner(settings)
 
 
-def _make_openai(settings: RunnerSettings, key: str | None) -> Runner:
-
-    return OpenAIRunner(settings, api_key=key)
-
-
-def _make_anthropic(settings: RunnerSettings, key: str | None) -> Runner:
-
-    return AnthropicRunner(settings, api_key=key)
+def _make_endpoint(settings: RunnerSettings, key: str | None) -> Runner:
+    return EndpointRunner(settings, api_key=key)
 
 
 _RUNNERS: dict[str, Callable[[RunnerSettings, str | None], Runner]] = {
     "echo": _make_echo,
     "command": _make_command,
-    "openai": _make_openai,
-    "anthropic": _make_anthropic,
+    "openai": _make_endpoint,
+    "anthropic": _make_endpoint,
 }
 
 
-# --- deadlines
-
-T = TypeVar("T")
+# -- timeouts
 
 
 async def in_time(
     pieces: AsyncGenerator[T, None], name: str, *, silence: float, timeout: float
 ) -> AsyncGenerator[T, None]:
-    """The pieces as they come; fails after so many seconds without one, and after so many in all."""
+    """Yield pieces as they arrive. Raise after `silence` seconds without one, and after `timeout` seconds in total.
+
+    No cancel scope is open while a piece is yielded: a scope belongs to the task that opened it, and the next piece may
+    be requested by another one.
+    """
     end = anyio.current_time() + timeout
     async with aclosing(pieces):
         while True:
@@ -211,69 +189,63 @@ async def in_time(
 
 def _too_slow(name: str, silence: float, timeout: float, *, silent: bool) -> RunnerFailed:
     if silent:
-        return RunnerFailed(f"{name} has said nothing for {silence:g} s", hint="allow a longer silence, or ask again")
-    return RunnerFailed(f"{name} took longer than {timeout:g} s", hint="allow more time, or ask for less")
+        return RunnerFailed(f"no output from {name} for {silence:g} s", hint="raise the runner's silence, or try again")
+    return RunnerFailed(f"{name} took longer than {timeout:g} s", hint="raise the runner's timeout, or ask for less")
 
 
-# --- command runner
-
-_LONGEST = 4 << 20  # bytes of an answer
-_READ = 1 << 16
-_LAST_WORDS = 2000  # bytes of stderr that are looked at
-_DETAIL = 300  # characters of them that are told
-_LOOK = 0.02  # seconds between two looks whether it has ended
-_GOODBYE = 5.0  # seconds until a killed program is gone
-_PIPE = asyncio.subprocess.PIPE
+# -- programs
 
 
 class CommandRunner:
-    """Runs the program once for each turn."""
+    """Runs a program once for each turn."""
 
     name = "command"
 
     def __init__(self, settings: RunnerSettings) -> None:
         if not settings.command or not settings.command[0]:
-            raise InvalidConfig("the command runner needs a command", hint='command = ["my-agent", "--json"]')
+            raise InvalidConfig(
+                "command is required for the command runner", hint='set command = ["my-agent", "--json"]'
+            )
         self._settings = settings
         self._program = os.path.basename(settings.command[0])
 
     async def run(self, request: RunRequest) -> AsyncIterator[Text | Done]:
-        """Stream what the program writes."""
+        """Stream the output of the program."""
         settings = self._settings
         model = request.model or settings.model
-        words = self._answer(_document(request, model))
-        said: list[str] = []
+        output = self._answer(_document(request, model))
+        texts: list[str] = []
         async with aclosing(
-            in_time(words, self._program, silence=settings.silence, timeout=settings.timeout)
+            in_time(output, self._program, silence=settings.silence, timeout=settings.timeout)
         ) as pieces:
             async for piece in pieces:
-                said.append(piece)
+                texts.append(piece)
                 yield Text(piece)
-        content = [{"type": "text", "text": "".join(said)}] if said else []
+        content = [{"type": "text", "text": "".join(texts)}] if texts else []
         served = {"provider": settings.provider or self.name, "model": model or self._program}
         yield Done({"role": "assistant", "content": content, **served, "stopReason": "stop"})
 
-    async def _answer(self, given: bytes) -> AsyncGenerator[str, None]:
+    async def _answer(self, document: bytes) -> AsyncGenerator[str, None]:
         process = await self._start()
         assert process.stdin is not None and process.stdout is not None and process.stderr is not None
-        over, listening = asyncio.create_task(_over(process)), asyncio.create_task(_last_words(process.stderr))
+        exited, stderr = asyncio.create_task(_exited(process)), asyncio.create_task(_tail(process.stderr))
         try:
-            process.stdin.write(given)
-            process.stdin.close()  # once all of it is written
-            async with aclosing(_decoded(process.stdout, self._program)) as words:
-                async for piece in words:
+            process.stdin.write(document)
+            process.stdin.close()  # after all of it is written
+            async with aclosing(_decoded(process.stdout, self._program)) as pieces:
+                async for piece in pieces:
                     yield piece
-            code, last = await over, await listening
+            code, last = await exited, await stderr
         finally:
-            over.cancel()
-            listening.cancel()
-            with anyio.move_on_after(_GOODBYE, shield=True):
-                await asyncio.wait((over, listening))
+            exited.cancel()
+            stderr.cancel()
+            with anyio.move_on_after(_KILL_TIMEOUT, shield=True):
+                await asyncio.wait((exited, stderr))
                 await _end(process)
         if code:
-            told = " ".join(last.split())
+            detail = " ".join(last.split())
             how = f"code {code}" if code > 0 else f"signal {-code}"
-            raise RunnerFailed(f"{self._program} ended with {how}: {told[-_DETAIL:]}", overflow=is_overflow(told))
+            raise RunnerFailed(f"{self._program} ended with {how}: {detail[-_DETAIL:]}", overflow=is_overflow(detail))
 
     async def _start(self) -> asyncio.subprocess.Process:
         try:
@@ -287,8 +259,8 @@ class CommandRunner:
             )
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
-            hint = "the runner's command is a program and its arguments; there is no shell"
-            raise RunnerFailed(f"{self._program} cannot be started: {reason}", hint=hint) from error
+            hint = "set the runner's command to a program and its arguments; no shell is used"
+            raise RunnerFailed(f"cannot start {self._program}: {reason}", hint=hint) from error
 
 
 def _document(request: RunRequest, model: str | None) -> bytes:
@@ -299,281 +271,104 @@ def _document(request: RunRequest, model: str | None) -> bytes:
 
 
 async def _decoded(out: asyncio.StreamReader, program: str) -> AsyncGenerator[str, None]:
-    """The text of a stream as it comes; line breaks wait until something follows them."""
+    """Yield the text of a stream. Line breaks are held back until more text follows."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     length, held, at_end = 0, "", False
     while not at_end:
         data = await out.read(_READ)
         at_end = not data
         length += len(data)
-        if length > _LONGEST:
-            raise RunnerFailed(f"the answer of {program} is longer than {_LONGEST} bytes")
+        if length > _MAX_ANSWER:
+            raise RunnerFailed(f"the answer of {program} is longer than {_MAX_ANSWER} bytes")
         text = held + decoder.decode(data, final=at_end)
-        said = text.rstrip("\r\n")
-        held = text[len(said) :]
-        if said:
-            yield said
+        visible = text.rstrip("\r\n")
+        held = text[len(visible) :]
+        if visible:
+            yield visible
 
 
-async def _last_words(err: asyncio.StreamReader) -> str:
-    """The end of what is written there; the rest is read, so that the program does not wait for us."""
+async def _tail(err: asyncio.StreamReader) -> str:
+    """Return the end of stderr. All of it is read, so that the program does not block."""
     last = b""
     while data := await err.read(_READ):
-        last = (last + data)[-_LAST_WORDS:]
+        last = (last + data)[-_STDERR:]
     return last.decode("utf-8", "replace")
 
 
-async def _over(process: asyncio.subprocess.Process) -> int:
-    """Wait for the end of a program; then what it has started may no longer hold its stdout open."""
-    while process.returncode is None:  # `wait` would wait for whoever holds stdout, too
-        await asyncio.sleep(_LOOK)
+async def _exited(process: asyncio.subprocess.Process) -> int:
+    """Wait until a program exits, then kill its group, so that no child keeps its stdout open."""
+    while process.returncode is None:  # `wait` would also wait for children that hold stdout
+        await asyncio.sleep(_POLL)
     _kill(process)
     return process.returncode
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Kill a program with all that it has started, and see it off."""
+    """Kill a program and its group, and wait for it."""
     _kill(process)
     for pipe in (process.stdout, process.stderr):
         while pipe is not None and await pipe.read(_READ):
-            pass  # a pipe that nobody reads never closes
+            pass  # an unread pipe never closes
     await process.wait()
 
 
 def _kill(process: asyncio.subprocess.Process) -> None:
-    """End what is left of the group of a program."""
-    with suppress(ProcessLookupError, PermissionError):  # nothing is; macOS refuses a group of the dead
+    """Kill the process group of a program."""
+    with suppress(
+        ProcessLookupError, PermissionError
+    ):  # already gone; macOS refuses to signal a group of dead processes
         os.killpg(process.pid, signal.SIGKILL)
 
 
-# --- endpoints
-
-_RETRIES = 2  # by the vendors' clients, before the answer begins: connections, rate limits, 5xx
-_NO_KEY = "no-key-needed"  # for endpoints that ask for none; the clients insist on a key
-_SECRET = 8  # characters; shorter keys are placeholders, and hiding them would garble a message
-_REFUSED_KEY = (401, 403)
+# -- endpoints
 
 
-class EndpointRunner(ABC):
-    """A model behind a vendor's protocol; what differs between vendors is what a subclass says."""
-
-    name: ClassVar[str]
-    package: ClassVar[str]
-    client: ClassVar[str]
-    home: ClassVar[str]
-    """Where the vendor itself answers."""
-    key_variable: ClassVar[str]
+class EndpointRunner:
+    """A model behind the API of a vendor, reached through `vendors/clients.py`."""
 
     def __init__(self, settings: RunnerSettings, *, api_key: str | None = None) -> None:
-        vendor = _vendor(self.package)
-        base_url = _address(settings.base_url or self.home)
         self._settings = settings
+        self._endpoint = AsyncEndpoint.from_settings(settings, api_key=api_key, failure=RunnerFailed)
         self._provider = settings.provider or self.name
-        self._key = _sound(api_key or self._key_from_environment(base_url))
-        self._status_error: type[Exception] = vendor.APIStatusError
-        http = _http_library(vendor)
-        self._failures = (vendor.APIError, http.HTTPError, ValueError)
-        # A client costs much more than a connection, so it is kept, and connections are not.
-        limits = http.Limits(max_connections=None, max_keepalive_connections=0)
-        self._api: Any = getattr(vendor, self.client)(
-            api_key=self._key,
-            base_url=base_url,
-            max_retries=_RETRIES,
-            timeout=settings.silence,
-            http_client=http.AsyncClient(trust_env=False, follow_redirects=False, limits=limits),
-        )
+
+    @property
+    def name(self) -> str:
+        """Return the name of the vendor: "openai" or "anthropic"."""
+        return self._endpoint.vendor.name
 
     async def run(self, request: RunRequest) -> AsyncIterator[Text | Done]:
         """Stream the answer of the model."""
-        model = self._model(request)
-        answer = self._answer()
         settings = self._settings
-        events = in_time(self._events(request, model), model, silence=settings.silence, timeout=settings.timeout)
+        model = self._model(request)
+        limit = request.max_tokens or settings.max_tokens
+        sent = ModelRequest(model, request.messages, request.system, limit, request.thinking)
+        answer = self._endpoint.vendor.answer()
+        events = in_time(self._endpoint.stream(sent), model, silence=settings.silence, timeout=settings.timeout)
         async with aclosing(events):
             async for event in events:
                 text = answer.add(event)
                 if text:
                     yield Text(text)
         if answer.stop is None:
-            raise RunnerFailed(f"the answer of {model} was cut off after {answer.length} characters", hint="ask again")
+            raise RunnerFailed(f"the answer of {model} was cut off after {answer.length} characters", hint="try again")
         yield Done(assistant_message(answer, provider=self._provider, model=model))
 
-    @abstractmethod
-    def _answer(self) -> Answer:
-        """An answer of this vendor, still empty."""
-
-    @abstractmethod
-    async def _ask(self, api: Any, request: RunRequest, model: str) -> Any:
-        """Send the request; gives the vendor's stream."""
-
-    async def _events(self, request: RunRequest, model: str) -> AsyncGenerator[Event, None]:
-        """The events of the vendor's stream as plain values."""
-        with self._asking(model):
-            stream = await self._ask(self._api, request, model)
-            try:
-                async for event in stream:
-                    yield _plain(event)
-            finally:
-                with anyio.CancelScope(shield=True):
-                    await stream.close()
-
     def _model(self, request: RunRequest) -> str:
-        """The model's own name; sessions call it "provider/name"."""
+        """Return the model's own name; sessions use "provider/name"."""
         model = request.model or self._settings.model
         if not model:
-            raise RunnerFailed(
-                f"the {self.name} runner was told no model", hint="name one for the session or the runner"
-            )
+            raise RunnerFailed(f"the {self.name} runner has no model", hint="set a model for the session or the runner")
         return model.removeprefix(f"{self._provider}/")
 
-    def _key_from_environment(self, base_url: str) -> str:
-        is_home = _host(base_url) == _host(self.home)
-        variable = self._settings.api_key_env or (self.key_variable if is_home else None)
-        key = os.environ.get(variable, "").strip() if variable else ""
-        if variable and not key:
-            raise InvalidConfig(f"the {self.name} runner needs a key", hint=f"set the environment variable {variable}")
-        return key or _NO_KEY
 
-    @contextmanager
-    def _asking(self, model: str) -> Iterator[None]:
-        """Failures of the endpoint as ours. Theirs hold the request, and sometimes the key: they do not go on."""
-        try:
-            yield
-        except self._failures as error:
-            told = " ".join(str(error).split())
-            overflow = is_overflow(told)
-            if len(self._key) >= _SECRET:
-                told = told.replace(self._key, "[key]")
-            status = getattr(error, "status_code", None) if isinstance(error, self._status_error) else None
-            if status in _REFUSED_KEY:
-                hint = "name the variable that holds its key: api_key_env" if self._key == _NO_KEY else "check the key"
-                raise RunnerFailed(f"{model} has refused the key: {told[:_DETAIL]}", hint=hint) from None
-            how = "did not answer" if status is None else "has refused"
-            raise RunnerFailed(f"{model} {how}: {told[:_DETAIL]}", overflow=overflow) from None
-
-
-def _vendor(package: str) -> Any:
-    try:
-        return importlib.import_module(package)
-    except ImportError as error:
-        hint = "pip install 'sessile[models]', or use the echo runner, which needs no model"
-        raise InvalidConfig(f"the package {package} is not installed", hint=hint) from error
-
-
-def _http_library(vendor: Any) -> Any:
-    """What the vendor's client stands on: httpx, or the successor that newer ones use.
-
-    The client that Anthropic's package makes of it goes through the proxies of the environment, also if it is told not to
-    trust that (seen in 2.8.0), so we make our own.
-    """
-    return importlib.import_module(vendor.DefaultAsyncHttpxClient.__base__.__module__.partition(".")[0])
-
-
-def _address(base_url: str) -> str:
-    try:
-        address = urllib.parse.urlsplit(base_url)
-        sound = address.scheme in ("http", "https") and address.hostname and address.port != 0
-    except ValueError:
-        sound = None
-    if not sound:
-        raise InvalidConfig("the address of a model begins with http:// or https://", hint="check base_url")
-    if address.username or address.password:
-        raise InvalidConfig(
-            "the address of a model holds no password", hint="name the variable of its key: api_key_env"
-        )
-    return base_url
-
-
-def _sound(key: str) -> str:
-    """A key that can be sent; an error about one that cannot would repeat it."""
-    if not key.strip().isascii() or not key.strip().isprintable():
-        raise InvalidConfig("the key holds characters that no key has", hint="set it again, on one line")
-    return key.strip()
-
-
-def _host(address: str) -> str | None:
-    return urllib.parse.urlsplit(address).hostname
-
-
-def _plain(event: Any) -> Event:
-    """An event as the vendor sent it; what is no object is no event."""
-    if not hasattr(event, "to_dict"):
-        raise ValueError("it sent something that is no event")
-    plain: Event = event.to_dict(warnings=False)
-    return plain
-
-
-# --- anthropic runner
-
-ANSWER_TOKENS = 8192  # if nobody says how long an answer may be: the endpoint wants to be told
-THINKING = {"off": 0, "minimal": 1024, "low": 2048, "medium": 8192, "high": 16384, "xhigh": 32768}
-"""Tokens for thinking at each level; 1024 is the least that the endpoint takes."""
-
-
-class AnthropicRunner(EndpointRunner):
-    """A model behind Anthropic's protocol."""
-
-    name = "anthropic"
-    package = "anthropic"
-    client = "AsyncAnthropic"
-    home = "https://api.anthropic.com"
-    key_variable = "ANTHROPIC_API_KEY"
-
-    def _answer(self) -> Answer:
-        return AnthropicAnswer()
-
-    async def _ask(self, api: Any, request: RunRequest, model: str) -> Any:
-        level = request.thinking or "off"
-        if level not in THINKING:
-            raise RunnerFailed(f"there is no thinking level {level}", hint=f"levels: {', '.join(THINKING)}")
-        limit = request.max_tokens or self._settings.max_tokens or ANSWER_TOKENS
-        asked: dict[str, Any] = {"model": model, "messages": to_anthropic(request.messages)}
-        asked["max_tokens"] = limit + THINKING[level]
-        if request.system:
-            asked["system"] = sendable(request.system)
-        if THINKING[level]:
-            asked["thinking"] = {"type": "enabled", "budget_tokens": THINKING[level]}
-        return await api.messages.create(**asked, stream=True)
-
-
-# --- openai runner
-
-_OFF = (None, "off")
-
-
-class OpenAIRunner(EndpointRunner):
-    """A model behind an OpenAI-compatible endpoint."""
-
-    name = "openai"
-    package = "openai"
-    client = "AsyncOpenAI"
-    home = "https://api.openai.com/v1"
-    key_variable = "OPENAI_API_KEY"
-
-    def _answer(self) -> Answer:
-        return OpenAIAnswer()
-
-    async def _ask(self, api: Any, request: RunRequest, model: str) -> Any:
-        system = [{"role": "system", "content": sendable(request.system)}] if request.system else []
-        asked: dict[str, Any] = {"model": model, "messages": [*system, *to_openai(request.messages)]}
-        limit = request.max_tokens or self._settings.max_tokens
-        if limit is not None:
-            asked["max_completion_tokens"] = limit
-        if request.thinking not in _OFF:
-            asked["reasoning_effort"] = request.thinking
-        return await api.chat.completions.create(**asked, stream=True, stream_options={"include_usage": True})
-
-
-# --- answerers
-
-_REMEMBERED = 256  # runners; each agent has as many as its conversations have chosen models
-
-# What the hygiene table calls the protocols that our runners speak.
-_APIS = {"anthropic": "anthropic-messages", "openai": "openai-completions"}
+# -- answerers
 
 
 class Answerer(NamedTuple):
-    """Who answers. `model` is "provider/model", `policy` what its provider takes; the echo has neither, and takes everything."""
+    """The runner of an agent, with its settings.
+
+    `model` is "provider/model", `policy` are the rules of its provider. The echo runner has neither.
+    """
 
     agent: Agent
     runner: Runner
@@ -584,28 +379,28 @@ class Answerer(NamedTuple):
 
     @property
     def is_model(self) -> bool:
-        """Whether a model behind an endpoint answers: only that can sum up or take notes."""
+        """Return whether a model behind an endpoint answers. Only those can summarize and take notes."""
         return self.settings.name in _APIS
 
 
 class Answerers:
-    """All who answer, by agent and chosen model."""
+    """The answerers of all agents, by agent and model."""
 
     def __init__(self, config: Config, models: Models, workspace: Callable[[str], str]) -> None:
         self._config = config
         self._workspace = workspace
         self._models = models
-        self.of = lru_cache(maxsize=_REMEMBERED)(self._of)
+        self.of = lru_cache(maxsize=_MAX_ANSWERERS)(self._of)
         for agent in (config.agents.default_id, *(agent.id for agent in config.agents.list)):
             self.of(agent, None)
 
     def model_name(self, agent: str, override: str | None) -> str | None:
-        """The model of an agent's turns, as "provider/model"."""
+        """Return the model of an agent's turns, as "provider/model"."""
         provider, model = self._config.model_of(agent, override)
         return model if model is None or provider is None else f"{provider}/{model}"
 
     def window(self, agent: str, override: str | None) -> int | None:
-        """How many tokens that model can read; `None` if nobody knows."""
+        """Return the context window of that model in tokens; `None` if unknown."""
         name = self.model_name(agent, override)
         known = None if name is None else self._models.window(name)
         return known or self._config.agents.named(agent).context_tokens
@@ -628,9 +423,9 @@ class Answerers:
 
 
 def _check_address(settings: RunnerSettings) -> None:
-    """Raise if nobody says where the provider of a model is; without an address, a runner asks its vendor."""
+    """Raise if the provider of a model has no address. Without one, a runner uses its vendor's."""
     provider = settings.provider
     if settings.name not in _APIS or settings.base_url is not None or provider is None or provider in _APIS:
         return
     hint = f"set baseUrl in [models.providers.{provider[:80]}], or use a model of {' or '.join(_APIS)}"
-    raise InvalidConfig(f"nobody says where the provider {provider[:80]!r} is", hint=hint)
+    raise InvalidConfig(f"provider {provider[:80]!r} has no baseUrl", hint=hint)

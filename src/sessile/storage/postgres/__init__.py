@@ -1,4 +1,4 @@
-"""A store in PostgreSQL: its names, files, journals, catalog and the gateway's bindings as plain tables.
+"""A store in PostgreSQL: names, files, journals, catalog and the gateway's bindings as plain tables.
 
-Only what CockroachDB and YugabyteDB speak too is used: no advisory locks, no notifications that anything relies on.
+Only features that CockroachDB and YugabyteDB have too are used: no advisory locks, and nothing relies on notifications.
 """

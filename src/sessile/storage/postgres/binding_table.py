@@ -1,10 +1,13 @@
-"""The bindings of agents in a database: texts by key, and a revision that every change raises by one.
+"""The bindings of an agent in a database: bodies by key, and a revision that every change raises by one.
 
-Rules: a change is one statement, made only if nobody else changed anything since the revision that it was decided on. A reader
-asks for what changed behind the revision that it knows. What is removed stays as a row without a body, so that every reader
-hears of it. If the connection breaks during a change, it is looked up whether it was made.
+Rules:
 
-What a body means is not known here.
+- A change is one statement. It is made only if the revision is still the one that the caller has seen.
+- A reader asks for the changes after the revision that it knows. A removed binding stays as a row without a body, so that every
+  reader learns of it.
+- If the connection breaks during a change, the table is read to find out whether the change was made.
+
+The bodies are opaque here.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from typing import NamedTuple
 from sessile.storage.postgres.database import Database, OutcomeUnknown
 
 _REVISION = "SELECT revision FROM bindings WHERE agent = %s"
-_BEHIND = """
+_AFTER = """
     SELECT (SELECT revision FROM bindings WHERE agent = %(agent)s), key, body
     FROM binding WHERE agent = %(agent)s AND revision > %(revision)s ORDER BY revision, key
 """
@@ -35,8 +38,8 @@ _CHANGE = """
 _MADE = "SELECT revision FROM binding WHERE agent = %s AND revision = %s AND stamp = %s LIMIT 1"
 
 
-class Behind(NamedTuple):
-    """What changed behind a revision: the revision now, and the bodies by key, `None` for what was removed."""
+class Changes(NamedTuple):
+    """The current revision, and the bodies that changed, by key; `None` for a removed one."""
 
     revision: int
     changed: Mapping[str, bytes | None]
@@ -50,21 +53,21 @@ class BindingTable:
         self._agent = agent
 
     def revision(self) -> int:
-        """How often the bindings were changed."""
+        """Return the current revision: the number of changes so far."""
         found = self._database.query(_REVISION, (self._agent,), again=True)
         return found[0][0] if found else 0
 
-    def behind(self, revision: int) -> Behind:
-        """What changed since a revision."""
-        rows = self._database.query(_BEHIND, {"agent": self._agent, "revision": revision}, again=True)
-        return Behind(rows[0][0] if rows else revision, {_text(key): body for _, key, body in rows})
+    def changes_since(self, revision: int) -> Changes:
+        """Return what changed after a revision."""
+        rows = self._database.query(_AFTER, {"agent": self._agent, "revision": revision}, again=True)
+        return Changes(rows[0][0] if rows else revision, {_text(key): body for _, key, body in rows})
 
     def change(self, seen: int, changes: Mapping[str, bytes | None]) -> int | None:
-        """Change some bodies if the revision is still what was seen; the new revision, `None` if it was not."""
+        """Change bodies if the revision is still `seen`. Return the new revision, or `None` if it was not."""
         if seen == 0:
             self._database.query(_FIRST, (self._agent,), again=True)
         stamp = uuid.uuid4().bytes
-        told = {
+        values = {
             "agent": self._agent,
             "seen": seen,
             "stamp": stamp,
@@ -72,16 +75,16 @@ class BindingTable:
             "bodies": list(changes.values()),
         }
         try:
-            rows = self._database.query(_CHANGE, told)
+            rows = self._database.query(_CHANGE, values)
         except OutcomeUnknown:
             rows = self._database.query(_MADE, (self._agent, seen + 1, stamp), again=True)
             if not rows and self.revision() > seen + 1:
-                raise  # others have changed the same keys since, so nobody can tell
+                raise  # the same keys may have been changed again since, so the outcome stays unknown
         return rows[0][0] if rows else None
 
 
 def _bytes(key: str) -> bytes:
-    """A key as it is stored: one may hold anything, also half an emoji."""
+    """Return a key as it is stored; it may contain lone surrogates."""
     return key.encode("utf-8", "surrogatepass")
 
 

@@ -20,15 +20,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 from sessile.core.words import INDEXED, Field
 from sessile.storage.catalog import Catalog, CaughtUp
-from sessile.storage.catalog_rows import EVERYTHING, SUB_AGENTS, Asked, Filter, Listing, SessionRow
+from sessile.storage.catalog_rows import SUB_AGENTS, USED, Facets, Listing, SessionRow, facets, usage
 from sessile.storage.catch_up import Mark
+from sessile.storage.filters import EVERYTHING, Filter, Selection
 from sessile.storage.layout import JOURNAL
 from sessile.storage.mounted import is_below
 from sessile.storage.postgres.listings import PostgresCatalog
 
 if TYPE_CHECKING:
     from sessile.core.statistics import Usage
-    from sessile.storage.catalog_rows import Facets
     from sessile.storage.catch_up import Depth, Progress
     from sessile.storage.search import Results
 
@@ -36,8 +36,8 @@ Answer = TypeVar("Answer")
 Item = TypeVar("Item")
 
 _SORTED: dict[str, Callable[[SessionRow], float | None]] = {
-    "recent": lambda row: row.modified,
-    "started": lambda row: row.created,
+    "recent": lambda row: row.modified_ns,
+    "started": lambda row: row.created_ms,
     "cost": lambda row: None if row.counts is None else row.counts.cost,
     "tokens": lambda row: None if row.counts is None else row.counts.total_tokens,
     "messages": lambda row: None if row.counts is None else row.counts.messages,
@@ -125,26 +125,22 @@ class JoinedCatalog:
 
     def facets(self, wanted: Filter, folders: Mapping[str, Sequence[str]]) -> Facets:
         """By what else the sessions that a filter lets through could be chosen; `folders` are names for places."""
-        from sessile.storage.catalog_rows import facets
-
-        return self._answering(lambda ask: facets(ask, wanted, folders))
+        return self._selecting(lambda selection_for: facets(selection_for, wanted, folders))
 
     def usage(self, wanted: Filter | None = None) -> Usage:
         """What the sessions that a filter lets through have used, or all of them; sessions must be counted for that."""
-        from sessile.storage.catalog_rows import USED, usage
+        return self._selecting(lambda selection_for: usage(selection_for, USED if wanted is None else wanted))
 
-        return self._answering(lambda ask: usage(ask, USED if wanted is None else wanted))
-
-    def _answering(self, work: Callable[[Callable[[Filter], Asked]], Answer]) -> Answer:
+    def _selecting(self, work: Callable[[Callable[[Filter], Selection]], Answer]) -> Answer:
         """Do something with questions that go to both halves."""
         beside = self._beside
         if beside is None:
-            return self._own.answering(work)
+            return self._own.selecting(work)
 
-        def with_ours(ours: Callable[[Filter], Asked]) -> Answer:
-            return beside.answering(lambda theirs: work(lambda wanted: _Both(ours(wanted), theirs(wanted))))
+        def with_ours(ours: Callable[[Filter], Selection]) -> Answer:
+            return beside.selecting(lambda theirs: work(lambda wanted: _Both(ours(wanted), theirs(wanted))))
 
-        return self._own.answering(with_ours)
+        return self._own.selecting(with_ours)
 
     def search(
         self,
@@ -206,17 +202,17 @@ class _Imported:
 class _Both(NamedTuple):
     """One question to two halves."""
 
-    ours: Asked
-    theirs: Asked
+    ours: Selection
+    theirs: Selection
 
     def shown(self, columns: str) -> Iterable[Any]:
         """Columns of all rows that are shown, newest first."""
         halves = (half.shown(f"mtime_ns, {columns}") for half in self)
         return (row[1:] for row in heapq.merge(*halves, key=lambda row: row[0], reverse=True))
 
-    def hidden(self) -> tuple[int, dict[str, int]]:
+    def totals(self) -> tuple[int, dict[str, int]]:
         """How many rows are shown, and how many are hidden for what reason."""
-        (ours, hidden), (theirs, more) = (half.hidden() for half in self)
+        (ours, hidden), (theirs, more) = (half.totals() for half in self)
         return ours + theirs, dict(sorted((Counter(hidden) + Counter(more)).items()))
 
     def uncounted(self) -> int:
@@ -234,7 +230,7 @@ def _order(sort: str) -> Callable[[SessionRow], tuple[bool, float, int]]:
 
     def key(row: SessionRow) -> tuple[bool, float, int]:
         value = _SORTED[sort](row)
-        return value is not None, value or 0, row.modified
+        return value is not None, value or 0, row.modified_ns
 
     return key
 

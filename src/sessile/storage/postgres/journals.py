@@ -1,24 +1,16 @@
-"""The journals of a store that lies in a database.
+"""The journals of a store in a database: creating, appending, replacing, holding.
 
-A file of bytes under the name of a journal (an import wrote it, or somebody put it there) is read as it is, and taken in as a
-journal by whoever opens it for writing.
+Rules:
 
-The journal of a session in the database: appending, replacing, holding.
+- An append is one statement that adds rows if the journal has not grown since; it is durable when it returns. If another process
+  was faster, or the rows need something that is unknown here (a parent on another branch, an id that exists already, a last line
+  without a newline), the journal is locked first.
+- If the connection breaks during an append, its outcome is unknown. The rows are looked up when the journal is locked next.
+- Replacing a journal makes a new file, in one transaction: readers of the old file can read on, and writers notice (`epoch`).
+- A file of bytes with the name of a journal, such as an import, is read as it is. It is converted to a journal, in one
+  transaction, when it is opened for rows.
 
-An append is one statement that adds rows if the journal is still as long as it was; it is durable when it returns. If somebody
-else was faster, or the rows need something that is not known here (a parent on another branch, an id that is there already, a
-line without its end), the journal is locked first: then nobody is faster again. A connection that breaks in the middle leaves
-open what happened; the rows themselves tell, when the journal is locked the next time.
-
-It knows lines, ids and parents, not what entries mean.
-
-Lines on their way into a journal: the rows that they become, what was sent, and what is not known of it.
-
-It does not know the database.
-
-Putting a new journal in the place of another, and taking in a file of bytes as a journal; each in one transaction.
-
-A rewritten journal is a new file: whoever reads the old one reads on, and whoever would append to it notices (`epoch`).
+Lines, ids and parents are known here, but not what entries mean.
 """
 
 from __future__ import annotations
@@ -48,7 +40,6 @@ from sessile.errors import (
 from sessile.storage import atomic, log
 from sessile.storage.base import Appended, Filesystem, News, ReadableOwnJournal, Revise, Row
 from sessile.storage.postgres import rows
-from sessile.storage.postgres import rows as writing
 from sessile.storage.postgres.database import Cursor, Database, OutcomeUnknown, Unreachable
 from sessile.storage.postgres.leases import Leases
 from sessile.storage.postgres.names import NOW
@@ -66,138 +57,95 @@ from sessile.storage.postgres.rows import (
 )
 from sessile.storage.reader import JournalReader
 
-# --- appending
+_CHUNK = 1 << 20  # bytes that are read or written at once
 
 
-class Attempt(NamedTuple):
-    """Lines on their way into a journal, and what is known when they are there."""
+class PostgresJournals:
+    """The journals of one database. `patience` is the timeout for journals that another process holds, in seconds."""
 
-    held: Held
-    tiles: Sequence[Tile]
-    size: int
-    positions: Sequence[tuple[int, int]]
-    links: Links
+    def __init__(self, fs: Filesystem, database: Database, leases: Leases, *, patience: float = 10.0) -> None:
+        self._fs = fs
+        self._database = database
+        self._leases = leases
+        self._patience = patience
+        self._folders: set[str] = set()
 
-
-@dataclass
-class Turn:
-    """An append from its first try to its last; `sent` is what was tried last.
-
-    If the outcome of a try is not known, what it sent is `doubtful`. With `doubled`, an id may be there already.
-    """
-
-    lines: Sequence[bytes]
-    revise: Revise
-    sent: Attempt | None
-    doubtful: Attempt | None = None
-    lost: OutcomeUnknown | None = None
-    doubled: bool = False
-
-    def doubt(self, error: OutcomeUnknown) -> None:
-        """Note that nobody knows what became of the last try."""
-        self.doubtful, self.lost = self.sent, error
-
-
-class PostgresNews:
-    """The rows that others have inserted."""
-
-    def __init__(self, rows: Sequence[Row]) -> None:
-        self._rows = rows
-
-    def rows(self) -> Sequence[Row]:
-        return self._rows
-
-    def child_of(self, entry_id: str) -> bool:
-        return any(row.parent_id == entry_id for row in self._rows)
-
-
-def tiled(path: str, held: Held, lines: Sequence[bytes], links: Links) -> tuple[Attempt, Tiler]:
-    """The rows of lines that are put behind a journal, as far as `links` knows what they hang from."""
-    tiler = Tiler(path, links, held.size)
-    tiles = [*tiler.feed(b"\n".join(lines) + b"\n"), *tiler.finish()]
-    starts = accumulate((len(line) + 1 for line in lines), initial=held.size)
-    positions = [(start, len(line)) for start, line in zip(starts, lines, strict=False)]
-    return Attempt(held, tiles, tiler.size, positions, links), tiler
-
-
-# --- replacing
-
-_NEW = f"INSERT INTO file (journal, size, modified, links) VALUES (true, 0, {NOW}, 1) RETURNING id"
-_RETIRE = f"""
-    UPDATE file SET epoch = epoch + 1, links = links - %b, unnamed = CASE WHEN links = %b THEN {NOW} END WHERE id = %b"""
-
-
-class Replacement(NamedTuple):
-    """The journal that has the name now, and by how many bytes the place has moved behind which everything is news."""
-
-    file: int
-    shift: int
-
-
-def new_file(cursor: Cursor) -> int:
-    """An empty journal that has no name yet."""
-    ((file,),) = cursor.execute(_NEW).fetchall()
-    return int(file)
-
-
-def replaced(
-    cursor: Cursor, held: Held, path: str, edit: Callable[[bytes], bytes | None], keep: str | None, seen: int
-) -> Replacement:
-    """Give the name to a journal with the edited lines; the old one gets the name `keep`, or none."""
-    file = new_file(cursor)
-    tiler = Tiler(path, Links(whole=True))
-    shift = 0
-    for batch in writing.batches(writing.executing(cursor), held.file, held.size):
-        tiles: list[Tile] = []
-        for start, body, gap in batch:
-            new = edit(body) if body else None
-            if new is not None and start < seen:
-                shift += len(new) - len(body)
-            tiles += tiler.feed((body if new is None else new) + (b"\n" if gap is None else gap))
-        writing.insert(cursor, file, tiles)
-    writing.insert(cursor, file, tiler.finish())
-    writing.grow(cursor, file, tiler)
-    cursor.execute("UPDATE name SET file = %b WHERE folder = %b AND base = %b", (Int8(file), *writing.name_of(path)))
-    if keep is not None and not writing.give_name(cursor, keep, held.file):
-        raise SessionExists(path=keep, hint="something has that name already; nothing was changed")
-    lost = Int8(0 if keep is not None else 1)
-    cursor.execute(_RETIRE, (lost, lost, Int8(held.file)))
-    return Replacement(file, shift)
-
-
-def take_in(database: Database, fs: Filesystem, path: str) -> None:
-    """Make a file of bytes a journal, if it is none yet; raises NotASession if it cannot be one."""
-
-    def work(cursor: Cursor) -> None:
-        held = writing.hold(cursor, writing.name_of(path))
-        if held is not None and not held.journal:
-            writing.fill(cursor, held.file, Tiler(path, Links(whole=True)), _chunks(fs, path))
-            cursor.execute("DELETE FROM piece WHERE file = %b", (Int8(held.file),))
-
-    database.transact(work, again=True)
-
-
-def _chunks(fs: Filesystem, path: str) -> Iterator[bytes]:
-    with storage_failures(path, "read the file"):
-        fd = fs.open(path, os.O_RDONLY)
+    def create(self, path: str, pieces: Iterable[bytes]) -> None:
+        """Create a journal with these bytes, durably and completely or not at all."""
+        atomic.make_folders(self._fs, posixpath.dirname(path), self._folders)
+        made: list[int] = []
         try:
-            offset = 0
-            while chunk := fs.read(fd, _CHUNK, offset):
-                yield chunk
-                offset += len(chunk)
-        finally:
-            fs.close(fd)
+            # Not repeated: `pieces` may be an iterator that can be read only once.
+            with self._database.transaction() as cursor:
+                made.append(_make(cursor, path, _joined(pieces)))
+        except OutcomeUnknown:
+            held = self._database.transact(lambda cursor: rows.hold(cursor, name_of(path)), again=True)
+            if held is None or held.file not in made:
+                raise
+
+    def obtain(self, path: str, header: bytes) -> None:
+        """Create a journal with this header, unless there is one already."""
+        atomic.make_folders(self._fs, posixpath.dirname(path), self._folders)
+
+        def work(cursor: Cursor) -> None:
+            held = rows.hold(cursor, name_of(path))
+            if held is None:
+                _make(cursor, path, (header + b"\n",))
+            elif not held.size:
+                rows.fill(cursor, held.file, _tiler(path), (header + b"\n",))
+
+        try:
+            self._database.transact(work, again=True)
+        except SessionExists:
+            pass  # another process was faster
+
+    def open(self, path: str, *, patience: float | None = None) -> PostgresJournal:
+        """Open a journal for writing."""
+        timeout = self._patience if patience is None else patience
+        return PostgresJournal(self._fs, self._database, self._leases, path, patience=timeout)
+
+    def read(self, path: str) -> ReadableOwnJournal:
+        """Open a journal for reading."""
+        try:
+            return PostgresReader(self._database, path)
+        except NotASession:
+            return JournalReader(self._fs, path)  # a file of bytes that was not converted yet
 
 
-# --- journal
+def _make(cursor: Cursor, path: str, content: Iterable[bytes]) -> int:
+    file = new_file(cursor)
+    if not rows.give_name(cursor, path, file):
+        raise SessionExists(path=path)
+    rows.fill(cursor, file, _tiler(path), content)
+    return file
 
-_AT_ONCE = 1 << 20  # bytes that one statement appends; more is copied
-_PAUSE = 0.05
+
+def _tiler(path: str) -> Tiler:
+    return Tiler(path, Links(whole=True))
+
+
+def _joined(pieces: Iterable[bytes]) -> Iterable[bytes]:
+    """Yield the same bytes in larger pieces."""
+    pending: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        pending.append(piece)
+        size += len(piece)
+        if size >= _CHUNK:
+            yield b"".join(pending)
+            pending, size = [], 0
+    yield b"".join(pending)
+
+
+# -- one journal
+
+_AT_ONCE = 1 << 20  # bytes that one statement appends; more are copied
+_PAUSE = 0.05  # seconds between two attempts to hold a journal
 _NEWS = f"SELECT {rows.ROW} FROM entry e WHERE e.file = %b AND e.start >= %b AND e.id IS NOT NULL ORDER BY e.start"
 
 
 class PostgresJournal(PostgresReader):
-    """One journal, open for reading and appending. `patience` is how many seconds it waits for one that another holds."""
+    """One journal, open for reading and appending. `patience` is the timeout of `hold`, in seconds."""
 
     def __init__(
         self, fs: Filesystem, database: Database, leases: Leases, path: str, *, patience: float = 10.0
@@ -213,13 +161,13 @@ class PostgresJournal(PostgresReader):
         try:
             super()._open()
         except NotASession:
-            take_in(self._database, self._fs, self.path)
+            convert(self._database, self._fs, self.path)
             super()._open()
 
     def _begin(self, last: Row | None, link: Link | None) -> None:
         super()._begin(last, link)
         self._pid = os.getpid()
-        self._seen = self._held.size  # where the news begin: what we have not written, nor were opened with
+        self._seen = self._held.size  # where the news start: rows that other writers have added since
         self._links = Links()
         if last is not None and link is not None:
             self._links.learn([(last.id, link)])
@@ -232,23 +180,23 @@ class PostgresJournal(PostgresReader):
                 self._links.learn([(last.id, link)])
             return last
 
-    def _go_on(self) -> bool:
-        found = super()._go_on()
-        if found:
+    def _follow_name(self) -> bool:
+        followed = super()._follow_name()
+        if followed:
             self._seen = 0  # all of it is news
-        return found
+        return followed
 
     def _open_again(self) -> None:
-        """Go on in the journal that has our name now, if it is the same session."""
+        """Switch to the journal that has the name now; raise if it is another session."""
         session_id = self.session_id
         self._open()
         if self.session_id != session_id:
             self.session_id = session_id
-            raise SessionNotFound("another session has taken the place of this one", path=self.path)
+            raise SessionNotFound("the journal was replaced by another session", path=self.path)
         self._seen = 0  # all of it is news
 
     def reopen(self) -> None:
-        """Begin anew after a failure, or after the journal was replaced."""
+        """Start over after a failure, or after the journal was replaced."""
         with self._mutex:
             held = self._lease is not None
             self.release()
@@ -260,11 +208,11 @@ class PostgresJournal(PostgresReader):
 
     @property
     def failed(self) -> bool:
-        """Whether an error is latched."""
+        """Whether an earlier error prevents further writing."""
         return self._failure is not None
 
     def close(self) -> None:
-        """Give back what is held, then raise the first error that was latched."""
+        """Release the journal, then raise the first error of writing, if there was one."""
         with self._mutex:
             try:
                 self.release()
@@ -278,9 +226,9 @@ class PostgresJournal(PostgresReader):
         if self._failure is not None:
             raise self._failure
         if self._closed:
-            raise StorageFailure("the session is closed", path=self.path, hint="open it again")
+            raise StorageFailure("the session is closed", path=self.path, hint="open the session again")
         if os.getpid() != self._pid:
-            self._pid, self._lease = os.getpid(), None  # a forked child holds nothing of its parent's
+            self._pid, self._lease = os.getpid(), None  # a forked child does not hold what its parent holds
 
     def _latch(self, error: SessileError) -> SessileError:
         if self._failure is None:
@@ -293,50 +241,49 @@ class PostgresJournal(PostgresReader):
     def append(self, lines: Sequence[bytes], revise: Revise) -> Appended:
         with self._mutex:
             self._check_usable()
-            refused: list[BaseException] = []
+            from_caller: list[BaseException] = []  # errors of `revise` do not make the journal fail
 
-            def asked(news: News) -> Sequence[bytes]:
+            def noting_errors(news: News) -> Sequence[bytes]:
                 try:
                     return revise(news)
                 except BaseException as error:
-                    refused.append(error)
+                    from_caller.append(error)
                     raise
 
             try:
-                return self._appended(lines, asked)
+                return self._append(_Append(lines, noting_errors, self._attempt(lines)))
             except (StorageFailure, SessionNotFound, NotASession) as error:
-                if error not in refused:
+                if error not in from_caller:
                     self._latch(error)
                 raise
 
-    def _appended(self, lines: Sequence[bytes], revise: Revise) -> Appended:
-        turn = Turn(lines, revise, self._known(lines))
-        if turn.sent is not None:
-            held, tiles, size = turn.sent[:3]
+    def _append(self, work: _Append) -> Appended:
+        if work.sent is not None:
+            held, tiles, size = work.sent[:3]
             try:
                 if rows.append(self._database.query, held, self._name, tiles, size):
-                    return self._done(turn.sent)
+                    return self._done(work.sent)
             except errors.UniqueViolation:
-                turn.doubled = True
+                work.doubled = True
             except OutcomeUnknown as error:
-                turn.doubt(error)
+                work.doubt(error)
         while True:
             try:
-                if self._database.transact(partial(self._append_held, turn)):
-                    assert turn.sent is not None
-                    return self._done(turn.sent)
+                if self._database.transact(partial(self._append_held, work)):
+                    assert work.sent is not None
+                    return self._done(work.sent)
                 self._open_again()
             except errors.UniqueViolation as error:
-                if turn.doubled:
-                    raise StorageFailure("the rows of the journal do not fit together", path=self.path) from error
-                turn.doubled = True
+                if work.doubled:
+                    raise StorageFailure("the rows of the journal are inconsistent", path=self.path) from error
+                work.doubled = True
             except OutcomeUnknown as error:
-                turn.doubt(error)
+                work.doubt(error)
             except Unreachable as error:
-                raise turn.lost or error from error
+                raise work.error or error from error
 
-    def _known(self, lines: Sequence[bytes]) -> Attempt | None:
-        """The rows of lines that one statement can append, because everything is known that they need."""
+    def _attempt(self, lines: Sequence[bytes]) -> Attempt | None:
+        """Return the rows of lines that one statement can append; `None` if something about them is unknown."""
         if not 0 < len(lines) < rows.FEW or sum(map(len, lines)) > _AT_ONCE:
             return None
         if not self._ends_a_line or not self._seen:
@@ -344,33 +291,34 @@ class PostgresJournal(PostgresReader):
         attempt, tiler = tiled(self.path, self._held._replace(size=self._seen), lines, self._links.copied())
         return None if attempt.links.unknown or tiler.damaged or tiler.doubled else attempt
 
-    def _append_held(self, turn: Turn, cursor: Cursor) -> bool:
-        """Append under the lock of the journal; false if another one has our name now."""
+    def _append_held(self, work: _Append, cursor: Cursor) -> bool:
+        """Append under the lock of the journal; return False if another journal has the name now."""
         execute = rows.executing(cursor)
         held = rows.hold(cursor, self._name)
         if held is None:
             raise not_found(self.path)
-        if turn.doubtful is not None and rows.is_there(execute, held, turn.doubtful.held, turn.doubtful.tiles):
-            turn.sent = turn.doubtful
+        doubtful = work.doubtful
+        if doubtful is not None and rows.is_there(execute, held, doubtful.held, doubtful.tiles):
+            work.sent = doubtful
             return True
         if held.file != self._held.file or not held.journal:
             return False
-        lines = turn.lines
+        lines = work.lines
         if held.size != self._seen:
             news = [row_of(*row) for row in execute(_NEWS, (Int8(held.file), Int8(self._seen)))]
-            lines = turn.revise(PostgresNews(news))
+            lines = work.revise(PostgresNews(news))
         if not lines:
-            turn.sent = Attempt(held, (), self._seen, (), self._links)
+            work.sent = Attempt(held, (), self._seen, (), self._links)
             return True
         if not self._ends_a_line:
             held = rows.end_with_newline(cursor, held)
         attempt, tiler = tiled(self.path, held, lines, self._links.copied())
-        sought = attempt.links.unknown | attempt.links.added if turn.doubled else attempt.links.unknown
+        sought = attempt.links.unknown | attempt.links.added if work.doubled else attempt.links.unknown
         if sought:
             links = self._links.copied()
             links.learn(rows.links_to(execute, held.file, sought).items(), sought)
             attempt, tiler = tiled(self.path, held, lines, links)
-        turn.sent = attempt
+        work.sent = attempt
         plain = not (tiler.damaged or tiler.doubled or tiler.parentless)
         if plain and len(attempt.tiles) < rows.FEW:
             return rows.append(execute, held, self._name, attempt.tiles, attempt.size)
@@ -379,7 +327,7 @@ class PostgresJournal(PostgresReader):
         return True
 
     def _done(self, attempt: Attempt) -> Appended:
-        """Note what is in the journal now."""
+        """Remember what is in the journal now."""
         if attempt.tiles:
             self._held, self._seen, self._ends_a_line = attempt.held, attempt.size, True
             attempt.links.forget_old()
@@ -390,17 +338,17 @@ class PostgresJournal(PostgresReader):
     # -- durability
 
     def commit(self, mark: Any) -> None:
-        """Nothing to wait for: what was appended was as durable as the store promises when `append` returned."""
+        """Do nothing: entries are durable when `append` returns."""
 
     def flush(self) -> None:
-        """Nothing to wait for either."""
+        """Do nothing: entries are durable when `append` returns."""
 
     # -- replacing
 
     def replace(self, edit: Callable[[bytes], bytes | None], keep: str | None = None) -> None:
-        """Put a journal with the edited lines in the place of this one; bytes that are no line stay as they are.
+        """Replace this journal with one that has the edited lines; bytes that are not a line stay as they are.
 
-        With `keep` the old journal stays reachable under that name.
+        With `keep` the old journal stays available under that name.
         """
         with self._mutex:
             self._check_usable()
@@ -410,10 +358,10 @@ class PostgresJournal(PostgresReader):
                 self._open_again()
             seen = self._seen + done.shift
             self._open()
-            self._seen = seen  # what others have appended is still news
+            self._seen = seen  # rows that other writers have added are still news
 
     def _replaced(self, edit: Callable[[bytes], bytes | None], keep: str | None) -> Replacement | None:
-        """Do it in one transaction; `None` if another journal has our name now."""
+        """Replace the journal in one transaction; return `None` if another journal has the name now."""
         made: list[Replacement] = []
 
         def work(cursor: Cursor) -> Replacement | None:
@@ -424,7 +372,7 @@ class PostgresJournal(PostgresReader):
                 return None
             made.append(replaced(cursor, held, self.path, edit, keep, self._seen))
             if self._lease is not None:
-                self._leases.take(_lease_of(made[-1].file))  # before anybody can know the journal
+                self._leases.take(_lease_of(made[-1].file))  # before other processes can see the journal
             return made[-1]
 
         done = None
@@ -440,7 +388,7 @@ class PostgresJournal(PostgresReader):
         return done
 
     def _hold_instead(self, done: Replacement | None, made: Sequence[Replacement]) -> None:
-        """Hold the journal that is in place now, and none of the others."""
+        """Hold the journal that is in place now, and release the others."""
         if self._lease is not None:
             held = self._lease if done is None else _lease_of(done.file)
             for lease in (self._lease, *(_lease_of(one.file) for one in made)):
@@ -451,7 +399,7 @@ class PostgresJournal(PostgresReader):
     # -- drafts
 
     def hold(self) -> None:
-        """Keep the journal until `release` or the end of the process: nobody else can take it over."""
+        """Hold the journal until `release` or the end of the process: no other process can take it over."""
         with self._mutex:
             self._check_usable()
             if self._lease is not None and self._leases.holds(self._lease):
@@ -464,19 +412,20 @@ class PostgresJournal(PostgresReader):
                     break
                 if time.monotonic() >= until:
                     holder = self._leases.holder(lease)
-                    raise SessionBusy(path=self.path, hint=f"held by {holder}" if holder else "try again")
+                    hint = f"close the session in {holder}, or try again later" if holder else "try again later"
+                    raise SessionBusy(path=self.path, hint=hint)
                 time.sleep(_PAUSE)
             self._lease = lease
             now, _ = self._ask(rows.NOTHING_ELSE)
             if now.named is None:
                 self.release()
                 raise self._latch(not_found(self.path))
-            if _lease_of(self._held.file) != lease:  # it was replaced before it was ours
+            if _lease_of(self._held.file) != lease:  # it was replaced before we held it
                 self.release()
                 self.hold()
 
     def release(self) -> None:
-        """Give the journal back."""
+        """Release the journal."""
         with self._mutex:
             lease, self._lease = self._lease, None
             if lease is not None:
@@ -487,7 +436,7 @@ class PostgresJournal(PostgresReader):
         with self._mutex:
             self._check_usable()
             if atomic.exists(self._fs, path):
-                raise SessionExists(path=path, hint="something has that name already; nothing was changed")
+                raise SessionExists(path=path, hint="choose another name; nothing was changed")
             try:
                 self._fs.rename(self.path, path)
             except OSError as error:
@@ -504,83 +453,124 @@ def _lease_of(file: int) -> str:
     return f"file:{file}"
 
 
-# --- journals
-
-_CHUNK = 1 << 20
+# -- an append
 
 
-class PostgresJournals:
-    """The journals of one database. `patience` is how many seconds one waits for another process."""
+class Attempt(NamedTuple):
+    """Lines as the rows that are sent to the database."""
 
-    def __init__(self, fs: Filesystem, database: Database, leases: Leases, *, patience: float = 10.0) -> None:
-        self._fs = fs
-        self._database = database
-        self._leases = leases
-        self._patience = patience
-        self._folders: set[str] = set()
-
-    def create(self, path: str, pieces: Iterable[bytes]) -> None:
-        """A new journal with just these bytes: whole and durable, or not there."""
-        atomic.make_folders(self._fs, posixpath.dirname(path), self._folders)
-        made: list[int] = []
-        try:
-            # Not repeated: the pieces may come from somewhere that gives them only once.
-            with self._database.transaction() as cursor:
-                made.append(_make(cursor, path, _joined(pieces)))
-        except OutcomeUnknown:
-            held = self._database.transact(lambda cursor: rows.hold(cursor, name_of(path)), again=True)
-            if held is None or held.file not in made:
-                raise
-
-    def obtain(self, path: str, header: bytes) -> None:
-        """A journal that begins with that header, unless something is there already."""
-        atomic.make_folders(self._fs, posixpath.dirname(path), self._folders)
-
-        def work(cursor: Cursor) -> None:
-            held = rows.hold(cursor, name_of(path))
-            if held is None:
-                _make(cursor, path, (header + b"\n",))
-            elif not held.size:
-                rows.fill(cursor, held.file, _tiler(path), (header + b"\n",))
-
-        try:
-            self._database.transact(work, again=True)
-        except SessionExists:
-            pass  # somebody else was faster
-
-    def open(self, path: str, *, patience: float | None = None) -> PostgresJournal:
-        """The journal for writing."""
-        waiting = self._patience if patience is None else patience
-        return PostgresJournal(self._fs, self._database, self._leases, path, patience=waiting)
-
-    def read(self, path: str) -> ReadableOwnJournal:
-        """The journal for reading."""
-        try:
-            return PostgresReader(self._database, path)
-        except NotASession:
-            return JournalReader(self._fs, path)  # bytes that nobody has taken in yet
+    held: Held  # the journal that they are appended to
+    tiles: Sequence[Tile]
+    size: int  # of the journal with them
+    positions: Sequence[tuple[int, int]]
+    links: Links  # with the new entries
 
 
-def _make(cursor: Cursor, path: str, content: Iterable[bytes]) -> int:
+@dataclass
+class _Append:
+    """An append with all its attempts; `sent` is the last one.
+
+    `doubtful` is an attempt whose outcome is unknown, because of `error`. With `doubled`, an id may exist already.
+    """
+
+    lines: Sequence[bytes]
+    revise: Revise
+    sent: Attempt | None
+    doubtful: Attempt | None = None
+    error: OutcomeUnknown | None = None
+    doubled: bool = False
+
+    def doubt(self, error: OutcomeUnknown) -> None:
+        """Remember that the outcome of the last attempt is unknown."""
+        self.doubtful, self.error = self.sent, error
+
+
+class PostgresNews:
+    """The rows that other writers have added."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self._rows = rows
+
+    def rows(self) -> Sequence[Row]:
+        return self._rows
+
+    def child_of(self, entry_id: str) -> bool:
+        return any(row.parent_id == entry_id for row in self._rows)
+
+
+def tiled(path: str, held: Held, lines: Sequence[bytes], links: Links) -> tuple[Attempt, Tiler]:
+    """Return the rows of lines appended to a journal, with the parents that `links` knows."""
+    tiler = Tiler(path, links, held.size)
+    tiles = [*tiler.feed(b"\n".join(lines) + b"\n"), *tiler.finish()]
+    starts = accumulate((len(line) + 1 for line in lines), initial=held.size)
+    positions = [(start, len(line)) for start, line in zip(starts, lines, strict=False)]
+    return Attempt(held, tiles, tiler.size, positions, links), tiler
+
+
+# -- replacing
+
+_NEW = f"INSERT INTO file (journal, size, modified, links) VALUES (true, 0, {NOW}, 1) RETURNING id"
+_RETIRE = f"""
+    UPDATE file SET epoch = epoch + 1, links = links - %b, unnamed = CASE WHEN links = %b THEN {NOW} END WHERE id = %b"""
+
+
+class Replacement(NamedTuple):
+    """The file of the new journal, and by how many bytes the start of the news has moved."""
+
+    file: int
+    shift: int
+
+
+def new_file(cursor: Cursor) -> int:
+    """Create an empty journal without a name, and return its file."""
+    ((file,),) = cursor.execute(_NEW).fetchall()
+    return int(file)
+
+
+def replaced(
+    cursor: Cursor, held: Held, path: str, edit: Callable[[bytes], bytes | None], keep: str | None, seen: int
+) -> Replacement:
+    """Create a journal with the edited lines and give it the name; the old one gets the name `keep`, or none."""
     file = new_file(cursor)
-    if not rows.give_name(cursor, path, file):
-        raise SessionExists(path=path)
-    rows.fill(cursor, file, _tiler(path), content)
-    return file
+    tiler = _tiler(path)
+    shift = 0
+    for batch in rows.batches(rows.executing(cursor), held.file, held.size):
+        tiles: list[Tile] = []
+        for start, body, gap in batch:
+            new = edit(body) if body else None
+            if new is not None and start < seen:
+                shift += len(new) - len(body)
+            tiles += tiler.feed((body if new is None else new) + (b"\n" if gap is None else gap))
+        rows.insert(cursor, file, tiles)
+    rows.insert(cursor, file, tiler.finish())
+    rows.grow(cursor, file, tiler)
+    cursor.execute("UPDATE name SET file = %b WHERE folder = %b AND base = %b", (Int8(file), *rows.name_of(path)))
+    if keep is not None and not rows.give_name(cursor, keep, held.file):
+        raise SessionExists(path=keep, hint="choose another name; nothing was changed")
+    lost_names = Int8(0 if keep is not None else 1)
+    cursor.execute(_RETIRE, (lost_names, lost_names, Int8(held.file)))
+    return Replacement(file, shift)
 
 
-def _tiler(path: str) -> Tiler:
-    return Tiler(path, Links(whole=True))
+def convert(database: Database, fs: Filesystem, path: str) -> None:
+    """Convert a file of bytes to a journal, if it is not one yet; raise NotASession if that is impossible."""
+
+    def work(cursor: Cursor) -> None:
+        held = rows.hold(cursor, rows.name_of(path))
+        if held is not None and not held.journal:
+            rows.fill(cursor, held.file, _tiler(path), _chunks(fs, path))
+            cursor.execute("DELETE FROM piece WHERE file = %b", (Int8(held.file),))
+
+    database.transact(work, again=True)
 
 
-def _joined(pieces: Iterable[bytes]) -> Iterable[bytes]:
-    """The same bytes in larger pieces."""
-    pending: list[bytes] = []
-    size = 0
-    for piece in pieces:
-        pending.append(piece)
-        size += len(piece)
-        if size >= _CHUNK:
-            yield b"".join(pending)
-            pending, size = [], 0
-    yield b"".join(pending)
+def _chunks(fs: Filesystem, path: str) -> Iterator[bytes]:
+    with storage_failures(path, "read the file"):
+        fd = fs.open(path, os.O_RDONLY)
+        try:
+            offset = 0
+            while chunk := fs.read(fd, _CHUNK, offset):
+                yield chunk
+                offset += len(chunk)
+        finally:
+            fs.close(fd)

@@ -64,24 +64,20 @@ import msgspec
 from msgspec.structs import astuple
 from psycopg import errors
 
-from sessile.agents.reader import is_packed, open_rows
 from sessile.core.ids import blake2b
-from sessile.core.text import parse_timestamp, without_surrogates
+from sessile.core.text import parse_timestamp
 from sessile.core.words import INDEXED, Field, Query, Term, fold, passages, words_of
 from sessile.errors import StorageFailure
 from sessile.storage.base import NATIVE, Filesystem
 from sessile.storage.catalog import CaughtUp
 from sessile.storage.catalog_rows import (
-    EVERYTHING,
-    HAS,
-    SHOWN,
-    SORTS,
-    Filter,
+    USED,
+    Facets,
     Listing,
-    check,
     counts_as_columns,
-    in_64_bits,
-    row_of,
+    facets,
+    listing,
+    usage,
 )
 from sessile.storage.catch_up import (
     FIT,
@@ -97,155 +93,17 @@ from sessile.storage.catch_up import (
     Reading,
     walk,
 )
+from sessile.storage.filters import EVERYTHING, POSTGRES, Filter, SqlSelection, within
+from sessile.storage.formats import Formats
 from sessile.storage.head import Glance, glance
+from sessile.storage.packed import is_packed, open_rows
 from sessile.storage.postgres.database import Cursor, Database
 from sessile.storage.postgres.schema import CATALOG_TABLES, COUNTED, FILE, GLANCE, GONE, PLACE
 from sessile.storage.search import Beside, Candidate, Searched, read_line
 
 if TYPE_CHECKING:
     from sessile.core.statistics import Usage
-    from sessile.storage.catalog_rows import Facets
     from sessile.storage.search import Results
-
-
-# --- listing
-
-_HIDDEN = {  # why a row is not shown; the first of the reasons that are asked for counts
-    "unreadable": "format IS NULL",
-    "sub_agent": "sub_agent",
-    "imported": "EXISTS (SELECT 1 FROM catalog own WHERE own.origin = catalog.path)",
-    "empty": "counted AND messages = 0",
-    "one_shot": "counted AND user_messages = 1 AND title IS NULL AND labels = 0",
-}
-_SORTS = SORTS | {"started": "started"}
-_LAST = "\U0010ffff"
-
-
-class PostgresQuestion:
-    """A filter as SQL: which rows match, and which of them are shown."""
-
-    def __init__(self, database: Database, places: Sequence[str], wanted: Filter) -> None:
-        self._database = database
-        self._wanted = wanted
-        self._cheap, self._values = _cheap(places, wanted)
-        self._dear, more = _dear(wanted)
-        self._values |= more
-        self._where = " AND ".join([*self._cheap, *self._dear])
-        for reason in wanted.hide:
-            check("a listing cannot hide what is", reason, _HIDDEN)
-        hide = {*wanted.hide} - ({"imported"} if wanted.below is not None else set())  # who names a folder means it
-        reasons = [f"WHEN {when} THEN '{name}'" for name, when in _HIDDEN.items() if name in hide]
-        self._reason = f"CASE {' '.join(reasons)} END" if reasons else "NULL::text"
-        self._is_shown = f"{self._where} AND {self._reason} IS NULL"
-
-    def shown(self, columns: str) -> list[tuple[Any, ...]]:
-        """Columns of all rows that are shown, newest first."""
-        return self._ask(f"SELECT {columns} FROM catalog WHERE {self._is_shown} {_order('recent')}")
-
-    def page(self, columns: str) -> list[tuple[Any, ...]]:
-        """Columns of the rows of one page."""
-        limit = None if self._wanted.limit is None else in_64_bits(self._wanted.limit)
-        page = {"limit": limit, "offset": in_64_bits(self._wanted.offset)}
-        limits = "LIMIT %(limit)s::bigint OFFSET %(offset)s::bigint"
-        return self._ask(
-            f"SELECT {columns} FROM catalog WHERE {self._is_shown} {_order(self._wanted.sort)} {limits}", **page
-        )
-
-    def hidden(self) -> tuple[int, dict[str, int]]:
-        """How many rows are shown, and how many are hidden for what reason."""
-        found = self._ask(f"SELECT {self._reason}, count(*) FROM catalog WHERE {self._where} GROUP BY 1")
-        counts: dict[str | None, int] = dict(found)
-        return counts.get(None, 0), {name: counts[name] for name in sorted(self._wanted.hide) if name in counts}
-
-    def uncounted(self) -> int:
-        """How many rows may match once they are counted."""
-        where = " AND ".join([*self._cheap, "NOT counted", "format IS NOT NULL"])
-        ((found,),) = self._ask(f"SELECT count(*) FROM catalog WHERE {where}")
-        return int(found)
-
-    def unjudged(self) -> int:
-        """How many rows the filter cannot judge because they are not counted yet."""
-        return self.uncounted() if self._dear else 0
-
-    def _ask(self, select: str, **more: Any) -> list[tuple[Any, ...]]:
-        return self._database.query(select, self._values | more, again=True)
-
-
-def listing(database: Database, places: Sequence[str], wanted: Filter) -> Listing:
-    """The rows below these places that a filter lets through."""
-    question = PostgresQuestion(database, places, wanted)
-    return Listing([row_of(row) for row in question.page(SHOWN)], *question.hidden(), question.unjudged())
-
-
-def within(places: Sequence[str], name: str = "place", *, column: str = "path") -> tuple[str, dict[str, Any]]:
-    """The condition that a path lies below one of these folders; `name` keeps its values apart from others."""
-    conditions = ["false"]
-    values: dict[str, Any] = {}
-    for number, place in enumerate(places):
-        folder = place.rstrip("/").encode("utf-8", "surrogateescape")
-        conditions.append(f"{column} BETWEEN %({name}{number})s AND %({name}{number}_end)s")
-        values |= {f"{name}{number}": folder + b"/", f"{name}{number}_end": folder + b"/\xff"}
-    return f"({' OR '.join(conditions)})", values
-
-
-def storable(value: Any) -> Any:
-    """A text of PostgreSQL has neither lone surrogates nor NUL."""
-    return without_surrogates(value).replace("\0", "\ufffd") if isinstance(value, str) else value
-
-
-def _order(sort: str) -> str:
-    check("sessions cannot be sorted by", sort, _SORTS)
-    return f"ORDER BY {_SORTS[sort]} DESC NULLS LAST, mtime_ns DESC, number DESC"
-
-
-def _cheap(places: Sequence[str], wanted: Filter) -> tuple[list[str], dict[str, Any]]:
-    """Conditions that the ends of a file can answer."""
-    condition, values = within(places)
-    conditions = [condition]
-    if wanted.below is not None:
-        condition, more = within(wanted.below, "below")
-        conditions.append(condition)
-        values |= more
-    if wanted.project is not None:
-        places_of_it = []
-        for number, folder in enumerate((wanted.project, *wanted.worktrees)):
-            name = f"%(project{number})s::text"
-            at_path = f"cwd = {name} OR starts_with(cwd, {name} || '/')"
-            places_of_it.append(at_path if "/" in folder else f"strpos(cwd || '/', '/' || {name} || '/') > 0")
-            values[f"project{number}"] = folder.rstrip("/")
-        conditions.append(f"({' OR '.join(places_of_it)})")
-    if wanted.since is not None:
-        conditions.append("mtime_ns >= %(since)s::bigint")
-        values["since"] = in_64_bits(wanted.since)
-    if wanted.until is not None:
-        conditions.append("mtime_ns < %(until)s::bigint")
-        values["until"] = in_64_bits(wanted.until)
-    if wanted.id_prefix is not None:
-        conditions.append("id BETWEEN %(prefix)s AND %(prefix_end)s")
-        values |= {"prefix": wanted.id_prefix, "prefix_end": wanted.id_prefix + _LAST}
-    if wanted.pinned is not None:
-        conditions.append("id = ANY(%(pinned)s::text[])")
-        values["pinned"] = [storable(session_id) for session_id in wanted.pinned]
-    if wanted.named:
-        conditions.append("title IS NOT NULL")
-    for number, word in enumerate(wanted.words):
-        told = "coalesce(folded_title, '') || chr(10) || coalesce(folded_text, '')"
-        conditions.append(f"strpos({told}, %(word{number})s::text) > 0")
-        values[f"word{number}"] = fold(word)
-    return conditions, {name: storable(value) for name, value in values.items()}
-
-
-def _dear(wanted: Filter) -> tuple[list[str], dict[str, Any]]:
-    """Conditions that need every line."""
-    for name in wanted.has:
-        check("a session cannot be asked whether it has", name, HAS)
-    conditions = [HAS[name] for name in wanted.has]
-    values = {}
-    if wanted.model is not None:
-        told = """lower(convert_from(models, 'UTF8') COLLATE "C")"""
-        conditions.append(f"""strpos({told}, lower(%(model)s::text COLLATE "C")) > 0""")
-        values["model"] = storable(wanted.model)
-    return conditions, values
 
 
 # --- catalog table
@@ -356,13 +214,13 @@ class CatalogTable:
     def __init__(self, database: Database, places: Sequence[str]) -> None:
         self._database = database
         self._places = places
-        self._rows, self._values = within(places)
+        self._rows, self._values = within(places, dialect=POSTGRES)
 
     # -- what differs
 
     def news(self) -> News:
         """What differs from the files, those changed longest ago first, so that newer ones get higher numbers."""
-        folders, values = within(self._places, "folder", column="n.folder")
+        folders, values = within(self._places, "folder", column="n.folder", dialect=POSTGRES)
         values |= self._values | {"places": [_bytes(place.rstrip("/")) for place in self._places]}
         rows = self._database.query(_NEWS.format(folders=folders, rows=self._rows), values, again=True)
         files = [(_file(row), _known(row)) for row in rows if row[0] is not None]
@@ -542,6 +400,7 @@ def _path(name: bytes) -> str:
 
 Answer = TypeVar("Answer")
 
+_IMPORTED = "EXISTS (SELECT 1 FROM catalog own WHERE own.origin = catalog.path)"
 _GONE = (errors.UndefinedTable, errors.UndefinedColumn)
 # Two processes may make the same table at the same moment: PostgreSQL does not keep them apart.
 _MADE_AT_ONCE = (errors.UniqueViolation, errors.DuplicateTable, errors.DuplicateObject)
@@ -550,7 +409,8 @@ _MADE_AT_ONCE = (errors.UniqueViolation, errors.DuplicateTable, errors.Duplicate
 class PostgresCatalog:
     """All sessions of a database below `root`."""
 
-    def __init__(self, fs: Filesystem, database: Database, root: str) -> None:
+    def __init__(self, fs: Filesystem, database: Database, root: str, formats: Formats) -> None:
+        self._formats = formats
         self._fs = fs
         self._database = database
         self._root = root.rstrip("/")
@@ -606,7 +466,7 @@ class PostgresCatalog:
         if news.files or news.gone or waits:
             from sessile.storage.catch_up import Enough
 
-            work = Follower(self._fs, self._database, table, progress, deadline)
+            work = Follower(self._fs, self._formats, self._database, table, progress, deadline)
             try:
                 work.look(news)
                 if depth != "look":
@@ -639,36 +499,35 @@ class PostgresCatalog:
 
     def list(self, wanted: Filter = EVERYTHING) -> Listing:
         """The sessions below the places of the last catch-up, newest first unless the filter says otherwise."""
-        return self._ask(lambda: listing(self._database, self._places, wanted))
+        return self._ask(lambda: listing(self._selection(wanted)))
 
     def marks(self, wanted: Filter = EVERYTHING) -> Sequence[tuple[str, int | None, int]]:
         """Path, size and time of modification of all files that a filter lets through."""
-        rows = self._ask(lambda: self._question(wanted).shown("path, size, mtime_ns"))
+        rows = self._ask(lambda: self._selection(wanted).shown("path, size, mtime_ns"))
         return [(path.decode("utf-8", "surrogateescape"), size, modified) for path, size, modified in rows]
 
     def facets(self, wanted: Filter, folders: Mapping[str, Sequence[str]]) -> Facets:
         """By what else the sessions that a filter lets through could be chosen; `folders` are names for places."""
-        from sessile.storage.catalog_rows import facets
-
-        return self.answering(lambda ask: facets(ask, wanted, folders))
+        return self.selecting(lambda selection_for: facets(selection_for, wanted, folders))
 
     def usage(self, wanted: Filter | None = None) -> Usage:
         """What the sessions that a filter lets through have used, or all of them; sessions must be counted for that."""
-        from sessile.storage.catalog_rows import USED, usage
+        return self.selecting(lambda selection_for: usage(selection_for, USED if wanted is None else wanted))
 
-        return self.answering(lambda ask: usage(ask, USED if wanted is None else wanted))
-
-    def answering(self, work: Callable[[Callable[[Filter], PostgresQuestion]], Answer]) -> Answer:
-        """Do something with what makes a question of a filter."""
-        return self._ask(lambda: work(self._question))
+    def selecting(self, work: Callable[[Callable[[Filter], SqlSelection]], Answer]) -> Answer:
+        """Return the result of `work`, which gets a function that returns the selection for a filter."""
+        return self._ask(lambda: work(self._selection))
 
     def origins(self) -> frozenset[bytes]:
         """The paths of the files that sessions of the database were imported from."""
         select = "SELECT origin FROM catalog WHERE origin IS NOT NULL"
         return self._ask(lambda: frozenset(path for (path,) in self._database.query(select, again=True)))
 
-    def _question(self, wanted: Filter) -> PostgresQuestion:
-        return PostgresQuestion(self._database, self._places, wanted)
+    def _selection(self, wanted: Filter) -> SqlSelection:
+        def run(select: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
+            return self._database.query(select, values, again=True)
+
+        return SqlSelection(POSTGRES, run, self._places, wanted, (_IMPORTED, {}))
 
     def search(
         self,
@@ -691,8 +550,8 @@ class PostgresCatalog:
         query = Query(text)
 
         def work() -> Results:
-            words = PostgresWords(self._fs, self._database, self._places, sessions)
-            return Searcher(self._fs, words, directly).search(query, fields, limit, count)
+            words = PostgresWords(self._fs, self._formats, self._database, self._places, sessions)
+            return Searcher(self._fs, self._formats, words, directly).search(query, fields, limit, count)
 
         return self._ask(work)
 
@@ -746,11 +605,17 @@ class PostgresWords:
     """The words of a catalog in a database, below some places or in some sessions only."""
 
     def __init__(
-        self, fs: Filesystem, database: Database, places: Sequence[str], sessions: Collection[int] | None
+        self,
+        fs: Filesystem,
+        formats: Formats,
+        database: Database,
+        places: Sequence[str],
+        sessions: Collection[int] | None,
     ) -> None:
         self._fs = fs
+        self._formats = formats
         self._database = database
-        where, self._values = within(places, column="c.path")
+        where, self._values = within(places, column="c.path", dialect=POSTGRES)
         self._where = f"c.format IS NOT NULL AND {where}"
         if sessions is not None:
             self._where += " AND c.number = ANY(%(sessions)s::bigint[])"
@@ -799,7 +664,7 @@ class PostgresWords:
             lines: dict[int, bytes] = dict(self._database.query(_LINES, places, again=True))
             for place, (rank, matched) in enumerate(some):
                 # A file that is no journal, or a line in the middle of other bytes, is not found by its row.
-                raw = lines.get(place) or read_line(self._fs, matched.session.path, matched.offset)
+                raw = lines.get(place) or read_line(self._fs, matched.session.path, matched.offset, self._formats)
                 if raw is not None:
                     yield Candidate(rank, matched.session, matched.offset, raw)
 
@@ -816,7 +681,9 @@ class PostgresWords:
 
     def titles(self, query: Query) -> list[str]:
         """Sessions whose title holds every word or a part of one, newest first."""
-        words = {f"word{number}": storable(fold(term.text.rstrip("*"))) for number, term in enumerate(query.terms)}
+        words = {
+            f"word{number}": POSTGRES.storable(fold(term.text.rstrip("*"))) for number, term in enumerate(query.terms)
+        }
         holds = "".join(f" AND strpos(c.folded_title, %({name})s::text) > 0" for name in words)
         select = f"SELECT c.path FROM catalog c WHERE {self._where} AND c.title IS NOT NULL{holds}"
         rows = self._ask(f"{select} ORDER BY c.mtime_ns DESC", **words)
@@ -1007,12 +874,14 @@ class Follower:
     def __init__(
         self,
         fs: Filesystem,
+        formats: Formats,
         database: Database,
         table: CatalogTable,
         progress: Callable[[Progress], None] | None,
         deadline: float | None,
     ) -> None:
         self._fs = fs
+        self._formats = formats
         self._database = database
         self._table = table
         self._progress = progress
@@ -1069,15 +938,13 @@ class Follower:
         """The format of a file, what its ends tell, and how many bytes its rows have."""
         if ends is not None and (seen := glance(ends, 0, file.size)) is not None:
             return NATIVE, seen, file.size
-        fd, size, _ = open_rows(self._fs, file.path)
+        fd, size, _ = open_rows(self._fs, file.path, self._formats)
         try:
             size = size if is_packed(file.path) else min(size, file.size)
             seen = glance(self._fs, fd, size)
             if seen is not None or not size:
                 return NATIVE, seen, size
-            from sessile.agents.reader import glance_foreign  # few have any in a database
-
-            return *(glance_foreign(self._fs, fd, size, file.path) or ("", None)), size
+            return *(self._formats.glance(self._fs, fd, size, file.path) or ("", None)), size
         finally:
             self._fs.close(fd)
 
@@ -1101,10 +968,12 @@ class Follower:
                 continue
             if each.stretch is not None and each.known is not None:
                 if reading.size <= reading.covered + NEAR:
-                    near.append(_Work(Place(each.known.revision + 1, each.file.id, reading), index=False))
+                    near.append(
+                        _Work(Place(each.known.revision + 1, each.file.id, reading), self._formats, index=False)
+                    )
             elif reading.size <= TINY and path in numbers:
                 reading.number = numbers[path]
-                near.append(_Work(Place(0, each.file.id, reading), index=False))
+                near.append(_Work(Place(0, each.file.id, reading), self._formats, index=False))
         have = {each.file.id: each.stretch for each in looked if each.stretch is not None}
         more = [(work.wanted, work.path) for work in near if work.place.inode not in have]
         self._step(near, have | self._stretches(more))
@@ -1122,7 +991,7 @@ class Follower:
             done, total = 0, sum(each.size for each in waiting)
             for group in _groups(waiting):
                 places = self._table.claim([each.number for each in group], index, free=attempt == 0)
-                unread |= self._read_group([_Work(place, index) for place in places])
+                unread |= self._read_group([_Work(place, self._formats, index=index) for place in places])
                 done += sum(each.size for each in group)
                 self._tell_progress(depth, done, total)
                 self._stop_in_time()
@@ -1148,7 +1017,7 @@ class Follower:
 
     def _unpacked_size(self, work: _Work) -> int:
         try:
-            fd, size, _ = open_rows(self._fs, work.path)
+            fd, size, _ = open_rows(self._fs, work.path, self._formats)
         except StorageFailure:
             raise
         except OSError:
@@ -1174,7 +1043,7 @@ class Follower:
     def _file_stretch(self, wanted: Wanted, path: str) -> Stretch | None:
         first = max(0, wanted.place - FIT)
         try:
-            fd, size, _ = open_rows(self._fs, path)
+            fd, size, _ = open_rows(self._fs, path, self._formats)
             try:
                 data = self._fs.read(fd, min(wanted.until, size) - first, first)
             finally:
@@ -1189,12 +1058,12 @@ class Follower:
 class _Work:
     """One session that is being read on."""
 
-    def __init__(self, place: Place, index: bool) -> None:
+    def __init__(self, place: Place, formats: Formats, *, index: bool) -> None:
         self.place = place
         self.number = place.reading.number
         self._revision = place.revision
         self._index = index
-        self._counting = Counting(place.reading, index=index)
+        self._counting = Counting(place.reading, formats, index=index)
         self.at = self._counting.start
 
     @property
@@ -1227,7 +1096,7 @@ class _Work:
         if self.is_behind:
             return (self.number, revision, False, False, *place, *(None,) * (6 + len(COUNTED)))
         counting.finish()
-        title, first_text, role, status = map(storable, counting.told())
+        title, first_text, role, status = map(POSTGRES.storable, counting.told())
         counts = (*counts_as_columns(counting.digest.counts()), counting.digest.spending.encode())
         said = (title, first_text, role, status, _folded(title), _folded(first_text))
         return (self.number, revision, True, self._index, *place, *said, *counts)
@@ -1249,19 +1118,19 @@ def _wanted(file: File, known: Known | None) -> Wanted:
 def _told(name: str, seen: Glance) -> tuple[Any, ...]:
     """The columns that a look fills; an empty text is an unknown one, but for id and folder."""
     session_id, cwd, *texts, header_title, header_at, version, origin = astuple(seen)
-    title, created, parent, first_text, role, status = (storable(text) or None for text in texts)
+    title, created, parent, first_text, role, status = (POSTGRES.storable(text) or None for text in texts)
     return (
         name,
         None,
-        storable(session_id),
-        storable(cwd),
+        POSTGRES.storable(session_id),
+        POSTGRES.storable(cwd),
         title,
         created,
         parent,
         first_text,
         role,
         status,
-        storable(header_title) or None,
+        POSTGRES.storable(header_title) or None,
         header_at,
         version,
         origin.encode("utf-8", "surrogatepass") or None,
@@ -1272,7 +1141,7 @@ def _told(name: str, seen: Glance) -> tuple[Any, ...]:
 
 
 def _folded(text: str | None) -> str | None:
-    return None if text is None else str(storable(fold(text)))
+    return None if text is None else str(POSTGRES.storable(fold(text)))
 
 
 def _groups(waiting: Sequence[Waiting]) -> Iterator[list[Waiting]]:

@@ -1,4 +1,7 @@
-"""A store in a database: its tree of names lies below one folder that no machine has, the same for all who use the database."""
+"""The backing of a store in a database.
+
+Its paths are below one root folder that exists on no machine, and is the same for every process that uses the database.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import os
 from sessile.storage.backing import Backing
 from sessile.storage.catalog import Catalog
 from sessile.storage.filesystem import PosixFilesystem
+from sessile.storage.formats import Formats
 from sessile.storage.journal import FileJournals
 from sessile.storage.layout import Layout
 from sessile.storage.mounted import MountedFilesystem, MountedJournals
@@ -21,8 +25,10 @@ from sessile.storage.postgres.schema import migrate
 ROOT = "/sessile:postgresql"
 
 
-def database_backing(url: str, cache: str | os.PathLike[str] | None, *, power: bool, patience: float) -> Backing:
-    """What a store in a database stands on. The tables are made if they are missing, and brought up to date."""
+def database_backing(
+    url: str, cache: str | os.PathLike[str] | None, *, power: bool, patience: float, formats: Formats
+) -> Backing:
+    """Return the backing of a store in a database. Missing tables are created, and old ones are migrated."""
     database = Database(url, durability="power" if power else "process", patience=patience)
     try:
         migrate(database)
@@ -34,14 +40,14 @@ def database_backing(url: str, cache: str | os.PathLike[str] | None, *, power: b
     files = PostgresFilesystem(database, leases)
     layout = Layout(ROOT, os.path.abspath(cache) if cache is not None else f"{ROOT}/cache")
     fs = MountedFilesystem(here, files, ROOT)
-    theirs = FileJournals(here, layout, power=power, patience=patience)
-    journals = MountedJournals(theirs, PostgresJournals(files, database, leases, patience=patience), ROOT)
+    local = FileJournals(here, layout, power=power, patience=patience)
+    journals = MountedJournals(local, PostgresJournals(files, database, leases, patience=patience), ROOT)
 
     def close() -> None:
         leases.close()
         database.close()
 
     def catalog(cache: str | None) -> JoinedCatalog:
-        return JoinedCatalog(PostgresCatalog(fs, database, ROOT), ROOT, lambda: Catalog(fs, cache))
+        return JoinedCatalog(PostgresCatalog(fs, database, ROOT, formats), ROOT, lambda: Catalog(fs, cache, formats))
 
     return Backing(database.place, fs, layout, journals, close, catalog, database)

@@ -1,4 +1,4 @@
-"""Formats: those that Sessile brings keep the contract, and packages bring others."""
+"""Agents: the formats of ours keep the contract, and packages add agents of their own."""
 
 from __future__ import annotations
 
@@ -13,22 +13,32 @@ import pytest
 from claude_rows import assistant, boundary, progress, uid, user
 from myagents_folder import asked, line, told
 from sessile import Library, Store
-from sessile.agents import registry
 from sessile.agents.claude.translation import Claude
 from sessile.agents.codex.rollout import Codex
 from sessile.agents.myagents.translation import MyAgents
+from sessile.agents.registry import AGENTS, Registry
 from sessile.errors import NotASession
 from sessile.storage.layout import Source
 from sessile.testing.agent_contract import STEM, FormatContract
 
 MODULE = """
+from sessile.agents import Agent, Source
 from sessile.agents.codex.rollout import Codex
 
-class Barn(Codex):
+class Rows(Codex):
     name = "{name}"
 
     def recognises(self, first):
         return first.startswith(b'{{"barn"')
+
+class Barn(Agent):
+    name = "{name}"
+    title = "Barn"
+    command = ("barn", "--go-on")
+    format = Rows()
+
+    def sources(self, home, environ, names):
+        return [Source(self.name, f"{{home}}/.barn", f"{{home}}/.barn/rows")]
 """
 ROWS = b'{"barn":1,"id":"b1","cwd":"/work/barn"}\n' + b"".join(
     json.dumps({"type": "response_item", "payload": {"type": "message", "role": role, "content": text}}).encode()
@@ -85,14 +95,19 @@ class TestMyAgents(FormatContract):
     sample = line(asked(0)) + line(told(1)) + line(asked(2))
 
 
+def forget_installed() -> None:
+    """Look up installed agents again the next time."""
+    AGENTS.__dict__.pop("installed", None)
+
+
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
-    """Installs a package that brings a format, or claims to."""
+    """Install a package that adds an agent, or claims to."""
     site = tmp_path / "site"
     monkeypatch.syspath_prepend(site)
 
     def do(module: str, value: str = "barn_sessions:Barn") -> None:
-        registry.installed.cache_clear()
+        forget_installed()
         info = site / "barn-1.0.dist-info"
         info.mkdir(parents=True, exist_ok=True)
         (info / "METADATA").write_text("Metadata-Version: 2.1\nName: barn\nVersion: 1.0\n")
@@ -102,7 +117,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
 
     yield do
     sys.modules.pop("barn_sessions", None)
-    registry.installed.cache_clear()
+    forget_installed()
 
 
 def _written(tmp_path: Path) -> Path:
@@ -112,8 +127,8 @@ def _written(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_package_brings_a_format(tmp_path: Path, install: Callable[..., None]) -> None:
-    """Its files are then opened, listed and searched as those of any agent."""
+def test_a_package_adds_an_agent(tmp_path: Path, install: Callable[..., None]) -> None:
+    """Its files are opened, listed and searched like those of any agent."""
     install(MODULE.format(name="barn"))
     path = _written(tmp_path)
     store = Store(tmp_path / "store")
@@ -127,10 +142,18 @@ def test_a_package_brings_a_format(tmp_path: Path, install: Callable[..., None])
         assert [hit.path for hit in library.search("bales").hits] == [str(path)]
 
 
+def test_an_added_agent_has_a_home_and_a_command(install: Callable[..., None]) -> None:
+    """Listing and resuming know it without another word."""
+    install(MODULE.format(name="barn"))
+    assert Source("barn", "/home/u/.barn", "/home/u/.barn/rows") in AGENTS.sources("/home/u", {}, lambda folder: ())
+    agent = AGENTS.get("barn")
+    assert agent is not None and agent.command == ("barn", "--go-on") and AGENTS.capabilities("barn") == ()
+
+
 def test_without_the_package_its_files_are_no_sessions(tmp_path: Path, install: Callable[..., None]) -> None:
     """The file is left as it is."""
     path = _written(tmp_path)
-    with pytest.raises(NotASession, match="does not begin"):
+    with pytest.raises(NotASession, match="does not start"):
         Store(tmp_path / "store").open(path, readonly=True)
     assert path.read_bytes() == ROWS
 
@@ -138,19 +161,20 @@ def test_without_the_package_its_files_are_no_sessions(tmp_path: Path, install: 
 @pytest.mark.parametrize(
     ("module", "value", "told"),
     [
-        ("", "barn_sessions:Barn", "cannot be loaded"),
-        ("", "no_such_module:Barn", "cannot be loaded"),
-        ("class Barn:\n    def __init__(self, needed): ...", "barn_sessions:Barn", "cannot be loaded"),
-        (MODULE.format(name="claude"), "barn_sessions:Barn", "has the name of another: claude"),
+        ("", "barn_sessions:Barn", "cannot load"),
+        ("", "no_such_module:Barn", "cannot load"),
+        ("class Barn:\n    def __init__(self, needed): ...", "barn_sessions:Barn", "cannot load"),
+        ("class Barn:\n    name = 'barn'", "barn_sessions:Barn", "not a subclass of Agent"),
+        (MODULE.format(name="claude"), "barn_sessions:Barn", "a name that is taken: claude"),
     ],
 )
-def test_a_format_that_cannot_be_used_is_left_out_and_told(
+def test_an_agent_that_cannot_be_used_is_left_out_with_a_warning(
     module: str, value: str, told: str, install: Callable[..., None], caplog: pytest.LogCaptureFixture
 ) -> None:
     """Everything else goes on."""
     install(module, value)
     with caplog.at_level(logging.WARNING, "sessile"):
-        assert registry.installed() == ()
+        assert AGENTS.installed == ()
     assert told in caplog.text and value in caplog.text
 
 
@@ -170,6 +194,6 @@ def test_a_catalog_outlives_a_format_that_was_taken_away(tmp_path: Path, install
 
 def test_nobody_looks_for_packages_while_our_own_formats_suffice(monkeypatch: pytest.MonkeyPatch) -> None:
     """Looking takes longer than a small listing."""
-    monkeypatch.setattr(registry, "installed", lambda: pytest.fail("looked"))
-    assert registry.recognised(TestCodex.sample) is not None
-    assert registry.format_named("claude") is not None
+    monkeypatch.setattr(Registry, "installed", property(lambda self: pytest.fail("looked")))
+    assert AGENTS.recognise(TestCodex.sample) is not None
+    assert AGENTS.format_named("claude") is not None

@@ -1,14 +1,14 @@
-"""A file system on which things go wrong when planned, to see what the code above makes of it.
+"""A file system that fails as planned, to test how the code above it reacts.
 
     filesystem = FaultyFilesystem(PosixFilesystem(), plan=[Fail(errno.EIO, at=2, on={"sync"})])
 
-Rules: every call is counted before it is made, in `calls`. A fault counts the calls of the methods that it is `on` (all
-of them unless told) and strikes at the one numbered `at`, from 1; `forever` makes it strike at each later one too. The
-faults of a plan count independently. `struck` lists those that went off, so a loop over `at` ends when nothing struck.
-After a `Kill` nothing is passed on any more, not even what `finally` blocks ask for: a dead process does not clean up.
-Methods named in `without` do nothing and say that it went well; a rig that does not notice that proves nothing.
-
-It does not know what the calls are for, and keeps no state of files: that is the inner file system.
+Rules:
+- Every call is recorded in `calls` before it is made.
+- A fault counts the calls of the methods in `on` (default: all methods) and strikes at call number `at`, counted from 1. With
+  `forever` it also strikes at every later call. The faults of a plan count independently.
+- `struck` lists the faults that struck, so a loop over `at` can end when nothing struck.
+- After a `Kill` no call is passed on, not even from `finally` blocks: a dead process does not clean up.
+- Methods in `without` do nothing and report success. A test that does not notice proves nothing.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import NamedTuple
 
+from faults.crashing import CrashableFilesystem
 from sessile.storage.base import Filesystem, Stat
-from sessile.testing.crashes import CrashableFilesystem
 
 METHODS = frozenset(name for name in vars(Filesystem) if not name.startswith("_"))
 REMOVABLE = frozenset({"lock", "sync", "sync_directory"})
@@ -33,7 +33,7 @@ class Killed(BaseException):
 
 
 class Call(NamedTuple):
-    """One call: the method, and the path (of two, the source) or descriptor that it was about."""
+    """One call: the method and its path (the source, if there are two) or descriptor."""
 
     method: str
     subject: str | int
@@ -41,21 +41,21 @@ class Call(NamedTuple):
 
 @dataclass(frozen=True)
 class Fault:
-    """Something that happens before the call number `at` of the methods `on`. Subclasses say what."""
+    """Something that happens before call number `at` of the methods `on`. Subclasses define what."""
 
     at: int = field(default=1, kw_only=True)
     on: Collection[str] = field(default=METHODS, kw_only=True)
 
     def __post_init__(self) -> None:
         if self.at < 1 or not METHODS.issuperset(self.on):
-            raise ValueError(f"a fault that never strikes: {self}")
+            raise ValueError(f"fault never strikes: {self}")
 
     def due(self, since: int) -> bool:
-        """Whether the fault strikes at the call that comes `since` calls after the one that it is set for."""
+        """Return whether the fault strikes at the call that is `since` calls after number `at`."""
         return since == 0
 
     def strike(self, filesystem: Filesystem, call: Call, since: int) -> int | None:
-        """Do it. The result limits how many bytes a write may pass on."""
+        """Make the fault happen. Return the maximum number of bytes to write, or None for no limit."""
         raise NotImplementedError
 
 
@@ -77,7 +77,7 @@ class Fail(Fault):
 
 @dataclass(frozen=True)
 class ShortWrite(Fail):
-    """The disk fills up: a write stores its first `written` bytes and says so, and only the next one raises."""
+    """The disk is full: a write stores and reports its first `written` bytes, and the next one raises."""
 
     code: int = errno.ENOSPC
     written: int = field(kw_only=True)
@@ -94,9 +94,9 @@ class ShortWrite(Fail):
 
 @dataclass(frozen=True)
 class DropUnsynced(Fail):
-    """The sync raises and the data never reaches the disk, though the next sync succeeds ("fsyncgate").
+    """The sync raises and the data never reaches the disk, but the next sync succeeds ("fsyncgate").
 
-    Needs a `CrashableFilesystem` inside, whose next `crash` shows the loss.
+    Requires a `CrashableFilesystem` as the inner file system; its next `crash` shows the loss.
     """
 
     code: int = errno.EIO
@@ -112,7 +112,7 @@ class DropUnsynced(Fail):
 
 @dataclass(frozen=True)
 class Kill(Fault):
-    """The process dies before the call: it raises `Killed`, and so does every call after it."""
+    """The process dies before the call: this call and every later one raise `Killed`."""
 
     def strike(self, filesystem: Filesystem, call: Call, since: int) -> int | None:
         raise Killed(call)
@@ -120,7 +120,7 @@ class Kill(Fault):
 
 @dataclass(frozen=True)
 class Meddle(Fault):
-    """`action` runs before the call: somebody else swaps or removes a file between two steps of ours."""
+    """Run `action` before the call: another process replaces or removes a file between two of our steps."""
 
     action: Callable[[], object]
 
@@ -130,7 +130,7 @@ class Meddle(Fault):
 
 
 class FaultyFilesystem:
-    """Passes every call on to `inner`, except where `plan` or `without` say otherwise."""
+    """Pass every call on to `inner`, except where `plan` or `without` say otherwise."""
 
     def __init__(self, inner: Filesystem, *, plan: Iterable[Fault] = (), without: Collection[str] = ()) -> None:
         if not REMOVABLE.issuperset(without):
@@ -144,7 +144,7 @@ class FaultyFilesystem:
         self._killed = False
 
     def heal(self) -> None:
-        """Nothing goes wrong from here on: somebody has freed some space. The dead stay dead."""
+        """Remove all faults that have not struck yet, as if space had been freed. A killed process stays dead."""
         with self._guard:
             self._armed.clear()
 
@@ -242,7 +242,7 @@ class FaultyFilesystem:
                 for fault, counter in self._armed
                 if method in fault.on and (since := next(counter) - fault.at) >= 0 and fault.due(since)
             ]
-        # Outside the guard, because what strikes may use this very file system.
+        # Outside the guard, because a fault may use this file system.
         limits = [self._strike(fault, call, since) for fault, since in due]
         return min((limit for limit in limits if limit is not None), default=None)
 

@@ -1,16 +1,16 @@
-"""What a kill or a power cut may leave behind: a memory file system that can crash.
+"""A memory file system that can crash, to test what a kill or a power cut leaves behind.
 
 Rules:
-- What was synced survives, content by `sync` and names by `sync_directory`; a file survives only if its name and those
-  of the folders above it do.
-- What was not synced survives as far as the `CrashModel` pleases, chosen by the caller's random generator alone, so
-  that every state can be had again from its seed.
-- A rename is atomic, in one folder or between two. Syncing either folder makes it durable, along with what it needs:
-  the earlier changes of the same names, and the names of the folders that it moves something into. Removing a folder
-  needs every change that emptied it. So nothing that is only moved can vanish.
-- A crash returns a new file system and leaves this one as it was: many states can be drawn from one moment.
+- Synced data survives: content after `sync`, names after `sync_directory`. A file survives only if its name and the names of
+  the folders above it do.
+- Unsynced data survives as the `CrashModel` allows. Only the caller's random generator decides, so every state can be
+  reproduced from its seed.
+- A rename is atomic, in one folder or between two. Syncing either folder makes it durable, along with the changes it depends
+  on: earlier changes of the same names, and the names of the folders it moves something into. Removing a folder depends on
+  every change that emptied it. So a move never loses anything.
+- `crash` and `kill` return a new file system and do not change this one: many states can be drawn from one moment.
 
-It does not know why the caller crashes, nor whether the state is good: the rigs judge that.
+The callers judge whether a state is good.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ Names = dict[FolderNode, dict[str, Node]]
 
 
 class CrashModel(enum.Enum):
-    """How much a power cut may mix up."""
+    """Which unsynced changes a power cut may lose or reorder."""
 
     ORDERED = "ordered"
-    """Of each file a prefix of its unsynced changes, the last write torn at any byte; of each folder a prefix of its
-    unsynced name changes: ext4 with `data=ordered`."""
+    """Each file keeps a prefix of its unsynced changes, with the last write torn at any byte. Each folder keeps a prefix of its
+    unsynced name changes. This is ext4 with `data=ordered`."""
 
     WEAK = "weak"
-    """Of each file any of the sectors or pages written since the last sync; what is missing in between reads as zeros,
-    and a file may have grown without any of its new content. Names as in `ORDERED`."""
+    """Each file keeps any subset of the sectors or pages written since the last sync. Gaps read as zeros, and a file may have
+    grown without any of its new content. Names behave as in `ORDERED`."""
 
     ADVERSARIAL = "adversarial"
-    """As `WEAK`; moreover a lost piece may hold garbage from any byte on, and changes of different names survive in any
+    """Like `WEAK`, but a lost piece may also hold garbage from any byte on, and changes of different names survive in any
     combination."""
 
 
@@ -66,14 +66,14 @@ Change = Write | Resize
 
 @dataclass(slots=True)
 class _History:
-    """What the disk holds of a file, and what is still on its way."""
+    """The durable content of a file and its unsynced changes."""
 
     durable: bytearray = field(default_factory=bytearray)
     pending: list[Change] = field(default_factory=list)
 
 
 class _Renaming(NamedTuple):
-    """An unsynced change of names, atomic, and the numbers of the earlier ones without which it cannot survive."""
+    """An unsynced atomic change of names, and the numbers of the earlier changes it depends on."""
 
     number: int
     bindings: tuple[Binding, ...]
@@ -85,7 +85,7 @@ class _Renaming(NamedTuple):
 
 
 class CrashableFilesystem(MemoryFilesystem):
-    """A `MemoryFilesystem` that remembers what was synced, and can be killed or lose its power."""
+    """A `MemoryFilesystem` that tracks what was synced, and can be killed or lose power."""
 
     def __init__(self, *, clock: Callable[[], int] | None = None) -> None:
         super().__init__(clock=clock)
@@ -95,7 +95,7 @@ class CrashableFilesystem(MemoryFilesystem):
         self._renamed = 0
 
     def kill(self) -> CrashableFilesystem:
-        """The file system after `kill -9`: all content is there, synced or not; descriptors and locks are gone."""
+        """Return the file system after `kill -9`: all content survives, descriptors and locks do not."""
         with self._guard:
             survivor = self._successor()
             survivor._root, survivor._histories, survivor._durable_names, survivor._renamings = copy.deepcopy(
@@ -104,7 +104,7 @@ class CrashableFilesystem(MemoryFilesystem):
             return survivor
 
     def crash(self, rng: Random, model: CrashModel = CrashModel.ORDERED) -> CrashableFilesystem:
-        """The file system after a power cut, in one of the states that `model` allows."""
+        """Return the file system after a power cut, in one of the states that `model` allows."""
         with self._guard:
             names = defaultdict(dict, {folder: dict(names) for folder, names in self._durable_names.items()})
             for renaming in _surviving_renamings(self._renamings, rng, model):
@@ -114,17 +114,17 @@ class CrashableFilesystem(MemoryFilesystem):
             return survivor
 
     def drop_unsynced(self, fd: int) -> None:
-        """Give up the unsynced changes of an open file, as Linux does after a failed sync.
+        """Drop the unsynced changes of an open file, as Linux does after a failed sync.
 
-        As on ext4 and XFS the pages stay readable, but count as clean: no later sync writes them, and a power cut shows
-        that they never reached the disk.
+        As on ext4 and XFS, the pages stay readable but count as clean: later syncs do not write them, and they are gone after a
+        power cut.
         """
         with self._guard:
             node = self._opened(fd).node
             if isinstance(node, FileNode):
                 self._histories[node].pending.clear()
 
-    # Watching the changes
+    # -- recording changes
 
     def _store(self, file: FileNode, offset: int, data: bytes) -> None:
         self._histories[file].pending.append(Write(offset, bytes(data)))
@@ -156,7 +156,7 @@ class CrashableFilesystem(MemoryFilesystem):
         self._renamings = [renaming for renaming in self._renamings if renaming.number not in settled]
 
     def _needs(self, bindings: tuple[Binding, ...]) -> frozenset[int]:
-        """The unsynced renamings of the same names, in folders that go away, and of folders that are moved into."""
+        """Return the unsynced renamings of the same names, in removed folders, and of the folders that are moved into."""
         slots = {(binding.folder, binding.name) for binding in bindings}
         removed = {binding.folder.names.get(binding.name) for binding in bindings}
         removed -= {binding.node for binding in bindings}
@@ -173,17 +173,17 @@ class CrashableFilesystem(MemoryFilesystem):
             if (binding.folder, binding.name) in slots or binding.folder in removed or binding.node in above
         )
 
-    # Making a successor
+    # -- making the surviving file system
 
     def _successor(self) -> CrashableFilesystem:
-        """An empty file system that goes on counting where this one is."""
+        """Return an empty file system that continues this one's counters."""
         survivor = CrashableFilesystem(clock=self._clock)
         survivor._numbers = self._numbers
         survivor._renamed = self._renamed
         return survivor
 
     def _adopt(self, root: FolderNode, names: Names, content_of: Callable[[FileNode], bytearray]) -> None:
-        """Take over all that can be reached from `root`, as durable."""
+        """Copy everything reachable from `root`, as durable."""
         self._root = FolderNode(root.number, root.modified, links=1)
         files: dict[FileNode, FileNode] = {}
         folders = [(root, self._root)]
@@ -219,7 +219,7 @@ def _replay(change: Change, content: bytearray) -> None:
 
 
 def _surviving_renamings(renamings: list[_Renaming], rng: Random, model: CrashModel) -> Iterator[_Renaming]:
-    """A choice that lacks nothing which it needs; of each folder a prefix, unless the model is adversarial."""
+    """Choose renamings whose dependencies survive too; a prefix for each folder, unless the model is adversarial."""
     numbers: defaultdict[FolderNode, list[float]] = defaultdict(list)
     for renaming in renamings:
         for folder in renaming.folders:
@@ -267,7 +267,7 @@ def _surviving_content(history: _History, rng: Random, model: CrashModel) -> byt
 
 
 def _pieces(write: Write, unit: int) -> Iterator[Write]:
-    """A write, cut where the sectors or pages of the file begin."""
+    """Split a write at the boundaries of sectors or pages."""
     position = 0
     while position < len(write.data):
         end = position + unit - (write.offset + position) % unit
@@ -276,5 +276,5 @@ def _pieces(write: Write, unit: int) -> Iterator[Write]:
 
 
 def _odds(rng: Random) -> float:
-    """How likely a thing survives in one state; all and nothing are the states where most bugs live."""
+    """Return the survival probability for one state; 0 and 1 are included because most bugs show there."""
     return rng.choice((0.0, 0.5, 0.9, 1.0))

@@ -1,25 +1,24 @@
-"""One transcript file and its appends: each call is one write, made knowing everything that is in the file.
+"""One transcript file: append rows to it, remove a row, restore a removed row.
 
-Rules:
+Appending:
 
-- Rows are chosen under the file's lock, after a look at what others have appended: two processes that record the same
-  message write it once. What is known belongs to this file alone; a sidechain begins with copies of its parent's messages.
-- A file is made by the first user or assistant row. What comes before waits in memory: no file holds metadata only.
-- What is known of the file is dropped when another file has its name, or when it has become shorter.
-- A failed sync is raised again by every later call: nobody knows what the disk holds.
+- Each call is one write. Its rows are chosen under the file's lock, after reading what other processes appended, so two
+  processes that record the same message write it once. What is known belongs to this file alone: a sidechain starts
+  with copies of its parent's messages.
+- The first user or assistant row creates the file. Rows before it wait in memory, so no file holds only metadata.
+- The known state is dropped when another file has the same name, or when the file has become shorter.
+- After a failed sync every later call raises the same error, because the content of the disk is unknown.
 
-It does not know what the rows mean, beyond their uuids and that of some only the last counts.
+Removing (for attempts that a stream discards):
 
-Removing one row of a transcript, for the attempts that a stream discards, and having it back.
+- The row is first saved durably in our own root, so it can always be restored.
+- The last 64 KB are searched first. If the row is not there, the whole file is read, up to 50 MB; a larger file is
+  refused and left unchanged.
+- The last row of a file is cut off; any other is removed by atomically replacing the file. A crash leaves the file with
+  or without the row, and with every other row.
+- Rows are decoded before they are compared: a uuid in a text or in `parentUuid` is not a match.
 
-Rules:
-
-- The row is kept first, durably, in our own root: nothing is removed that cannot be had again.
-- The last 64 KB are searched first. A row at the very end is cut off; any other is removed by a new file that takes the place of
-  the old one at once. So a kill leaves the file with the row or without it, and every other row in both.
-- Where the row is not in the tail the whole file is read, up to 50 MB; a larger one is refused and stays as it is.
-- A kept row can be listed, and put back where it was.
-- A uuid that is quoted in a text or named as a parent is not the row: rows are decoded before they are believed.
+The module knows nothing about rows except their uuids, and the types of which only the last row counts.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ from __future__ import annotations
 import hashlib
 import posixpath
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
 from sessile.agents.claude.listing import WINDOW
-from sessile.agents.claude.rows import LAST_WINS, is_spoken, text_of, type_of, uuid_of
+from sessile.agents.claude.rows import LAST_WINS, Row, is_user_or_assistant, text_of, type_of, uuid_of
 from sessile.core.codec import decode, encode
 from sessile.core.ids import IdTable
 from sessile.core.lines import Item, Line, Scanner
@@ -42,32 +41,25 @@ from sessile.storage import atomic
 from sessile.storage.base import Filesystem
 from sessile.storage.line_file import HeldFile, held, make_durable, sync_name
 
-# --- appending
-
-Row = Mapping[str, Any]
-
 _LARGEST_REPEATED = 4096  # bytes
 
+TAIL = 64 * 1024  # bytes that are searched first for a row to remove
+MAX_TOMBSTONE_REWRITE_BYTES = 50 * 1024 * 1024
 
-class _Mark(msgspec.Struct):
-    """What is read of a row without decoding its body."""
-
-    type: str | None = None
-    uuid: str | None = None
-
-
-_decode_mark = msgspec.json.Decoder(_Mark).decode
+TOMBSTONES = "tombstones"  # the folder of removed rows in our own root
+_REMOVED_ROW = ".row"
 
 
+# -- appending
 class Value(NamedTuple):
-    """The last row of a type of which only the last counts, and where it lies; `None` if it is not in the file yet."""
+    """The last row of a type of which only the last counts, and its offset; `None` if it is not in the file yet."""
 
     row: bytes
     offset: int | None
 
 
 class Known:
-    """What the rows of one file say that its writer must know."""
+    """What the writer of a file knows about its rows."""
 
     def __init__(self) -> None:
         self.values: dict[str, Value] = {}
@@ -78,12 +70,12 @@ class Known:
         return isinstance(uuid, str) and uuid in self._uuids and uuid not in self._removed
 
     def position(self, uuid: str) -> int:
-        """Where a uuid stands in the order of all that are known."""
+        """Return the position of a uuid in the order in which uuids were learned."""
         return self._uuids.number(uuid)
 
     def learn(self, row: bytes, offset: int | None) -> None:
-        """Take note of a row that is in the file, or waits for it."""
-        kind, uuid = _mark_of(row)
+        """Record a row that is in the file, or waits to be written."""
+        kind, uuid = _type_and_uuid(row)
         if uuid is not None:
             self._uuids.number(uuid)
             self._removed.discard(uuid)
@@ -91,30 +83,30 @@ class Known:
             self.values[kind] = Value(row, offset)
 
     def forget(self, uuid: str) -> None:
-        """Take note that a row was removed."""
+        """Record that a row was removed."""
         self._removed.add(uuid)
 
 
 class Batch(NamedTuple):
-    """Rows to write, and the answer for whoever asked."""
+    """Rows to write, and the value to return to the caller."""
 
     rows: Sequence[Row]
     answer: Any = None
 
 
 Plan = Callable[[Known], Batch]
-"""Asked for the rows to write, perhaps more than once: the last answer is the one that counts."""
+"""Return the rows to write. It may be called more than once; the last result counts."""
 
 
 class Appended(NamedTuple):
-    """The answer of a plan, and the rows that were written now: none if they wait."""
+    """The answer of a plan, and the rows that were written; empty if they wait in memory."""
 
     answer: Any
     rows: Sequence[bytes]
 
 
 class Removed(NamedTuple):
-    """A row that was removed: its uuid, where it lay with its line end, and its bytes."""
+    """A row that was removed: its uuid, its offset and length with the line end, and its bytes."""
 
     uuid: str
     offset: int
@@ -123,11 +115,10 @@ class Removed(NamedTuple):
 
 
 class TranscriptFile:
-    """One file below a project folder, the main one of a session or that of an agent.
+    """One file below a project folder: the main transcript of a session, or that of an agent.
 
-    With `reach`, values of which the last counts are kept within that many bytes of the end by writing them again. With
-    `ends_only`, uuids are not asked for, and a file is looked at no further back than a listing does: what lies before that
-    is out of reach already.
+    With `reach`, values of which only the last counts are written again when they would be further than that many bytes
+    from the end. With `ends_only`, uuids are not needed, and only the part of the file that a listing reads is loaded.
     """
 
     def __init__(
@@ -153,17 +144,18 @@ class TranscriptFile:
         self._name_is_durable = False
         self._known = Known()
         self._identity: tuple[int, int] | None = None
-        self._seen = 0  # everything before this place is known
+        self._seen = 0  # everything before this offset is known
 
     @property
-    def looked_at(self) -> bool:
-        """Whether anything is known of what is in the file."""
+    def is_loaded(self) -> bool:
+        """Whether the rows of the file have been read."""
         return self._identity is not None
 
-    def append(self, plan: Plan, *, look: bool = True) -> Appended:
-        """Write what `plan` says, at once and behind everything else, or let it wait until there is something to say.
+    def append(self, plan: Plan, *, catch_up: bool = True) -> Appended:
+        """Append the rows of `plan` in one write, or keep them in memory until there is a user or assistant row.
 
-        Without `look` the plan need not know what is in the file: a note is added to a large one without reading it.
+        With `catch_up=False` the plan does not see the rows in the file, so a note is added to a large file without
+        reading it.
         """
         with self._mutex:
             self._check()
@@ -171,21 +163,21 @@ class TranscriptFile:
             if not begun:
                 self._forget_all()
                 batch = plan(self._known)
-                if not any(is_spoken(row) for row in batch.rows):
+                if not any(is_user_or_assistant(row) for row in batch.rows):
                     self._wait_with([encode(dict(row)) for row in batch.rows])
                     return Appended(batch.answer, ())
                 atomic.make_folders(self._fs, posixpath.dirname(self.path), below_links=True)
             with held(self._fs, self.path, create=not begun, patience=self._patience) as file:
-                if look:
+                if catch_up:
                     self._catch_up(file)
                 batch = plan(self._known)
                 rows = [encode(dict(row)) for row in batch.rows]
                 if rows:
                     rows = [*self._waiting, *rows]
-                if look:
+                if catch_up:
                     rows += self._out_of_reach(rows, file.size)
                 if rows:
-                    self._write(file, rows, look)
+                    self._write(file, rows, catch_up)
             return Appended(batch.answer, rows)
 
     def remove(self, take_out: Callable[[HeldFile], Removed | None]) -> Removed | None:
@@ -203,7 +195,7 @@ class TranscriptFile:
             return removed
 
     def change(self, edit: Callable[[HeldFile], bool]) -> bool:
-        """Let `edit` change the file in another way, under its lock; what is known of it is looked at again."""
+        """Let `edit` change the file under its lock. The file is read again by the next append."""
         with self._mutex:
             self._check()
             with held(self._fs, self.path, patience=self._patience) as file:
@@ -212,28 +204,26 @@ class TranscriptFile:
             return changed
 
     def reset(self) -> None:
-        """Begin anew: nothing is known of the file, and a failure is over. What waits goes on waiting."""
+        """Forget what is known about the file and any failure. Rows that wait in memory are kept."""
         with self._mutex:
             self._failure = None
             self._forget_all()
 
     def flush(self) -> None:
-        """Make everything durable that was written."""
+        """Make everything that was written durable."""
         with self._mutex:
             self._check()
             if self._unsynced:
                 self._latched(lambda: make_durable(self._fs, self.path))
                 self._unsynced = False
 
-    # -- inside
-
     def _check(self) -> None:
         if self._failure is not None:
             raise self._failure
 
     def _exists(self) -> bool:
-        """Whether there is a file with something in it; an empty one is left by who died before its first row."""
-        with storage_failures(self.path, "look at the session"):
+        """Return whether the file exists and is not empty; a crash before the first row leaves an empty file."""
+        with storage_failures(self.path, "read the status of the session"):
             try:
                 return self._fs.lstat(self.path).st_size > 0
             except (FileNotFoundError, NotADirectoryError):
@@ -247,15 +237,15 @@ class TranscriptFile:
             self._known.learn(row, None)
 
     def _wait_with(self, rows: Sequence[bytes]) -> None:
-        """Keep rows until the file is made; metadata stands first in it, and of each kind only the last."""
+        """Keep rows in memory until the file is created: metadata first, and only the last row of each type."""
         for row in rows:
             self._known.learn(row, None)
-        kinds = [(row, _mark_of(row).kind) for row in (*self._waiting, *rows)]
+        kinds = [(row, _type_and_uuid(row)[0]) for row in (*self._waiting, *rows)]
         last = {kind: row for row, kind in kinds if kind in LAST_WINS}
         self._waiting = [*last.values(), *(row for row, kind in kinds if kind not in LAST_WINS)]
 
     def _catch_up(self, file: HeldFile) -> None:
-        """Learn what others have appended since we looked."""
+        """Read what other processes have appended."""
         if file.identity != self._identity or file.size < self._seen:
             self._forget_all()
             self._identity = file.identity
@@ -266,13 +256,13 @@ class TranscriptFile:
         for chunk in file.chunks(self._seen, file.size):
             for item in scanner.feed(chunk):
                 self._learn(item)
-        self._seen = scanner.line_start  # a line without its end is looked at again
+        self._seen = scanner.line_start  # a line without a line end is read again
         for item in scanner.finish():
             self._learn(item)
 
     @staticmethod
     def _beginning(file: HeldFile) -> int:
-        """Where the first whole line of the part begins that listings read."""
+        """Return the offset of the first whole line in the part of the file that listings read."""
         start = file.size - WINDOW
         if start <= 0:
             return 0
@@ -284,23 +274,23 @@ class TranscriptFile:
             self._known.learn(item.raw, item.offset)
 
     def _out_of_reach(self, rows: Sequence[bytes], size: int) -> list[bytes]:
-        """The values that would lie too far from the end when the rows are written."""
+        """Return the values that would be too far from the end after the rows are written."""
         if self._reach is None:
             return []
         begin = size + sum(len(row) + 1 for row in rows) - self._reach
-        renewed = {_mark_of(row).kind for row in rows}
+        renewed = {_type_and_uuid(row)[0] for row in rows}
         return [
             value.row
             for kind, value in self._known.values.items()
             if kind not in renewed and value.offset is not None and value.offset < begin and _repeats(value.row)
         ]
 
-    def _write(self, file: HeldFile, rows: Sequence[bytes], looked: bool) -> None:
+    def _write(self, file: HeldFile, rows: Sequence[bytes], caught_up: bool) -> None:
         size = file.size
         offset = file.append(rows)
         self._waiting.clear()
         self._unsynced = True
-        if looked and offset - size <= 1:  # else others, without lock or unseen, have written before our rows
+        if caught_up and offset - size <= 1:  # else other rows are before ours that we have not read
             self._seen = file.size
             for row in rows:
                 self._known.learn(row, offset)
@@ -321,43 +311,39 @@ class TranscriptFile:
 
 
 def _repeats(row: bytes) -> bool:
-    """Whether a value is worth writing again: one that is large costs too much, and a cleared tag has nothing to show."""
+    """Return whether a value should be written again: not if it is large, or a cleared tag."""
     return len(row) <= _LARGEST_REPEATED and decode(row).get("tag") != ""
 
 
-class _Named(NamedTuple):
-    kind: str | None
-    uuid: str | None
+class _Mark(msgspec.Struct):
+    """The members of a row that are read without decoding its body."""
+
+    type: str | None = None
+    uuid: str | None = None
 
 
-def _mark_of(row: bytes) -> _Named:
+_decode_mark = msgspec.json.Decoder(_Mark).decode
+
+
+def _type_and_uuid(row: bytes) -> tuple[str | None, str | None]:
     try:
         mark = _decode_mark(row)
     except (msgspec.DecodeError, ValueError, RecursionError):
         value = decode(row)  # a member of another type, or bytes that are not UTF-8
-        return _Named(type_of(value), text_of(value, "uuid"))
-    return _Named(mark.type, mark.uuid)
+        return type_of(value), text_of(value, "uuid")
+    return mark.type, mark.uuid
 
 
-# --- tombstones
-
-TAIL = 64 * 1024
-MAX_TOMBSTONE_REWRITE_BYTES = 50 * 1024 * 1024
-
-
-TOMBSTONES = "tombstones"  # the folder of kept rows in our own root
-_KEPT = ".row"
-
-
+# -- removing and restoring rows
 class Tombstone(NamedTuple):
-    """A row that was removed, and where it is kept."""
+    """A removed row, and the file in which it is saved."""
 
     uuid: str
     kept: str
 
 
 class KeptRow(NamedTuple):
-    """A row that was removed: the transcript that it was in, where it lay there, where it is kept, and its bytes."""
+    """A removed row: its transcript, its offset there, the file in which it is saved, and its bytes."""
 
     uuid: str
     path: str
@@ -367,17 +353,17 @@ class KeptRow(NamedTuple):
 
 
 def kept_rows(fs: Filesystem, folder: str) -> Iterator[KeptRow]:
-    """Every row that is kept below `folder`, those of one transcript in the order in which they lay in it."""
+    """Yield every removed row that is saved below `folder`, those of one transcript in file order."""
     for session in _names(fs, folder):
-        names = [name for name in _names(fs, f"{folder}/{session}") if name.endswith(_KEPT)]
+        names = [name for name in _names(fs, f"{folder}/{session}") if name.endswith(_REMOVED_ROW)]
         yield from sorted((_kept_row(fs, f"{folder}/{session}/{name}") for name in names), key=_by_place)
 
 
 def restore_row(file: TranscriptFile, kept: KeptRow) -> bool:
-    """Put a kept row back, byte for byte; false if the file has a row with its uuid.
+    """Put a removed row back, byte for byte; return false if the file has a row with its uuid.
 
-    It goes where it lay if a line begins there now, else to the end: readers follow links, but of two branches they take the
-    one that is last. The kept copy stays.
+    The row goes to its old offset if a line starts there now, otherwise to the end: readers follow links, but of two
+    branches they take the last one. The saved copy is not deleted.
     """
 
     def put_back(held: HeldFile) -> bool:
@@ -401,7 +387,7 @@ def restore_row(file: TranscriptFile, kept: KeptRow) -> bool:
 
 
 def remove_row(fs: Filesystem, file: TranscriptFile, uuid: str, folder: str) -> Tombstone | None:
-    """Remove the last row with that uuid, keeping it below `folder`; `None` if the file has no such row."""
+    """Remove the last row with this uuid and save it below `folder`; return `None` if there is no such row."""
     kept: list[str] = []
 
     def take_out(held: HeldFile) -> Removed | None:
@@ -420,16 +406,16 @@ def _find(file: HeldFile, uuid: str) -> Removed | None:
     if found is None and window > 0:
         if file.size > MAX_TOMBSTONE_REWRITE_BYTES:
             raise TooLarge(
-                f"the row is not in the last {TAIL // 1024} KB, and the file is too large to look further",
+                f"row {uuid} is not in the last {TAIL // 1024} KB, and the file is too large to search all of it",
                 path=file.path,
-                hint="the row stays; nothing was changed",
+                hint="the file was not changed",
             )
         found = _last_row(file, uuid, 0)
     return found
 
 
 def _next_line(file: HeldFile, window: int) -> int:
-    """Where the first line begins that lies whole in the window; the end of the file if there is none."""
+    """Return the offset of the first whole line in the window, or the end of the file."""
     if window == 0 or file.peek(window - 1, 1) == b"\n":
         return window
     newline = file.peek(window, TAIL).find(b"\n")
@@ -437,7 +423,7 @@ def _next_line(file: HeldFile, window: int) -> int:
 
 
 def _last_row(file: HeldFile, uuid: str, start: int) -> Removed | None:
-    """The last row with that uuid behind a place where a line begins."""
+    """Return the last row with this uuid; `start` must be the start of a line."""
     found = None
     name = uuid.encode()
     for line in _lines(file, start):
@@ -459,9 +445,9 @@ def _lines(file: HeldFile, start: int) -> Iterator[Line]:
 
 
 def _keep(fs: Filesystem, folder: str, path: str, removed: Removed) -> str:
-    """Write the row into a file of its own: a line that says where it was, then its bytes."""
+    """Write the row to its own file: a line with its place, then its bytes."""
     digest = hashlib.sha256(removed.row).hexdigest()[:16]
-    name = f"{folder}/{posixpath.basename(path).removesuffix('.jsonl')}/{digest}{_KEPT}"
+    name = f"{folder}/{posixpath.basename(path).removesuffix('.jsonl')}/{digest}{_REMOVED_ROW}"
     note = msgspec.json.encode({"path": path, "uuid": removed.uuid, "offset": removed.offset})
     atomic.make_folders(fs, posixpath.dirname(name))
     atomic.replace(fs, name, (note, b"\n", removed.row, b"\n"))
@@ -475,15 +461,15 @@ class _Note(msgspec.Struct):
 
 
 def _kept_row(fs: Filesystem, kept: str) -> KeptRow:
-    with storage_failures(kept, "read the kept row"):
+    with storage_failures(kept, "read the removed row"):
         note, _, row = atomic.read_all(fs, kept).partition(b"\n")
     try:
-        said = msgspec.json.decode(note, type=_Note)
+        place = msgspec.json.decode(note, type=_Note)
     except msgspec.DecodeError as error:
         raise Damaged(
-            "the note of the kept row cannot be read", path=kept, hint="the row is its second line"
+            "invalid first line in a saved row", path=kept, hint="the row itself is the second line"
         ) from error
-    return KeptRow(said.uuid, said.path, said.offset, kept, row.removesuffix(b"\n"))
+    return KeptRow(place.uuid, place.path, place.offset, kept, row.removesuffix(b"\n"))
 
 
 def _by_place(kept: KeptRow) -> tuple[str, int]:
@@ -491,7 +477,7 @@ def _by_place(kept: KeptRow) -> tuple[str, int]:
 
 
 def _names(fs: Filesystem, folder: str) -> list[str]:
-    with storage_failures(folder, "list the kept rows"):
+    with storage_failures(folder, "list the removed rows"):
         try:
             return fs.names(folder)
         except (FileNotFoundError, NotADirectoryError):

@@ -1,0 +1,138 @@
+"""Session files whose rows are not simply their bytes: compressed ones, and one JSON document with all messages.
+
+Rules: a packed file is unpacked into a file without a name, which disappears when it is closed; nothing is written beside the
+original. A damaged archive yields what can be read, with a finding. The suffix of the name decides how a file is unpacked. An
+archive needs a few megabytes of memory, and disk space up to a limit that depends on its size.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import sys
+import zlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from sessile.core.lines import Finding
+from sessile.storage import atomic
+from sessile.storage.base import CHUNK, Filesystem
+from sessile.storage.layout import GZIP, JOURNAL, LEGACY, ZSTD
+
+if TYPE_CHECKING:
+    from sessile.storage.formats import Formats
+
+MOST = 64 << 30  # bytes that one archive may unpack to: a few kilobytes can hold a disk full of zeros
+ALWAYS = 1 << 30  # bytes that every archive may unpack to
+TIMES = 1000  # how much larger than itself; sessions compress to a tenth, repetitive ones to a hundredth
+
+_GZIP_HEADER = 31  # tells zlib to expect a gzip header
+
+
+class Rows(NamedTuple):
+    """A descriptor of the rows of a file, their size in bytes, and what could not be unpacked."""
+
+    fd: int
+    size: int
+    damage: Finding | None
+
+
+class _Damaged(Exception):
+    """The archive is incomplete or not an archive."""
+
+
+def is_packed(path: str) -> bool:
+    """Return whether the rows of a file are not its bytes."""
+    return path.endswith(LEGACY) or (path.endswith((GZIP, ZSTD)) and JOURNAL in posixpath.basename(path))
+
+
+def open_rows(fs: Filesystem, path: str, formats: Formats) -> Rows:
+    """Open the rows of a session file for reading."""
+    if not is_packed(path):
+        fd = fs.open(path, os.O_RDONLY)
+        return Rows(fd, fs.fstat(fd).st_size, None)
+    fd = fs.temporary()
+    try:
+        size, damage = _unpack(fs, path, fd, formats)
+    except BaseException:
+        fs.close(fd)
+        raise
+    return Rows(fd, size, damage)
+
+
+def _unpack(fs: Filesystem, path: str, target: int, formats: Formats) -> tuple[int, Finding | None]:
+    """Write the content of a file into another; return its size and what was wrong."""
+    size = 0
+    source = fs.open(path, os.O_RDONLY)
+    try:
+        most = min(MOST, max(ALWAYS, TIMES * fs.fstat(source).st_size))
+        for piece in _unpacked(posixpath.splitext(path)[1], _chunks(fs, source), formats):
+            if size + len(piece) > most:
+                raise _Damaged(f"it holds more than {most} bytes")
+            atomic.write_all(fs, target, piece)
+            size += len(piece)
+    except _Damaged as error:
+        return size, Finding("damaged_archive", size, 0, f"the archive is damaged: {error}")
+    finally:
+        fs.close(source)
+    return size, None
+
+
+def _chunks(fs: Filesystem, fd: int) -> Iterator[bytes]:
+    offset = 0
+    while chunk := fs.read(fd, CHUNK, offset):
+        yield chunk
+        offset += len(chunk)
+
+
+def _unpacked(suffix: str, chunks: Iterator[bytes], formats: Formats) -> Iterator[bytes]:
+    if suffix == GZIP:
+        yield from _gunzipped(chunks)
+    elif suffix == ZSTD:
+        yield from _unzstd(chunks)
+    else:
+        try:
+            yield from formats.unpack(suffix, chunks)
+        except (ValueError, RecursionError) as error:
+            raise _Damaged(str(error)) from error
+
+
+def _gunzipped(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield the content of gzip members that follow each other."""
+    unpacker = None
+    for chunk in chunks:
+        rest = chunk
+        while rest:
+            unpacker = unpacker or zlib.decompressobj(_GZIP_HEADER)
+            try:
+                yield unpacker.decompress(rest, CHUNK)
+            except zlib.error as error:
+                raise _Damaged(str(error)) from error
+            rest = unpacker.unused_data if unpacker.eof else unpacker.unconsumed_tail
+            unpacker = None if unpacker.eof else unpacker
+    if unpacker is not None:
+        yield unpacker.flush()
+        raise _Damaged("it ends too early")
+
+
+def _unzstd(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield the content of zstd frames that follow each other."""
+    # Most people have no such file.
+    if sys.version_info >= (3, 14):
+        from compression import zstd
+    else:
+        from backports import zstd
+
+    unpacker = None
+    for chunk in chunks:
+        rest = chunk
+        while rest or (unpacker is not None and not unpacker.needs_input):
+            unpacker = unpacker or zstd.ZstdDecompressor()
+            try:
+                yield unpacker.decompress(rest, CHUNK)
+            except zstd.ZstdError as error:
+                raise _Damaged(str(error)) from error
+            rest = unpacker.unused_data if unpacker.eof else b""
+            unpacker = None if unpacker.eof else unpacker
+    if unpacker is not None:
+        raise _Damaged("it ends too early")
