@@ -246,7 +246,13 @@ def compacted(session: Session, *, messages: int, result: str | None = None) -> 
     ("window", "config", "result", "reason", "do"),
     [
         (8_000, "", None, "small window", "use a model"),
-        (200_000, "reserveTokens = 150000", None, "high reserve, compaction.reserveTokens keeps 100,000 of 200,000", "compaction.reserveTokens "),
+        (
+            200_000,
+            "reserveTokens = 150000",
+            None,
+            "reserveTokens keeps 100,000 of 200,000",
+            "compaction.reserveTokens ",
+        ),
         (60_000, "", None, "compaction.reserveTokensFloor", "reserveTokensFloor"),
         (200_000, "", "x" * 20_000, "tool-result bloat", "contextPruning"),
         (200_000, "", None, "long messages", "/compact"),
