@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from sessile import Store
-from sessile.gateway.conversations.conversations import Conversations
+from sessile.gateway.conversations.registry import Conversations
 
 from .conftest import Command, at_a_terminal
 from .gateways import Serving, serving

@@ -16,8 +16,9 @@ from sessile import __version__
 from sessile.core.resets import ResetPolicy
 from sessile.errors import NotFound, SessionNotFound
 from sessile.gateway.conversations.bindings import Bound
-from sessile.gateway.http.state import chat_status, status_of
+from sessile.gateway.http.state import status_of
 from sessile.gateway.service import Gateway
+from sessile.gateway.turns.commands import chat_status
 from sessile.gateway.turns.turn import Message
 from sessile.render.status import Queue, status_lines
 from sessions import answer, say
@@ -163,7 +164,7 @@ async def test_a_group_tells_its_activation_and_that_it_is_held_back(rig: Rig) -
     rig.gateway.conversations.patch(GROUP, {"groupActivation": "mention"})
     lines = status_lines(await chat_status(rig.gateway, bound))
     assert "👥 Activation: mention" in lines
-    assert lines[-1] == "🔇 Delivery: held back by the send policy"
+    assert lines[-1] == "🔇 Delivery: blocked by the send policy"
     rig.gateway.conversations.patch(GROUP, {"sendPolicy": "allow"})
     assert (await chat_status(rig.gateway, bound)).sending
     direct = talk(rig)

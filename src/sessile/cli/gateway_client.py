@@ -32,7 +32,7 @@ from sessile.render.wording import many
 
 if TYPE_CHECKING:
     from sessile.core.secret import Secret
-    from sessile.gateway.conversations.conversations import Conversation
+    from sessile.gateway.conversations.registry import Conversation
     from sessile.render.status import SessionKind
 
 # -- client
@@ -458,8 +458,8 @@ def _documented(row: Json, now: int) -> Json:
 def _from_store(app: App, active: int | None, agent: str | None, named: str | None) -> _List:
     """Return the list from the store."""
     from sessile.cli.command import load_settings
-    from sessile.gateway.conversations.conversations import ConversationFilter, Conversations
     from sessile.gateway.conversations.inbound import agent_workspace, routing_of
+    from sessile.gateway.conversations.registry import ConversationFilter, Conversations
     from sessile.render.status import session_row
 
     config = load_settings(app, named).config

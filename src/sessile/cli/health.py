@@ -352,8 +352,8 @@ def _holds_keys(settings: Settings) -> bool:
 
 def _explain_key(app: App, key: str, settings: Settings) -> Iterator[Advice]:
     """Yield how a conversation key is parsed, and its session."""
-    from sessile.gateway.conversations.conversations import Conversations
     from sessile.gateway.conversations.inbound import agent_workspace, routing_of
+    from sessile.gateway.conversations.registry import Conversations
 
     routing = routing_of(settings.config)
     canonical = routing.canonical(key)

@@ -103,7 +103,7 @@ def _with_options(settings: Settings, host: str | None, port: int | None) -> Set
 
 
 def _serve(app: App, settings: Settings, presence: Presence, opens: bool) -> None:
-    from sessile.gateway.http.app import make_app
+    from sessile.gateway.http.asgi import make_app
     from sessile.gateway.http.server import address, gateway_token, listen, serve
     from sessile.gateway.service import make_gateway
 
