@@ -234,7 +234,7 @@ def _print_spared(app: App, plan: PrunePlan, *, named: bool) -> None:
         counts = ", ".join(f"{count} {_SPARED.get(why, why)}" for why, count in reasons.items())
         app.out.note(f"skipped: {counts}{_RECENT if named and 'recent' in reasons else ''}")
     if not plan.sees_open_files:
-        app.out.note("cannot detect open files on this system; only locked files count as open")
+        app.out.note("cannot detect which files are open; only locked ones are skipped")
 
 
 def _sweep(app: App, apply: bool) -> int:

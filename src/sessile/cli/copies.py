@@ -7,10 +7,12 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
+from sessile.agents.openclaw.importing import ImportReport, import_state
+from sessile.agents.openclaw.paths import StateFolder
 from sessile.cli.arguments import DAMAGED, SESSION, addresses, damage, located, opened
 from sessile.cli.command import App, verb
 from sessile.cli.output import Cell, Column, size_of, write_file
@@ -21,9 +23,6 @@ from sessile.storage.backing import is_database
 from sessile.storage.filters import Filter
 from sessile.store import Store
 from sessile.transfer import CONVERSIONS, Imported, Synced, converted, import_session, sync
-
-if TYPE_CHECKING:
-    from sessile.agents.openclaw.importing import ImportReport
 
 _GATEWAYS = ("openclaw", "yoyoclaw")  # two names of one program
 _LISTED = 3  # items of each kind that are printed one by one; the JSON document has all
@@ -263,9 +262,6 @@ def _known_gateways(app: App) -> list[str]:
 
 def _import_gateways(app: App, roots: Sequence[str], *, deleted: bool) -> int:
     """Import the state folders, print a report and return the exit code."""
-    from sessile.agents.openclaw.importing import import_state  # few imports need it
-    from sessile.agents.openclaw.paths import StateFolder
-
     done = [_Done(root, import_state(app.store, StateFolder(root), deleted=deleted)) for root in roots]
     if app.json:
         _print_report(app, done)

@@ -24,16 +24,19 @@ from urllib.parse import urlencode, urlsplit
 import click
 
 from sessile import errors
-from sessile.cli.command import App, verb
+from sessile.cli.command import App, load_settings, verb
 from sessile.cli.output import Cell, Column
 from sessile.core.visible import visible, visible_line
-from sessile.errors import Invalid, NotFound, RunnerFailed
+from sessile.errors import Invalid, InvalidId, NotFound, RunnerFailed
+from sessile.gateway.conversations.inbound import agent_workspace, routing_of
+from sessile.gateway.conversations.presence import Presence
+from sessile.gateway.conversations.registry import Conversation, ConversationFilter, Conversations
+from sessile.render.status import COLUMNS, SessionKind, cells_of, listing, session_kind, session_row
 from sessile.render.wording import many
+from sessile.storage.secret_file import keep_secret
 
 if TYPE_CHECKING:
     from sessile.core.secret import Secret
-    from sessile.gateway.conversations.registry import Conversation
-    from sessile.render.status import SessionKind
 
 # -- client
 
@@ -268,9 +271,6 @@ def remote(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def connect(app: App, url: str | None, token_file: str | None) -> GatewayClient:
     """Return a client of the gateway at `url`, or of this store's; raise `NotFound` if none is running."""
-    from sessile.gateway.conversations.presence import Presence
-    from sessile.storage.secret_file import keep_secret
-
     if url is not None:
         if token_file is None:
             raise Invalid("--url requires --token-file", hint="copy the token of that gateway into a file")
@@ -393,8 +393,6 @@ def sessions_verb(
 
     The list comes from the running gateway, or from the store if none is running.
     """
-    from sessile.render.status import listing
-
     if limit is None:
         limit = 0 if app.json or not app.out.is_terminal else _TERMINAL_LIMIT
     found = _from_gateway(app, url, token_file, active, agent) or _from_store(app, active, agent, named)
@@ -450,18 +448,11 @@ def _from_gateway(
 
 def _documented(row: Json, now: int) -> Json:
     """Return a row of the gateway in the documented form."""
-    from sessile.render.status import session_row
-
     return session_row(row["key"], row["kind"], {**row, **row.get("flags", {})}, now)
 
 
 def _from_store(app: App, active: int | None, agent: str | None, named: str | None) -> _List:
     """Return the list from the store."""
-    from sessile.cli.command import load_settings
-    from sessile.gateway.conversations.inbound import agent_workspace, routing_of
-    from sessile.gateway.conversations.registry import ConversationFilter, Conversations
-    from sessile.render.status import session_row
-
     config = load_settings(app, named).config
     with Conversations(
         app.store,
@@ -478,9 +469,6 @@ def _from_store(app: App, active: int | None, agent: str | None, named: str | No
 
 
 def _kind(row: Conversation) -> SessionKind:
-    from sessile.errors import InvalidId
-    from sessile.render.status import session_kind
-
     try:
         return session_kind(row.key, row.entry.known("chatType"))
     except InvalidId:
@@ -489,8 +477,6 @@ def _kind(row: Conversation) -> SessionKind:
 
 def _print_rows(app: App, rows: list[Json], now: int, shown: Sequence[str] | None = None) -> None:
     """Print conversations as a table of the documented columns, or of some of them."""
-    from sessile.render.status import COLUMNS, cells_of
-
     names = COLUMNS if shown is None else shown
     columns = [Column(name, soft=name in ("Key", "Model"), wide=name == "Flags") for name in names]
 

@@ -15,10 +15,14 @@ from sessile import __version__
 from sessile.cli.arguments import DAMAGED, SESSION, addresses, handle, located, one
 from sessile.cli.command import App, Settings, load_settings, verb
 from sessile.cli.output import Cell, Column, Step
+from sessile.config import Config
 from sessile.core.diagnosis import Problem
 from sessile.core.visible import visible_line
 from sessile.errors import Refused, SessileError
-from sessile.gateway.conversations.doctor import Advice
+from sessile.gateway.conversations.doctor import Advice, Patient, examine_conversations
+from sessile.gateway.conversations.inbound import agent_workspace, routing_of
+from sessile.gateway.conversations.presence import Presence
+from sessile.gateway.conversations.registry import Conversations
 from sessile.render.styled import Style
 from sessile.render.wording import many
 from sessile.storage.filters import Filter
@@ -301,10 +305,6 @@ def _environment(app: App) -> Iterator[Advice]:
 
 
 def _conversations(app: App, named: str | None) -> Iterator[Advice]:
-    from sessile.gateway.conversations.doctor import Patient, examine_conversations
-    from sessile.gateway.conversations.inbound import agent_workspace, routing_of
-    from sessile.gateway.conversations.presence import Presence
-
     settings, problems = _settings(app, named)
     yield from problems
     running = Presence(app.store).running()
@@ -324,8 +324,6 @@ def _conversations(app: App, named: str | None) -> Iterator[Advice]:
 
 def _settings(app: App, named: str | None) -> tuple[Settings, list[Advice]]:
     """Return the configuration and its problems; an invalid one is replaced by the defaults."""
-    from sessile.config import Config
-
     try:
         settings = load_settings(app, named)
         path = settings.path or app.places.root
@@ -352,9 +350,6 @@ def _holds_keys(settings: Settings) -> bool:
 
 def _explain_key(app: App, key: str, settings: Settings) -> Iterator[Advice]:
     """Yield how a conversation key is parsed, and its session."""
-    from sessile.gateway.conversations.inbound import agent_workspace, routing_of
-    from sessile.gateway.conversations.registry import Conversations
-
     routing = routing_of(settings.config)
     canonical = routing.canonical(key)
     with Conversations(

@@ -22,12 +22,17 @@ from sessile.cli.arguments import (
     written_by,
 )
 from sessile.cli.command import App, verb
+from sessile.core.context import Absence, SessionContext, absences
+from sessile.core.hygiene import clean
+from sessile.core.providers import policy_for
+from sessile.core.visible import visible_line
 from sessile.errors import Invalid, Unsupported
+from sessile.render.shown import show_all
+from sessile.render.styled import Line, Span
+from sessile.render.terminal import transcript_lines
 from sessile.render.wording import many
 
 if TYPE_CHECKING:
-    from sessile.core.context import Absence, SessionContext
-    from sessile.render.styled import Line
     from sessile.session import Session
     from sessile.upkeep.compactor import Compactor, Outcome
 
@@ -87,10 +92,8 @@ def _context(named: Named) -> SessionContext:
 
 def _print_request(app: App, context: SessionContext, provider: str) -> None:
     """Print the messages in the shape of a provider, with a note for each change that this needed."""
-    from sessile.core.hygiene import clean
-    from sessile.core.messages import convert_to_llm, to_anthropic, to_google, to_openai
-    from sessile.core.providers import policy_for
-    from sessile.vendors.images import can_resize, resize
+    from sessile.core.messages import convert_to_llm, to_anthropic, to_google, to_openai  # imports json
+    from sessile.vendors.images import can_resize, resize  # `context` alone starts faster without it
 
     messages: list[dict[str, Any]] = []
     sources: list[str | None] = []
@@ -106,13 +109,7 @@ def _print_request(app: App, context: SessionContext, provider: str) -> None:
 
 
 def _view(app: App, named: Named) -> Iterator[Line]:
-    # Late, because --json needs none of these.
-    from sessile.core.compaction import context_size
-    from sessile.core.context import absences
-    from sessile.core.visible import visible_line
-    from sessile.render.shown import show_all
-    from sessile.render.styled import Span
-    from sessile.render.terminal import transcript_lines
+    from sessile.core.compaction import context_size  # imports json
 
     session = named.session
     # Before the context: both are large in a long session.
@@ -196,7 +193,7 @@ def compact_verb(
     API keys are read from OPENAI_API_KEY and ANTHROPIC_API_KEY.
     """
     from sessile.core.compaction import CompactionSettings
-    from sessile.upkeep.compactor import Compactor
+    from sessile.upkeep.compactor import Compactor  # `context` starts faster without it
 
     with opened(app, session) if only_plan else writable(app, session, in_place=in_place) as (found, at, leaf):
         if at is not None or leaf is not None:
@@ -217,7 +214,7 @@ def compact_verb(
 
 def _window(session: Session) -> int | None:
     """Return the context window of the session's model, if known."""
-    from sessile.vendors.models import Models
+    from sessile.vendors.models import Models  # only `compact` needs it
 
     model = session.context().models.get("default")
     return None if model is None else Models().window(model)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -146,8 +147,7 @@ class Output:
 
     @staticmethod
     def _pager_command() -> list[str] | None:
-        import shlex
-        import shutil
+        import shutil  # only for a pager
 
         wanted = next(
             (value for name in ("SESSILE_PAGER", "PAGER") if (value := os.environ.get(name)) is not None), None

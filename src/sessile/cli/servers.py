@@ -20,16 +20,19 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import click
+from msgspec.structs import replace
 
 from sessile.cli.arguments import other_worktrees
 from sessile.cli.command import App, Settings, load_settings, verb, warn_of_unknown
 from sessile.cli.listing import project_of
 from sessile.cli.output import Output, write_file
+from sessile.demo.corpus import bind_demo
 from sessile.errors import Invalid, Unsupported
+from sessile.gateway.conversations.presence import Presence
+from sessile.storage.secret_file import keep_secret
 
 if TYPE_CHECKING:
     from sessile.core.secret import Secret
-    from sessile.gateway.conversations.presence import Presence
     from sessile.mcp.access import Access, Scope
 
 _PAGE = (
@@ -58,8 +61,6 @@ def serve_verb(app: App, host: str | None, port: int | None, named: str | None, 
     database.
     """
     _require("gateway", "anyio", "starlette", "uvicorn")
-    from sessile.demo.corpus import bind_demo
-    from sessile.gateway.conversations.presence import Presence
 
     if or_demo:
         _use_demo_if_empty(app)
@@ -95,15 +96,13 @@ def _use_demo_if_empty(app: App) -> None:
 
 def _with_options(settings: Settings, host: str | None, port: int | None) -> Settings:
     """Return the settings with the options of the command line."""
-    from msgspec.structs import replace
-
     gateway = settings.config.gateway
     gateway = replace(gateway, host=host or gateway.host, port=gateway.port if port is None else port)
     return settings._replace(config=replace(settings.config, gateway=gateway))
 
 
 def _serve(app: App, settings: Settings, presence: Presence, opens: bool) -> None:
-    from sessile.gateway.http.asgi import make_app
+    from sessile.gateway.http.asgi import make_app  # these need optional packages
     from sessile.gateway.http.server import address, gateway_token, listen, serve
     from sessile.gateway.service import make_gateway
 
@@ -232,7 +231,7 @@ def mcp_verb(
 
 
 def _scope(app: App, agent: str | None, project: str | None) -> Scope:
-    from sessile.mcp.access import Scope, folders_of
+    from sessile.mcp.access import Scope, folders_of  # needs optional packages
 
     if agent is not None:
         folders_of(app.library, agent)  # raises for an unknown agent
@@ -242,14 +241,14 @@ def _scope(app: App, agent: str | None, project: str | None) -> Scope:
 
 
 def _access(app: App, scope: Scope, show_secrets: bool) -> Access:
-    from sessile.mcp.access import Access, Links, Masks, Page
+    from sessile.mcp.access import Access, Links, Masks, Page  # needs optional packages
 
     masks, links = Masks(show_secrets=show_secrets), Links(app.command, Page(app.store))
     return Access(lambda: app.library, app.store, scope=scope, masks=masks, links=links, zone=app.out.zone)
 
 
 def _serve_stdio(app: App, access: Access, scope: Scope) -> None:
-    from sessile.mcp.mcp_server import serve_stdio
+    from sessile.mcp.mcp_server import serve_stdio  # needs optional packages
 
     if sys.stdin.isatty():
         app.out.note(f"MCP server for {scope.words()}; usually started by an agent. Press Ctrl-C to stop")
@@ -259,8 +258,7 @@ def _serve_stdio(app: App, access: Access, scope: Scope) -> None:
 
 
 def _serve_http(app: App, access: Access, scope: Scope, port: int) -> None:
-    from sessile.mcp.mcp_server import serve_http
-    from sessile.storage.secret_file import keep_secret
+    from sessile.mcp.mcp_server import serve_http  # needs optional packages
 
     token_file = f"{app.places.root}/{_MCP_TOKEN}"
 

@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 import click
+from click.shell_completion import get_completion_class
 
 from sessile.cli.command import App, sessile, verb
 from sessile.cli.listing import catch_up, print_newest
@@ -86,8 +87,6 @@ def demo_verb(app: App) -> int:
 @click.argument("shell", metavar="bash|zsh|fish")
 def completion_verb(app: App, shell: str) -> int:
     """Print the script that completes verbs, options and sessions; zsh and fish show titles beside the ids."""
-    from click.shell_completion import get_completion_class  # only this verb needs it
-
     kind: Any = get_completion_class(shell) if shell in _SHELLS else None
     if kind is None:
         raise Unsupported(f"no completion for shell {shell[:20]!r}", hint=f"use {', '.join(_SHELLS)}")
