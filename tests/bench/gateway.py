@@ -79,7 +79,7 @@ def main(root: str) -> None:
 def serve_store(root: str, sock: socket.socket, ready: Callable[[], None]) -> None:
     """The gateway of a store as `sessile serve` has it."""
     from sessile.core.secret import Secret
-    from sessile.gateway.http.app import make_app
+    from sessile.gateway.http.asgi import make_app
     from sessile.gateway.http.server import serve
     from sessile.gateway.service import make_gateway
 
@@ -129,11 +129,11 @@ def make_store(root: Path, count: int) -> list[str]:
     now = store.now()
     entries = {
         key: SessionEntry(
-            {"sessionId": conversations.upkeep.sessions.begin(_AGENT, now, None).session_id, "updatedAt": now}
+            {"sessionId": conversations.internals.sessions.begin(_AGENT, now, None).session_id, "updatedAt": now}
         )
         for key in keys
     }
-    conversations.upkeep.agents.of(_AGENT).change(lambda there: entries, now)
+    conversations.internals.agents.of(_AGENT).change(lambda there: entries, now)
     conversations.close()
     return keys
 

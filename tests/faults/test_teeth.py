@@ -130,7 +130,7 @@ def without_looking(fs: Filesystem, fd: int, *rest: object) -> int:
 
 def without_read_back(root: str, session_id: str, tell: Tell) -> None:
     """A writer that takes for granted that its line stands on its own."""
-    journal.find_or_repeat = without_looking  # type: ignore[attr-defined]
+    journal.find_or_repeat = without_looking  # type: ignore[assignment, attr-defined]
     append_slowly(root, session_id, tell)
 
 

@@ -2,8 +2,6 @@
 
 Session ids are UUIDv7; in files of other agents, any safe name. Entry ids are eight letters and digits: eight hex digits would
 collide about six times in 237,000 entries. Randomness and time are arguments.
-
-`hashlib` is imported on first use: importing it takes longer than the rest of most commands, and a listing needs no hashes.
 """
 
 from __future__ import annotations
@@ -25,9 +23,8 @@ if TYPE_CHECKING:
 
 def sha256(data: bytes = b"") -> _Hash:
     """Return the SHA-256 hash of `data`; more bytes can be added."""
-    import hashlib
-
-    return hashlib.sha256(data)
+    state: _Hash = _hashlib().sha256(data)
+    return state
 
 
 def blake2b(data: bytes, size: int) -> bytes:
@@ -40,16 +37,20 @@ def blake2b(data: bytes, size: int) -> bytes:
 
 @cache
 def _blake2b(size: int) -> Any:
-    import hashlib
-
-    return hashlib.blake2b(digest_size=size)
+    return _hashlib().blake2b(digest_size=size)
 
 
 def sha1(data: bytes) -> _Hash:
     """Return the SHA-1 hash of `data`, for names that other programs derive the same way; not for security."""
-    import hashlib
+    state: _Hash = _hashlib().sha1(data, usedforsecurity=False)
+    return state
 
-    return hashlib.sha1(data, usedforsecurity=False)
+
+@cache
+def _hashlib() -> Any:
+    import hashlib  # slow to load, and a listing needs no hashes
+
+    return hashlib
 
 
 # -- ids

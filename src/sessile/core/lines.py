@@ -58,7 +58,20 @@ class Line(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """Something damaged or irregular. `length` is the number of bytes that belong to no line; it may be zero."""
+    """Something in a file that is damaged or irregular.
+
+    Attributes:
+        code: The kind of problem, such as "torn_tail" or "missing_parent".
+        offset: Where it is in the file, in bytes; -1 if it has no position.
+        length: The number of bytes that belong to no line; it may be zero.
+        detail: A description.
+
+    Example:
+        ```python
+        for finding in store.open(path, readonly=True).findings:
+            print(finding.offset, finding.detail)
+        ```
+    """
 
     code: str
     offset: int

@@ -59,7 +59,22 @@ _BEFORE = "## Before\n\n"
 
 
 class SummaryRequest(NamedTuple):
-    """What to summarize. `messages` are the messages in the text of `prompt`, for summarizers that do not use prompts."""
+    """What a summarizer is asked for.
+
+    Attributes:
+        purpose: What to summarize: "history", the "prefix" of a turn, a "branch", or everything in one line ("short").
+        system: The system prompt.
+        prompt: The prompt, with the messages as text.
+        messages: The same messages, for summarizers that do not use prompts.
+        previous: The summary that this one continues.
+        max_tokens: The maximum length of the summary, in tokens.
+
+    Example:
+        ```python
+        def summarize(request: SummaryRequest) -> Summary:
+            return Summary(ask_my_model(request.system, request.prompt))
+        ```
+    """
 
     purpose: Purpose
     system: str
@@ -70,7 +85,19 @@ class SummaryRequest(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """A summary. `stop` is the stop reason ("stop" if it is complete); `model` and `usage` are those of the call."""
+    """The answer of a summarizer.
+
+    Attributes:
+        text: The summary.
+        stop: The stop reason; "stop" if it is complete. Others are rejected.
+        model: The model that wrote it.
+        usage: The usage of the call, as in a message.
+
+    Example:
+        ```python
+        Compactor(session, lambda request: Summary("The user asked for …"), window=8_000).compact()
+        ```
+    """
 
     text: str
     stop: str = "stop"

@@ -112,7 +112,24 @@ class HistoryEntry:
 
 
 class HistoryStorage:
-    """The prompts in one SQLite file. With `readonly` no file is created or changed, and a missing one is empty."""
+    """The prompts that a user has entered, in one SQLite file, newest first.
+
+    Args:
+        path: The path of the file.
+        clock: Returns the current time in seconds since 1970.
+        readonly: Create and change no file; a missing file is an empty history.
+
+    Attributes:
+        failure (SessileError | None): The last error of the background writer; `None` after it has succeeded.
+
+    Example:
+        ```python
+        with HistoryStorage("/home/me/.my-agent/history.db") as history:
+            history.add("fix the tests", cwd="/work/app")
+            for entry in history.search("tests"):
+                print(entry.created_at, entry.prompt)
+        ```
+    """
 
     def __init__(self, path: str, *, clock: Callable[[], float] = time.time, readonly: bool = False) -> None:
         self.failure: SessileError | None = None

@@ -16,8 +16,8 @@ are read. A missing line end is repaired. A row is saved in our folder before it
 than the file is refused, because it comes from an incomplete memory. The last few messages of a full list are compared
 with the file, because an answer may get its usage after the next question; older ones are updated by id.
 
-Migration to JSONL (by the first write): the new file is written durably under its final name, both old forms are saved
-in our folder, and only then the JSON file is removed. An interruption at any step loses nothing.
+Migration to JSONL (by the first write): the new file is written durably under its final name, the files that it replaces
+are saved in our folder, and only then the JSON file is removed. An interruption at any step loses nothing.
 
 Attachments are files below `attachments/<session id>/`, with mode 0600. Paths are built from validated ids only. The
 extension comes from a table, never from the MIME type, so a browser does not execute a stored file.
