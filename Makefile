@@ -27,7 +27,7 @@ house: .venv/dev.stamp
 	@$(BIN)/python tests/house.py
 
 # The unit, contract and property tests on the newest Python of this machine. NEWEST=python3.14 chooses one.
-NEWEST ?= $(shell for v in 3.14 3.13 3.12; do for p in python$$v $(HOME)/.pyenv/versions/$$v*/bin/python; do command -v $$p && exit; done; done 2>/dev/null)
+NEWEST ?= $(shell for v in 3.14 3.13 3.12; do for p in python$$v $(HOME)/.pyenv/versions/$$v*/bin/python; do $$p -c 'import venv' && echo $$p && exit; done; done 2>/dev/null)
 newest: | .venv/bin/python
 	@[ -n "$(NEWEST)" ] || { echo "No Python newer than 3.11 was found: make newest NEWEST=/path/to/python"; exit 1; }
 	@[ -d .venv/newest ] || { echo "Installing Sessile and its test tools for $(NEWEST) …" >&2; $(NEWEST) -m venv .venv/newest; }

@@ -111,6 +111,11 @@ class House(NamedTuple):
     passed: dict[str, list[str]]
     loaded: list[str]
 
+    @property
+    def of_gateway(self) -> list[str]:
+        """The files of the gateway that a turn passes through; the rest of the way is an append and a context."""
+        return [name for name in self.passed["turn"] if name.startswith("gateway/")]
+
 
 def measure() -> House:
     """Measure everything."""
@@ -225,6 +230,7 @@ def report(house: House) -> Iterator[str]:
     yield f"{len(house.late)} late imports"
     for name, files in house.passed.items():
         yield f"{name} passes through {len(files)} files: {' '.join(files)}"
+    yield f"a turn passes through {len(house.of_gateway)} files of the gateway"
     ours = sum(name.startswith("sessile") for name in house.loaded)
     yield f"a warm `sessile ls` loads {len(house.loaded)} modules, {ours} of them ours"
 

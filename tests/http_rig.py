@@ -13,7 +13,7 @@ import uvicorn
 
 from gateways import Scripted, gateway_in, running, scripted
 from sessile.core.secret import Secret
-from sessile.gateway.http.app import make_app
+from sessile.gateway.http.asgi import make_app
 from sessile.gateway.http.problems import App
 from sessile.gateway.service import Gateway
 

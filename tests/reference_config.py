@@ -17,7 +17,7 @@ from sessile import errors
 from sessile.cli import gateway
 from sessile.config import VARIABLES, Config
 from sessile.core.secret import Secret
-from sessile.gateway.http import app, problems
+from sessile.gateway.http import asgi, problems
 
 _COMMENT = re.compile(r"^    (\w+): .*?  # (.*)$", re.M)
 _WORDS = {bool: "true or false", int: "a number", float: "a number", str: "text", Secret: "text", Any: "anything"}
@@ -164,7 +164,7 @@ def errors_page() -> Iterator[str]:
     ours = [kind for kind in _tree(errors.SessileError) if kind.__module__ == errors.__name__]
     yield from map(_row, ours)
     yield "\n## Of the gateway and its client\n\n| error | what it means | what to do | exit code | HTTP |\n|---|---|---|---|---|"
-    surfaces = (app.__name__, problems.__name__, gateway.__name__)
+    surfaces = (asgi.__name__, problems.__name__, gateway.__name__)
     yield from map(_row, sorted((kind for kind in _tree(errors.SessileError) if kind.__module__ in surfaces), key=str))
 
 

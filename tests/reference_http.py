@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from sessile.gateway.http.app import openapi_document
+from sessile.gateway.http.asgi import openapi_document
 
 Json = dict[str, Any]
 

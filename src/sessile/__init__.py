@@ -1,6 +1,13 @@
-"""The session engine for AI agents.
+"""Sessile: a session engine for AI agents.
 
-Names are imported from their modules on first use, so a program loads only what it uses.
+    from sessile import Store
+
+    with Store("~/.my-agent").create("/work/app") as session:
+        session.append_message({"role": "user", "content": "hello"})
+        messages = session.context().messages
+
+`Store` creates and opens sessions, `Session` reads and appends entries, and `Library` finds the sessions of all agents on a
+machine. Every name is imported from its module on first use, so a program loads only what it needs.
 """
 
 TYPE_CHECKING = False
@@ -43,7 +50,7 @@ _MODULES = {
     "Finding": "sessile.core.lines",
     "SessionInfo": "sessile.discovery",
     "BlobStore": "sessile.storage.blobs",
-    # What the model sees
+    # Context and providers
     "SessionContext": "sessile.core.context",
     "build_session_context": "sessile.core.context",
     "convert_to_llm": "sessile.core.messages",
@@ -51,14 +58,14 @@ _MODULES = {
     "to_openai": "sessile.core.messages",
     "to_google": "sessile.core.messages",
     "Models": "sessile.vendors.models",
-    # Sessions of every agent
+    # Sessions of all agents
     "Library": "sessile.library",
     "Filter": "sessile.storage.filters",
     "Listing": "sessile.storage.catalog_rows",
     "SessionRow": "sessile.storage.catalog_rows",
     "Results": "sessile.storage.search",
     "Hit": "sessile.storage.search",
-    # Long sessions
+    # Compaction
     "Compactor": "sessile.upkeep.compactor",
     "CompactionSettings": "sessile.core.compaction",
     "Hooks": "sessile.upkeep.hooks",
@@ -78,7 +85,7 @@ _MODULES = {
     # Upkeep
     "check": "sessile.upkeep.check",
     "repair": "sessile.upkeep.check",
-    # Prompts
+    # Prompt history
     "HistoryStorage": "sessile.storage.history",
     # Errors
     "errors": "sessile.errors",
@@ -129,8 +136,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    # Saves every program the modules that it does not use.
-    from importlib import import_module
+    from importlib import import_module  # on first use, like the module itself
 
     if name not in _MODULES:
         raise AttributeError(f"module 'sessile' has no attribute {name!r}")

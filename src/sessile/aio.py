@@ -1,7 +1,11 @@
-"""The async facade: the same store and session, on worker threads. It has no logic of its own.
+"""The async facade: the methods of `Store` and `Session`, run on worker threads. It has no logic of its own.
 
-Calls on one session run one after the other, in the order in which they were made. A call that has begun is never cut off
-by cancellation: either it was not made, or it ran to its end. Runs on asyncio and trio; needs the `aio` extra.
+    store = AsyncStore(Store("~/.my-agent"))
+    async with await store.create("/work/app") as session:
+        await session.append_message({"role": "user", "content": "hello"})
+
+Calls on one session run one at a time, in the order in which they were made. Cancellation never interrupts a call that has
+started: it either did not run, or ran to its end. Works with asyncio and trio; requires the `aio` extra.
 """
 
 from __future__ import annotations
@@ -29,7 +33,7 @@ class _Worker:
 
     async def run(self, call: Callable[[], R]) -> R:
         async with self._turn:
-            # A thread cannot be stopped, so anyio waits for it even when cancelled.
+            # anyio waits for the thread even if the caller is cancelled.
             return await to_thread.run_sync(call)
 
 
@@ -75,7 +79,14 @@ def _named(call: C, method: Callable[..., Any]) -> C:
 
 
 class AsyncSession:
-    """A session whose methods are awaited. `sync` is the session itself; its plain properties may be read there."""
+    """A session whose methods are awaited: all methods of `Session`, with the same arguments.
+
+    Args:
+        session: The session.
+
+    Attributes:
+        sync (Session): The session itself, for its properties.
+    """
 
     def __init__(self, session: Session) -> None:
         self.sync = session
@@ -88,7 +99,7 @@ class AsyncSession:
         await self.close()
 
     async def iter_entries(self) -> AsyncIterator[Entry]:
-        """Every entry of the user's, in file order, one at a time."""
+        """Yield all entries of all branches, in file order. Leaf markers are left out."""
         entries = self.sync.iter_entries()
         while (entry := await self._worker.run(lambda: next(entries, None))) is not None:
             yield entry
@@ -119,15 +130,11 @@ class AsyncSession:
     get_abandoned = _of_session(Session.get_abandoned)
     get_common_ancestor = _of_session(Session.get_common_ancestor)
     get_tree = _of_session(Session.get_tree)
-    adopt = _of_session(Session.adopt)
-    adopt_last = _of_session(Session.adopt_last)
     blob_pieces = _of_session(Session.blob_pieces)
-    file_pieces = _of_session(Session.file_pieces)
     count_entries = _of_session(Session.count_entries)
     get_gaps = _of_session(Session.get_gaps)
     get_label = _of_session(Session.get_label)
     get_outline = _of_session(Session.get_outline)
-    header_line = _of_session(Session.header_line)
     get_labels = _of_session(Session.get_labels)
     context = _of_session(Session.context)
     build_session_context = _of_session(Session.build_session_context)
@@ -147,7 +154,14 @@ class AsyncSession:
 
 
 class AsyncStore:
-    """A store whose methods are awaited."""
+    """A store whose methods are awaited: all methods of `Store`, with the same arguments.
+
+    Args:
+        store: The store.
+
+    Attributes:
+        sync (Store): The store itself, for its properties.
+    """
 
     def __init__(self, store: Store) -> None:
         self.sync = store

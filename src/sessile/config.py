@@ -1,46 +1,29 @@
-"""The configuration: one frozen `Config` that holds every default and every limit, with its reason.
+"""The configuration: one frozen `Config` with every setting, its default and its limits.
 
     loaded = load_config(data, "config.toml")          TOML, or JSON if the name ends in .json
-    loaded.config.agents.named("main").compaction      what holds for an agent, defaults filled in
-    loaded.unknown                                     ["session.maintainance"]: keys that nobody reads
+    loaded.config.agents.named("main").compaction      the settings of an agent, with defaults filled in
+    loaded.unknown                                     unknown keys, such as ["session.maintainance"]
 
-Names in files are those of the documents (`session.reset.atHour`, `agents.defaults.compaction.reserveTokens`). A key that is not
-known has no effect and is reported; a value that cannot be meant is an `InvalidConfig` that names the key, or the line if the
-file cannot be read at all.
+Unknown keys have no effect and are reported. An invalid value is an `InvalidConfig` that names the key, as it is written in
+the file (`agents.list[1].compaction.enabled`), or the line if the file cannot be parsed. A key that occurs twice is an error.
+Error messages never contain values of the file, except a word that is not one of the allowed ones.
 
-What is said in several places, the first of these counts:
+Precedence, the first one counts:
+
     anything           the command line, the file, the defaults here
     an agent           `agents.list[]`, then `agents.defaults`, member by member
     a toggle, a model  the session (a chat command or a patch), then the agent
-    a reset            `session.resetByChannel` outright; else `resetByType`, `reset`, `session.idleMinutes`
-    a context window   `models.providers.*.models[]`, the catalogue of models, then `contextTokens` of the agent
-    a key of a model   `apiKey`, then the variable that `apiKeyEnv` names
+    a reset            `session.resetByChannel`; otherwise `resetByType`, `reset`, `session.idleMinutes`
+    a context window   `models.providers.*.models[]`, the catalog of models, then `contextTokens` of the agent
+    an API key         `apiKey`, then the variable named by `apiKeyEnv`
     workspace access   `workspaceAccess`, then `sandbox.workspaceAccess`
 
-Nothing here reads a file, a clock or the environment. Secrets show themselves only when asked (`Secret.reveal`).
+An agent that is not in `agents.list` has the defaults, because a binding or an imported conversation may name one.
 
-The part of the configuration that says how agents answer: workspace, model, runner, compaction, trimming.
+Parsing reads no file, no clock and no environment. `local_zone` reads the time zone of the machine. `VARIABLES` documents
+every environment variable; the code that uses a variable reads it, and a test compares the two.
 
-`agents.list[]` holds what an agent says itself; `Agents.merged` fills in the defaults, member by member. An agent that is not in
-the list has the defaults: a binding or an imported conversation may name one.
-
-How the bytes of a configuration file become values: TOML or JSON, then typed parts, with the exact place of what is wrong.
-
-Rules: a file that cannot be read is refused with its line, a value that does not fit with its key, as a person would write it
-(`agents.list[1].compaction.enabled`, `models.providers."my.box".baseUrl`). A key that no part knows is collected, never refused.
-A key that is said twice is refused, because only one of the two would count. No message holds a value of the file, except a word
-that is none of a few possible ones.
-
-It does not know what the keys mean.
-
-The time zone of a person: the one that was named, else that of this machine, with its changes of the clocks.
-
-Where the machine keeps it is known to `storage.local_zone`. Only where nothing at all says what the zone is, the offset of the
-clock as it is now has to do.
-
-Every environment variable that is looked at, one row each: what holds without it, and what it is for.
-
-It is a table for people; whoever reads a variable does so where the machine is touched, and a test compares the two.
+The comment after a field is its description in the configuration reference.
 """
 
 from __future__ import annotations
@@ -71,48 +54,50 @@ from sessile.storage.local_zone import current_offset, machine_zone, zone_named
 from sessile.vendors.clients import TIMEOUT, RunnerSettings
 from sessile.vendors.models import Figures
 
-# --- files
-
 P = TypeVar("P", bound=msgspec.Struct)
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
-_CORRECT = "correct it, or take it out to have the default"
+_CORRECT = "correct the value, or remove the key to use the default"
 
 
 class Part(msgspec.Struct, frozen=True, rename="camel"):
-    """A part of a configuration; what a file does not say has its default."""
+    """A part of the configuration. Missing keys have their defaults."""
 
 
 # -- from bytes to values
 
 
 def parse(data: bytes, name: str) -> dict[str, Any]:
-    """The values of a file: JSON if its name says so, else TOML."""
+    """Parse a file: JSON if its name ends in .json, otherwise TOML.
+
+    Raises:
+        InvalidConfig: The file cannot be parsed.
+    """
     try:
         text = data.decode("utf-8-sig")
         return _json(text) if name.lower().endswith(".json") else tomllib.loads(text)
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        problem, hint = f"line {line} is no UTF-8", "save the file as UTF-8"
+        problem, hint = f"line {line} is not valid UTF-8", "save the file as UTF-8"
     except UnicodeEncodeError:
-        problem, hint = "an escape in the file stands for half a character", "write the character itself"
+        problem, hint = "an escape in the file is half of a surrogate pair", "write the character itself"
     except json.JSONDecodeError as error:
-        problem, hint = f"line {error.lineno} is no JSON: {error.msg}", f"look at column {error.colno}"
+        problem, hint = f"line {error.lineno} is not valid JSON: {error.msg}", f"check column {error.colno}"
     except tomllib.TOMLDecodeError as error:
-        problem, hint = f"the file is no TOML: {error}", "a file of JSON has a name that ends in .json"
+        problem, hint = f"the file is not valid TOML: {error}", "use a name that ends in .json for JSON"
     except RecursionError:
-        problem, hint = "the file is nested too deeply", "no setting is deeper than ten levels"
+        problem, hint = "the file is nested too deeply", "remove the nesting: no setting is deeper than ten levels"
     except ValueError:
-        problem, hint = "a number in the file has thousands of digits", "no setting is that large"
-    # The errors of the parsers carry the whole text; ours must not.
+        problem, hint = "a number in the file has thousands of digits", "use a smaller number"
+    # The errors of the parsers contain the whole text, which may have secrets: no `from error`.
     raise InvalidConfig(problem, path=name, hint=hint) from None
 
 
 def _json(text: str) -> dict[str, Any]:
     values = json.loads(text, object_pairs_hook=_once) if text.strip() else {}
     if not isinstance(values, dict):
-        raise InvalidConfig("the file holds no object", hint="begin it with { and end it with }")
-    json.dumps(values, ensure_ascii=False).encode()  # raises for a lone surrogate, which no setting can hold
+        raise InvalidConfig("the file is not a JSON object", hint="start it with { and end it with }")
+    json.dumps(values, ensure_ascii=False).encode()  # raises for a lone surrogate
     return values
 
 
@@ -121,7 +106,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(members) < len(pairs):
         names = [key for key, _ in pairs]
         twice = next(key for key in names if names.count(key) > 1)
-        raise InvalidConfig(f"the key {_quoted(twice)} is said twice in one object", hint="take one of them out")
+        raise InvalidConfig(f"the key {_quoted(twice)} occurs twice in one object", hint="remove one of them")
     return members
 
 
@@ -129,18 +114,18 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def read_as(part: type[P], values: dict[str, Any]) -> tuple[P, list[str]]:
-    """The part that values describe, and the places of the keys that it does not know."""
+    """Convert values to a part of the configuration, and return it with the places of unknown keys."""
     unknown = list(_look(values, part, ""))
     return convert(part, values), unknown
 
 
 def convert(part: type[P], values: dict[str, Any]) -> P:
-    """The part that values describe; what is wrong with them was told before, by `read_as`."""
+    """Convert values that `read_as` has checked."""
     return msgspec.convert(values, part, dec_hook=_secret)
 
 
 def _look(value: object, kind: Any, place: str) -> Iterator[str]:
-    """Go through a value beside its type; yields unknown keys, raises at what does not fit."""
+    """Compare a value with its type: yield unknown keys, and raise if it does not fit."""
     options = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
     if isinstance(value, dict):
         for option in options:
@@ -160,7 +145,7 @@ def _look(value: object, kind: Any, place: str) -> Iterator[str]:
         msgspec.convert(value, kind, dec_hook=_secret)
     except msgspec.ValidationError as error:
         wanted = _described(options) if isinstance(value, str) else None
-        problem = f"is no {wanted}" if wanted else f"cannot be used: {error}"
+        problem = f"must be a {wanted}" if wanted else f"is not valid: {error}"
         raise InvalidConfig(f"{place or 'the file'} {problem}", hint=_hint(options)) from None
 
 
@@ -168,7 +153,7 @@ def _look_into(value: dict[str, Any], part: type[msgspec.Struct], place: str) ->
     fields = {field.encode_name: field for field in msgspec.structs.fields(part)}
     for name, field in fields.items():
         if field.required and name not in value:
-            raise InvalidConfig(f"{_below(place, name)} is missing", hint=f"say {name} in {place}")
+            raise InvalidConfig(f"{_below(place, name)} is required", hint=f"add {name} to {place}")
     for key, inner in value.items():
         if key in fields:
             yield from _look(inner, fields[key].type, _below(place, key))
@@ -183,7 +168,7 @@ def _secret(kind: type, value: object) -> Secret:
 
 
 def _described(options: tuple[Any, ...]) -> str | None:
-    """What a text should be, in words; the pattern itself tells nobody anything."""
+    """What a text must be, in words instead of a pattern."""
     notes = (note for option in options if get_origin(option) is Annotated for note in option.__metadata__)
     return next((note.description for note in notes if note.description), None)
 
@@ -202,7 +187,7 @@ def _quoted(key: str) -> str:
     return json.dumps(key)
 
 
-# --- agents
+# -- agents
 
 Access = Literal["rw", "ro", "none"]
 RunnerName = Literal["echo", "command", "openai", "anthropic"]
@@ -222,54 +207,54 @@ Name = Annotated[str, msgspec.Meta(pattern=r"\S", max_length=1_000, description=
 
 
 class Compaction(CompactionSettings, frozen=True):
-    """When a context is compacted, and what is noted before."""
+    """When the context is compacted, and how notes are saved before."""
 
     memory_flush: FlushSettings = FlushSettings()
 
 
 def milliseconds(duration: str | int, unit: str) -> int:
-    """How long a `Duration` is; a bare number is of that unit."""
+    """Return a `Duration` in milliseconds; a bare number is in this unit."""
     return parse_ttl(duration if isinstance(duration, str) else f"{duration}{unit}") or 0
 
 
 class SoftTrim(Part, frozen=True):
-    """How much is shown of a long tool result."""
+    """How long tool results are shortened."""
 
-    max_chars: Count = 4_000  # a result that is longer is cut
-    head_chars: Count = 1_500  # of its beginning that stay
-    tail_chars: Count = 1_500  # of its end that stay
+    max_chars: Count = 4_000  # results with more characters are shortened
+    head_chars: Count = 1_500  # characters kept at the beginning
+    tail_chars: Count = 1_500  # characters kept at the end
 
 
 class HardClear(Part, frozen=True):
-    """What stands for a tool result that is not shown at all."""
+    """How old tool results are removed."""
 
-    enabled: bool = True  # whether old results are taken out as a whole
-    placeholder: str = "[Old tool result content cleared]"  # what stands in their place
+    enabled: bool = True  # whether old results are removed as a whole
+    placeholder: str = "[Old tool result content cleared]"  # the text that replaces them
 
 
 class ToolPatterns(Part, frozen=True):
-    """Which tools' results may be trimmed; deny wins, no pattern allows all."""
+    """Which tools' results may be trimmed. Without patterns, all."""
 
-    allow: tuple[str, ...] = ()  # names, with * for anything
-    deny: tuple[str, ...] = ()  # the same; it wins
+    allow: tuple[str, ...] = ()  # names of tools; `*` matches anything
+    deny: tuple[str, ...] = ()  # names of tools that are never trimmed; wins over `allow`
 
 
 class ContextPruning(Part, frozen=True):
-    """The trimming of old tool results; it acts only where the provider caches prompts."""
+    """How old tool results are trimmed. It has an effect only with providers that cache prompts."""
 
-    mode: Literal["off", "cache-ttl"] = "cache-ttl"  # `off` leaves everything in
-    ttl: Duration | Count = "5m"  # how long a provider keeps a prompt; a bare number is minutes
-    keep_last_assistants: Count = 3  # answers whose results stay untouched
-    soft_trim_ratio: Ratio = 0.3  # how full the context is before results are cut
-    hard_clear_ratio: Ratio = 0.5  # how full it is before results are taken out
-    min_prunable_tool_chars: Count = 50_000  # fewer characters of results than that are not worth it
+    mode: Literal["off", "cache-ttl"] = "cache-ttl"  # `off` trims nothing
+    ttl: Duration | Count = "5m"  # how long the provider caches a prompt; a bare number is in minutes
+    keep_last_assistants: Count = 3  # the number of last answers whose results are not trimmed
+    soft_trim_ratio: Ratio = 0.3  # how full the context must be before results are shortened
+    hard_clear_ratio: Ratio = 0.5  # how full the context must be before results are removed
+    min_prunable_tool_chars: Count = 50_000  # the minimum number of characters that trimming must be able to save
     soft_trim: SoftTrim = SoftTrim()
     hard_clear: HardClear = HardClear()
     tools: ToolPatterns = ToolPatterns()
 
     @property
     def settings(self) -> TrimSettings | None:
-        """The same as trimming wants it; `None` if nothing is to be trimmed."""
+        """The settings for trimming; `None` if it is off."""
         if self.mode == "off":
             return None
         return TrimSettings(
@@ -289,67 +274,67 @@ class ContextPruning(Part, frozen=True):
 
 
 class ModelChoice(Part, frozen=True):
-    """A model, in the longer of its two forms."""
+    """A model, in its long form."""
 
-    primary: Name  # provider/model
+    primary: Name  # `provider/model`
 
 
 class Sandbox(Part, frozen=True):
-    """The documented place of an agent's access to its workspace."""
+    """The sandbox of an agent."""
 
-    workspace_access: Access | None = None  # the same as workspaceAccess, which wins
+    workspace_access: Access | None = None  # the same as the agent's `workspaceAccess`, which wins
 
 
 class AgentDefaults(Part, frozen=True):
-    """How an agent answers."""
+    """How agents answer."""
 
-    workspace: Name | None = None  # the folder of its notes and of a command; without one there are no notes
-    workspace_access: Access | None = None  # what the agent may do in its workspace; rw
+    workspace: Name | None = None  # the folder for notes, and of `command`; without it no notes are saved
+    workspace_access: Access | None = None  # read-write (`rw`), read-only (`ro`) or `none`; the default is `rw`
     sandbox: Sandbox = Sandbox()
-    model: Name | ModelChoice | None = None  # provider/model; without one the echo answers
-    runner: RunnerName | None = None  # that of the model's provider; without a model the echo
-    command: tuple[str, ...] = ()  # of the runner "command": a program and its arguments, never a shell
-    system_prompt: str | None = None  # what the model is told first
-    max_tokens: Tokens | None = None  # of one answer; the endpoint decides
-    timeout_seconds: Seconds = TIMEOUT  # of one answer
-    context_tokens: Tokens | None = None  # the window of a model that no catalogue knows
-    image_max_dimension_px: Few = 1_200  # larger pictures are made smaller
+    model: Name | ModelChoice | None = None  # `provider/model`; without one, answers repeat the message
+    runner: RunnerName | None = None  # what answers; by default the provider of the model, or `echo` without a model
+    command: tuple[str, ...] = ()  # the program of the runner `command`, with its arguments; it is not run in a shell
+    system_prompt: str | None = None  # the system prompt
+    max_tokens: Tokens | None = None  # the maximum length of one answer, in tokens; by default the provider decides
+    timeout_seconds: Seconds = TIMEOUT  # the maximum time for one answer, in seconds
+    context_tokens: Tokens | None = None  # the context window, in tokens, of a model that is not in the catalog
+    image_max_dimension_px: Few = 1_200  # larger images are scaled down to this width and height, in pixels
     compaction: Compaction = Compaction()
     context_pruning: ContextPruning = ContextPruning()
 
     @property
     def access(self) -> Access:
-        """What the agent may do in its workspace."""
+        """The access of the agent to its workspace."""
         return self.workspace_access or self.sandbox.workspace_access or "rw"
 
     @property
     def model_name(self) -> str | None:
-        """The model as "provider/model"."""
+        """The model, as "provider/model"."""
         return self.model.primary if isinstance(self.model, ModelChoice) else self.model
 
 
 class Agent(AgentDefaults, frozen=True, kw_only=True):
-    """One agent, with everything that the defaults say and it does not."""
+    """One agent. Missing keys are taken from `agents.defaults`."""
 
-    id: Name  # how bindings and keys call it
-    name: str | None = None  # how people call it
-    default: bool = False  # whether it answers what no binding gives to another; else the first does
+    id: Name  # the id in bindings and session keys
+    name: str | None = None  # the name for people
+    default: bool = False  # whether it answers messages without a binding; otherwise the first agent does
 
 
 class Agents(Part, frozen=True):
-    """Who answers."""
+    """The agents that answer messages."""
 
     defaults: AgentDefaults = AgentDefaults()
     list: tuple[Agent, ...] = ()
 
     @property
     def default_id(self) -> str:
-        """The agent of messages that no binding gives to another: the one that says so, else the first."""
+        """The id of the agent for messages without a binding."""
         chosen = next((agent for agent in self.list if agent.default), self.list[0] if self.list else None)
         return DEFAULT_AGENT if chosen is None else normalize_agent_id(chosen.id)
 
     def named(self, agent_id: str) -> Agent:
-        """What holds for an agent; one that is not in the list has the defaults."""
+        """Return the settings of an agent; the defaults if it is not in the list."""
         wanted = normalize_agent_id(agent_id)
         for agent in self.list:
             if normalize_agent_id(agent.id) == wanted:
@@ -357,7 +342,7 @@ class Agents(Part, frozen=True):
         return Agent(id=wanted, **msgspec.structs.asdict(self.defaults))
 
     def merged(self, values: dict[str, Any]) -> Agents:
-        """The same, each agent filled up from the defaults; `values` are what the file says of agents."""
+        """Return the agents of the file's values, each with the defaults filled in."""
         defaults = values.get("defaults", {})
         agents = [convert(Agent, _over(defaults, own)) for own in values.get("list", [])]
         _check(agents)
@@ -366,72 +351,74 @@ class Agents(Part, frozen=True):
 
 
 def _over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
-    """Two tables as one; where both have a member that is no table, the upper one counts."""
-    both = dict(below)
+    """Merge two tables, member by member; `above` wins."""
+    merged = dict(below)
     for key, value in above.items():
         under = below.get(key)
-        both[key] = _over(under, value) if isinstance(under, dict) and isinstance(value, dict) else value
-    return both
+        merged[key] = _over(under, value) if isinstance(under, dict) and isinstance(value, dict) else value
+    return merged
 
 
 def _check(agents: list[Agent]) -> None:
-    seen: dict[str, int] = {}
+    numbers: dict[str, int] = {}
     for number, agent in enumerate(agents):
-        first = seen.setdefault(normalize_agent_id(agent.id), number)
+        first = numbers.setdefault(normalize_agent_id(agent.id), number)
         if first != number:
             raise InvalidConfig(
-                f"agents.list[{number}].id is the same agent as agents.list[{first}]", hint="give each an id of its own"
+                f"agents.list[{number}].id is the same agent as agents.list[{first}]", hint="give each agent its own id"
             )
         _check_command(agent, f"agents.list[{number}]")
     if sum(agent.default for agent in agents) > 1:
-        raise InvalidConfig("agents.list has more than one default", hint="leave `default` to one of them")
+        raise InvalidConfig("agents.list has more than one default", hint="set `default` for one of them only")
 
 
 def _check_command(agent: AgentDefaults, place: str) -> None:
     if agent.runner == "command" and not agent.command:
-        raise InvalidConfig(f"{place}.command is missing", hint='name the program, as in ["my-agent", "--quiet"]')
+        raise InvalidConfig(
+            f"{place}.command is required", hint='name the program and its arguments, such as ["my-agent", "--quiet"]'
+        )
 
 
-# --- config
+# -- the gateway
 
-_RUNNERS: dict[str, RunnerName] = {"anthropic": "anthropic", "anthropic-messages": "anthropic"}  # others speak OpenAI's
+_RUNNERS: dict[str, RunnerName] = {
+    "anthropic": "anthropic",
+    "anthropic-messages": "anthropic",
+}  # all others use OpenAI's protocol
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
 
 _Bytes = Annotated[int, msgspec.Meta(ge=1, le=1 << 30)]
 _Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 _Url = Annotated[
     str, msgspec.Meta(pattern=r"^https?://[^\s/@?#]+(/[^\s@?#]*)?$", max_length=1_000)
-]  # no secret fits in
-
-
-# -- the gateway
+]  # without user, password and query, which may be secret
 
 
 class Limits(Part, frozen=True):
-    """What the gateway refuses to take more of, whoever asks."""
+    """Limits of the gateway. A request beyond a limit is refused."""
 
-    body_bytes: _Bytes = 8 << 20  # a long message with a few pictures
-    header_bytes: _Bytes = 16 << 10  # a token and what browsers send are less than 2 KiB
-    connections: Few = 64  # requests that are being answered; each may hold a body in memory
-    event_clients: Few = 100  # streams of events stay open, so they are counted apart
-    queued_turns: Few = 32  # of one session; who has more to say than that is a loop
-    header_seconds: Seconds = 10.0  # a client that needs longer for its headers is holding a connection on purpose
-    body_seconds: Seconds = 30.0  # the same for a body: 8 MiB at 2 Mbit/s
-    requests_per_second: Few = 2_000  # of one address: more than a disk can acknowledge, less than a runaway loop sends
-    addresses: Few = 1_024  # whose rate is remembered; the longest silent is forgotten first
+    body_bytes: _Bytes = 8 << 20  # the maximum size of a request body: a long message with a few images
+    header_bytes: _Bytes = 16 << 10  # the maximum size of the request headers; browsers send less than 2 KiB
+    connections: Few = 64  # the maximum number of requests at the same time; each may hold a body in memory
+    event_clients: Few = 100  # the maximum number of event streams, which stay open and are counted separately
+    queued_turns: Few = 32  # the maximum number of waiting messages of one session; more is a loop
+    header_seconds: Seconds = 10.0  # the time for the request headers; a slower client is an attack
+    body_seconds: Seconds = 30.0  # the time for the request body: 8 MiB at 2 Mbit/s
+    requests_per_second: Few = 2_000  # the maximum rate of one address; a runaway loop sends more
+    addresses: Few = 1_024  # how many addresses are remembered for the rate; the least recent one is dropped first
 
 
 class Gateway(Part, frozen=True):
-    """Where the gateway listens, and whom it answers."""
+    """Where the gateway listens."""
 
-    host: Name = "127.0.0.1"  # where to listen; nobody else's machine can reach 127.0.0.1
-    port: _Port = 8787  # 0 lets the system choose
-    token_file: Name | None = None  # `gateway.token` in the root, made on first use
-    allowed_hosts: tuple[Name, ...] = ()  # names besides loopback and `host` by which it may be called
+    host: Name = "127.0.0.1"  # the address to listen on; only programs on this machine can reach 127.0.0.1
+    port: _Port = 8787  # the port; 0 selects a free one
+    token_file: Name | None = None  # the file with the access token; by default `gateway.token` in the store
+    allowed_hosts: tuple[Name, ...] = ()  # more names for `Host` headers, besides loopback names and `host`
 
     @property
     def loopback(self) -> bool:
-        """Whether only programs of this machine can reach it."""
+        """Whether only programs on this machine can reach it."""
         if self.host.lower() == "localhost":
             return True
         address = _address(self.host)
@@ -439,17 +426,17 @@ class Gateway(Part, frozen=True):
 
     @property
     def hosts(self) -> frozenset[str]:
-        """The names by which it may be called, as a `Host` header says them, without ports."""
+        """The allowed values of the `Host` header, without ports."""
         address = _address(self.host)
         everywhere = address is not None and address.is_unspecified
         own = () if everywhere else (self.host,)
         return LOOPBACK | {_as_host(name) for name in (*own, *self.allowed_hosts)}
 
     def check_exposure(self) -> None:
-        """Refuse to be reachable from elsewhere with a token that nobody has chosen to give out."""
+        """Raise `InvalidConfig` if other machines can reach the gateway but the user has not chosen a token file."""
         if not self.loopback and self.token_file is None:
             raise InvalidConfig(
-                f"gateway.host {self.host} can be reached from other machines, and gateway.tokenFile is not set",
+                f"gateway.host {self.host} can be reached from other machines, but gateway.tokenFile is not set",
                 hint="set gateway.tokenFile in config.toml, or listen on 127.0.0.1",
             )
 
@@ -470,39 +457,39 @@ def _as_host(name: str) -> str:
 
 
 class Maintenance(Part, frozen=True):
-    """How large a store of conversations may grow. Whatever goes is archived first."""
+    """How many conversations are kept. Those beyond the limits are archived, not deleted."""
 
-    mode: Literal["warn", "enforce"] = "warn"  # `warn` only tells; `enforce` archives
-    prune_after: Duration | Few = "30d"  # how long nobody has used what is to go; a bare number is days
-    max_entries: Few = 500  # conversations of one agent
-    max_disk_bytes: Count | None = None  # of one agent's sessions; no limit
+    mode: Literal["warn", "enforce"] = "warn"  # `warn` only reports; `enforce` archives
+    prune_after: Duration | Few = "30d"  # how long an unused conversation stays; a bare number is in days
+    max_entries: Few = 500  # the maximum number of conversations of one agent
+    max_disk_bytes: Count | None = None  # the maximum size of one agent's sessions; without it there is no limit
 
     @property
     def prune_after_ms(self) -> int:
-        """After how long an entry that nobody uses is to go."""
+        """`prune_after` in milliseconds."""
         return milliseconds(self.prune_after, "d")
 
 
 class SessionRules(Part, frozen=True):
-    """Which session a message belongs to, and when a new one begins."""
+    """Which session a message belongs to, and when a new one starts."""
 
-    scope: Scope = "per-sender"  # who has a conversation of one's own; `global` is one for all
-    dm_scope: DmScope = "main"  # what tells direct chats apart; `main`: all with an agent are one conversation
-    main_key: Name = DEFAULT_MAIN_KEY  # what the main conversation of an agent is called
-    identity_links: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)  # names of one person
-    links_keep_channel: bool = False  # whether a linked person still has a conversation for each channel
-    reset: dict[str, Any] | None = None  # mode (daily, idle, none), atHour, idleMinutes, timeZone; daily at 04:00
-    reset_by_type: dict[str, Any] | None = None  # the same for direct, group or thread
-    reset_by_channel: dict[str, Any] | None = None  # the same for a channel; it counts alone
-    idle_minutes: float | None = None  # the older way to say mode idle
-    reset_triggers: tuple[Name, ...] = RESET_TRIGGERS  # messages that begin a new session
-    send_policy: dict[str, Any] | None = None  # which replies are delivered: rules and default; all
-    parent_fork_max_tokens: Count = 100_000  # a thread of a larger parent begins empty; 0 means no limit
+    scope: Scope = "per-sender"  # whether every sender has a conversation, or all share one (`global`)
+    dm_scope: DmScope = "main"  # how direct chats are separated; with `main`, all of an agent are one conversation
+    main_key: Name = DEFAULT_MAIN_KEY  # the name of an agent's main conversation
+    identity_links: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)  # `channel:id` names by person
+    links_keep_channel: bool = False  # whether a linked person has one conversation for each channel
+    reset: dict[str, Any] | None = None  # `mode` (daily, idle, none), `atHour`, `idleMinutes`, `timeZone`; 04:00
+    reset_by_type: dict[str, Any] | None = None  # the same for `direct`, `group` or `thread`
+    reset_by_channel: dict[str, Any] | None = None  # the same for a channel; replaces all other reset settings
+    idle_minutes: float | None = None  # the old form of `reset` with mode `idle`
+    reset_triggers: tuple[Name, ...] = RESET_TRIGGERS  # messages that start a new session
+    send_policy: dict[str, Any] | None = None  # which replies are sent: `rules` and `default`; by default all
+    parent_fork_max_tokens: Count = 100_000  # a thread of a larger conversation starts empty; 0 means no limit
     maintenance: Maintenance = Maintenance()
 
     @property
     def resets(self) -> ResetConfig:
-        """What is said of resets, as the engine reads it."""
+        """The reset settings, parsed."""
         members = {
             "reset": self.reset,
             "resetByType": self.reset_by_type,
@@ -513,7 +500,7 @@ class SessionRules(Part, frozen=True):
 
     @property
     def sending(self) -> SendPolicy | None:
-        """Which replies are delivered, as the engine reads it."""
+        """The send policy, parsed; `None` sends everything."""
         return read_send_policy(self.send_policy)
 
 
@@ -521,31 +508,31 @@ class SessionRules(Part, frozen=True):
 
 
 class BoundPeer(Part, frozen=True):
-    """The chat that a binding is for."""
+    """The chat of a binding."""
 
-    kind: Literal["direct", "dm", "group", "channel"]  # what kind of chat
-    id: Name  # its id on the channel
+    kind: Literal["direct", "dm", "group", "channel"]  # the kind of chat; `dm` is the same as `direct`
+    id: Name  # the id of the chat on its channel
 
 
 class BindingMatch(Part, frozen=True):
-    """Which messages a binding is for."""
+    """Which messages a binding matches. Missing keys match anything."""
 
-    channel: Name  # such as telegram
-    account_id: str | None = None  # the default account; `*` is any
-    peer: BoundPeer | None = None  # one chat; any
-    guild_id: str | None = None  # a server of Discord; any
-    team_id: str | None = None  # a workspace of Slack; any
+    channel: Name  # the channel, such as `telegram`
+    account_id: str | None = None  # the account on the channel; without it the default account, `*` is any
+    peer: BoundPeer | None = None  # one chat
+    guild_id: str | None = None  # a Discord server
+    team_id: str | None = None  # a Slack workspace
 
 
 class BindingRule(Part, frozen=True):
-    """Messages that go to an agent."""
+    """Messages that an agent answers."""
 
-    agent_id: Name  # who answers
-    match: BindingMatch  # which messages
+    agent_id: Name  # the id of the agent
+    match: BindingMatch  # which messages it answers
 
     @property
     def binding(self) -> Binding:
-        """The same as routing wants it."""
+        """The binding, for routing."""
         match, peer = self.match, self.match.peer
         return Binding(
             agent=self.agent_id,
@@ -561,40 +548,40 @@ class BindingRule(Part, frozen=True):
 
 
 class Cost(Part, frozen=True):
-    """Dollars for a million tokens; `None` is unknown."""
+    """Prices in US dollars for a million tokens. Missing prices are unknown."""
 
-    input: float | None = None  # dollars for a million tokens read
-    output: float | None = None  # dollars for a million tokens written
-    cache_read: float | None = None  # dollars for a million tokens read from the cache
-    cache_write: float | None = None  # dollars for a million tokens put into the cache
+    input: float | None = None  # input tokens
+    output: float | None = None  # output tokens
+    cache_read: float | None = None  # tokens read from the prompt cache
+    cache_write: float | None = None  # tokens written to the prompt cache
 
 
 class Model(Part, frozen=True):
-    """What a person says of a model."""
+    """A model that is not in the catalog, or has other figures there."""
 
-    id: Name  # its name at the provider
-    context_window: Tokens | None = None  # tokens that it can read
-    max_tokens: Tokens | None = None  # tokens of one answer
+    id: Name  # the name of the model at its provider
+    context_window: Tokens | None = None  # the context window, in tokens
+    max_tokens: Tokens | None = None  # the maximum length of one answer, in tokens
     cost: Cost = Cost()
 
 
 class Provider(Part, frozen=True):
-    """An endpoint, how it is spoken to, and its models."""
+    """An endpoint and its models."""
 
-    base_url: _Url | None = None  # its address; that of the vendor
-    api: Literal["openai", "openai-completions", "anthropic", "anthropic-messages"] | None = None  # by its name
-    api_key: Secret | None = None  # the key itself; better is apiKeyEnv
-    api_key_env: Name | None = None  # the variable that holds the key; the vendor's own
+    base_url: _Url | None = None  # the address of the endpoint; by default the vendor's
+    api: Literal["openai", "openai-completions", "anthropic", "anthropic-messages"] | None = None  # the protocol
+    api_key: Secret | None = None  # the API key; `apiKeyEnv` is safer
+    api_key_env: Name | None = None  # the environment variable with the API key; by default the vendor's
     models: tuple[Model, ...] = ()
 
 
 class Providers(Part, frozen=True):
-    """The endpoints that may be asked. Nothing else is ever connected to."""
+    """The model providers. The gateway connects to nothing else."""
 
     providers: dict[str, Provider] = msgspec.field(default_factory=dict)
 
     def figures(self) -> dict[str, Figures]:
-        """Windows and prices by "provider/model", for `Models`."""
+        """Return context windows and prices by "provider/model", for `Models`."""
         return {
             f"{name}/{model.id}": Figures(
                 context_window=model.context_window,
@@ -609,16 +596,23 @@ class Providers(Part, frozen=True):
 
 
 class User(Part, frozen=True):
-    """The person whom the gateway is for."""
+    """The user of the gateway."""
 
-    time_zone: Name | None = None  # of days in statistics and notes, and of resets that name none; that of the machine
+    time_zone: Name | None = None  # the time zone for statistics, notes and resets; by default that of the machine
 
 
 # -- all of it
 
 
 class Config(Part, frozen=True):
-    """Everything that can be set."""
+    """All settings.
+
+    Example:
+        ```python
+        config = load_config(b"[gateway]\nport = 9000", "config.toml").config
+        config.gateway.port
+        ```
+    """
 
     gateway: Gateway = Gateway()
     limits: Limits = Limits()
@@ -629,7 +623,7 @@ class Config(Part, frozen=True):
     user: User = User()
 
     def model_of(self, agent_id: str, override: str | None = None) -> tuple[str | None, str | None]:
-        """Provider and name of the model that an agent uses; an override without a provider is one of the agent's own."""
+        """Return the provider and the name of an agent's model. An override without a provider uses the agent's provider."""
         own, slash, name = (self.agents.named(agent_id).model_name or "").partition("/")
         if not slash:
             own, name = "", own
@@ -639,15 +633,15 @@ class Config(Part, frozen=True):
         return (provider, model) if slash else (own or None, override)
 
     def runner_of(self, agent_id: str, override: str | None = None) -> RunnerSettings:
-        """The runner of an agent: the one that it names, else that of its model's provider, else the echo."""
+        """Return the runner of an agent: its own, otherwise that of its model's provider, otherwise the echo."""
         agent = self.agents.named(agent_id)
         name, model = self.model_of(agent_id, override)
         provider = self.models.providers.get(name or "", Provider())
-        spoken = _RUNNERS.get(provider.api or name or "", "openai") if model else "echo"
-        # A conversation that chose a model of another protocol is answered by that; programs and the echo answer all.
+        protocol = _RUNNERS.get(provider.api or name or "", "openai") if model else "echo"
+        # A conversation may choose a model of another protocol; a program and the echo answer for every model.
         chosen = agent.runner if override is None or agent.runner in ("command", "echo") else None
         return RunnerSettings(
-            name=chosen or spoken,
+            name=chosen or protocol,
             model=model,
             provider=name,
             base_url=provider.base_url,
@@ -658,19 +652,32 @@ class Config(Part, frozen=True):
         )
 
     def key_of(self, provider: str | None) -> Secret | None:
-        """The key that the file holds for a provider."""
+        """Return the API key of a provider in the file; `None` if it has none."""
         return self.models.providers.get(provider or "", Provider()).api_key
 
 
 class Loaded(NamedTuple):
-    """A configuration, and the keys of its file that have no effect."""
+    """A configuration, and the unknown keys of its file.
+
+    Attributes:
+        config: The configuration.
+        unknown: The places of keys that have no effect, such as "session.maintainance".
+    """
 
     config: Config
     unknown: list[str]
 
 
 def load_config(data: bytes, name: str) -> Loaded:
-    """The configuration in a file of that name; raises `InvalidConfig` with the key or the line that is wrong."""
+    """Parse and check a configuration file.
+
+    Args:
+        data: The content of the file.
+        name: Its name or path. It is parsed as JSON if it ends in .json, otherwise as TOML.
+
+    Raises:
+        InvalidConfig: The file cannot be parsed, or a value is invalid. The message names the line or the key.
+    """
     try:
         values = parse(data, name)
         config, unknown = read_as(Config, values)
@@ -682,21 +689,30 @@ def load_config(data: bytes, name: str) -> Loaded:
     return Loaded(msgspec.structs.replace(config, agents=agents), unknown + [remark.place for remark in remarks])
 
 
-# --- zones
+# -- the machine
 
 
 def local_zone(name: str | None = None) -> tzinfo:
-    """The zone of a name such as `Europe/Berlin`, else that of this machine; raises `InvalidConfig` for one that is not known."""
+    """Return a time zone by its name, such as `Europe/Berlin`, or the time zone of this machine.
+
+    If the machine does not tell, the current offset of its clock is used.
+
+    Raises:
+        InvalidConfig: The name is unknown.
+    """
     if name is not None:
         return zone_named(name)
     return machine_zone() or current_offset()
 
 
-# --- variables
-
-
 class Variable(NamedTuple):
-    """One variable; `default` says what holds without it."""
+    """One environment variable, for the reference.
+
+    Attributes:
+        name: Its name, or several.
+        default: What is used without it.
+        meaning: What it is for.
+    """
 
     name: str
     default: str
@@ -705,12 +721,16 @@ class Variable(NamedTuple):
 
 VARIABLES: Mapping[str, Sequence[Variable]] = {
     "Where things are": (
-        Variable(
-            "SESSILE_ROOT", "`~/.sessile`", "one's own store: a folder, or the address of a database (postgresql://…)"
-        ),
+        Variable("SESSILE_ROOT", "`~/.sessile`", "the store: a folder, or the address of a database (postgresql://…)"),
         Variable("SESSILE_BLOBS", "in the store", "an object store for large content (s3://bucket/prefix)"),
-        Variable("SESSILE_CACHE", "the system's folder for caches", "the cache, which may be deleted at any time"),
-        Variable("HOME", "that of the user", "where `~` is; with a database, the configuration and tokens stay there"),
+        Variable(
+            "SESSILE_CACHE",
+            "the cache folder of the system",
+            "the folder for the cache, which may be deleted at any time",
+        ),
+        Variable(
+            "HOME", "the home folder of the user", "where `~` is; with a database, configuration and tokens are there"
+        ),
     ),
     "Where other agents keep their sessions": (
         *(
@@ -719,30 +739,34 @@ VARIABLES: Mapping[str, Sequence[Variable]] = {
             for name, default in agent.variables
             if name != "PI_CONFIG_DIR"
         ),
-        Variable("PI_CONFIG_DIR", "`.omp`, `.xcsh`", "oh-my-pi and xcsh, below the home"),
-        Variable("XDG_DATA_HOME", "`~/.local/share`", "oh-my-pi and xcsh, if they follow it"),
+        Variable("PI_CONFIG_DIR", "`.omp`, `.xcsh`", "oh-my-pi and xcsh, in the home folder"),
+        Variable("XDG_DATA_HOME", "`~/.local/share`", "oh-my-pi and xcsh, if they use it"),
     ),
-    "How the command speaks": (
-        Variable("NO_COLOR", "colours at a terminal", "no colours; so does TERM=dumb"),
-        Variable("FORCE_COLOR", "no colours at a pipe", "colours at a pipe, too"),
-        Variable("SESSILE_PAGER", "`$PAGER`", "the pager; `cat` is none"),
-        Variable("PAGER", "`less -FRX`", "the pager, if SESSILE_PAGER names none"),
-        Variable("SESSILE_PLAIN", "0", "1 is the same as `--plain`: words instead of glyphs and columns"),
-        Variable("TERM", "", "`dumb` is a terminal without colours and without a bar of progress"),
-        Variable("COLUMNS, LINES", "as the terminal says", "its size"),
-        Variable("TZ", "that of the machine", "the time zone of what people are shown"),
-        Variable("PWD", "", "the working folder, if somebody has removed it"),
+    "Output of the command": (
+        Variable("NO_COLOR", "colors in a terminal", "if set, no colors; TERM=dumb has the same effect"),
+        Variable("FORCE_COLOR", "no colors in a pipe", "if set, colors also in a pipe"),
+        Variable("SESSILE_PAGER", "`$PAGER`", "the pager; `cat` uses none"),
+        Variable("PAGER", "`less -FRX`", "the pager, if SESSILE_PAGER is not set"),
+        Variable("SESSILE_PLAIN", "0", "1 has the effect of `--plain`: words instead of symbols and columns"),
+        Variable("TERM", "", "the terminal; `dumb` means no colors and no progress bar"),
+        Variable("COLUMNS, LINES", "the size of the terminal", "the width and height of the output"),
+        Variable("TZ", "the time zone of the machine", "the time zone of times in the output"),
+        Variable("PWD", "", "the working folder, if it was removed"),
         Variable(
             "KITTY_WINDOW_ID, TMUX_PANE, TERM_SESSION_ID, WT_SESSION",
             "the tty",
-            "which terminal this is, for programs that note its session (`terminal_id`)",
+            "the id of the terminal, for programs that remember its session (`terminal_id`)",
         ),
     ),
     "Keys": (
-        Variable("ANTHROPIC_API_KEY", "none", "Anthropic's models; `apiKeyEnv` may name another variable"),
-        Variable("OPENAI_API_KEY", "none", "OpenAI's models; `apiKeyEnv` may name another variable"),
-        Variable("AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY", "none", "the object store of SESSILE_BLOBS"),
-        Variable("AWS_ENDPOINT, AWS_REGION", "Amazon's", "where that object store is"),
-        Variable("PGPASSWORD", "`~/.pgpass`", "the password of the database, if its address has none"),
+        Variable(
+            "ANTHROPIC_API_KEY", "none", "the API key for Anthropic's models; `apiKeyEnv` may name another variable"
+        ),
+        Variable("OPENAI_API_KEY", "none", "the API key for OpenAI's models; `apiKeyEnv` may name another variable"),
+        Variable(
+            "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY", "none", "the credentials of the object store in SESSILE_BLOBS"
+        ),
+        Variable("AWS_ENDPOINT, AWS_REGION", "Amazon's", "the address and region of that object store"),
+        Variable("PGPASSWORD", "`~/.pgpass`", "the password of the database, if the address has none"),
     ),
 }

@@ -1,7 +1,7 @@
-"""What can be told of session files without opening them as sessions.
+"""Session files without opening them as sessions: find them, describe them, read their records.
 
-Listings read the first bytes of a file, and more only if its header is longer; what that cannot tell is unknown, never
-zero. Whole files are read only when asked for.
+Listings read the first bytes of a file, and more only if its header is longer. What these bytes do not show is unknown
+(`None`), never zero. Whole files are read only on request.
 """
 
 from __future__ import annotations
@@ -28,14 +28,34 @@ from sessile.storage.layout import session_files
 Record = dict[str, Any]
 Parts = tuple[Record, Record, Sequence[Record]]  # title slot, header, entries
 
-PREFIX = 4096
-MAX_HEADER = 1 << 20  # a header may hold a long title or many folders; pi reads as far
-_NOT_FOR_US = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENXIO)
+PREFIX = 4096  # bytes that a listing reads of a file
+MAX_HEADER = 1 << 20  # bytes; a header may have a long title or many folders. pi uses the same limit
+_NOT_READABLE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENXIO)
 NO_MESSAGES = "(no messages)"
 
 
 class SessionInfo(msgspec.Struct, frozen=True):
-    """What a listing knows of a session; `None` is unknown."""
+    """What a listing shows about a session; `None` is unknown.
+
+    Attributes:
+        path: The path of the session's file.
+        id: The session id.
+        cwd: The project: the working folder of the session; empty if unknown.
+        title: The title.
+        parent_session_path: The file that the session was forked from.
+        created: When the session was created, in UTC.
+        modified: When the file was last modified, in UTC.
+        size: The size of the file in bytes.
+        first_message: The text of the first message of the user.
+        message_count: The number of messages on all branches.
+        all_messages_text: The texts of all messages of the user and the assistant.
+
+    Example:
+        ```python
+        for info in store.list("/work/app"):
+            print(info.modified, info.title or info.first_message)
+        ```
+    """
 
     path: str
     id: str
@@ -51,7 +71,14 @@ class SessionInfo(msgspec.Struct, frozen=True):
 
 
 class RecentSession(msgspec.Struct, frozen=True):
-    """One line of a welcome screen."""
+    """One line of a welcome screen.
+
+    Attributes:
+        path: The path of the session's file.
+        name: A short name: the title, the first message or the id.
+        time_ago: How long ago it was modified, in words.
+        modified: When it was modified, in UTC.
+    """
 
     path: str
     name: str
@@ -60,7 +87,7 @@ class RecentSession(msgspec.Struct, frozen=True):
 
 
 def find_session_files(fs: Filesystem, folder: str) -> list[str]:
-    """The session files in a folder; none if there is no folder."""
+    """Return the paths of the session files in a folder; none if it does not exist."""
     with storage_failures(folder, "list the sessions"):
         try:
             names = fs.names(folder)
@@ -70,20 +97,33 @@ def find_session_files(fs: Filesystem, folder: str) -> list[str]:
 
 
 class FoundHeader(NamedTuple):
-    """The header of a session file, and when the file was changed last."""
+    """The header of a session file, and when the file was last modified (nanoseconds since 1970)."""
 
     header: Record
     modified_ns: int
 
 
 def read_header(fs: Filesystem, path: str) -> FoundHeader | None:
-    """The header of a session file; `None` if it is no session, or not for us. A failing disk raises."""
+    """Return the header of a session file; `None` if it is not a session or may not be read.
+
+    Raises:
+        StorageFailure: The disk failed.
+    """
     found = _read(fs, path, full=False)
     return None if found is None else FoundHeader(found[1][1], found[0].st_mtime_ns)
 
 
 def describe(fs: Filesystem, path: str, *, full: bool = False) -> SessionInfo | None:
-    """What a session file says of itself; `None` if it is no session, or not for us. A failing disk raises."""
+    """Describe a session file; return `None` if it is not a session or may not be read.
+
+    Args:
+        fs: The filesystem.
+        path: The path of the file.
+        full: Read the whole file, for counts and texts.
+
+    Raises:
+        StorageFailure: The disk failed.
+    """
     found = _read(fs, path, full)
     if found is None:
         return None
@@ -107,7 +147,7 @@ def describe(fs: Filesystem, path: str, *, full: bool = False) -> SessionInfo | 
 
 
 def _read(fs: Filesystem, path: str, full: bool) -> tuple[Stat, Parts] | None:
-    """The file and what its first bytes hold, or all of them."""
+    """The status of a file, and the records in its first bytes or in the whole file."""
     try:
         fd = fs.open(path, os.O_RDONLY)
         try:
@@ -116,9 +156,9 @@ def _read(fs: Filesystem, path: str, full: bool) -> tuple[Stat, Parts] | None:
         finally:
             fs.close(fd)
     except OSError as error:
-        if error.errno in _NOT_FOR_US:
+        if error.errno in _NOT_READABLE:
             return None
-        raise storage_failure(error, path, "look at a session") from error
+        raise storage_failure(error, path, "read the session") from error
     return None if parts is None else (stat, parts)
 
 
@@ -140,7 +180,7 @@ def _records(fs: Filesystem, fd: int, size: int, full: bool) -> list[Record]:
 
 
 def _parts(records: Sequence[Record]) -> Parts | None:
-    """The title slot (empty if there is none), the header and the rest; `None` if it is no session."""
+    """The title line (empty if there is none), the header and the entries; `None` if it is not a session."""
     has_slot = bool(records) and records[0]["type"] == "title" and "id" not in records[0]
     slot, rest = (records[0], records[1:]) if has_slot else ({}, records)
     if not rest or rest[0]["type"] != "session" or not isinstance(rest[0].get("id"), str):
@@ -149,7 +189,7 @@ def _parts(records: Sequence[Record]) -> Parts | None:
 
 
 def load_entries_from_file(path: str | os.PathLike[str]) -> list[Record]:
-    """The records of a session file as plain dicts, header first; empty if it is missing or no session."""
+    """Return the records of a session file as dicts, header first; empty if it is missing or not a session."""
     with storage_failures(os.fspath(path), "read the session"):
         try:
             data = atomic.read_all(PosixFilesystem(), os.path.abspath(path))
@@ -166,7 +206,7 @@ def load_entries_from_file(path: str | os.PathLike[str]) -> list[Record]:
 
 
 def _title(header: Record, slot: Record, entries: Iterable[Record], complete: bool) -> str | None:
-    """The name given last. Where only the first bytes are known, slot and header are newer than what follows them."""
+    """The current title. If only the first bytes are known, title line and header are newer than the entries in them."""
     title = _string(slot.get("title")) if slot else _string(header.get("title"))
     if title and not complete:
         return title
@@ -207,19 +247,19 @@ def _moment(milliseconds: int | None) -> datetime | None:
 
 
 def newest_session(fs: Filesystem, folder: str) -> str | None:
-    """The session file in a folder that was changed last."""
+    """Return the path of the session file in a folder that was modified last; `None` if there is none."""
     infos = (describe(fs, path) for path in find_session_files(fs, folder))
     newest = max((info for info in infos if info is not None), key=lambda info: info.modified, default=None)
     return None if newest is None else newest.path
 
 
 def find_most_recent_session(session_dir: str | os.PathLike[str]) -> str | None:
-    """The session file in a folder that was changed last."""
+    """Return the path of the session file in a folder that was modified last; `None` if there is none."""
     return newest_session(PosixFilesystem(), os.path.abspath(session_dir))
 
 
 def get_recent_sessions(session_dir: str | os.PathLike[str], limit: int = 3) -> list[RecentSession]:
-    """The sessions of a folder that were changed last, with a short name and their age."""
+    """Return the sessions of a folder that were modified last, newest first, for a welcome screen."""
     fs = PosixFilesystem()
     infos = [describe(fs, path) for path in find_session_files(fs, os.path.abspath(session_dir))]
     found = sorted((info for info in infos if info is not None), key=lambda info: info.modified, reverse=True)
@@ -228,14 +268,14 @@ def get_recent_sessions(session_dir: str | os.PathLike[str], limit: int = 3) -> 
 
 
 def _short_name(info: SessionInfo) -> str:
-    said = info.first_message if info.first_message != NO_MESSAGES else None
-    names = (clean_name((text or "").strip().split("\n")[0]) for text in (info.title, said, info.id))
+    message = info.first_message if info.first_message != NO_MESSAGES else None
+    names = (clean_name((text or "").strip().split("\n")[0]) for text in (info.title, message, info.id))
     name = next(filter(None, names), posixpath.basename(info.path))
     return name if len(name) <= 40 else name[:39] + "…"
 
 
 def age(moment: datetime, now: datetime) -> str:
-    """How long ago something was, in words."""
+    """Return how long before `now` a moment was, in words: "5m ago"."""
     minutes = int((now - moment).total_seconds() // 60)
     if minutes < 1:
         return "just now"

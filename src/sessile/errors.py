@@ -273,10 +273,7 @@ class ExtensionFailed(SessileError):
 
 
 class ModelFailed(ExtensionFailed):
-    """A model failed.
-
-    `overflow` is true if the request was too long for the model.
-    """
+    """A model failed."""
 
     def __init__(
         self,
@@ -287,7 +284,7 @@ class ModelFailed(ExtensionFailed):
         overflow: bool = False,
     ) -> None:
         super().__init__(message, path=path, hint=hint)
-        self.overflow = overflow
+        self.overflow = overflow  # whether the request was too long for the model
 
 
 class SummarizerFailed(ModelFailed):

@@ -1,28 +1,20 @@
-"""Sessions on their way out: which entries leave, with their images, and with secrets replaced.
+"""Sessions for sharing: as HTML, Markdown, text or a session file, with secrets replaced.
 
     export = Export(session, redactor=Redactor())
     export.report                   what was replaced, where and how often
-    export.written("html")          the file, piece by piece
-    export.written("md", keep=…)    the same; pictures go to `keep`, and the file names them
-    export.artifacts(store.fs)      what lies beside a session file, to lie beside the copy
+    export.written("html")          the file, in pieces
+
+    review = review_export(session, leaf=None, redactor=share_redactor(personal=True))
+    review.findings                 what an export would replace, for a person to decide about
 
 Rules:
 
-- The redactor goes through everything once before the first byte leaves: a secret that is recognised late in a session is
-  replaced where it stands early, too. Title, project, labels and header are redacted like the entries.
-- A line that does not change is written as it is, byte for byte. Without a redactor, nothing changes.
-- Entries are read as they are needed; no more of a session is held in memory than the renderer holds.
-
-It does not know where the file goes.
-
-The review of what an export would replace: each finding with what stands around it, for a person to decide about.
-
-    redactor = share_redactor(personal=True, home="/home/ann", keep=["e-mail#1"])
-    review = review_export(session, leaf=None, redactor=redactor)
-    review.findings, review.images, share_report(session.id, review.report)
-
-Rules: a secret is never told: what stands around it is told as it would leave, with every secret in it replaced. Findings are
-named by rule and number, which are the same each time that the same session is gone through with the same rules.
+- The redactor reads everything once before the first byte is written, so a secret that is recognized late in a session is
+  replaced everywhere. Title, project, labels and header are redacted like the entries.
+- A line that does not change is written byte for byte. Without a redactor nothing changes.
+- Entries are read as they are needed, so large sessions need little memory.
+- A review never shows a secret: the text around it is shown with every secret replaced. The names of findings (rule and
+  number) are the same whenever the same session is reviewed with the same rules.
 """
 
 from __future__ import annotations
@@ -47,26 +39,45 @@ if TYPE_CHECKING:
     from sessile.render.markdown import Keep
 
 
-# --- exporting
-
 Body = Mapping[str, Any]
 
 OMITTED = "[image omitted]"
 _BLOB = b"blob:sha256:"
-_LEARNING = 2  # times that the redactor goes through everything
+_IMAGE = b'"image"'
+_PASSES = 2  # of the redactor: one to learn what is secret, one to count
+_PLACEHOLDER = "[REDACTED:{}]"
+_ENTRY = "entry "  # the prefix of an entry's id in a report
+_AROUND = 60  # characters of an excerpt before and after a finding
 
 
 class Passed(NamedTuple):
-    """How far an export is: entries that were gone through, and those that there are to go through."""
+    """The progress of an export: entries read, and entries to read in total."""
 
     done: int
     total: int
 
 
 class Export:
-    """What leaves of a session: all branches, or the path to `leaf`. Without `images`, a text stands in their place.
+    """A session, or one path of it, prepared for sharing.
 
-    `progress` is told of each entry that is gone through.
+    Iterating yields the entries that are exported, as dicts, without leaf markers.
+
+    Args:
+        session: The session to export.
+        leaf: Export only the path to this entry; all branches if `None`.
+        redactor: Replaces secrets; `None` replaces nothing.
+        images: Whether to include images; otherwise a short text takes their place.
+        progress: Called for every entry that is read.
+
+    Attributes:
+        report (list[Redaction]): What the redactor replaces in this session, and where.
+
+    Example:
+        ```python
+        export = Export(session, redactor=Redactor())
+        with open("session.html", "wb") as file:
+            file.writelines(export.written("html"))
+        ```
     """
 
     def __init__(
@@ -90,9 +101,9 @@ class Export:
             self._learn(redactor)
 
     def _learn(self, redactor: Redactor) -> None:
-        """Go through everything: first to learn what is secret, then to count it."""
-        self._expect(_LEARNING)
-        for number in range(_LEARNING):
+        """Read everything: first to learn what is secret, then to count it."""
+        self._expect(_PASSES)
+        for number in range(_PASSES):
             if number and not redactor.report:
                 break
             before = {found.placeholder: found.count for found in redactor.report}
@@ -106,28 +117,28 @@ class Export:
     # -- entries
 
     def __iter__(self) -> Iterator[Body]:
-        """The entries that leave, in file order; leaf markers are nobody's words."""
+        """Yield the exported entries in file order, without leaf markers."""
         for entry in self._entries():
             if _is_marker(entry):
-                self._markers[entry.id] = self._meant(entry.parent_id)
+                self._markers[entry.id] = self._parent_of(entry.parent_id)
             else:
                 body = self._redacted(self._body(entry), f"entry {entry.id}")
-                meant = self._meant(entry.parent_id)
-                yield body if body.get("parentId") == meant else {**body, "parentId": meant}
+                parent = self._parent_of(entry.parent_id)
+                yield body if body.get("parentId") == parent else {**body, "parentId": parent}
 
-    def _meant(self, parent: str | None) -> str | None:
+    def _parent_of(self, parent: str | None) -> str | None:
         return self._markers.get(parent, parent) if parent is not None else None
 
     def _entries(self) -> Iterator[Entry]:
-        session, told = self._session, self._progress
+        session, progress = self._session, self._progress
         for entry in session.iter_lines() if self._leaf is None else session.iter_branch(self._leaf):
             yield entry
-            if told is not None:
+            if progress is not None:
                 self._done += 1
-                told(Passed(min(self._done, self._total), self._total))
+                progress(Passed(min(self._done, self._total), self._total))
 
     def _expect(self, times: int) -> None:
-        """Everything will be gone through so many times, for all that one can tell."""
+        """Set the expected number of entries to read: everything, this many times."""
         if self._progress is not None:
             self._done, self._total = 0, times * self._session.count_entries()
 
@@ -142,10 +153,15 @@ class Export:
     def _redacted(self, value: Any, at: str) -> Any:
         return value if self._redactor is None else self._redactor.redact_value(value, at)
 
-    # -- forms
+    # -- files
 
     def transcript(self, depth: Depth = "tools", notes: tuple[str, ...] = ()) -> Transcript:
-        """What renderers take."""
+        """Return the session as the renderers need it.
+
+        Args:
+            depth: How much of each entry to show.
+            notes: Remarks for the reader.
+        """
         session = self._session
         header = self._redacted(dict(session.header), "header")
         title = self._redacted(session.title, "header")
@@ -175,8 +191,8 @@ class Export:
             yield "images were left out"
 
     def lines(self) -> Iterator[bytes]:
-        """The session as a session file."""
-        raw = self._session.header_line()
+        """Yield the lines of the session as a native session file."""
+        raw = self._session._header_line()
         header: Body = decode(raw)
         redacted = self._redacted(header, "header")
         yield (raw if redacted is header else encode_plain(redacted)) + b"\n"
@@ -186,25 +202,32 @@ class Export:
             yield (entry.raw if changed is body else encode_plain(changed)) + b"\n"
 
     def artifacts(self, fs: Filesystem) -> Iterator[tuple[str, bytes | None]]:
-        """What tools and sub-agents of the session spilled, from the file system of its store, each as `artifact` gives it.
+        """Yield the artifacts of the session. Links are not followed.
 
-        Names are those below the folder. Links are not followed.
+        Args:
+            fs: The filesystem of the session's store.
+
+        Yields:
+            The name below the artifacts folder, and the content as `artifact` returns it.
+
+        Raises:
+            Refused: A name leads out of the folder.
         """
         folder = self._session.artifacts
         for path, _ in files_below(fs, folder):
             if path == folder:
-                return  # a file that happens to have the name of the folder
+                return  # a file with the name of the folder
             name = path.removeprefix(f"{folder}/")
-            if not {"", ".", ".."}.isdisjoint(name.split("/")):  # a database may hold names that no disk would
+            if not {"", ".", ".."}.isdisjoint(name.split("/")):  # possible in a database
                 raise Refused(
-                    "the name of an artifact leads elsewhere", path=path, hint="take it away, and begin again"
+                    "the name of an artifact leads out of its folder", path=path, hint="remove it, then export again"
                 )
             with storage_failures(path, "read an artifact"):
                 content = read_all(fs, path)
             yield name, self.artifact(name, content)
 
     def artifact(self, name: str, content: bytes) -> bytes | None:
-        """A file of the artifacts folder as it leaves; `None` if it is no text, in which nobody could look for secrets."""
+        """Return an artifact with its secrets replaced; `None` if it is not text, so that it cannot be searched."""
         if self._redactor is None:
             return content
         try:
@@ -217,12 +240,19 @@ class Export:
     def written(
         self, form: str, depth: Depth = "tools", notes: tuple[str, ...] = (), *, keep: Keep | None = None
     ) -> Iterator[bytes]:
-        """The file in one of the forms of `FORMS`, piece by piece.
+        """Return the exported file, in pieces.
 
-        `keep` receives the pictures of a form that holds none itself: Markdown; without it they are words there.
+        Args:
+            form: "html", "md", "txt" or "jsonl".
+            depth: How much of each entry to show.
+            notes: Remarks for the reader.
+            keep: Stores the images of a Markdown export and returns their names; without it they are described in words.
+
+        Raises:
+            Unsupported: The form is unknown.
         """
         if form not in FORMS:
-            raise Unsupported(f"there is no export as {form!r}", hint=f"there are {', '.join(FORMS)}")
+            raise Unsupported(f"cannot export as {form!r}", hint=f"use one of {', '.join(FORMS)}")
         self._expect(_TIMES[form])
         return FORMS[form](self, depth, notes, keep)
 
@@ -255,7 +285,7 @@ FORMS: dict[str, Callable[[Export, Depth, tuple[str, ...], Keep | None], Iterato
     "txt": _text,
     "jsonl": _jsonl,
 }
-_TIMES = {"html": 2, "md": 1, "txt": 1, "jsonl": 1}  # that a form goes through everything
+_TIMES = {"html": 2, "md": 1, "txt": 1, "jsonl": 1}  # how often a form reads everything
 
 
 def _is_marker(entry: Entry) -> bool:
@@ -263,7 +293,7 @@ def _is_marker(entry: Entry) -> bool:
 
 
 def _without_images(value: Any) -> Any:
-    """The value with a text in place of each image; parts that hold none are shared."""
+    """The value with a text in place of each image. Parts without images are shared, not copied."""
     if isinstance(value, dict):
         if value.get("type") == "image":
             return {"type": "text", "text": OMITTED}
@@ -275,16 +305,22 @@ def _without_images(value: Any) -> Any:
     return value
 
 
-# --- reviewing
-
-_PLACEHOLDER = "[REDACTED:{}]"
-_ENTRY = "entry "  # how the report names one
-_AROUND = 60  # characters on either side
-_IMAGE = b'"image"'
+# -- reviewing
 
 
 class Reviewed(NamedTuple):
-    """A finding: how it is named, how it begins, how often and where it stands, and what stands around the first place."""
+    """One secret that an export would replace.
+
+    Attributes:
+        id: The name of the finding: rule and number, such as "e-mail#1".
+        rule: The rule that found it.
+        begins: Its first characters.
+        length: Its length in characters.
+        times: How often it occurs.
+        excerpt: The text around its first occurrence, with all secrets replaced.
+        places: Where it occurs.
+        kept: Whether it is kept on purpose.
+    """
 
     id: str
     rule: str
@@ -297,7 +333,13 @@ class Reviewed(NamedTuple):
 
 
 class Review(NamedTuple):
-    """What an export would replace, the images that it would hold, and the report of it."""
+    """What an export would replace.
+
+    Attributes:
+        findings: The secrets.
+        images: The number of images, which are not searched.
+        report: The report of the redactor.
+    """
 
     findings: list[Reviewed]
     images: int
@@ -305,14 +347,20 @@ class Review(NamedTuple):
 
 
 def share_redactor(*, personal: bool = False, home: str | None = None, keep: Collection[str] = ()) -> Redactor:
-    """What replaces secrets, and with `personal` addresses and the like; `keep` are names of findings, or placeholders."""
+    """Return a redactor for sharing.
+
+    Args:
+        personal: Also replace personal data, such as e-mail addresses.
+        home: The home folder, which is personal data.
+        keep: Names of findings, or placeholders, that are not replaced.
+    """
     kept = [name if name.startswith("[") else _PLACEHOLDER.format(name) for name in keep]
     known = {home: "home-folder"} if personal and home else {}
     return Redactor(groups=(SECRET, PERSONAL) if personal else (SECRET,), known=known, keep=kept)
 
 
 def review_export(session: SessionView, *, leaf: str | None, redactor: Redactor) -> Review:
-    """Go through what would leave of a session: all branches, or the path to `leaf`."""
+    """Find what an export of a session, or of the path to `leaf`, would replace."""
     report = Export(session, leaf=leaf, redactor=redactor).report
     findings = [
         Reviewed(
@@ -331,12 +379,12 @@ def review_export(session: SessionView, *, leaf: str | None, redactor: Redactor)
 
 
 def share_report(session_id: str, report: Sequence[Redaction]) -> dict[str, Any]:
-    """What was replaced, for who shares it; never the secrets."""
+    """Return what was replaced, as a document for the person sharing. It contains no secrets."""
     return {"schema": "sessile.share-report/1", "session": session_id, "items": report}
 
 
 def _excerpt(session: SessionView, redactor: Redactor, found: Redaction) -> str | None:
-    """The text around the first place of a finding, redacted; `None` where it stands in no text."""
+    """The redacted text around the first occurrence of a finding; `None` if it is not in a text."""
     for where in found.where:
         for text in _texts(redactor.redact_value(_at(session, where), where)):
             start = text.find(found.placeholder)
@@ -349,7 +397,7 @@ def _excerpt(session: SessionView, redactor: Redactor, found: Redaction) -> str 
 
 
 def _at(session: SessionView, where: str) -> Any:
-    """What a place of the report is in: an entry, the labels or the header."""
+    """The value that a place of the report refers to: an entry, the labels or the header."""
     if where.startswith(_ENTRY):
         entry_id = where[len(_ENTRY) :].partition("/")[0]
         return None if session.get_entry(entry_id) is None else session.get_full_entry(entry_id)
@@ -357,7 +405,7 @@ def _at(session: SessionView, where: str) -> Any:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Every text in a value."""
+    """Yield every text in a value."""
     waiting: list[Any] = [value]
     while waiting:
         value = waiting.pop()

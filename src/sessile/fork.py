@@ -1,7 +1,7 @@
-"""Copies of sessions, whole or one branch, and moves to another project.
+"""Copies of sessions, as a whole or one branch, and moves to another project.
 
-Entries are copied line by line as they are, with the blobs and artifacts that belong to them. The new header names the file
-that it came from. The source is only read.
+Lines are copied as they are, together with blobs and artifacts. The header of a copy has the path of its source. The source is
+only read.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _OWN = {
     "titleSource",
     "parentSession",
     "previousSessionFiles",
-}  # of one session only
+}  # members that are not copied
 
 
 def fork(store: Store, source: Session, cwd: str) -> Session:
-    """All entries of a session as a session of its own, at the same leaf."""
-    copy = _derive(store, source, cwd, source.iter_raw())
+    """Copy all entries of a session to a new session of a project, at the same leaf."""
+    copy = _derive(store, source, cwd, source._iter_raw())
     if source.leaf_id is None:
         copy.reset_leaf()
     elif source.leaf_id != copy.leaf_id:
@@ -48,7 +48,7 @@ def fork(store: Store, source: Session, cwd: str) -> Session:
 
 
 def branch_off(store: Store, source: Session, path: Sequence[Entry]) -> Session:
-    """A path of a session, leaf markers included, as a session of its own."""
+    """Copy one path of a session, including leaf markers, to a new session."""
     labels = {entry.id: label for entry in path if (label := source.get_label(entry.id)) is not None}
     lines = branched_lines(path, labels, lambda: new_entry_id(store.random), iso_timestamp(store.now()))
     return _derive(store, source, source.cwd, lines)
@@ -71,7 +71,7 @@ def _derive(store: Store, source: Session, cwd: str, lines: Iterable[bytes]) -> 
 
 
 def _with_blobs(store: Store, source_path: str, header: bytes, lines: Iterable[bytes]) -> Iterator[bytes]:
-    """The lines; the blobs that they name are brought into the store before."""
+    """Yield the lines, after copying the blobs that they refer to into the store."""
     there = store.blobs.of_session(source_path)
     yield header
     for line in lines:
@@ -84,7 +84,7 @@ def _with_blobs(store: Store, source_path: str, header: bytes, lines: Iterable[b
 
 
 def copy_folder(fs: Filesystem, source: str, target: str) -> None:
-    """Copy a folder with all plain files; links and devices are left out."""
+    """Copy a folder with all regular files. Links and devices are skipped."""
     if not atomic.exists(fs, source):
         return
     with storage_failures(source, "copy the artifacts"):
@@ -101,7 +101,7 @@ def copy_folder(fs: Filesystem, source: str, target: str) -> None:
 def relocate(store: Store, journal: OwnJournal, cwd: str) -> None:
     """Move the file of a session and its artifacts to the folder of another project.
 
-    The artifacts are in both places until the session has moved: whenever a crash comes, it has them.
+    The artifacts are in both places until the file has moved, so a crash never separates them.
     """
     old = journal.path
     new = f"{store.layout.folder(cwd)}/{posixpath.basename(old)}"
@@ -109,14 +109,14 @@ def relocate(store: Store, journal: OwnJournal, cwd: str) -> None:
         return
     atomic.make_folders(store.fs, posixpath.dirname(new))
     if atomic.exists(store.fs, new):
-        raise SessionExists("something of that name is already in the other project", path=new)
+        raise SessionExists("the other project has a file of this name", path=new)
     _link_folder(store.fs, artifacts_of(old), artifacts_of(new))
     journal.rename(new)
     _leave_folder(store.fs, artifacts_of(old), artifacts_of(new))
 
 
 def _link_folder(fs: Filesystem, source: str, target: str) -> None:
-    """Give everything in a folder a second name in another one, or a copy where no link can reach."""
+    """Link all files of a folder into another one, or copy them where links are not possible."""
     if not atomic.exists(fs, source):
         return
     atomic.make_folders(fs, target)
@@ -127,13 +127,13 @@ def _link_folder(fs: Filesystem, source: str, target: str) -> None:
                 _link_folder(fs, old, new)
             elif not atomic.exists(fs, new):
                 atomic.link_or_copy(fs, old, new)
-            elif not is_kept(fs, old, new):  # else it is from a move that was broken off
-                raise SessionExists("something of that name is already in the other project", path=new)
+            elif not is_kept(fs, old, new):  # otherwise an interrupted move has left it
+                raise SessionExists("the other project has a file of this name", path=new)
         fs.sync_directory(target)
 
 
 def _leave_folder(fs: Filesystem, source: str, target: str) -> None:
-    """Remove the first names of what has a second one or a copy. What cannot be removed stays in both places."""
+    """Remove the files that were linked or copied. What cannot be removed stays in both places."""
     try:
         for name in fs.names(source):
             old, new = f"{source}/{name}", f"{target}/{name}"

@@ -1,25 +1,20 @@
-"""A library: the sessions of one's own store and of other agents' folders, found, listed and searched together.
+"""A library: the sessions of the user's own store and of other agents' folders, listed, found and searched together.
 
-    library = Library(store, sources, cache=…)
-    library.catch_up()                      compare the catalog with the files
-    library.list(Filter(limit=50))
-    library.find("webhook retries")         by id, @last, @here, words of the title, or path; …/agent-a1 is a sub-agent of it
-    library.search("retry")                 by words, ranked; `scan` for substrings and regular expressions
+    with Library(store, sources, cache=…) as library:
+        library.list(Filter(limit=50))
+        library.search("retry")                 by words, ranked; `scan` finds substrings and regular expressions
+        library.find("webhook retries")         by id, @last, @here, words of the title, or path
 
-Rules: other agents' folders are only read; what a library keeps lies in the cache folder and may be deleted at any time, but
-for pins and copies of other agents' sessions, which lie in the store. A copy stands for its session as soon as the original is
-gone, or has fewer bytes; until then it is not listed beside it. A name that means several sessions is an error that lists
-them. Which folders there are is an argument: the library never looks for a home.
+Rules:
 
-Finding a text in one session: which of its entries hold it, on whatever branch, from its bytes as they are now.
+- `list` and `search` compare the catalog with the files first, within a time limit; their results name the files that were
+  not read in time. `catch_up` does it explicitly.
+- Other agents' folders are only read. The catalog is a cache and may be deleted at any time; pins and copies of other agents'
+  sessions are in the store. A copy takes the place of its session when the original is gone or has become smaller.
+- A name that fits several sessions is an error that lists them.
+- The folders are an argument: the library never looks for a home folder.
 
-Rules: the file is searched as `storage.search` does it, so that only lines that can hold the text are decoded. A file that is
-shown in another version than it has is read entry by entry instead. Nothing is written, and no catalog is asked.
-
-The sub-agents of a session: whose transcripts lie in its folder, what each is, and how much was said.
-
-Rules: what an agent is, its sidecar says. One that is missing or broken is told, and nothing is put in its place: an agent that
-is taken for another one does harm. Agents of the family have no sidecars. Everything is only read.
+The module also finds text within one session (`find_in_session`) and lists the sub-agents of a session (`sub_agents`).
 """
 
 from __future__ import annotations
@@ -35,7 +30,7 @@ from sessile.agents.registry import AGENTS
 from sessile.core.address import SHORTEST_PREFIX, is_path, relative, sub_agent
 from sessile.core.kinds import MARKER, MESSAGE
 from sessile.core.text import clean_name
-from sessile.core.words import FIELDS, INDEXED, Field, pieces
+from sessile.core.words import FIELDS, INDEXED, Field, Query, pieces
 from sessile.errors import (
     Ambiguous,
     EntryNotFound,
@@ -52,7 +47,7 @@ from sessile.storage.catalog import CaughtUp
 from sessile.storage.catalog_rows import Listing, SessionRow
 from sessile.storage.filters import EVERYTHING, Filter
 from sessile.storage.layout import JOURNAL, Source, artifacts_of, stem_of
-from sessile.storage.search import Match, Needle, scan_file
+from sessile.storage.search import Match, Needle, WordNeedle, scan_file
 from sessile.storage.session_bytes import files_below
 from sessile.store import Store
 
@@ -62,33 +57,69 @@ if TYPE_CHECKING:
     from sessile.storage.catch_up import Depth, Mark, Progress
     from sessile.storage.search import Results
 
-
-# --- library
-
-_UNINDEXED: tuple[Field, ...] = ("tool_result",)
+LIST_TIMEOUT = 5.0  # seconds; a listing without all counts is still useful
+SEARCH_TIMEOUT = 30.0  # seconds; indexing a year of sessions takes about as long
+_NOT_INDEXED: tuple[Field, ...] = ("tool_result",)
 _MOST_CANDIDATES = 20  # that an error about an ambiguous name lists
+_LIST_HINT = "run `sessile ls` to list the sessions"
+
+OnProgress = Callable[["Progress"], None]
 
 
 class Found(NamedTuple):
-    """A text that a scan has found, and the session that it is in."""
+    """A text that a scan has found, and the session that contains it.
+
+    Attributes:
+        row: The session.
+        match: Where the text is.
+    """
 
     row: SessionRow
     match: Match
 
 
 class Library:
-    """All sessions that a person has: `store` is one's own, `sources` are the folders of other agents.
+    """All sessions of a user: those of one store and those in other agents' folders.
 
-    `given` are these folders, one's own first, and `sources` moreover those with copies of other agents' sessions. `cache`
-    is the folder for the catalog, or `None` for a catalog in memory.
+    One thread at a time may use a library.
+
+    Args:
+        store: The user's own store.
+        sources: The folders of other agents.
+        cache: The folder for the catalog; `None` keeps it in memory.
+        auto_catch_up: Whether `list`, `search` and the other questions compare the catalog with the files first. If not,
+            they answer from the last `catch_up`.
+
+    Attributes:
+        store (Store): The user's own store.
+        given (list[Source]): The folders that are read: the store's own first, then `sources`.
+        sources (list[Source]): The same, and the folders with copies of other agents' sessions.
+        pins (NameSet): The ids of pinned sessions, which nothing cleans up.
+
+    Example:
+        ```python
+        with Library(Store("~/.sessile")) as library:
+            for row in library.list(Filter(limit=10)).rows:
+                print(row.modified, row.title or row.first_text)
+            for hit in library.search("webhook retry").hits:
+                print(hit.path, hit.excerpt.text)
+        ```
     """
 
-    def __init__(self, store: Store, sources: Sequence[Source] = (), *, cache: str | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        sources: Sequence[Source] = (),
+        *,
+        cache: str | None = None,
+        auto_catch_up: bool = True,
+    ) -> None:
         self.store = store
         self.given = [Source("sessile", store.layout.root, store.layout.sessions), *sources]
         self.sources = [*self.given, *_kept(store)]
         self.pins = store.pins
         self._catalog = store.catalog(cache)
+        self._auto_catch_up = auto_catch_up
 
     def __enter__(self) -> Self:
         return self
@@ -96,26 +127,30 @@ class Library:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
+    def __repr__(self) -> str:
+        agents = ", ".join(dict.fromkeys(source.agent for source in self.sources))
+        return f"<Library of {self.store.name!r} with sessions of {agents}>"
+
     def close(self) -> None:
-        """Let go of the catalog."""
+        """Close the catalog."""
         self._catalog.close()
 
     @property
     def notices(self) -> Sequence[str]:
-        """What did not work as it should, though answers are complete."""
+        """Problems that slow the library down or leave out folders, for the user to read."""
         return self._catalog.notices
 
     def agent_of(self, path: str) -> str | None:
-        """The agent whose folder holds a file; `None` if it lies elsewhere."""
+        """Return the agent whose folder contains a file; `None` if no known folder does."""
         source = self.source_of(path)
         return None if source is None else source.agent
 
     def source_of(self, path: str) -> Source | None:
-        """The folder that holds a file; `None` if nobody looks there."""
+        """Return the folder that contains a file; `None` if no known folder does."""
         return next((source for source in self.sources if path.startswith(f"{source.sessions}/")), None)
 
     def original_of(self, path: str) -> str | None:
-        """Where the original of a copy is, or was; `None` of what is no copy, or of an agent that has no folder any more."""
+        """Return the path of the original of a copy, which may be gone; `None` if the file is not a copy."""
         for kept in self.sources[len(self.given) :]:
             for source in self.given:
                 if source.agent == kept.agent and path.startswith(f"{kept.sessions}/"):
@@ -124,19 +159,31 @@ class Library:
 
     @property
     def copies(self) -> Mapping[str, Mark]:
-        """Copies that are not listed because their originals are, by the paths of these, as of the last catch-up."""
+        """Copies that are not listed because their originals are, by the path of the original, as of the last catch-up."""
         return self._catalog.copies
 
-    # -- listing
+    # -- catching up
 
     def catch_up(
         self,
         depth: Depth = "look",
         *,
-        progress: Callable[[Progress], None] | None = None,
+        progress: OnProgress | None = None,
         deadline: float | None = None,
     ) -> CaughtUp:
-        """Compare the catalog with the files, and read what changed: their ends, every line, or every word."""
+        """Compare the catalog with the files, and read what has changed.
+
+        It may be interrupted at any time; the next call continues.
+
+        Args:
+            depth: How much to read: "look" reads the beginning and end of changed files, which is enough to list them;
+                "count" reads every line; "index" also indexes the words for `search`.
+            progress: Called while files are read.
+            deadline: When to stop counting and indexing, as a value of `time.monotonic()`. Every file is looked at anyway.
+
+        Returns:
+            How many files there are, and how many are not counted or indexed yet.
+        """
         places = [source.sessions for source in self.given]
         kept = _kept(self.store)
         self.sources = [*self.given, *kept]
@@ -146,102 +193,160 @@ class Library:
         }
         return self._catalog.catch_up(places, depth=depth, progress=progress, deadline=deadline, copies=copies)
 
-    def list(self, wanted: Filter = EVERYTHING) -> Listing:
-        """The sessions that a filter lets through, as of the last catch-up."""
-        return self._catalog.list(wanted)
+    def _prepare(
+        self, depth: Depth, timeout: float | None = None, progress: OnProgress | None = None
+    ) -> CaughtUp | None:
+        """Catch up before a question, unless the caller does it."""
+        if not self._auto_catch_up:
+            return None
+        deadline = None if timeout is None else time.monotonic() + timeout
+        return self.catch_up(depth, progress=progress, deadline=deadline)
+
+    # -- listing
+
+    def list(
+        self,
+        wanted: Filter = EVERYTHING,
+        *,
+        timeout: float | None = LIST_TIMEOUT,
+        progress: OnProgress | None = None,
+    ) -> Listing:
+        """List the sessions that match a filter.
+
+        Every file is looked at, so that no session is missing. Lines are counted until `timeout`; files that were not
+        counted in time are in `unread`.
+
+        Args:
+            wanted: The filter.
+            timeout: Seconds to spend on counting lines of changed files; no limit if `None`.
+            progress: Called while files are read.
+
+        Raises:
+            InvalidQuery: The filter has an unknown value or a time without a time zone.
+        """
+        caught_up = self._prepare("count", timeout, progress)
+        listing = self._catalog.list(wanted)
+        if caught_up is None or not caught_up.uncounted:
+            return listing
+        everything = wanted._replace(has=(), model=None, hide=(), limit=None, offset=0)
+        rows = self._catalog.list(everything).rows
+        return listing._replace(unread=[row.path for row in rows if row.format is not None and row.counts is None])
 
     def marks(self, wanted: Filter = EVERYTHING) -> Sequence[tuple[str, int | None, int]]:
-        """Path, size and time of modification of the files of these sessions, and nothing else of them."""
+        """Return path, size in bytes and time of modification (nanoseconds since 1970) of the files of these sessions."""
+        self._prepare("look")
         return self._catalog.marks(wanted)
 
     def facets(self, wanted: Filter = EVERYTHING) -> Facets:
-        """By what else these sessions could be chosen, with how many there are of each; `below` is by agent."""
+        """Count the sessions that match a filter by agent, project, model and features."""
+        self._prepare("count", LIST_TIMEOUT)
         folders: dict[str, list[str]] = {}
         for source in self.sources:
             folders.setdefault(source.agent, []).append(source.sessions)
         return self._catalog.facets(wanted, folders)
 
     def count_agents(self, path: str) -> int:
-        """How many transcripts of sub-agents lie beside a session."""
-        return self.list(Filter(below=[artifacts_of(path)], hide=(), limit=0)).total
+        """Return the number of sub-agent transcripts of a session."""
+        self._prepare("look")
+        return self._catalog.list(Filter(below=[artifacts_of(path)], hide=(), limit=0)).total
 
-    def usage(self, wanted: Filter = EVERYTHING) -> Usage:
-        """Tokens, money and tools of these sessions, as far as they are counted."""
+    def usage(
+        self,
+        wanted: Filter = EVERYTHING,
+        *,
+        timeout: float | None = SEARCH_TIMEOUT,
+        progress: OnProgress | None = None,
+    ) -> Usage:
+        """Return the tokens, costs and tools of these sessions, for the tables of `sessile.core.statistics`.
+
+        Sessions that were not counted within `timeout` seconds are in its `uncounted`.
+        """
+        self._prepare("count", timeout, progress)
         return self._catalog.usage(wanted)
 
     # -- finding
 
-    def find(self, name: str, cwd: str | None = None, *, progress: Callable[[Progress], None] | None = None) -> str:
-        """The file of the session that a name means; `cwd` is the folder that `@here` stands for."""
+    def find(self, name: str, cwd: str | None = None, *, progress: OnProgress | None = None) -> str:
+        """Return the path of the session that a name refers to.
+
+        Args:
+            name: An id or its first four characters, `@last` or `@here` (`@last-1` is the one before), words of the title
+                or first message, or a path. `<session>/<name>` is a sub-agent of a session.
+            cwd: The folder that `@here` refers to.
+            progress: Called while files are read.
+
+        Raises:
+            Ambiguous: The name fits several sessions; its `candidates` list them.
+            SessionNotFound: There is no such session.
+        """
         if is_path(name):
             path = posixpath.abspath(posixpath.expanduser(name))
             agent = None if atomic.exists(self.store.fs, path) else sub_agent(name)
-            return self._existing(path) if agent is None else self._agent(*agent, cwd, progress)
+            return self._existing(path) if agent is None else self._sub_agent(*agent, cwd, progress)
         self.catch_up(progress=progress)
         recent = relative(name)
         if recent is not None:
             return self._recent(name, *recent, cwd)
         rows = self._by_id(name)
         if not rows:
-            # A session may have got its title in the middle of its file: what was not read could be meant.
+            # A session may have got its title in the middle of its file, so every line has to be read.
             self.catch_up("count", progress=progress)
             rows = self._by_title(name)
         if not rows:
-            short = "; an id needs its first four characters" if len(name) < SHORTEST_PREFIX else ""
-            raise SessionNotFound(f"there is no session {_quoted(name)}", hint=f"sessile ls shows what there is{short}")
+            short = "; an id needs at least its first four characters" if len(name) < SHORTEST_PREFIX else ""
+            raise SessionNotFound(f"session not found: {_quoted(name)}", hint=f"{_LIST_HINT}{short}")
         if len(rows) > 1:
-            newest = f"; these are the newest {_MOST_CANDIDATES}" if len(rows) > _MOST_CANDIDATES else ""
+            newest = f"; the newest {_MOST_CANDIDATES} are listed" if len(rows) > _MOST_CANDIDATES else ""
             raise Ambiguous(
                 f"session {_quoted(name)} is ambiguous ({len(rows)}{newest})",
-                hint="say more of the id or of the title" if len({row.id for row in rows}) > 1 else "name its file",
+                hint="use more of the id or of the title" if len({row.id for row in rows}) > 1 else "use the path",
                 candidates=[_candidate(row) for row in rows[:_MOST_CANDIDATES]],
             )
         return rows[0].path
 
     def _existing(self, path: str) -> str:
         if not atomic.exists(self.store.fs, path):
-            raise SessionNotFound("there is no such file", path=path)
+            raise SessionNotFound("file not found", path=path)
         return path
 
-    def _agent(self, owner: str, name: str, cwd: str | None, progress: Callable[[Progress], None] | None) -> str:
-        """The transcript of a session's sub-agent that begins so."""
-
+    def _sub_agent(self, owner: str, name: str, cwd: str | None, progress: OnProgress | None) -> str:
+        """The transcript of the session's sub-agent whose name starts with `name`."""
         path = self.find(owner, cwd, progress=progress)
         agents = [file for file in agent_files(self.store, path) if stem_of(file).startswith(name)]
         found = [file for file in agents if stem_of(file) == name] or agents
-        hint = f"sessile show {owner} --agents shows what there is"
         if not found:
-            raise SessionNotFound(f"this session has no sub-agent {_quoted(name)}", path=path, hint=hint)
+            hint = f"run `sessile show {owner} --agents` to list them"
+            raise SessionNotFound(f"sub-agent not found: {_quoted(name)}", path=path, hint=hint)
         if len(found) > 1:
             candidates = [{"id": stem_of(file), "path": file} for file in found[:_MOST_CANDIDATES]]
-            told = f"sub-agent {_quoted(name)} is ambiguous ({len(found)})"
-            raise Ambiguous(told, path=path, hint="say more of its name, or its path", candidates=candidates)
+            message = f"sub-agent {_quoted(name)} is ambiguous ({len(found)})"
+            raise Ambiguous(message, path=path, hint="use more of its name, or its path", candidates=candidates)
         return found[0]
 
     def _recent(self, name: str, base: str, back: int, cwd: str | None) -> str:
-        """The session that was changed last, or so many before it."""
-        rows = self.list(Filter(project=cwd if base == "here" else None)).rows
+        """The session that was modified last, or the one `back` places before it."""
+        rows: Sequence[SessionRow] = self._catalog.list(Filter(project=cwd if base == "here" else None)).rows
         if base == "here":
             rows = [row for row in rows if row.cwd == cwd] or rows  # those of this very folder come first
         if back < len(rows):
             return rows[back].path
         if base == "here":
-            hint = "@last is the last one of all folders; sessile ls shows what there is"
-            raise SessionNotFound(f"this folder has no session{f' {name}' if back else ''}", path=cwd, hint=hint)
-        raise SessionNotFound(f"there is no session {name}", hint="sessile ls shows what there is")
+            message = f"session not found in this folder: {name}" if back else "there are no sessions in this folder"
+            raise SessionNotFound(message, path=cwd, hint=f"use @last for all folders, or {_LIST_HINT}")
+        raise SessionNotFound(f"session not found: {name}", hint=_LIST_HINT)
 
     def _by_id(self, name: str) -> Sequence[SessionRow]:
-        rows = self.list(Filter(id_prefix=name, hide=("unreadable",))).rows
+        rows = self._catalog.list(Filter(id_prefix=name, hide=("unreadable",))).rows
         rows = [row for row in rows if row.id == name] or (rows if len(name) >= SHORTEST_PREFIX else [])
         if len({row.id for row in rows}) == 1:
-            # Imported from another agent: one's own copy is meant; of others the original.
+            # One session in several files: our own import is preferred, then the original over its copy.
             rows = [row for row in rows if self.store.layout.owns(row.path)] or rows
             rows = [row for row in rows if not self.store.layout.keeps(row.path)] or rows
         return rows
 
     def _by_title(self, name: str) -> Sequence[SessionRow]:
-        """Those with all words in title or first prompt; a title that is just that comes first, then any title."""
-        rows = self.list(Filter(words=name.split(), hide=("unreadable",))).rows
+        """Sessions with all words in title or first message; an exact title comes first, then any title."""
+        rows = self._catalog.list(Filter(words=name.split(), hide=("unreadable",))).rows
         exact = [row for row in rows if row.title is not None and row.title.casefold() == name.casefold()]
         return exact or [row for row in rows if row.title is not None] or rows
 
@@ -256,10 +361,36 @@ class Library:
         limit: int = 20,
         directly: bool = False,
         count: bool = True,
+        timeout: float | None = SEARCH_TIMEOUT,
+        progress: OnProgress | None = None,
     ) -> Results:
-        """The entries that hold all words of a text, best first, in all sessions or in those that a filter lets through."""
-        numbers = None if wanted is None else {row.number for row in self.list(wanted).rows}
-        return self._catalog.search(text, fields=fields, sessions=numbers, limit=limit, directly=directly, count=count)
+        """Find the entries that contain all words of a text, best first.
+
+        New and changed sessions are indexed first. What could not be indexed before `timeout` is in `unread`, so an empty
+        result without `unread` means that the text is nowhere.
+
+        Args:
+            text: The words; "quotes" make a phrase, and a trailing `*` matches the beginning of a word.
+            wanted: Search only sessions that match this filter; all sessions if `None`.
+            fields: The parts of entries to search: "text", "thinking", "tool_input". Use `scan` for tool results.
+            limit: The maximum number of hits.
+            directly: Read sessions that are not indexed yet from end to end, instead of naming them in `unread`.
+            count: Count the matches by field.
+            timeout: Seconds to spend on indexing; no limit if `None`.
+            progress: Called while files are read.
+
+        Raises:
+            InvalidQuery: The filter has an unknown value or a time without a time zone.
+        """
+        self._prepare("look" if directly else "index", timeout, progress)
+        numbers = None if wanted is None else {row.number for row in self._catalog.list(wanted).rows}
+        results = self._catalog.search(
+            text, fields=fields, sessions=numbers, limit=limit, directly=directly, count=count
+        )
+        if not results.pending:
+            return results
+        rows = self._catalog.list(Filter(hide=()) if wanted is None else wanted).rows
+        return results._replace(unread=[row.path for row in rows if row.format is not None and not row.searchable])
 
     def scan(
         self,
@@ -269,11 +400,16 @@ class Library:
         fields: Sequence[Field] = FIELDS,
         notices: MutableSequence[str],
     ) -> Iterator[Found]:
-        """Every text that holds a substring or matches a regular expression, newest sessions first.
+        """Find every text that contains a substring or matches a regular expression, newest sessions first.
 
-        What could not be searched is added to `notices`.
+        Args:
+            needle: What to look for.
+            wanted: Scan only sessions that match this filter.
+            fields: The parts of entries to scan; also "tool_result".
+            notices: Receives a message for everything that could not be scanned.
         """
-        return self.scan_rows(self.list(wanted).rows, needle, fields=fields, notices=notices)
+        self._prepare("look")
+        return self.scan_rows(self._catalog.list(wanted).rows, needle, fields=fields, notices=notices)
 
     def scan_rows(
         self,
@@ -284,12 +420,18 @@ class Library:
         notices: MutableSequence[str],
         deadline: float | None = None,
     ) -> Iterator[Found]:
-        """The same in some sessions that were listed, as far as the time reaches; the catalog is not asked for that."""
-        from sessile.storage.search import scan_file
+        """Scan sessions that were listed before, without asking the catalog.
 
+        Args:
+            rows: The sessions.
+            needle: What to look for.
+            fields: The parts of entries to scan.
+            notices: Receives a message for everything that could not be scanned.
+            deadline: When to stop, as a value of `time.monotonic()`.
+        """
         for number, row in enumerate(rows):
             if deadline is not None and time.monotonic() > deadline:
-                notices.append(f"the time was too short for {len(rows) - number:,} of {len(rows):,} sessions")
+                notices.append(f"{len(rows) - number:,} of {len(rows):,} sessions were not searched: the time was up")
                 return
             unread: list[Any] = []
             try:
@@ -302,27 +444,33 @@ class Library:
             notices.extend(f"{row.path}: {finding.detail}, not searched" for finding in unread)
 
     def count_results(self, text: str, wanted: Filter = EVERYTHING, *, deadline: float) -> tuple[int, int]:
-        """How many tool results hold all words of a text, and how many sessions the time was too short for."""
-        from sessile.core.words import Query
-        from sessile.storage.search import WordNeedle, scan_file
+        """Count the tool results that contain all words of a text.
 
-        needle, rows, found = WordNeedle(Query(text)), self.list(wanted).rows, 0
+        Args:
+            text: The words.
+            wanted: Count only in sessions that match this filter.
+            deadline: When to stop, as a value of `time.monotonic()`.
+
+        Returns:
+            The number of tool results, and the number of sessions that were not read in time.
+        """
+        self._prepare("look")
+        needle, rows, found = WordNeedle(Query(text)), self._catalog.list(wanted).rows, 0
         for number, row in enumerate(rows):
             if time.monotonic() > deadline:
                 return found, len(rows) - number
+            matches = scan_file(self.store.fs, row.path, needle, AGENTS, fields=_NOT_INDEXED, name=row.format or NATIVE)
             try:
-                found += len(
-                    [*scan_file(self.store.fs, row.path, needle, AGENTS, fields=_UNINDEXED, name=row.format or NATIVE)]
-                )
+                found += sum(1 for _ in matches)
             except (StorageFailure, SessionNotFound):
-                continue  # a search for tool results says so
+                continue  # a search in tool results reports it
         return found, 0
 
 
 def _kept(store: Store) -> list[Source]:
-    """The folders with copies of other agents' sessions, one an agent."""
+    """The folders with copies of other agents' sessions, one for each agent."""
     kept = store.layout.kept
-    with storage_failures(kept, "look for copies of sessions"):
+    with storage_failures(kept, "list the copies of sessions"):
         try:
             agents = store.fs.names(kept)
         except (FileNotFoundError, NotADirectoryError):
@@ -331,31 +479,8 @@ def _kept(store: Store) -> list[Source]:
 
 
 def added_sources(store: Store) -> NameSet:
-    """The folders that a person has added to those that are known anyway."""
+    """Return the folders that the user has added to the known ones."""
     return NameSet(store.fs, f"{store.layout.root}/sources.json")
-
-
-def find_entry(session: SessionView, name: str) -> str:
-    """The id of the entry that begins so."""
-    if session.get_entry(name) is not None:
-        return name
-    ids = dict.fromkeys(entry.id for entry in session.iter_entries() if entry.id.startswith(name))
-    if not ids:
-        raise EntryNotFound(f"there is no entry {_quoted(name)}", path=session.path, hint="sessile tree shows ids")
-    if len(ids) > 1:
-        raise Ambiguous(
-            f"entry {_quoted(name)} is ambiguous ({len(ids)})",
-            path=session.path,
-            hint="say more of the id",
-            candidates=[{"id": entry_id} for entry_id in list(ids)[:_MOST_CANDIDATES]],
-        )
-    return next(iter(ids))
-
-
-def find_leaf(session: SessionView, name: str) -> str:
-    """The id of the entry that has this label, or begins so."""
-    labelled = [entry_id for entry_id, label in session.get_labels().items() if label == name]
-    return labelled[-1] if labelled else find_entry(session, name)
 
 
 def _candidate(row: SessionRow) -> dict[str, str | None]:
@@ -366,22 +491,62 @@ def _quoted(name: str) -> str:
     return f'"{clean_name(name)[:80]}"'
 
 
-# --- finding
+# -- within one session
+
+
+def find_entry(session: SessionView, name: str) -> str:
+    """Return the id of the entry whose id starts with `name`.
+
+    Raises:
+        Ambiguous: Several ids start with it.
+        EntryNotFound: No id does.
+    """
+    if session.get_entry(name) is not None:
+        return name
+    ids = dict.fromkeys(entry.id for entry in session.iter_entries() if entry.id.startswith(name))
+    if not ids:
+        hint = "run `sessile tree` to see the ids"
+        raise EntryNotFound(f"entry not found: {_quoted(name)}", path=session.path, hint=hint)
+    if len(ids) > 1:
+        raise Ambiguous(
+            f"entry {_quoted(name)} is ambiguous ({len(ids)})",
+            path=session.path,
+            hint="use more of the id",
+            candidates=[{"id": entry_id} for entry_id in list(ids)[:_MOST_CANDIDATES]],
+        )
+    return next(iter(ids))
+
+
+def find_leaf(session: SessionView, name: str) -> str:
+    """Return the id of the entry that has this label, or whose id starts with `name`."""
+    labelled = [entry_id for entry_id, label in session.get_labels().items() if label == name]
+    return labelled[-1] if labelled else find_entry(session, name)
 
 
 def find_in_session(
     store: Store, session: SessionView, needle: Needle, *, rows: Sequence[Row] | None = None, most: int | None = None
 ) -> list[int]:
-    """The numbers of the entries that hold a text, in file order, `most` at most; leaf markers are counted, never found.
+    """Find the entries of one session that contain a text, on all branches.
 
-    `rows` are those of the session, for who has them.
+    The file is scanned as it is now, so only lines that may contain the text are decoded. A session that is shown in another
+    version than its file has is read entry by entry.
+
+    Args:
+        store: The store that opened the session.
+        session: The session.
+        needle: What to look for.
+        rows: The rows of the session, if the caller has them.
+        most: The maximum number of entries.
+
+    Returns:
+        The numbers of the rows, in file order. Leaf markers are counted, but never found.
     """
     rows = list(session.iter_rows()) if rows is None else rows
     found: list[int] = []
     for match in scan_file(store.fs, session.path, needle, AGENTS, name=session.format):
-        number = _number(rows, match)
+        number = _row_of(rows, match)
         if number is None:
-            return _first(_holding(session, rows, needle), most)
+            return _first(_rows_with(session, rows, needle), most)
         if not rows[number].flags & MARKER and number not in found[-1:]:
             found.append(number)
         if len(found) == most:
@@ -389,8 +554,8 @@ def find_in_session(
     return found
 
 
-def _number(rows: Sequence[Row], match: Match) -> int | None:
-    """The entry that a match is in, by its place; several entries may lie in one row of another agent's."""
+def _row_of(rows: Sequence[Row], match: Match) -> int | None:
+    """The row that a match is in. One line of another agent's file may hold several entries."""
     number = bisect_left(rows, match.offset, key=lambda row: int(row.position[0]))
     while number < len(rows) and rows[number].position[0] == match.offset:
         if rows[number].id == match.entry_id:
@@ -399,7 +564,7 @@ def _number(rows: Sequence[Row], match: Match) -> int | None:
     return None
 
 
-def _holding(session: SessionView, rows: Sequence[Row], needle: Needle) -> Iterator[int]:
+def _rows_with(session: SessionView, rows: Sequence[Row], needle: Needle) -> Iterator[int]:
     for number, (row, entry) in enumerate(zip(rows, session.read_rows(rows), strict=True)):
         if not row.flags & MARKER and any(needle.spans(text) for _, text in pieces(entry)):
             yield number
@@ -409,11 +574,22 @@ def _first(numbers: Iterator[int], most: int | None) -> list[int]:
     return [number for _, number in zip(range(most), numbers, strict=False)] if most is not None else list(numbers)
 
 
-# --- agents
+# -- sub-agents
 
 
 class SubAgent(NamedTuple):
-    """A sub-agent; what nobody says is `None`, and `problem` says what could not be read."""
+    """A sub-agent of a session; unknown values are `None`.
+
+    Attributes:
+        name: The name of its transcript, without the ending.
+        path: The path of its transcript.
+        agent_type: What kind of agent it is, from its sidecar file. A sidecar that is missing or damaged is a `problem`; the
+            type is never guessed.
+        description: Its task in a few words, from its sidecar.
+        worktree_path: The git worktree in which it works, from its sidecar.
+        messages: The number of messages in its transcript.
+        problem: What could not be read.
+    """
 
     name: str
     path: str
@@ -446,7 +622,7 @@ def sub_agents(store: Store, path: str) -> Iterator[SubAgent]:
         except SessileError as error:
             problems.append(error.message)
         try:
-            messages = _count(store, found)
+            messages = _count_messages(store, found)
         except SessileError as error:
             problems.append(error.message)
         agent_type, description, worktree = (
@@ -463,7 +639,7 @@ def _keeper(path: str, folder: str) -> Agent | None:
     return next((agent for agent, place in places if path.startswith(f"{folder}/{place}/")), None)
 
 
-def _count(store: Store, path: str) -> int:
+def _count_messages(store: Store, path: str) -> int:
     """Return how many messages a transcript has."""
     with store.open(path, readonly=True) as session:
         return sum(1 for row in session.iter_rows() if row.flags & MESSAGE)

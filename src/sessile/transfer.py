@@ -1,27 +1,21 @@
-"""Sessions from one format to another, with nothing lost on the way.
+"""Sessions from one format to another and from one store to another, without losing anything.
 
-    import_session(store, path)       another agent's session as one of ours, with its bytes kept
-    converted(session, "claude")      a session as a file of another agent, piece by piece
+    import_session(store, path)       copy another agent's session into the store, with its bytes
+    converted(session, "claude", {})  write a session as a file of another agent, in pieces
+    sync(source, target)              copy all sessions of one store to another
 
 Rules:
 
-- An import keeps the source's bytes once, as a blob, and every entry says where its row stands in them. Importing again adds
-  only what is new. The source is only read.
-- Converting back gives the bytes that were imported, then rows for what came since. What has no counterpart there is kept in
-  the rows, so that converting again restores it, and is counted in the report.
-
-Bringing sessions from one store to another: between folders and databases, as often as one likes.
-
-    for done in sync(Store("~/.sessile"), Store("postgresql://me@db/sessions")):
-        print(done.state, done.path)
-
-Rules: the source is only read, and nothing is deleted or changed in the target: a session that is not there is copied byte for
-byte, and one that is there gets the entries that it lacks. So two copies that went on by themselves end with the entries of
-both, as branches, if each is brought to the other. An entry that both have with another content was rewritten in one of them:
-that is told, and both stay as they are. Blobs and artifacts come before the lines that name them; whatever is interrupted goes
-on the next time, because a session is either not there or whole, and entries are found by their ids.
-
-Drafts, trash and caches stay where they are.
+- An import stores the source's bytes once, as a blob, and every entry has the position of its row in them. Importing again
+  adds only what is new.
+- Converting back returns the imported bytes, then rows for what was appended since. What has no counterpart in the other
+  format is kept inside the rows, so that converting again restores it, and is counted in the report.
+- A sync never deletes or changes anything in the target: a missing session is copied byte for byte, an existing one gets the
+  entries that it lacks. If both copies have grown, syncing both ways gives each the entries of the other, as branches. An
+  entry that was rewritten in one copy is reported as a conflict, and both copies stay as they are.
+- Blobs and artifacts are copied before the lines that refer to them, and entries are compared by id, so an interrupted sync
+  continues with the next one. Drafts, trash and caches are not copied.
+- The source is only read.
 """
 
 from __future__ import annotations
@@ -56,16 +50,31 @@ from sessile.storage.layout import JOURNAL, artifacts_of, file_name, stem_of
 from sessile.storage.session_bytes import RawFile
 from sessile.store import Store
 
-# --- converting
-
-SOURCE = "source"  # the member that says where a session, or an entry, comes from
-_BATCH = 1000  # entries that are appended at once
+SOURCE = "source"  # the member with the origin of a session or an entry
+_IMPORT_BATCH = 1000  # entries that an import appends at once
+_SYNC_BATCH = 256  # entries that a sync appends at once
+_TAIL = 4096  # bytes at the end of two files of the same size and time that are compared to tell whether they are equal
 
 Report = dict[str, int]
+"""Numbers of entries that have no counterpart in another format, by kind."""
+
+State = Literal["new", "grown", "same", "failed"]
+
+
+# -- importing
 
 
 class Imported(NamedTuple):
-    """What an import did: rows of the source, those that were new, and what could not be read."""
+    """The result of an import.
+
+    Attributes:
+        id: The id of the session.
+        path: The path of the imported session in the store.
+        format: The format of the source, such as "claude".
+        rows: The number of entries of the source.
+        added: How many of them were new.
+        unreadable: Descriptions of what could not be read.
+    """
 
     id: str
     path: str
@@ -76,10 +85,31 @@ class Imported(NamedTuple):
 
 
 def import_session(store: Store, path: str) -> Imported:
-    """Another agent's session as one of ours, or what is new of it; the copy has the time of the original."""
+    """Copy another agent's session into a store. Importing it again adds what is new.
+
+    The copy has the modification time of the original; artifacts are copied, too.
+
+    Args:
+        store: The store to import into.
+        path: The path of the other agent's file.
+
+    Returns:
+        The path of the copy, and how much was added.
+
+    Raises:
+        Conflict: The store has a session with this id from another source.
+        NotASession: The file is not a session of a known agent.
+        Unsupported: The file is a native session already.
+
+    Example:
+        ```python
+        done = import_session(Store("~/.sessile"), "/home/me/.claude/projects/-work-app/3f6c….jsonl")
+        print(done.path, done.added)
+        ```
+    """
     if describe(store.fs, path) is not None:
-        raise Unsupported("this session is in our own format already", path=path, hint="sessile fork copies it")
-    with storage_failures(path, "look at the session"):
+        raise Unsupported("this session is native already", path=path, hint="run `sessile fork` to copy it")
+    with storage_failures(path, "read the session"):
         modified = store.fs.lstat(path).st_mtime_ns
     done = _import(store, path)
     if done.added:
@@ -93,63 +123,67 @@ def _import(store: Store, path: str) -> Imported:
         known = store.find(reader.session_id)
         with store.open(known) if known is not None else _begin(store, reader, path) as session:
             if _source(session).get("path") != path:
-                raise Conflict("a session of that id came from elsewhere", path=session.path, hint="fork it instead")
+                raise Conflict(
+                    "a session with this id was imported from another file",
+                    path=session.path,
+                    hint="fork the file instead",
+                )
             before, new = _compared(session, reader.entries())
             names: list[str] = []
             lines = (_line(row, entry, names) for row, entry in new)
-            added = session.adopt(iter(lambda: list(islice(lines, _BATCH)), []))
+            added = session._adopt(iter(lambda: list(islice(lines, _IMPORT_BATCH)), []))
             source = SessionView(reader, store.blobs)
             if added:
                 _keep(store, session, source, reader)
-                # To ask a session that was just written for its title takes as long as to write it.
+                # Asking the session for its title would index what was just written.
                 title = session.title if known is not None else names[-1] if names else session.header.get("title")
-                if source.title and source.title != title:  # it stood where no listing looks
+                if source.title and source.title != title:  # it was where listings do not look
                     session.set_session_name(source.title)
             unreadable = tuple(f"at byte {finding.offset:,}: {finding.detail}" for finding in source.findings)
             return Imported(session.id, session.path, reader.format.name, before + added, added, unreadable)
 
 
 def _compared(session: Session, entries: Iterator[tuple[Row, Payload]]) -> tuple[int, Iterator[tuple[Row, Payload]]]:
-    """How many entries of the source the session has already, and those that it lacks.
+    """How many entries of the source the session has already, and the entries that it lacks.
 
-    They are compared one by one, because a power cut can have taken a line from the middle of an import: then all from
-    there on come once more, and of two entries with an id the later one counts.
+    They are compared one by one, because a power cut may have lost a line in the middle of an import. All entries from there
+    on are imported again; of two entries with one id the later one counts.
     """
     count, awaited = 0, next(entries, None)
     for line in session.iter_lines():
         if awaited is None:
             break
-        if line.id == awaited[1]["id"] and _origin_of(line).is_told:
+        if line.id == awaited[1]["id"] and _origin_of(line).is_imported:
             count, awaited = count + 1, next(entries, None)
     return count, entries if awaited is None else chain((awaited,), entries)
 
 
 def _begin(store: Store, reader: ForeignReader, path: str) -> Session:
-    """A session of ours without entries; its title is what a listing shows of the source, until an entry gives it one."""
+    """A new session without entries. Its title is the one that listings show for the source."""
     source: Payload = decode(reader.header())
-    told = source.get("timestamp")
-    at = told if isinstance(told, str) and parse_timestamp(told) is not None else iso_timestamp(store.now())
+    created = source.get("timestamp")
+    at = created if isinstance(created, str) and parse_timestamp(created) is not None else iso_timestamp(store.now())
     cwd = source.get("cwd") or "/"
-    seen = reader.glimpse()
-    title = source.get("title") or (seen.title if seen is not None else None) or None
+    glimpse = reader.glimpse()
+    title = source.get("title") or (glimpse.title if glimpse is not None else None) or None
     header = make.header(reader.session_id, at, cwd, title=title, source={"format": reader.format.name, "path": path})
     return store.begin(f"{store.layout.folder(cwd)}/{file_name(at, reader.session_id)}", [encode(header)])
 
 
 def _keep(store: Store, session: Session, source: SessionView, reader: ForeignReader) -> None:
-    """Keep the bytes of the source, and note behind its entries where they are; the leaf is that of the source."""
+    """Store the bytes of the source as a blob, append a note that refers to it, and set the leaf of the source."""
     kept = store.blobs.put_pieces(reader.pieces)
     note = make.custom(IMPORT_MARKER, {"format": reader.format.name, "blob": kept.ref})
     note_id = derived_entry_id(session.id, kept.hash, 0)
-    session.adopt_last(make.with_base(note, note_id, source.leaf_id, iso_timestamp(store.now())), source.leaf_id)
+    session._adopt_last(make.with_base(note, note_id, source.leaf_id, iso_timestamp(store.now())), source.leaf_id)
 
 
 def _line(row: Row, entry: Payload, names: list[str]) -> bytes:
-    """An entry as a line of ours; if it gives the session a name, that is noted in `names`."""
+    """An entry as a native line; a title that it sets is added to `names`."""
     if row.flags & TITLE and not row.flags & MARKER:
         names.append(str(entry.get("name") if entry["type"] == "session_info" else entry.get("title")))
     if row.flags & MARKER and entry["type"] == "session_info":
-        # It stands beside the conversation: as an entry it would begin a branch.
+        # It is beside the conversation: as an entry it would start a branch.
         base = {name: entry.get(name) for name in ("id", "parentId", "timestamp")}
         entry = {"type": "custom", **base, "customType": LEAF_MARKER, "data": {"name": entry.get("name")}}
     entry[SOURCE] = row.position
@@ -157,20 +191,39 @@ def _line(row: Row, entry: Payload, names: list[str]) -> bytes:
 
 
 def _source(session: SessionView) -> Payload:
-    """What the header says of where the session comes from; a member of that name that is no object says nothing."""
-    told = session.header.get(SOURCE)
-    return told if isinstance(told, dict) else {}
+    """The origin in the session's header; empty if there is none."""
+    source = session.header.get(SOURCE)
+    return source if isinstance(source, dict) else {}
 
 
-# -- the other way
+# -- converting
 
 
 def converted(session: SessionView, to: str, report: Report) -> Iterator[bytes]:
-    """A session as a file of another agent; `report` counts the entries that have no counterpart there."""
+    """Convert a session to a file of another agent.
+
+    Args:
+        session: The session to convert.
+        to: The format: "claude", "myagents", "pi" or "native".
+        report: Receives the numbers of entries that have no counterpart in that format, by kind.
+
+    Returns:
+        The bytes of the file, in pieces. A session that was imported from this format starts with the imported bytes.
+
+    Raises:
+        Unsupported: There is no conversion to this format.
+
+    Example:
+        ```python
+        report: dict[str, int] = {}
+        with open("session.jsonl", "wb") as file:
+            file.writelines(converted(session, "claude", report))
+        ```
+    """
     if to not in CONVERSIONS:
-        raise Unsupported(f"there is no conversion to {to!r}", hint=f"there are {', '.join(CONVERSIONS)}")
-    if session.format == to and (pieces := session.file_pieces()) is not None:
-        return pieces  # it is that already
+        raise Unsupported(f"cannot convert to {to!r}", hint=f"use one of {', '.join(CONVERSIONS)}")
+    if session.format == to and (pieces := session._file_pieces()) is not None:
+        return pieces  # nothing to convert
     return CONVERSIONS[to](session, report)
 
 
@@ -180,7 +233,7 @@ def _as_it_was(session: SessionView, blob: str | None) -> Iterator[bytes]:
 
 
 def _followed(pieces: Iterable[bytes], rows: Iterable[bytes]) -> Iterator[bytes]:
-    """Bytes with rows behind them; the first row begins on a line of its own."""
+    """Bytes followed by rows; the first row starts on a new line."""
     last = b"\n"
     for piece in pieces:
         yield piece
@@ -202,13 +255,13 @@ def _claude_rows(session: SessionView, blob: str | None, report: Report) -> Iter
             for row in rendering.rows(_whole(session, entry)):
                 yield encode_plain(row) + b"\n"
     if blob is None and session.title and session.title.strip():
-        # Claude Code looks for titles near the end of a file, in rows of their own.
+        # Claude Code looks for title rows near the end of a file.
         yield encode_plain(title_row(session.id, session.title)) + b"\n"
     report.update(rendering.counts)
 
 
 def _imported(session: SessionView, name: str) -> str | None:
-    """The hash of the bytes that the session was imported from, if that was a file of this format."""
+    """The hash of the bytes that the session was imported from; `None` if it was not imported from this format."""
     if _source(session).get("format") != name:
         return None
     notes = deque((entry for entry in session.iter_lines() if _origin_of(entry).customType == IMPORT_MARKER), maxlen=1)
@@ -216,19 +269,19 @@ def _imported(session: SessionView, name: str) -> str | None:
 
 
 def _whole(session: SessionView, entry: Entry) -> Payload:
-    """An entry with its full texts and images; another agent's file holds them itself."""
-    beside = entry.get("customType") in MARKERS or session.format != NATIVE
-    return entry.body if beside else session.get_full_entry(entry.id)
+    """An entry with its full texts and images. Markers and entries of other agents' files are complete already."""
+    complete = entry.get("customType") in MARKERS or session.format != NATIVE
+    return entry.body if complete else session.get_full_entry(entry.id)
 
 
 class _Origin(msgspec.Struct, gc=False):
-    """What an entry says of where it came from, decoded without the rest of it."""
+    """The origin of an entry, decoded without the rest of it."""
 
     source: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     customType: str | None = None
 
     @property
-    def is_told(self) -> bool:
+    def is_imported(self) -> bool:
         """Whether the entry was imported."""
         return self.source is not msgspec.UNSET
 
@@ -239,50 +292,54 @@ _decode_origin = msgspec.json.Decoder(_Origin).decode
 def _origin_of(entry: Entry) -> _Origin:
     try:
         return _decode_origin(entry.raw)
-    except (msgspec.MsgspecError, ValueError, RecursionError):  # a member of another type than it should have
+    except (msgspec.MsgspecError, ValueError, RecursionError):  # a member has an unexpected type
         custom = entry.get("customType")
-        told = msgspec.Raw() if SOURCE in entry else msgspec.UNSET
-        return _Origin(told, custom if isinstance(custom, str) else None)
+        source = msgspec.Raw() if SOURCE in entry else msgspec.UNSET
+        return _Origin(source, custom if isinstance(custom, str) else None)
 
 
 def _is_there(entry: Entry, blob: str | None) -> bool:
-    """Whether an entry is among the bytes that were imported, or only tells of them."""
+    """Whether an entry is part of the imported bytes, or a marker that refers to them."""
     if blob is None:
         return False
     origin = _origin_of(entry)
-    return origin.is_told or origin.customType in MARKERS
+    return origin.is_imported or origin.customType in MARKERS
 
 
 def _uuid(session: SessionView, entry_id: str) -> str:
-    """The uuid of an entry's row: its own, if it came from a row."""
+    """The uuid of an entry's row: the original one if it was imported."""
     entry = session.get_entry(entry_id)
     if entry is None or SOURCE not in entry:
         return uuid_for(session.id, entry_id)
-    return entry_id.partition("/")[0]  # of several results in one row, each has a number behind it
+    return entry_id.partition("/")[0]  # several results in one row have numbered ids
 
 
 def _to_myagents(session: SessionView, report: Report) -> Iterator[bytes]:
     blob = _imported(session, "myagents")
-    count = myagents.Counting()
-    return _followed(count.passed(_as_it_was(session, blob)), _myagents_rows(session, blob, count, report))
+    count = myagents.MessageNumbers()
+    return _followed(count.watch(_as_it_was(session, blob)), _myagents_rows(session, blob, count, report))
 
 
-def _myagents_rows(session: SessionView, blob: str | None, count: myagents.Counting, report: Report) -> Iterator[bytes]:
+def _myagents_rows(
+    session: SessionView, blob: str | None, count: myagents.MessageNumbers, report: Report
+) -> Iterator[bytes]:
     path = {entry.id for entry in session.iter_branch()}
     rendering = myagents.Rendering(path.__contains__, count.last)
     entries = (_whole(session, entry) for entry in session.iter_lines() if not _is_there(entry, blob))
-    told = blob is not None
+    has_messages = blob is not None
     for row in rendering.rows(entries):
         yield row + b"\n"
-        told = True
-    if not told:
-        raise Unsupported("MyAgents has no sessions without a message", path=session.path, hint="say --to native")
+        has_messages = True
+    if not has_messages:
+        raise Unsupported(
+            "MyAgents does not support sessions without messages", path=session.path, hint="use --to native"
+        )
     report.update(rendering.counts)
 
 
 def _to_native(session: SessionView, report: Report) -> Iterator[bytes]:
-    yield session.header_line() + b"\n"
-    for line in session.iter_raw():
+    yield session._header_line() + b"\n"
+    for line in session._iter_raw():
         yield line + b"\n"
 
 
@@ -294,16 +351,22 @@ CONVERSIONS: dict[str, Callable[[SessionView, Report], Iterator[bytes]]] = {
 }
 
 
-# --- syncing
-
-State = Literal["new", "grown", "same", "failed"]
-
-_SYNCING_BATCH = 256  # entries that are appended with one sync
-_TAIL = 4096  # bytes at the end of two files of one size and time that are the same only if the files are
+# -- syncing
 
 
 class Synced(NamedTuple):
-    """What became of one session: where it is in the target, and how much was added there."""
+    """The result of syncing one session.
+
+    Attributes:
+        source: The path of the session in the source.
+        path: Its path in the target.
+        state: "new" (copied), "grown" (got entries), "same" or "failed".
+        entries: How many entries were added.
+        bytes: How many bytes of lines were added.
+        blobs: How many blobs were copied.
+        files: How many artifacts were copied.
+        error: Why it failed.
+    """
 
     source: str
     path: str
@@ -311,12 +374,12 @@ class Synced(NamedTuple):
     entries: int = 0
     bytes: int = 0
     blobs: int = 0
-    files: int = 0  # artifacts
+    files: int = 0
     error: SessileError | None = None
 
 
 class SyncProgress(NamedTuple):
-    """How far a sync is."""
+    """How many sessions are done, of how many."""
 
     done: int
     total: int
@@ -325,9 +388,27 @@ class SyncProgress(NamedTuple):
 def sync(
     source: Store, target: Store, *, preview: bool = False, progress: Callable[[SyncProgress], None] | None = None
 ) -> Iterator[Synced]:
-    """Bring every session of a store to another, one after the other; with `preview` only say what would be done.
+    """Copy every session of a store to another, or add what the copy lacks.
 
-    A session that fails is told with its error, and the others go on; only a full disk ends everything.
+    A session that fails does not stop the others.
+
+    Args:
+        source: The store to read.
+        target: The store to write.
+        preview: Report what would be done, and write nothing.
+        progress: Called after each session.
+
+    Yields:
+        The result of each session.
+
+    Raises:
+        StorageFull: The disk of the target is full.
+
+    Example:
+        ```python
+        for done in sync(Store("~/.sessile"), Store("postgresql://me@db/sessions")):
+            print(done.state, done.path)
+        ```
     """
     found = [
         path for path, linked in session_bytes.journals(source.fs, source.layout.sessions) if path.endswith(JOURNAL)
@@ -341,7 +422,7 @@ def sync(
         except StorageFull:
             raise
         except NotFound:
-            continue  # deleted while we were looking
+            continue  # deleted in the meantime
         except SessileError as error:
             done = Synced(path, work.path, "failed", error=error)
         yield done
@@ -353,7 +434,7 @@ def sync(
 
 
 class _Sync:
-    """One session on its way."""
+    """The sync of one session."""
 
     def __init__(self, source: Store, target: Store, original: str, path: str, preview: bool) -> None:
         self._source = source
@@ -366,25 +447,25 @@ class _Sync:
         if not atomic.exists(self._target.fs, self.path):
             return self._copied()
         if self._is_same():
-            return Synced(self._original, self.path, "same", files=self._bring_artifacts())
+            return Synced(self._original, self.path, "same", files=self._copy_artifacts())
         return self._merged()
 
     def _copied(self) -> Synced:
-        """A session that is not there yet."""
+        """Copy a session that the target does not have."""
         with RawFile(self._source.fs, self._original) as file:
             if self._preview:
                 return Synced(self._original, self.path, "new", bytes=file.size)
-            blobs, files = self._bring_blobs(), self._bring_artifacts()
+            blobs, files = self._copy_blobs(), self._copy_artifacts()
             try:
                 self._target.journals.create(self.path, file.chunks())
-            except SessionExists:  # another sync was faster
+            except SessionExists:  # another sync has copied it
                 return self._merged()
             atomic.set_modified(self._target.fs, self.path, file.stat.st_mtime_ns)
             with closing(self._target.journals.read(self.path)) as made:
                 return Synced(self._original, self.path, "new", made.count(), file.size, blobs, files)
 
     def _merged(self) -> Synced:
-        """A session that is there: it gets what it lacks."""
+        """Add the missing entries to a session that the target has."""
         with (
             closing(self._source.journals.read(self._original)) as theirs,
             closing(self._target.journals.read(self.path)) as ours,
@@ -392,9 +473,9 @@ class _Sync:
             missing = self._missing(theirs, ours)
             if self._preview or not missing:
                 state: State = "grown" if missing else "same"
-                files = 0 if self._preview else self._bring_artifacts()
+                files = 0 if self._preview else self._copy_artifacts()
                 return Synced(self._original, self.path, state, len(missing), files=files)
-            blobs, files = self._bring_blobs(), self._bring_artifacts()
+            blobs, files = self._copy_blobs(), self._copy_artifacts()
             added = self._append(theirs, missing)
         self._date()
         return Synced(self._original, self.path, "grown", len(missing), added, blobs, files)
@@ -402,8 +483,8 @@ class _Sync:
     def _missing(self, theirs: ReadableOwnJournal, ours: ReadableOwnJournal) -> Sequence[Row]:
         """The entries that only the source has."""
         if any(version_of(decode(journal.header())) < VERSION for journal in (theirs, ours)):
-            hint = "open both for writing once, which brings them up to date, and begin again"
-            raise Conflict("the two copies differ, and one has no ids yet", path=self._original, hint=hint)
+            hint = "open both for writing, which migrates them, then sync again"
+            raise Conflict("the copies differ, and one has no entry ids", path=self._original, hint=hint)
         have = {row.id: digest for row, digest in _digests(ours)}
         missing, rewritten = [], []
         for row, digest in _digests(theirs):
@@ -413,60 +494,60 @@ class _Sync:
                 rewritten.append(row.id)
         if rewritten:
             those = "1 entry was" if len(rewritten) == 1 else f"{len(rewritten)} entries were"
-            told = f"{those} rewritten in one of the two copies, such as {rewritten[0]}"
-            raise Conflict(told, path=self._original, hint="delete the copy that you do not want, and begin again")
+            message = f"{those} rewritten in one of the copies, such as {rewritten[0]}"
+            raise Conflict(message, path=self._original, hint="delete the copy that you do not want, then sync again")
         return missing
 
     def _append(self, theirs: ReadableOwnJournal, missing: Sequence[Row]) -> int:
         added = 0
         with closing(self._target.journals.open(self.path)) as journal:
             rows = iter(missing)
-            while batch := list(islice(rows, _SYNCING_BATCH)):
+            while batch := list(islice(rows, _SYNC_BATCH)):
                 lines = dict(zip((row.id for row in batch), theirs.read_many(batch), strict=True))
 
                 def revise(news: News, lines: dict[str, bytes] = lines) -> Sequence[bytes]:
-                    taken = {row.id for row in news.rows()}  # another sync was faster
-                    return [line for entry_id, line in lines.items() if entry_id not in taken]
+                    present = {row.id for row in news.rows()}  # added by another sync
+                    return [line for entry_id, line in lines.items() if entry_id not in present]
 
                 journal.commit(journal.append(list(lines.values()), revise).mark)
                 added += sum(map(len, lines.values()))
         return added
 
     def _date(self) -> None:
-        """Give a copy that has all bytes of its original, and no others, the time of that, as one that is new gets it."""
-        with storage_failures(self.path, "look at the copy"):
+        """Set the modification time of the original, if the copy has the same size."""
+        with storage_failures(self.path, "read the copy"):
             original, copy = self._source.fs.lstat(self._original), self._target.fs.lstat(self.path)
         if copy.st_size == original.st_size:
             atomic.set_modified(self._target.fs, self.path, original.st_mtime_ns)
 
     def _is_same(self) -> bool:
-        """Whether the two files have the same bytes: of a copy that has the time of its original, the end tells."""
+        """Whether the two files are equal. If size and time are, only their ends are compared."""
         with RawFile(self._source.fs, self._original) as one, RawFile(self._target.fs, self.path) as two:
             if one.size != two.size:
                 return False
             untouched = one.stat.st_mtime_ns == two.stat.st_mtime_ns
             start = max(0, one.size - _TAIL) if untouched else 0
-            return all(mine == its for mine, its in zip_longest(one.chunks(start), two.chunks(start)))
+            return all(left == right for left, right in zip_longest(one.chunks(start), two.chunks(start)))
 
-    # -- what belongs to a session
+    # -- blobs and artifacts
 
-    def _bring_blobs(self) -> int:
-        """Store the blobs that a session names; one that the source has lost cannot be brought."""
+    def _copy_blobs(self) -> int:
+        """Copy the blobs that the session refers to; those missing in the source are skipped."""
         there, here = self._source.blobs, self._target.blobs
-        brought = 0
+        copied = 0
         for digest in sorted(session_bytes.references(self._source.fs, self._original)):
             if here.has(digest) or (data := there.get(digest)) is None:
                 continue
             here.put(data)
-            brought += 1
-        return brought
+            copied += 1
+        return copied
 
-    def _bring_artifacts(self) -> int:
-        """Copy the files in the folder beside a session that are not there."""
+    def _copy_artifacts(self) -> int:
+        """Copy the artifacts that the target does not have."""
         if self._preview:
             return 0
         folder, place = artifacts_of(self._original), artifacts_of(self.path)
-        brought = 0
+        copied = 0
         for path, _ in session_bytes.files_below(self._source.fs, folder):
             copy = place + path[len(folder) :]
             if not atomic.exists(self._target.fs, copy):
@@ -474,13 +555,13 @@ class _Sync:
                 with RawFile(self._source.fs, path) as file:
                     atomic.replace(self._target.fs, copy, file.chunks())
                     atomic.set_modified(self._target.fs, copy, file.stat.st_mtime_ns)
-                brought += 1
-        return brought
+                copied += 1
+        return copied
 
 
 def _digests(journal: ReadableOwnJournal) -> Iterator[tuple[Row, bytes]]:
-    """Every row with a hash of its line."""
+    """Yield every row with a hash of its line."""
     rows = iter(journal.rows())
-    while batch := list(islice(rows, _SYNCING_BATCH)):
+    while batch := list(islice(rows, _SYNC_BATCH)):
         for row, raw in zip(batch, journal.read_many(batch), strict=True):
             yield row, sha256(raw).digest()[:16]

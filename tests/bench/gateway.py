@@ -79,7 +79,7 @@ def main(root: str) -> None:
 def serve_store(root: str, sock: socket.socket, ready: Callable[[], None]) -> None:
     """The gateway of a store as `sessile serve` has it."""
     from sessile.core.secret import Secret
-    from sessile.gateway.http.app import make_app
+    from sessile.gateway.http.asgi import make_app
     from sessile.gateway.http.server import serve
     from sessile.gateway.service import make_gateway
 

@@ -1,4 +1,4 @@
-"""The exported file in a browser: branches, links, search, keys, size, paper, and that nothing stored can run."""
+"""The exported file in a browser: branches, links, search, keys, size, print, and that stored text cannot run."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def chosen(page: Page) -> str:
 @forms
 @pytest.mark.promise("P36")
 def test_the_file_opens_offline_without_a_request_or_a_word_in_the_console(opened: Open, whole: int) -> None:
-    """All that it needs is in it, and all of its own it may do."""
+    """The file needs nothing else, and its own script is allowed."""
     window = opened()
     page = window.show(story(depth="all"), whole)
     assert ids(page) == ON_B
@@ -76,7 +76,7 @@ def test_the_file_opens_offline_without_a_request_or_a_word_in_the_console(opene
 
 
 def test_without_script_the_whole_branch_can_be_read(opened: Open) -> None:
-    """Depth and colours are chosen without it, too."""
+    """Depth and theme work without script, too."""
     page = opened(java_script_enabled=False).show(story(depth="all"))
     for key in ON_B:
         expect(page.locator(f"#e-{key}")).to_be_visible()
@@ -104,7 +104,7 @@ def test_the_switcher_at_a_fork_shows_the_other_branch_and_stays_in_its_place(op
 
 @forms
 def test_a_link_to_an_entry_opens_its_branch_and_its_fold(opened: Open, whole: int) -> None:
-    """The address of an entry works wherever the entry is."""
+    """A link to an entry works on every branch."""
     window = opened()
     page = window.show(story(), whole, "#e-failA")
     assert ids(page) == ON_A
@@ -119,7 +119,7 @@ def test_a_link_to_an_entry_opens_its_branch_and_its_fold(opened: Open, whole: i
 
 @forms
 def test_a_link_to_an_entry_that_the_depth_hides_raises_the_depth(opened: Open, whole: int) -> None:
-    """A link never leads to nothing."""
+    """A link never leads to a hidden entry."""
     page = opened().show(story(depth="prompts"), whole, "#e-saw3")
     expect(page.locator("#e-saw3")).to_be_visible()
     expect(page.locator("#depth-tools")).to_be_checked()
@@ -127,7 +127,7 @@ def test_a_link_to_an_entry_that_the_depth_hides_raises_the_depth(opened: Open, 
 
 @forms
 def test_search_finds_in_all_branches_and_opens_folds(opened: Open, whole: int) -> None:
-    """n/m counts the entries that say it; each is shown where it is."""
+    """n/m counts the matching entries; each is shown in its place."""
     page = opened().show(story(), whole)
     page.keyboard.press("/")
     page.keyboard.type("output line 150")
@@ -151,7 +151,7 @@ def test_search_finds_in_all_branches_and_opens_folds(opened: Open, whole: int) 
 
 @forms
 def test_the_depth_shows_more_or_less_and_says_how_much_is_hidden(opened: Open, whole: int) -> None:
-    """No filter works in silence."""
+    """The page says how much a filter hides."""
     page = opened().show(story(depth="all"), whole)
     expect(page.locator("#gone")).to_have_text("")
     page.get_by_text("prompts", exact=True).click()
@@ -209,7 +209,7 @@ def test_the_tree_shows_branches_folds_and_filters(opened: Open) -> None:
 
 
 def test_the_script_draws_the_rows_of_the_outline(opened: Open) -> None:
-    """The tree that the script draws has the same rows as the one that the file contains, whatever the shape."""
+    """The tree that the script draws has the same rows as the one that the file contains, for several shapes."""
     branches = [*STORY, said("again", None, "Another start"), called("more", "again", "More"), *many(40, "more")]
     for made in (story(), transcript(branches, leaf="didB", labels={"look": "here"})):
         window = opened(java_script_enabled=False)
@@ -223,7 +223,7 @@ ROWS = """all => all.map((row) => [row.innerText.replace(/^[▾▸]/, "").replac
 
 
 def many(count: int, parent: str | None = None) -> Iterator[Json]:
-    """A long session: prompts, answers with calls, and results; every thousand entries a branch is left."""
+    """A long session: prompts, answers with calls, and results; every thousand entries a branch is abandoned."""
     for n in range(count):
         if n % 4 == 0:
             made = said(f"n{n}", parent, f"prompt {n}")
@@ -237,7 +237,7 @@ def many(count: int, parent: str | None = None) -> Iterator[Json]:
 
 @pytest.mark.parametrize("count", [10_000, pytest.param(50_000, marks=pytest.mark.long)])
 def test_many_entries_open_at_once_and_stay_light(opened: Open, count: int) -> None:
-    """The first one comes before the last is read, and there are at most 3,000 elements wherever one looks."""
+    """The first entry is shown before the last is read, and there are never more than 3,000 elements."""
     window = opened()
     page = window.show(transcript(list(many(count))), wait_until="commit")
     page.wait_for_selector("#e-n0")
@@ -264,7 +264,7 @@ def test_many_entries_open_at_once_and_stay_light(opened: Open, count: int) -> N
 
 @forms
 def test_nothing_scrolls_sideways_on_a_small_phone(opened: Open, whole: int) -> None:
-    """At 320 pixels only blocks of code do."""
+    """At 320 pixels only code blocks scroll sideways."""
     wide = [*STORY, said("w" * 90, "end", "x" * 3000), resulted("long", "w" * 90, "c9", "y" * 3000, failed=True)]
     names = transcript(wide, depth="all", title="t" * 300, cwd="/" + "d" * 300, labels={"long": "l" * 200})
     page = opened(viewport={"width": 320, "height": 640}).show(names, whole)
@@ -286,7 +286,7 @@ def paper(page: Page, path: Path) -> str:
 def test_paper_holds_all_of_the_branch_unfolded_with_ids_and_addresses(
     opened: Open, whole: int, tmp_path: Path
 ) -> None:
-    """And none of the controls; afterwards the page is as it was."""
+    """Controls are not printed; afterwards the page is unchanged."""
     page = opened().show(story(), whole)
     folded = page.locator("#entries details:not([open])").count()
     text = paper(page, tmp_path / "page.pdf")
@@ -386,7 +386,7 @@ def assert_harmless(window: Opened) -> None:
 def test_no_payload_in_any_field_of_an_entry_runs_loads_or_breaks_the_policy(
     opened: Open, whole: int, step: int
 ) -> None:
-    """Payloads in every field of every kind, with all of it in the page, opened, searched and looked at."""
+    """Payloads in every field of every kind; everything is expanded, searched and visited."""
     assert len(PAYLOADS) >= 60
     payloads = PAYLOADS[::step]
     window = opened()
@@ -419,7 +419,7 @@ def test_no_payload_in_what_is_told_of_a_session_runs_loads_or_breaks_the_policy
 
 
 def test_the_watch_sees_what_a_page_must_not_do(opened: Open) -> None:
-    """A counter that never counts would prove nothing."""
+    """The checks of this module detect violations."""
     window = opened()
     page = window.show(story())
     page.evaluate(

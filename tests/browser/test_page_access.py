@@ -20,7 +20,7 @@ COLOURS: dict[str, dict[str, Any]] = {
     "forced": {"color_scheme": "light", "forced_colors": "active"},
 }
 ENOUGH = 4.5  # contrast of text
-FIRST = "Skip to the page"  # what Tab reaches first
+FIRST = "Skip to content"  # what Tab reaches first
 
 # What axe cannot judge: the letters of charts, on the background of the page. Colours come as rgb(…) or color(srgb …).
 CHART_CONTRAST = """() => {
@@ -222,11 +222,11 @@ def test_a_dialog_closes_with_escape_and_gives_the_focus_back(windows: Windows, 
         page.keyboard.press("Escape")
         expect(page.get_by_role("menu")).to_have_count(0)
         expect(menu).to_be_focused()
-        page.get_by_role("button", name="Help and keys").focus()
+        page.get_by_role("button", name="Help and keyboard shortcuts").focus()
         page.keyboard.press("Enter")
         expect(page.locator("dialog[open]")).to_be_visible()
         page.keyboard.press("Escape")
-        expect(page.get_by_role("button", name="Help and keys")).to_be_focused()
+        expect(page.get_by_role("button", name="Help and keyboard shortcuts")).to_be_focused()
         assert visitor.found() == []
 
 
@@ -266,7 +266,7 @@ def test_the_tree_tells_what_a_tree_tells(windows: Windows, demo: str) -> None:
     """Level, place among those beside it, and whether it is open; one row is in the order of Tab."""
     with windows.window(Visitor, demo) as visitor:
         page = visitor.see("session")
-        page.get_by_label("What the tree shows").select_option("all")
+        page.get_by_label("Entries to show in the tree").select_option("all")
         page.set_viewport_size({"width": 1280, "height": 2400})
         page.wait_for_timeout(200)
         tree = page.get_by_role("tree")

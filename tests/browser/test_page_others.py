@@ -75,7 +75,7 @@ def test_the_overview_leads_on(window: Visitor) -> None:
     expect(page.locator(".cards > li")).to_have_count(5)
     page.locator(".card", has_text="Webhook retries").filter(has_text="3 branches").get_by_role("button").click()
     assert page.evaluate("navigator.clipboard.readText()") == f"sessile resume {WEBHOOKS}"
-    page.get_by_role("link", name="Show them").click()
+    page.get_by_role("link", name="Show").click()
     expect(page).to_have_url(re.compile(r"/sessions\?has=finding$"))
     page.go_back()
     page.get_by_role("searchbox").fill("tenacity")
@@ -95,13 +95,13 @@ def test_a_filter_is_in_the_address_and_going_back_takes_it_away(window: Visitor
     choice.focus()
     page.keyboard.press("Enter")
     expect(page).to_have_url(re.compile(r"\?project=%2Fhome%2Fana%2Fshop-frontend$"))
-    expect(page.get_by_role("link", name="Without the filter shop-frontend")).to_be_focused()
+    expect(page.get_by_role("link", name="Remove the filter shop-frontend")).to_be_focused()
     rows = page.locator(".cards > li")
     assert 0 < rows.count() == page.locator(".facts-line", has_text="shop-frontend").count() < total
     page.go_back()
     expect(rows).to_have_count(total)
     page.go_forward()
-    page.get_by_role("link", name="Without filters").click()
+    page.get_by_role("link", name="Clear filters").click()
     expect(rows).to_have_count(total)
     assert window.found() == []
 
@@ -114,8 +114,8 @@ def test_words_narrow_the_list_while_somebody_types(window: Visitor) -> None:
     expect(page.locator(".cards > li")).to_have_count(2)
     expect(page).to_have_url(re.compile(r"\?q=webhook\+retries$"))
     page.keyboard.type(" xyzzy")
-    expect(page.get_by_role("heading", name="No session is like that.")).to_be_visible()
-    page.get_by_role("link", name="Without filters").click()
+    expect(page.get_by_role("heading", name="No matching sessions.")).to_be_visible()
+    page.get_by_role("link", name="Clear filters").click()
     expect(page.locator(".cards > li").first).to_be_visible()
     expect(page).to_have_url(re.compile(r"/sessions$"))
     assert window.found() == []
@@ -125,9 +125,9 @@ def test_what_the_list_hides_is_told_and_shown_on_demand(window: Visitor) -> Non
     """Sub-agents and empty sessions."""
     page = window.open("/sessions")
     told = page.locator(".page-head")
-    expect(told).to_contain_text("hidden: 1 empty, 1 of sub-agents")
+    expect(told).to_contain_text("hidden: 1 empty, 1 by sub-agents")
     before = page.locator(".cards > li").count()
-    told.get_by_role("link", name="Show them").click()
+    told.get_by_role("link", name="Show").click()
     expect(page.locator(".cards > li")).to_have_count(before + 2)
     assert window.found() == []
 
@@ -164,19 +164,19 @@ def test_a_hit_leads_to_its_entry(window: Visitor) -> None:
 def test_fields_that_were_not_searched_show_what_is_in_them(window: Visitor) -> None:
     """And can be searched."""
     page = window.open("/search?q=FAILED")
-    chip = page.get_by_role("navigation", name="Where").get_by_role("link", name="what tools printed")
+    chip = page.get_by_role("navigation", name="Where").get_by_role("link", name="tool output")
     expect(chip).to_contain_text(re.compile(r"\+[1-9]"))
     chip.click()
     expect(page).to_have_url(re.compile(r"in=text%2Cthinking%2Ctool_input%2Ctool_result$"))
-    expect(page.locator(".hit", has_text="what tools printed").first).to_be_visible()
+    expect(page.locator(".hit", has_text="tool output").first).to_be_visible()
     assert window.found() == []
 
 
 def test_a_search_without_hits_says_how_words_are_found(window: Visitor) -> None:
     """And where there would be hits."""
     page = window.open("/search?q=FAILED&in=thinking")
-    expect(page.get_by_text("Nothing was found.")).to_be_visible()
-    page.get_by_role("link", name=re.compile(r"^\d+ in what tools printed$")).click()
+    expect(page.get_by_text("No results.")).to_be_visible()
+    page.get_by_role("link", name=re.compile(r"^\d+ in tool output$")).click()
     expect(page.locator(".hit").first).to_be_visible()
 
 
@@ -328,11 +328,11 @@ def test_pages_of_an_empty_store_say_what_to_do(browser: Browser, tmp_path: Path
             expect(page.get_by_role("heading", name="No sessions yet")).to_be_visible()
             expect(page.get_by_text("sessile --demo serve")).to_be_visible()
         page = window.open("/search?q=anything")
-        expect(page.get_by_text("Nothing was found.")).to_be_visible()
+        expect(page.get_by_text("No results.")).to_be_visible()
         page = window.open("/stats")
-        expect(page.get_by_text("Nothing was used in this time.").first).to_be_visible()
+        expect(page.get_by_text("No usage in this period.").first).to_be_visible()
         page = window.open("/gateway")
-        expect(page.get_by_text("Nobody has spoken yet.")).to_be_visible()
+        expect(page.get_by_text("No messages yet.")).to_be_visible()
         page.get_by_role("textbox", name="Message").fill("hello")
         page.keyboard.press("Enter")
         expect(page.locator(".keys-list [aria-current]")).to_contain_text("agent:main:main")

@@ -129,7 +129,7 @@ class Tour:
         self.look()
         page.evaluate("dispatchEvent(new Event('afterprint'))")
         for name in ("all", "labels", "forks"):
-            page.get_by_label("What the tree shows").select_option(name)
+            page.get_by_label("Entries to show in the tree").select_option(name)
             self.look()
         field = page.get_by_label("Find in all branches")
         field.fill(NEEDLE)

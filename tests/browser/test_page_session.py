@@ -127,7 +127,7 @@ class Window(Visitor):
         """Open a session, and wait until all of it is known."""
         page = self.open(f"/s/{session_id}", anchor)
         page.wait_for_selector("#entries article")
-        expect(page.locator("select[aria-label='What the tree shows'] option[value=all]")).to_have_text(
+        expect(page.locator("select[aria-label='Entries to show in the tree'] option[value=all]")).to_have_text(
             re.compile(r"\("), timeout=90_000
         )
         return page
@@ -243,7 +243,7 @@ def test_a_link_to_an_entry_opens_its_branch_and_its_fold(house: House, window: 
     expect(page.locator(".toast")).to_have_text("Link copied")
     assert page.evaluate("navigator.clipboard.readText()") == f"{house.address}/s/{session_id}#e-saw"
     page = window.session(session_id, "#e-nowhere")
-    expect(page.locator(".toast")).to_have_text("There is no such entry in this session.")
+    expect(page.locator(".toast")).to_have_text("This session has no such entry.")
     assert window.found() == []
 
 
@@ -304,9 +304,9 @@ def test_the_tree_is_walked_with_arrows_and_opens_with_enter(house: House, windo
     page.keyboard.press("Enter")
     expect(page.locator("#e-tryA")).to_be_in_viewport()
     assert page.evaluate("document.activeElement.textContent").find("Approach A") >= 0
-    page.get_by_label("What the tree shows").select_option("prompts")
+    page.get_by_label("Entries to show in the tree").select_option("prompts")
     expect(items).to_have_count(4)
-    page.get_by_label("Search in the tree").fill("approach")
+    page.get_by_label("Filter the tree").fill("approach")
     expect(items).to_have_count(2)
 
 
@@ -347,7 +347,7 @@ def test_labels_and_branches_are_made_where_one_reads(house: House, window: Wind
     page.locator("#e-tryB").hover()
     page.locator("#e-tryB .more-button").click()
     page.get_by_role("menuitem", name="Label").click()
-    page.get_by_label("Name of this entry").fill("the better way")
+    page.get_by_label("Label of this entry").fill("the better way")
     page.keyboard.press("Enter")
     expect(page.locator("#e-tryB .label")).to_have_text("the better way")
     expect(page.locator(".row .label")).to_have_text("the better way")
@@ -355,7 +355,7 @@ def test_labels_and_branches_are_made_where_one_reads(house: House, window: Wind
         assert session.get_label("tryB") == "the better way"
     page.locator("#e-two .more-button").click()
     page.get_by_role("menuitem", name="Branch here").click()
-    expect(page.locator(".toast")).to_have_text("The session goes on behind this entry now.")
+    expect(page.locator(".toast")).to_have_text("The session now continues from this entry.")
     expect(page.locator("#entries article")).to_have_count(4)
     with house.store.open(session_id) as session:
         assert session.leaf_id == "two"
@@ -569,7 +569,7 @@ def test_no_payload_in_any_field_runs_loads_or_breaks_the_policy(house: House, o
         expect(hits(page)).to_have_text(re.compile(r"\d/\d"))
     field.press("Escape")
     for name in ("all", "labels", "forks", "outline"):
-        page.get_by_label("What the tree shows").select_option(name)
+        page.get_by_label("Entries to show in the tree").select_option(name)
     for key in "sgG{[]}jko":
         page.keyboard.press(key)
     page.wait_for_timeout(300)

@@ -63,7 +63,7 @@ def test_an_unknown_id_is_not_found(sessile: Command, pi: Path, verb: str) -> No
     """The message repeats it, the hint says where to look, nothing is printed."""
     done = sessile(verb, "0123456789ab")
     failed(done, 3, '"0123456789ab"')
-    assert "hint: sessile ls" in done.err and done.out == ""
+    assert "hint: run `sessile ls`" in done.err and done.out == ""
 
 
 def test_an_ambiguous_prefix_lists_candidates_newest_first(sessile: Command, pi: Path) -> None:
@@ -86,7 +86,7 @@ def test_of_very_many_candidates_the_newest_are_listed_and_the_rest_counted(sess
     for number in range(30):
         write_file(pi / f"{number}.jsonl", header(f"abcd{number:04}", title="x" * 5000), said("e1", None))
     done = sessile("show", "abcd")
-    failed(done, 4, "ambiguous (30; these are the newest 20)")
+    failed(done, 4, "ambiguous (30; the newest 20 are listed)")
     assert len([line for line in done.err.splitlines() if line.startswith("  ")]) == 20
     assert max(map(len, done.err.splitlines())) < 250
 
@@ -109,7 +109,7 @@ def test_a_name_that_means_nothing_is_said_to(sessile: Command, pi: Path, name: 
 def test_a_name_of_control_characters_is_shown_without_them(sessile: Command, pi: Path, name: str) -> None:
     """It is not found, the message can be read, and it cannot drive a terminal."""
     done = sessile("show", name)
-    failed(done, 3, "there is no session")
+    failed(done, 3, "session not found")
     assert all(char.isprintable() for line in done.err.splitlines() for char in line)
     assert max(map(len, done.err.splitlines())) < 400
 
@@ -119,7 +119,7 @@ def test_a_name_of_control_characters_is_shown_without_them(sessile: Command, pi
 )
 def test_names_that_look_like_paths_lead_nowhere_else(sessile: Command, pi: Path, name: str) -> None:
     """A path is a path: it is not decoded, not searched for, and not made."""
-    failed(sessile("show", name), 3, "there is no")
+    failed(sessile("show", name), 3, "file not found" if "/" in name else "session not found")
 
 
 def test_names_from_stdin_are_as_good_as_others(home: Path, pi: Path, tmp_path: Path) -> None:
@@ -369,7 +369,7 @@ def test_a_session_that_is_deleted_while_it_is_searched_is_left_out(
             os.unlink(path)
         return original(fs, path, *arguments, **options)
 
-    monkeypatch.setattr(search, "scan_file", vanishing)
+    monkeypatch.setattr("sessile.library.scan_file", vanishing)
     done = sessile("search", "-F", "needle")
     assert done.code == 0 and len(done.out.splitlines()) == 2
     assert "1.jsonl was not searched" in done.err
@@ -386,4 +386,4 @@ def test_it_waits_for_nobody(home: Path, pi: Path, tmp_path: Path) -> None:
 def test_hints_name_the_verbs_of_the_store_that_was_asked(sessile: Command) -> None:
     """Without --demo they would show another one, in which there is nothing of what was asked for."""
     asked = sessile("--demo", "show", "zzzz")
-    assert asked.code == 3 and "hint: sessile --demo ls shows what there is" in asked.err
+    assert asked.code == 3 and "hint: run `sessile --demo ls` to list the sessions" in asked.err

@@ -1,4 +1,4 @@
-"""Listings, infos, messages and pages equal those of the two Claude Agent SDKs on their own transcripts."""
+"""Listings, infos, messages and pages equal those of the two Claude Agent SDKs on the same transcripts."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SESSIONS = [(corpus, case) for corpus in CORPORA for case in EXPECTED[corpus]["t
 
 @pytest.fixture(scope="module")
 def homes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ClaudeSessions]:
-    """The transcripts of each corpus on disk, with the times that the SDKs saw."""
+    """Write the transcripts of each corpus to disk, with the times that the SDKs saw."""
     found = {}
     for corpus in CORPORA:
         home = tmp_path_factory.mktemp(corpus)
@@ -58,7 +58,7 @@ def homes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ClaudeSessions]
 
 
 def told(info: SessionInfo | None) -> dict[str, Any] | None:
-    """An info without what is unknown."""
+    """Return an info without unknown values."""
     if info is None:
         return None
     names = (*TS_NAMES.values(), "summary", "cwd", "tag")
@@ -87,7 +87,7 @@ def test_no_vector_is_missing() -> None:
 @pytest.mark.promise("P44")
 @pytest.mark.parametrize(("corpus", "case"), SESSIONS)
 def test_messages_equal_those_of_the_typescript_sdk(homes: dict[str, ClaudeSessions], corpus: str, case: str) -> None:
-    """The default view gives the rows that the TypeScript SDK gives, with and without system rows."""
+    """The default view returns the rows of the TypeScript SDK, with and without system rows."""
     expected = EXPECTED[corpus]["ts"]["sessions"][case]
     sessions, session_id = homes[corpus], expected["session_id"]
     messages = sessions.get_session_messages(session_id)
@@ -102,7 +102,7 @@ def test_messages_equal_those_of_the_typescript_sdk(homes: dict[str, ClaudeSessi
 @pytest.mark.promise("P44")
 @pytest.mark.parametrize(("corpus", "case"), SESSIONS)
 def test_messages_equal_those_of_the_python_sdk(homes: dict[str, ClaudeSessions], corpus: str, case: str) -> None:
-    """The python-sdk view gives the rows, contents and pages that the Python SDK gives."""
+    """The python-sdk view returns the rows, contents and pages of the Python SDK."""
     expected = EXPECTED[corpus]["python-sdk"]["sessions"][case]
     sessions, session_id = homes[corpus], expected["session_id"]
     messages = sessions.get_session_messages(session_id, view="python-sdk")
@@ -118,7 +118,7 @@ def test_messages_equal_those_of_the_python_sdk(homes: dict[str, ClaudeSessions]
 @pytest.mark.parametrize("view", ["ts", "python-sdk"])
 @pytest.mark.parametrize(("corpus", "case"), SESSIONS)
 def test_info_equals_that_of_the_sdk(homes: dict[str, ClaudeSessions], corpus: str, case: str, view: Any) -> None:
-    """Title, prompt, branch, times and size of each session are what the SDK of the view says, by id and by directory."""
+    """Title, prompt, branch, times and size of each session equal those of the SDK, by id and by directory."""
     expected = EXPECTED[corpus][view]["sessions"][case]
     sessions, session_id = homes[corpus], expected["session_id"]
     cwd = next(iter(EXPECTED[corpus][view]["list_by_cwd"]))
@@ -130,7 +130,7 @@ def test_info_equals_that_of_the_sdk(homes: dict[str, ClaudeSessions], corpus: s
 @pytest.mark.parametrize("view", ["ts", "python-sdk"])
 @pytest.mark.parametrize("corpus", CORPORA)
 def test_listing_equals_that_of_the_sdk(homes: dict[str, ClaudeSessions], corpus: str, view: Any) -> None:
-    """All sessions, those of a directory, and pages of them come in the order of the SDK."""
+    """All sessions, those of a directory, and pages of them have the order of the SDK."""
     expected, sessions = EXPECTED[corpus][view], homes[corpus]
     assert [told(info) for info in sessions.list_sessions(view=view)] == [
         expected_info(info) for info in expected["list_all"]
@@ -143,7 +143,7 @@ def test_listing_equals_that_of_the_sdk(homes: dict[str, ClaudeSessions], corpus
 
 @pytest.mark.parametrize("corpus", CORPORA)
 def test_pages_of_a_listing_equal_those_of_the_python_sdk(homes: dict[str, ClaudeSessions], corpus: str) -> None:
-    """A limit of zero is none, a negative offset is none, and an offset past the end is empty."""
+    """A limit of zero and a negative offset are ignored, and an offset past the end is empty."""
     expected, sessions = EXPECTED[corpus]["python-sdk"], homes[corpus]
     pages = expected["pages"]
     assert [each.session_id for each in sessions.list_sessions(limit=2)] == pages["limit2"]
@@ -160,7 +160,7 @@ def test_pages_of_a_listing_equal_those_of_the_python_sdk(homes: dict[str, Claud
 def test_a_session_that_is_not_there_is_an_empty_answer(
     homes: dict[str, ClaudeSessions], session_id: str, view: Any
 ) -> None:
-    """An id that is none and one that nobody has give no messages, no info and no sub-agents."""
+    """An invalid and an unknown id have no messages, no info and no sub-agents."""
     sessions = homes["branches"]
     assert sessions.get_session_messages(session_id, view=view) == []
     assert sessions.get_session_info(session_id, view=view) is None

@@ -32,8 +32,8 @@ from sessile import Entry, Store
 from sessile.core.ids import derived_entry_id
 from sessile.core.secret import Secret
 from sessile.errors import RunnerFailed
-from sessile.gateway.conversations.conversations import Conversations
-from sessile.gateway.http.app import make_app
+from sessile.gateway.conversations.registry import Conversations
+from sessile.gateway.http.asgi import make_app
 from sessile.gateway.http.server import listen, serve
 from sessile.gateway.turns.replies import INTERRUPTED
 from sessile.gateway.turns.runners import Done, RunRequest, Text

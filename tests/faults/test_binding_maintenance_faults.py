@@ -17,8 +17,8 @@ from sessile import Store
 from sessile.config import Maintenance
 from sessile.core.resets import ResetConfig, ResetRule
 from sessile.errors import Conflict, SessileError
-from sessile.gateway.conversations.conversations import Conversations
 from sessile.gateway.conversations.maintenance import apply_maintenance, plan_maintenance, undo_maintenance
+from sessile.gateway.conversations.registry import Conversations
 from sessile.gateway.conversations.removed import Archives
 from sessile.storage.base import Filesystem
 from sessions import Clock, numbered, say
@@ -63,7 +63,7 @@ def before(archived: bool) -> Before:
     for key in KEYS:
         bound = all_.resolve(key)
         ids[key] = bound.session_id
-        with all_.upkeep.store.open(bound.path) as session:
+        with all_.internals.store.open(bound.path) as session:
             say(session, key)
     token = None
     if archived:
@@ -91,19 +91,19 @@ ACTS = [(maintain, False), (take_back, True)]
 def check(disk: Filesystem, start: Before) -> None:
     """Each conversation is bound or in an archive, and when all archives are put back each has its session again."""
     all_ = conversations(disk, "after")
-    archives = Archives(all_.upkeep.store, all_.upkeep.home)
+    archives = Archives(all_.internals.store, all_.internals.home)
     for archive in archives.list("main"):
         assert undo_maintenance(all_, archive.token) == (tuple(archive.entries), (), ())
     assert archives.list("main") == []
-    for deletion in all_.upkeep.store.deletions():
+    for deletion in all_.internals.store.deletions():
         try:
-            all_.upkeep.store.undo(deletion.token)  # of a session that was being moved
+            all_.internals.store.undo(deletion.token)  # of a session that was being moved
         except Conflict:
             pass
     for key, session_id in start.ids.items():
         bound = all_.resolve(key)
         assert (bound.session_id, bound.is_new) == (session_id, False)
-        with all_.upkeep.store.open(bound.path, readonly=True) as session:
+        with all_.internals.store.open(bound.path, readonly=True) as session:
             assert [message["content"] for message in session.context().messages] == [key]
 
 

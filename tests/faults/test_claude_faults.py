@@ -1,4 +1,4 @@
-"""Death before every call to the file system while Claude Code's files are written, and many writers on one file."""
+"""Kills before every call to the file system while Claude Code's files are written, and many writers on one file."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ REMOTE = [user("R1"), user("R2", "y" * 700)]
 
 
 def prepared(torn: bytes = b"") -> CrashableFilesystem:
-    """A session with four messages, durable, and the folder of ours."""
+    """Return a session with four durable messages, and our folder."""
     fs = CrashableFilesystem()
     atomic.make_folders(fs, HOME)
     transcript(fs).record_transcript(MESSAGES)
@@ -64,7 +64,7 @@ def prepared(torn: bytes = b"") -> CrashableFilesystem:
 def killed(
     act: Act, prepare: Callable[[], CrashableFilesystem] = prepared
 ) -> Iterator[tuple[CrashableFilesystem, bool]]:
-    """The file system after a kill before the first call, the second, and so on; and whether the act came to its end."""
+    """Yield the file system after a kill before each call in turn, and whether the action completed."""
     for number in calls():
         fs = prepare()
         try:
@@ -80,7 +80,7 @@ def killed(
 def survivors(
     act: Act, prepare: Callable[[], CrashableFilesystem] = prepared
 ) -> Iterator[tuple[CrashableFilesystem, bool]]:
-    """What is left after each kill, and after a power cut at the same moment in each model."""
+    """Yield what is left after each kill, and after a power cut at the same moment in each model."""
     for number, (fs, done) in enumerate(killed(act, prepare)):
         yield fs.kill(), done
         for model in CrashModel:
@@ -92,7 +92,7 @@ def data(fs: Filesystem, path: str = PATH) -> bytes:
 
 
 def uuids(fs: Filesystem, path: str = PATH) -> list[str]:
-    """The uuids of all rows that can be read, each on a line of its own."""
+    """Return the uuids of all readable rows, each on its own line."""
     found = []
     for line in data(fs, path).split(b"\n"):
         try:
@@ -108,7 +108,7 @@ OLD = [uid(name) for name in "ABCD"]
 @pytest.mark.mission("C8")
 @pytest.mark.parametrize("torn", [b"", b'{"type":"user","uuid":"to'])
 def test_a_kill_in_an_append_leaves_the_old_rows_or_the_new_ones(torn: bytes) -> None:
-    """Nothing that was there changes, what was acknowledged is there, and the next append begins on its own line."""
+    """Existing rows do not change, acknowledged rows are there, and the next append starts on its own line."""
     old = data(prepared(torn))
 
     def act(fs: Filesystem) -> None:
@@ -127,7 +127,7 @@ def test_a_kill_in_an_append_leaves_the_old_rows_or_the_new_ones(torn: bytes) ->
 
 @pytest.mark.mission("C8")
 def test_a_kill_while_a_file_is_made_leaves_none_or_a_whole_one() -> None:
-    """Metadata that waited comes with the first message or not at all, and the session can be begun again."""
+    """Waiting metadata is written with the first message or not at all, and the session can be started again."""
 
     def act(fs: Filesystem) -> None:
         writer = transcript(fs, session_id=OTHER)
@@ -149,7 +149,7 @@ def test_a_kill_while_a_file_is_made_leaves_none_or_a_whole_one() -> None:
 @pytest.mark.mission("C7")
 @pytest.mark.parametrize("name", "ABCD")
 def test_a_kill_in_a_removal_leaves_the_row_or_all_but_the_row(name: str) -> None:
-    """Every other row is there in both cases, byte for byte; a row that is gone is kept in our own root."""
+    """Every other row stays byte for byte; a removed row is saved in our own root."""
     old = data(prepared())
     row = old.split(b"\n")["ABCD".index(name)]
     new = old.replace(row + b"\n", b"")
@@ -166,7 +166,7 @@ def test_a_kill_in_a_removal_leaves_the_row_or_all_but_the_row(name: str) -> Non
 
 @pytest.mark.mission("C9")
 def test_a_kill_while_hydrating_leaves_the_local_rows_or_the_remote_ones() -> None:
-    """The file is never empty, never a mixture, and what was here before is kept when it was replaced."""
+    """The file is never empty or a mixture, and the old content is saved when it is replaced."""
     old = data(prepared())
     outcomes = set()
 
@@ -206,7 +206,7 @@ def test_a_kill_in_a_fork_leaves_no_fork_or_a_whole_one() -> None:
 @pytest.mark.mission("C13")
 @pytest.mark.parametrize("verb", ["rename", "tag", "archive", "delete"])
 def test_a_kill_in_any_other_change_leaves_the_conversation_whole(verb: str) -> None:
-    """The rows are where they were, or in the trash, from where a single call brings them back."""
+    """The rows are in place, or in the trash, from where one call restores them."""
     old = data(prepared())
 
     def act(fs: Filesystem) -> None:
@@ -238,7 +238,7 @@ def mutations(fs: Filesystem) -> Mutations:
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
 @pytest.mark.parametrize("verb", ["record", "remove", "fork", "rename", "delete"])
 def test_a_disk_that_fails_at_any_call_is_told_and_costs_nothing(verb: str, code: int, forever: bool) -> None:
-    """Only errors of ours come out, they name a file, every row is still there, and the next process goes on."""
+    """Only our errors are raised, they name a file, every row is still there, and the next process can continue."""
     acts: dict[str, Act] = {
         "record": lambda fs: transcript(fs).record_transcript([*MESSAGES, user("E")]),
         "remove": lambda fs: transcript(fs).remove_transcript_message(uid("B")),
@@ -273,7 +273,7 @@ def writer_in(root: str) -> Transcript:
 
 
 def write_many(root: str, writer: int, number: int, tell: Tell) -> None:
-    """Record messages as one of many processes, with titles between, and tell about each."""
+    """Record messages as one of many processes, with titles in between, and report each."""
     out = writer_in(root)
     last = None
     for n in range(number):
@@ -286,7 +286,7 @@ def write_many(root: str, writer: int, number: int, tell: Tell) -> None:
 
 @pytest.mark.mission("C8")
 def test_many_processes_append_to_one_file_and_lose_nothing() -> None:
-    """Every acknowledged row is there once, on a line of its own, and hangs from the row that its process wrote before."""
+    """Every acknowledged row is there once, on its own line, and a child of the row that its process wrote before."""
     with fast_folder() as root:
         children = [Child(partial(write_many, root, n, 60)) for n in range(4)]
         told = [child.finish() for child in children]
@@ -300,7 +300,7 @@ def test_many_processes_append_to_one_file_and_lose_nothing() -> None:
 
 @pytest.mark.mission("C4")
 def test_processes_that_record_the_same_messages_write_each_once() -> None:
-    """What another process has written meanwhile is seen under the lock."""
+    """Rows of other processes are read under the lock."""
     messages = [user(f"m{n}") for n in range(40)]
 
     def record(root: str, tell: Tell) -> None:
@@ -319,7 +319,7 @@ def test_processes_that_record_the_same_messages_write_each_once() -> None:
 
 @pytest.mark.mission("C7")
 def test_rows_are_removed_and_recorded_at_once_without_loss() -> None:
-    """A process that removes its rows never takes one of another's with it."""
+    """A process that removes its rows never removes one of another."""
 
     def remove(root: str, tell: Tell) -> None:
         out = writer_in(root)
@@ -352,7 +352,7 @@ def write_for_ever(root: str, tell: Tell) -> None:
 
 @pytest.mark.mission("C8")
 def test_killed_writers_lose_nothing_that_they_acknowledged() -> None:
-    """Processes that are killed in the middle of their appends leave every acknowledged row on a line of its own."""
+    """Processes that are killed in the middle of an append leave every acknowledged row on its own line."""
     rng = Random(7)
     with fast_folder() as root:
         told: list[str] = []

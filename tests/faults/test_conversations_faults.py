@@ -21,8 +21,8 @@ from sessile.core.resets import ResetConfig, previous_sessions
 from sessile.core.usage import Usage
 from sessile.errors import SessileError
 from sessile.gateway.conversations.bindings import Bound
-from sessile.gateway.conversations.conversations import Conversations
 from sessile.gateway.conversations.inbound import Inbound
+from sessile.gateway.conversations.registry import Conversations
 from sessile.storage.base import Filesystem
 from sessions import Clock, answer, numbered, say
 from yoyoclaw import GROUP, NOW

@@ -31,7 +31,7 @@ from http_rig import BEARER, Http, Json, http
 from sessile import Store
 from sessile.core.ids import derived_entry_id
 from sessile.gateway.http.server import Punctual, listen
-from sessile.gateway.turns import admission, turns
+from sessile.gateway.turns import admission, engine
 
 CLIENTS, KEYS = 20, 50
 HOSTILE = 200  # connections
@@ -149,8 +149,8 @@ async def test_a_message_that_waits_is_known_again_however_many_come_behind_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only of turns that are done the oldest are forgotten: those are found in their sessions."""
-    monkeypatch.setattr(admission, "_REMEMBERED", 2)
-    monkeypatch.setattr(turns, "_REMEMBERED", 2)
+    monkeypatch.setattr(admission, "_MAX_KNOWN", 2)
+    monkeypatch.setattr(engine, "_MAX_KNOWN", 2)
     async with http(tmp_path) as client:
         client.runner.gate = gate = anyio.Event()
         for text in ("one", "two"):

@@ -18,7 +18,7 @@ from figures import measured
 from gateways import gateway_in, lines, running, scripted
 from sessile.gateway.events import Hub, Subscription
 from sessile.gateway.service import Gateway
-from sessile.gateway.turns.line import Lanes
+from sessile.gateway.turns.lanes import Lanes
 from sessile.gateway.turns.replies import Records
 from sessile.gateway.turns.turn import Job, Message
 from sessile.storage.filesystem import PosixFilesystem

@@ -167,7 +167,7 @@ def test_without_the_guard_around_the_lock_the_rig_reports_that_it_is_held(monke
 @pytest.mark.promise("P9")
 def test_without_a_look_at_the_file_the_rig_reports_a_session_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rig has teeth: a session that does not look goes on beside an entry that was written."""
-    monkeypatch.setattr(Session, "_stand_where_it_was_cut", lambda self, batch: None)
+    monkeypatch.setattr(Session, "_recover_leaf", lambda self, batch: None)
     with pytest.raises(AssertionError, match="interrupted at place"):
         check_interruptions(SCENES[0], count(1), patience=0)
 

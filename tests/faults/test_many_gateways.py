@@ -11,7 +11,7 @@ import pytest
 from faults.many_gateways_rig import Plan, Weakness, check, nothing, talk
 from faults.processes import fast_folder
 from faults.test_teeth import reports_loss
-from sessile.gateway.turns.line import SharedLine
+from sessile.gateway.turns.lanes import SharedQueue
 from sessile.gateway.turns.turn import Job, Message
 from sessile.storage.postgres.turn_queue import Entered, TurnTable
 
@@ -80,7 +80,7 @@ def without_taking_over() -> None:
 
 def without_fencing() -> None:
     """Gateways that do not ask whether they were overtaken."""
-    SharedLine.check = lambda self, job: None  # type: ignore[method-assign]
+    SharedQueue.check = lambda self, job: None  # type: ignore[method-assign]
 
 
 @pytest.mark.parametrize(

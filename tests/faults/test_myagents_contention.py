@@ -1,4 +1,4 @@
-"""Real programs that speak MyAgents' lock protocol, at the same time as ours, on a real disk."""
+"""Real programs with MyAgents' lock protocol, at the same time as ours, on a real disk."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TURNS = 60
 
 
 def store_in(folder: Path, version: int) -> MyAgentsStore:
-    """A store with a row for each participant; where later versions are at home there is a folder for their locks."""
+    """Return a store with a row for each participant, and a folder for locks if a later version is installed."""
     root = folder / "theirs"
     root.mkdir()
     if version > 1:
@@ -41,14 +41,14 @@ def peer(store: MyAgentsStore, version: int, name: str) -> subprocess.Popen[str]
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_programs_of_theirs_and_ours_lose_nothing_of_each_other(tmp_path: Path, version: int) -> None:
-    """Every turn that a peer had is in the index, every message of ours in its file, and the statistics catch up."""
+    """Every turn of a peer is in the index, every message of ours in its file, and the statistics catch up."""
     store = store_in(tmp_path, version)
     peers = [peer(store, version, f"peer-{number}") for number in range(2)]
     messages: list[dict[str, object]] = []
     owed = 0
     while any(each.poll() is None for each in peers) and len(messages) < 2000:
         messages += [asked(len(messages)), told(len(messages) + 1)]
-        owed += store.save("s", messages).owed is not None
+        owed += store.save("s", messages).pending is not None
     had = [int(each.communicate()[0]) for each in peers]
     assert all(each.returncode == 0 for each in peers)
     store.save("s", [*messages, asked(len(messages))])
@@ -75,7 +75,7 @@ for number in range(int(sys.argv[3])):
 
 
 def test_processes_of_ours_on_one_session_count_every_message_once(tmp_path: Path) -> None:
-    """Though each counts again what the others could not tell the index, which one of theirs keeps busy."""
+    """Each process recounts what the others could not write to the index, which a peer keeps busy."""
     store = store_in(tmp_path, 1)
     command = [sys.executable, "-c", WRITER, store.places.root, store.places.ours, str(TURNS)]
     writers = [subprocess.Popen(command) for _ in range(3)]
@@ -90,7 +90,7 @@ def test_processes_of_ours_on_one_session_count_every_message_once(tmp_path: Pat
 
 
 def test_the_lock_of_a_killed_program_of_a_later_version_is_broken_at_once(tmp_path: Path) -> None:
-    """And that of a living one never."""
+    """That of a living one never is."""
     store = store_in(tmp_path, 2)
     lock = Path(store.places.index_lock)
     holder = subprocess.Popen(["sleep", "60"])
@@ -99,26 +99,26 @@ def test_the_lock_of_a_killed_program_of_a_later_version_is_broken_at_once(tmp_p
         (lock / "owner").write_text(f"node:{holder.pid}:1")
         os.utime(lock, (1, 1))
         saved = store.append("s", [asked(0)])
-        assert isinstance(saved.owed, SessionBusy) and len(store.load("s").rows) == 1
+        assert isinstance(saved.pending, SessionBusy) and len(store.load("s").rows) == 1
     finally:
         holder.send_signal(signal.SIGKILL)
         holder.wait()
     start = time.monotonic()
-    assert store.append("s", [asked(1)]).owed is None
+    assert store.append("s", [asked(1)]).pending is None
     assert time.monotonic() - start < 10
     known = store.get("s")
     assert known is not None and known.stats == store.recount("s")
 
 
 def test_a_stale_lock_of_the_first_version_is_broken_by_its_age(tmp_path: Path) -> None:
-    """30 s by the time of the folder."""
+    """After 30 s, by the time of the folder."""
     store = store_in(tmp_path, 1)
     lock = Path(store.places.index_lock)
     lock.mkdir()
-    assert store.append("s", [asked(0)]).owed is not None
+    assert store.append("s", [asked(0)]).pending is not None
     old = time.time() - 31
     os.utime(lock, (old, old))
-    assert store.append("s", [asked(1)]).owed is None
+    assert store.append("s", [asked(1)]).pending is None
     assert not lock.exists()
 
 
@@ -136,7 +136,7 @@ with MyAgentsStore(PosixFilesystem(), sys.argv[1], sys.argv[2]).index._lock.held
 def test_the_lock_of_a_process_of_ours_is_respected_and_broken_when_that_was_killed(
     tmp_path: Path, version: int
 ) -> None:
-    """By the first version after 30 s, with rmdir, which needs an empty folder; by the later ones at once."""
+    """The first version breaks it after 30 s with rmdir, which needs an empty folder; later ones at once."""
     store = store_in(tmp_path, version)
     lock = Path(store.places.index_lock)
     command = [sys.executable, "-c", HOLDER, store.places.root, store.places.ours]
@@ -155,13 +155,13 @@ def test_the_lock_of_a_process_of_ours_is_respected_and_broken_when_that_was_kil
 
 
 def once(store: MyAgentsStore, version: int) -> int:
-    """How many turns a peer gets that wants one."""
+    """Return how many turns a peer gets that wants one."""
     command = [sys.executable, myagents_peer.__file__, store.places.root, str(version), "peer-0", "1"]
     return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
 def test_files_are_private_and_links_are_not_followed(tmp_path: Path) -> None:
-    """Attachments and session files are 0600."""
+    """Attachments and session files have mode 0600."""
     store = store_in(tmp_path, 1)
     store.append("s", [asked(0)])
     said = store.attachments.save("s", "a", "x.png", "image/png", b"data")
@@ -177,7 +177,7 @@ def test_files_are_private_and_links_are_not_followed(tmp_path: Path) -> None:
 
 @pytest.mark.mission("M1")
 def test_a_folder_that_was_moved_and_linked_is_written_as_well(tmp_path: Path) -> None:
-    """MyAgents cannot be told to keep its data elsewhere, so people link the folder."""
+    """MyAgents' folder cannot be configured, so users move and link it."""
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "theirs").symlink_to(tmp_path / "elsewhere")
     store = MyAgentsStore(PosixFilesystem(), str(tmp_path / "theirs"), str(tmp_path / "ours"))

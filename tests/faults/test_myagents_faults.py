@@ -1,4 +1,4 @@
-"""Death, power cuts and failing disks before every single call of every writing verb on MyAgents' folder."""
+"""Kills, power cuts and disk failures before every call of every writing method on MyAgents' folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from faults.crashing import CrashableFilesystem, CrashModel
 from faults.failing import Call, Fail, FaultyFilesystem, Kill, Killed, ShortWrite
 from faults.striding import calls
 from myagents_folder import NOW_MS, OURS, ROOT, Time, asked, folder, line, put, put_index, row, stamps, told
-from sessile.agents.myagents.archive import Archive, adopt, orphans
+from sessile.agents.myagents.archive import Archive
+from sessile.agents.myagents.correlation import adopt, orphans
 from sessile.agents.myagents.store import MyAgentsStore
 from sessile.errors import SessileError
 from sessile.storage import atomic
@@ -30,7 +31,7 @@ LATE = {"usage": {"inputTokens": 9, "outputTokens": 1}}
 
 
 class Scenario(NamedTuple):
-    """A verb that is interrupted; it gives the messages of `s` that were acknowledged. `done` holds once it has returned."""
+    """A method that is interrupted; returns the acknowledged messages of `s`. `done` is true once it has returned."""
 
     name: str
     act: Callable[[MyAgentsStore], Messages]
@@ -96,12 +97,12 @@ def _update(store: MyAgentsStore) -> Messages:
 
 
 def _busy(store: MyAgentsStore) -> Messages:
-    """The index is busy until the messages are stored; then what is owed is settled."""
+    """The index is busy until the messages are stored; then the pending statistics are written."""
     assert isinstance(store.fs, FaultyFilesystem)
     store.fs.inner.mkdir(store.places.index_lock)  # by another, whose calls do not count
     saved = store.append("s", [asked(2), told(3)])
     store.fs.inner.rmdir(store.places.index_lock)
-    assert saved.owed is not None
+    assert saved.pending is not None
     store.settle()
     return [*FIRST, asked(2), told(3)]
 
@@ -176,7 +177,7 @@ def prepared(time: Time) -> CrashableFilesystem:
 
 
 class Point(NamedTuple):
-    """Where a scenario ended: before which call, on which disk, with what promised."""
+    """Where a scenario ended: before which call, on which disk, with what acknowledged."""
 
     scenario: Scenario
     call: Call | None  # `None` if it was not interrupted
@@ -186,7 +187,7 @@ class Point(NamedTuple):
 
 
 def kill_points(scenario: Scenario, without: Collection[str] = ()) -> Iterator[Point]:
-    """The scenario, killed before its first call, its second, and so on; last the one that was not killed."""
+    """Yield the scenario killed before each call in turn, and last without a kill."""
     for number in calls():
         time = Time()
         inner = prepared(time)
@@ -201,7 +202,7 @@ def kill_points(scenario: Scenario, without: Collection[str] = ()) -> Iterator[P
 
 
 def verify(fs: CrashableFilesystem, point: Point) -> None:
-    """Nothing that was there or acknowledged is lost, and everybody can go on."""
+    """Check that nothing existing or acknowledged is lost, and that all can continue."""
     point.time.nanoseconds += 31_000_000_000  # lock and notes of a dead process are stale by now
     store = folder(fs, point.time, stamp=_others(stamps()))
     assert point.call is not None or point.scenario.done(store), "it had returned"
@@ -236,12 +237,12 @@ def _others(stamp: Callable[[], str]) -> Callable[[], str]:
 
 
 def _go_on(store: MyAgentsStore, stored: list[Any]) -> None:
-    """Whoever comes next can write, and the statistics can be had."""
+    """Check that the next process can write, and that the statistics can be counted."""
     if atomic.exists(store.fs, f"{ROOT}/sessions/s.jsonl.gz"):
         Archive(store).unpack("s")
-    assert store.save("s", [*stored, asked(99)]).owed is None
+    assert store.save("s", [*stored, asked(99)]).pending is None
     for session_id in ("old", "plain"):
-        assert store.append(session_id, [asked(99)]).owed is None
+        assert store.append(session_id, [asked(99)]).pending is None
     assert [each.id for each in store.load("s").messages][-1] == "99"
     store.settle()
     store.repair_stats("s")
@@ -253,7 +254,7 @@ def _go_on(store: MyAgentsStore, stored: list[Any]) -> None:
 @pytest.mark.mission("M6")
 @every_scenario
 def test_a_kill_before_any_call_loses_nothing(scenario: Scenario) -> None:
-    """Whoever comes next finds everything, and can go on."""
+    """The next process finds everything, and can continue."""
     points = 0
     for point in kill_points(scenario):
         try:
@@ -268,7 +269,7 @@ def test_a_kill_before_any_call_loses_nothing(scenario: Scenario) -> None:
 @pytest.mark.mission("M6")
 @every_scenario
 def test_a_power_cut_before_any_call_loses_nothing(scenario: Scenario) -> None:
-    """In whatever state the disk may be."""
+    """Whatever the state of the disk."""
     check_power_cuts(scenario)
 
 
@@ -285,7 +286,7 @@ def check_power_cuts(scenario: Scenario, without: Collection[str] = ()) -> None:
 @pytest.mark.parametrize("scenario", [APPEND, MIGRATE, PACK, CREATE], ids=lambda scenario: scenario.name)
 @pytest.mark.parametrize("without", ["sync", "sync_directory"])
 def test_the_rig_notices_a_missing_sync(scenario: Scenario, without: str) -> None:
-    """A rig that does not would prove nothing. A file that is there already needs no durable name."""
+    """Otherwise the rig would prove nothing. A file that already exists needs no durable name."""
     if scenario is APPEND and without == "sync_directory":
         return check_power_cuts(scenario, {without})
     with pytest.raises(AssertionError):
@@ -297,7 +298,7 @@ def test_the_rig_notices_a_missing_sync(scenario: Scenario, without: str) -> Non
 @pytest.mark.mission("M5")
 @every_scenario
 def test_a_failing_call_is_a_typed_error_and_loses_nothing(scenario: Scenario) -> None:
-    """Each call fails once; only errors of ours come out, and they name a file."""
+    """Each call fails once; only our errors are raised, and they name a file."""
     for number in calls():
         time = Time()
         inner = prepared(time)
@@ -319,7 +320,7 @@ def test_a_failing_call_is_a_typed_error_and_loses_nothing(scenario: Scenario) -
 @pytest.mark.mission("M3")
 @pytest.mark.parametrize("written", [0, 1, 10])
 def test_a_short_write_leaves_no_part_of_a_message(written: int) -> None:
-    """What was written of it is taken back, and the error says that the disk is full."""
+    """The partial write is undone, and the error says that the disk is full."""
     time = Time()
     inner = prepared(time)
     before = atomic.read_all(inner, f"{ROOT}/sessions/s.jsonl")
@@ -347,7 +348,7 @@ def test_an_interrupted_pack_leaves_the_session_or_an_archive_of_it() -> None:
 def test_an_interrupted_repair_of_the_index_leaves_the_damaged_one_or_a_sound_one_and_a_copy(
     torn: bytes | None,
 ) -> None:
-    """Whether a person asks for it or the next change does it; in whatever state a power cut leaves the disk."""
+    """Whether it is requested or done by the next change; in any state that a power cut leaves."""
     for number in calls():
         time = Time()
         inner = prepared(time)

@@ -26,9 +26,9 @@ from http_rig import BASE, BEARER, NEVER, TOKEN, check_problem
 from sessile import Store
 from sessile.core.secret import Secret
 from sessile.errors import SessileError, StorageFull
-from sessile.gateway.http.app import make_app
+from sessile.gateway.http.asgi import make_app
 from sessile.gateway.service import Gateway
-from sessile.gateway.turns.line import LocalLine
+from sessile.gateway.turns.lanes import LocalQueue
 from sessile.gateway.turns.replies import INTERRUPTED, Records
 from sessile.gateway.turns.turn import Message, Turn
 from sessile.storage import atomic
@@ -257,8 +257,8 @@ async def test_a_message_that_is_slow_to_be_kept_does_not_begin_before(tmp_path:
     """The turn before it may end meanwhile; if it is refused in the end, nobody is asked."""
     rig = Rig(tmp_path)
     rig.runner.gate = anyio.Event()
-    line = rig.gateway.turns._line
-    assert isinstance(line, LocalLine)
+    line = rig.gateway.turns._queue
+    assert isinstance(line, LocalQueue)
     log = line._log
     keep, arrived, goes_on = log.keep, anyio.Event(), threading.Event()
 

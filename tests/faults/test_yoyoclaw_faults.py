@@ -1,4 +1,4 @@
-"""Death, power cuts, failing disks, editors and other processes, at every step of a change of a store and of an import."""
+"""Kills, power cuts, disk failures, editors and other processes at every step of a store change and of an import."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def put(fs: Filesystem, path: str, data: bytes) -> None:
 
 
 def read(fs: Filesystem, path: str) -> dict[str, Any]:
-    """The entries of a store file, which must not be broken."""
+    """Return the entries of a store file, which must not be broken."""
     return {key: entry.members for key, entry in parse_store(atomic.read_all(fs, path)).entries.items()}
 
 
@@ -53,7 +53,7 @@ def store_on(fs: Filesystem) -> SessionStore:
 
 
 def change(fs: Filesystem) -> None:
-    """The change whose every step is killed."""
+    """Make the change that is killed at every step."""
     store_on(fs).update(MAIN, lambda entry: (entry or SessionEntry({})).touched({"model": "m"}, NOW), now=NOW)
 
 
@@ -66,7 +66,7 @@ def with_a_store() -> CrashableFilesystem:
 def kills(
     prepare: Callable[[], CrashableFilesystem], act: Callable[[Filesystem], object], without: Collection[str] = ()
 ) -> Iterator[tuple[CrashableFilesystem, bool]]:
-    """The disk after a death before each call in turn, and whether the work was done; last the one that lived."""
+    """Yield the disk after a kill before each call in turn, and whether the work was done; last without a kill."""
     for number in calls():
         inner = prepare()
         faulty = FaultyFilesystem(inner, plan=[Kill(at=number)], without=without)
@@ -80,7 +80,7 @@ def kills(
 
 
 def after(inner: CrashableFilesystem, seed: int) -> Iterator[CrashableFilesystem]:
-    """What a kill leaves, and what power cuts may leave."""
+    """Yield what a kill leaves, and what power cuts may leave."""
     yield inner.kill()
     for model in CrashModel:
         yield inner.crash(Random(f"{seed} {model}"), model)
@@ -90,7 +90,7 @@ def after(inner: CrashableFilesystem, seed: int) -> Iterator[CrashableFilesystem
 
 
 def test_a_kill_or_power_cut_at_any_step_of_a_change_leaves_the_old_store_or_the_new_one() -> None:
-    """Whole; what was acknowledged is there, the copy is never broken, and the next process goes on, after a kill at once."""
+    """Acknowledged changes are there, the copy is never broken, and the next process continues, after a kill at once."""
     states = 0
     for seed, (inner, done) in enumerate(kills(with_a_store, change)):
         for number, disk in enumerate(after(inner, seed)):
@@ -106,7 +106,7 @@ def test_a_kill_or_power_cut_at_any_step_of_a_change_leaves_the_old_store_or_the
 
 
 def test_a_kill_at_any_step_of_the_first_change_leaves_no_store_or_a_whole_one() -> None:
-    """There is no moment at which the file is empty."""
+    """The file is never empty."""
     for seed, (inner, done) in enumerate(kills(CrashableFilesystem, change)):
         for disk in after(inner, seed):
             found = read(disk, STORE) if atomic.exists(disk, STORE) else {}
@@ -118,7 +118,7 @@ def test_a_kill_at_any_step_of_the_first_change_leaves_no_store_or_a_whole_one()
 
 
 def test_a_kill_at_any_step_of_a_restoration_can_be_followed_by_another() -> None:
-    """The broken bytes and the good copy are both still there."""
+    """The broken file and the good copy still exist."""
 
     def broken() -> CrashableFilesystem:
         fs = with_a_store()
@@ -137,7 +137,7 @@ def test_a_kill_at_any_step_of_a_restoration_can_be_followed_by_another() -> Non
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
 def test_a_failing_disk_at_any_step_raises_and_breaks_nothing(code: int) -> None:
-    """The error says which file it is about; afterwards the store works again."""
+    """The error names the file; afterwards the store works again."""
     for number in calls():
         inner = with_a_store()
         faulty = FaultyFilesystem(inner, plan=[Fail(code, at=number)])
@@ -156,7 +156,7 @@ def test_a_failing_disk_at_any_step_raises_and_breaks_nothing(code: int) -> None
 
 
 def test_an_edit_at_any_step_but_the_last_survives_a_change() -> None:
-    """A person saves another key while we work: both are there. Only between the last look and the renaming is no call."""
+    """A user saves another key while we work: both are there. Only between the last check and the rename is no call."""
     edited = {**OLD, GROUP: {"sessionId": "g", "label": "by hand"}, "new": {"x": 1}}
     renamed = [call.method for call in calls_of_a_change()].index("rename", positions("rename")[-1]) + 1
     survived = 0
@@ -206,7 +206,7 @@ def test_the_rig_notices_a_missing_sync(missing: str) -> None:
 
 
 def counting(path: str, keep: str, key: str, times: int) -> Callable[[Tell], None]:
-    """A process that counts in an entry of its own, and tells each number when it is written."""
+    """Count in one entry as a separate process, and report each written number."""
 
     def counted(entry: SessionEntry | None) -> SessionEntry:
         entry = entry or SessionEntry({})
@@ -223,7 +223,7 @@ def counting(path: str, keep: str, key: str, times: int) -> Callable[[Tell], Non
 
 
 def test_processes_that_change_different_keys_lose_nothing() -> None:
-    """Each finds its own count, and those of the others are there too; also if they keep their copies apart."""
+    """Each has its own count, and those of the others are there; also with separate copies."""
     with fast_folder() as folder:
         path = f"{folder}/sessions.json"
         children = [Child(counting(path, f"{folder}/keep{n}", f"agent:main:k{n}", 40)) for n in range(3)]
@@ -235,7 +235,7 @@ def test_processes_that_change_different_keys_lose_nothing() -> None:
 
 
 def test_a_killed_process_takes_nothing_with_it() -> None:
-    """What it told is there, and the others do not wait for it."""
+    """What it reported is there, and the others do not wait for it."""
     with fast_folder() as folder:
         path = f"{folder}/sessions.json"
         other = Child(counting(path, f"{folder}/keep", "agent:main:other", 150))
@@ -268,7 +268,7 @@ def run_import(fs: Filesystem) -> None:
 
 
 def imported(fs: Filesystem) -> dict[str, list[str]]:
-    """The ids of the entries of every session of ours."""
+    """Return the ids of the entries of every session of ours."""
     store = ours(fs)
     found = {}
     for info in store.list_all():
@@ -279,7 +279,7 @@ def imported(fs: Filesystem) -> dict[str, list[str]]:
 
 
 def bound(fs: Filesystem) -> dict[str, str]:
-    """The sessions that our bindings lead to."""
+    """Return the sessions that our bindings lead to."""
     entries = own_bindings(ours(fs), "main").read()
     return {key: entry["sessionId"] for key, entry in entries.items()}
 
@@ -298,7 +298,7 @@ def before_an_import() -> CrashableFilesystem:
 
 
 def test_a_kill_or_power_cut_at_any_step_of_an_import_leaves_whole_sessions() -> None:
-    """Those that are there are complete, and running it again brings the others; the source is as it was."""
+    """Existing ones are complete, and a second run adds the others; the source does not change."""
     states = 0
     for seed, (inner, done) in enumerate(kills(before_an_import, run_import)):
         for disk in after(inner, seed):
@@ -314,7 +314,7 @@ def test_a_kill_or_power_cut_at_any_step_of_an_import_leaves_whole_sessions() ->
 
 
 def test_a_kill_or_power_cut_while_new_lines_are_added_loses_none() -> None:
-    """What was imported before stays, and running it again adds what is missing, once."""
+    """What was imported before stays, and a second run adds what is missing, once."""
     grown = {**WHOLE, "s1": ["a", "b", "c", "d", "e"]}
 
     def prepare() -> CrashableFilesystem:
@@ -334,7 +334,7 @@ def test_a_kill_or_power_cut_while_new_lines_are_added_loses_none() -> None:
 
 
 def imported_with_damage(fs: Filesystem) -> dict[str, list[str]]:
-    """As `imported`, where a power cut may have torn a line that nobody was promised."""
+    """Like `imported`, but a power cut may have torn a line that was not acknowledged."""
     store = ours(fs)
     found = {}
     for info in store.list_all():
@@ -344,7 +344,7 @@ def imported_with_damage(fs: Filesystem) -> dict[str, list[str]]:
 
 
 def test_two_imports_at_once_give_one_of_each() -> None:
-    """Both go through, and what is there is what one alone would have brought."""
+    """Both succeed, and the result is that of a single one."""
     with fast_folder() as folder:
         sessions = Path(folder) / "state" / "agents" / "main" / "sessions"
         sessions.mkdir(parents=True)

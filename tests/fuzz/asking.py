@@ -19,7 +19,7 @@ from sessile.core.dates import parse_moment, parse_span
 from sessile.core.ids import check_session_id
 from sessile.core.words import Query, excerpt, indexed, marked, words_of
 from sessile.errors import InvalidConfig, InvalidId, InvalidQuery, SessileError
-from sessile.gateway.http.app import all_operations
+from sessile.gateway.http.asgi import all_operations
 from sessile.gateway.http.problems import Message
 from sessile.gateway.http.wire import arguments
 from sessile.mcp.desk import Call, Desk, Links, Scope, Veils

@@ -13,8 +13,7 @@ from sessile.agents.claude.mutations import Fork
 from sessile.agents.claude.rows import TranscriptState, View, read_row
 from sessile.agents.claude.sdk import message_of, shown_rows, shown_subagent_rows
 from sessile.agents.myagents import index, messages
-from sessile.agents.myagents.messages import read_legacy, salvaged
-from sessile.agents.myagents.transcript_v2 import read_v2
+from sessile.agents.myagents.messages import read_legacy, read_v2, salvaged
 from sessile.agents.myagents.translation import natives_of
 from sessile.agents.myagents.types import answers, by_model, tally
 from sessile.agents.openclaw import names as bindings_naming

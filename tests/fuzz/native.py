@@ -157,7 +157,7 @@ def care(data: bytes) -> None:
     for message in found.messages:
         files.add_message(message)
         reported(message)
-    files.lists().told_in("summary")
+    files.lists().appended_to("summary")
     prepare_branch(entries, 1000)
     absences(entries, found.sources)
     compare(entries, entries[: len(entries) // 2])

@@ -15,10 +15,9 @@ from figures import measured
 from gateways import gateway_in
 from http_rig import BASE, BEARER, TOKEN, Json, check_problem, http
 from sessile.core.secret import Secret
-from sessile.gateway.http.app import all_operations, make_app
-from sessile.gateway.http.operations import API
+from sessile.gateway.http.asgi import _documented, all_operations, make_app
 from sessile.gateway.http.problems import Message
-from sessile.gateway.http.wire import Operation, Told, as_json
+from sessile.gateway.http.wire import Operation, ResponseModel, as_json
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mission("Y1")]
 
@@ -97,7 +96,7 @@ async def test_a_path_that_is_none_is_told(tmp_path: Path) -> None:
             response = await gate.client.get(path)
             check_problem(response)
             assert response.status_code == 404, path
-            assert response.json()["hint"] == "GET /v1/openapi.json says what there is"
+            assert response.json()["hint"] == "GET /v1/openapi.json lists all paths"
 
 
 @pytest.mark.promise("P40")
@@ -196,7 +195,7 @@ async def test_a_query_that_cannot_be_meant_is_refused(tmp_path: Path, query: st
 def test_what_json_cannot_hold_is_told_as_javascript_would() -> None:
     """Half an emoji is escaped, numbers beyond all limits are null."""
 
-    class Value(Told, frozen=True):
+    class Value(ResponseModel, frozen=True):
         some_thing: Any
 
     assert as_json(Value(some_thing="\ud83d")) == b'{"someThing":"\\ud83d"}'
@@ -239,7 +238,7 @@ async def test_every_reference_of_the_document_leads_somewhere(tmp_path: Path) -
 
 def test_every_part_of_the_interface_says_what_it_is_for() -> None:
     """Docstrings become descriptions."""
-    for operation in API:
+    for operation in _documented():
         for kind in (operation.query, operation.headers, operation.body, *operation.answers.values()):
             assert kind is None or kind.__doc__, name(operation)
 

@@ -142,7 +142,7 @@ def test_a_model_names_an_agent(official: Official) -> None:
 def test_errors_are_those_of_openai(official: Official) -> None:
     """The client's own classes, with words; it tries a turn that failed only once."""
     create = official.client.chat.completions.create
-    with pytest.raises(openai.BadRequestError, match="tools of a client"):
+    with pytest.raises(openai.BadRequestError, match="client-side tools"):
         create(model="m", messages=[user("x")], tools=[{"type": "function", "function": {"name": "f"}}])
     with pytest.raises(openai.BadRequestError, match="last message"):
         create(model="m", messages=[{"role": "assistant", "content": "x"}])

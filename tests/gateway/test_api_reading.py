@@ -13,7 +13,7 @@ from http_rig import Http, Json, http
 from sessile import Library, import_session
 from sessile.core.delivery import NO_REPLY
 from sessile.gateway.events import Event
-from sessile.gateway.http import sessions
+from sessile.gateway.http import conversations
 from sessile.gateway.http.state import Status
 from sessile.gateway.turns.replies import shown, shown_message, text_of
 from sessile.storage.layout import Source
@@ -64,7 +64,7 @@ async def test_a_history_comes_in_pages_from_the_end(tmp_path: Path) -> None:
 
 async def test_a_page_of_history_has_so_many_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An entry that is larger than a page is told without what it holds."""
-    monkeypatch.setattr(sessions, "MOST_BYTES", 3_000)
+    monkeypatch.setattr(conversations, "MAX_BYTES", 3_000)
     async with http(tmp_path) as gate:
         await gate.say("hi")
         ids = append(gate, said("user", "x" * 2_000), said("user", "y" * 2_000), said("user", "z" * 9_000))

@@ -11,7 +11,7 @@ import pytest
 from http_rig import Http, Json, http
 from sessile.agents.openclaw.entries import patchable
 from sessile.agents.openclaw.keys import KINDS
-from sessile.gateway.http.sessions import KeyKind
+from sessile.gateway.http.conversations import KeyKind
 from sessile.gateway.turns.turn import Message
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mission("Y1")]
@@ -105,11 +105,11 @@ async def test_a_conversation_is_found_by_any_spelling_of_its_key(tmp_path: Path
         assert first["session"]["key"] == MAIN
         assert first["entry"]["sessionId"] == first["session"]["sessionId"]
         assert (first["previous"], first["resets"]["atHour"]) == ([], 4)
-        assert await gate.refusal("GET", "/v1/session", {"key": "nobody"}) == (404, "there is no conversation 'nobody'")
+        assert await gate.refusal("GET", "/v1/session", {"key": "nobody"}) == (404, "conversation not found: 'nobody'")
         assert (await gate.refusal("GET", "/v1/session", {"key": "agent::"}))[0] == 400
         for path in ("/v1/session", "/v1/status"):
             unknown = await gate.ask("GET", path, {"key": "nobody"}, status=404)
-            assert unknown["hint"] == "GET /v1/sessions, or sessile sessions, lists them"
+            assert unknown["hint"] == "list them with GET /v1/sessions or `sessile sessions`"
 
 
 @pytest.mark.mission("Y5")

@@ -11,7 +11,7 @@ import pytest
 from sessile.errors import Conflict
 from sessile.gateway.http.problems import Message
 from sessile.gateway.http.streams import Stream, Waiting, comment
-from sessile.gateway.http.wire import Whole
+from sessile.gateway.http.wire import Response
 
 pytestmark = pytest.mark.anyio
 
@@ -84,7 +84,7 @@ async def test_pieces_are_sent_as_they_come_and_silence_is_broken() -> None:
 async def test_a_client_that_is_not_there_ends_only_its_own_stream(how: str) -> None:
     """Whether it has gone, takes nothing, or its connection was lost; whoever makes pieces is told to stop."""
     source, client = Source(), Client()
-    stream = Stream(source.pieces, keep_alive=0.01, patience=0.05)
+    stream = Stream(source.pieces, keep_alive=0.01, timeout=0.05)
     with anyio.fail_after(5):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(stream, SCOPE, client.receive, client.send)
@@ -99,11 +99,11 @@ async def test_an_answer_is_waited_for_as_long_as_somebody_is_there() -> None:
     """Who has gone gets none; what goes wrong is raised as it is."""
     known = anyio.Event()
 
-    async def answer() -> Whole:
+    async def answer() -> Response:
         await known.wait()
-        return Whole(200, b"{}")
+        return Response(200, b"{}")
 
-    async def fail() -> Whole:
+    async def fail() -> Response:
         raise Conflict("somebody was faster")
 
     with anyio.fail_after(5):
@@ -124,8 +124,8 @@ async def test_an_answer_is_waited_for_as_long_as_somebody_is_there() -> None:
 async def test_an_answer_that_a_slow_client_takes_late_is_sent_once() -> None:
     """Only the result is waited for, not the client."""
 
-    async def answer() -> Whole:
-        return Whole(200, b"{}")
+    async def answer() -> Response:
+        return Response(200, b"{}")
 
     client = Client()
 

@@ -249,7 +249,7 @@ async def test_resume_goes_back_and_forth(chat: Chat) -> None:
     chat.clock.now += 2 * 3600
     done = await chat.give("/resume")
     assert done.bound.session_id == first.session_id
-    assert "that you left 2 h ago" in done.text
+    assert ", left 2 h ago" in done.text
     assert (await chat.give("/resume")).bound.session_id == second.session_id
 
 
@@ -258,7 +258,7 @@ async def test_resume_without_an_earlier_session_says_so(chat: Chat) -> None:
     """Nothing changes."""
     before = chat.talk()
     done = await chat.give("/resume 3")
-    assert done.text.startswith("⚠️ there is no session 3 to go back to")
+    assert done.text.startswith("⚠️ earlier session 3 not found: ")
     assert done.bound == before
     assert (await chat.give("/resume soon")).text == "/resume takes a number; 1 is the previous session"
 
@@ -301,7 +301,7 @@ async def test_a_setting_is_written_shown_and_taken_away(
     assert chat.entry[member] == value
     assert done.bound.entry == chat.entry
     name = command.split()[0]
-    assert (await chat.give(name)).text.splitlines()[-1].startswith(f"{text[:-1]}; there are ")
+    assert (await chat.give(name)).text.splitlines()[-1].startswith(f"{text[:-1]}. Values: ")
     assert chat.entry[member] == value
     await chat.give(f"{name} inherit")
     assert member not in chat.entry
@@ -313,7 +313,7 @@ async def test_a_way_of_queueing_that_is_not_to_be_had_is_said_to_wait(chat: Cha
     chat.talk()
     done = await chat.give(f"/queue {mode}")
     assert done.text.startswith("⚙️ Queue: followup. ")
-    assert f"so {mode} means that they wait" in done.text
+    assert f"{mode} is not supported: messages wait" in done.text
     assert chat.entry["queueMode"] == "followup"
 
 
@@ -342,7 +342,7 @@ async def test_usage_without_a_value_tells_that_of_the_session(chat: Chat) -> No
     lines = (await chat.give("/usage")).text.splitlines()
     assert lines == [
         "🧮 12.3k in / 940 out · 💵 $0.50 in this session",
-        "⚙️ Usage in replies: off; there are off, tokens, full",
+        "⚙️ Usage in replies: off. Values: off, tokens, full",
     ]
     await chat.give("/new")
     assert "🧮 unknown in / unknown out · 💵 unknown" in (await chat.give("/usage")).text
@@ -355,14 +355,14 @@ async def test_model_shows_sets_and_takes_away(chat: Chat) -> None:
     """Without a name it tells the model and those that may be chosen."""
     chat.talk()
     assert (await chat.give("/model")).text.splitlines() == [
-        "🧠 Model: anthropic/claude-sonnet-4 (the agent's own)",
-        "There are: anthropic/claude-sonnet-4 (sonnet), anthropic/claude-opus-4 (opus), openrouter/meta/llama-4 (llama-4)",
+        "🧠 Model: anthropic/claude-sonnet-4 (agent default)",
+        "Models: anthropic/claude-sonnet-4 (sonnet), anthropic/claude-opus-4 (opus), openrouter/meta/llama-4 (llama-4)",
     ]
     done = await chat.give("/model opus")
-    assert done.text == "🧠 Model: anthropic/claude-opus-4 (chosen for this conversation)"
+    assert done.text == "🧠 Model: anthropic/claude-opus-4 (set for this conversation)"
     assert (chat.entry["providerOverride"], chat.entry["modelOverride"]) == ("anthropic", "claude-opus-4")
     assert done.bound.entry == chat.entry
-    assert (await chat.give("/model default")).text == "🧠 Model: anthropic/claude-sonnet-4 (the agent's own)"
+    assert (await chat.give("/model default")).text == "🧠 Model: anthropic/claude-sonnet-4 (agent default)"
     assert "modelOverride" not in chat.entry
 
 
@@ -378,8 +378,8 @@ async def test_without_a_list_a_model_is_written_with_its_provider(tmp_path: Pat
     """Any of a configured provider is taken, and anything else is told how to write it."""
     async with chatting(tmp_path, OPEN) as chat:
         chat.talk()
-        assert (await chat.give("/model")).text.endswith("Any provider/model of: Local")
-        assert (await chat.give("/model qwen")).text == "/model takes a model as provider/model; providers: Local"
+        assert (await chat.give("/model")).text.endswith("Any model of these providers: Local")
+        assert (await chat.give("/model qwen")).text == "Usage: /model provider/model. Configured providers: Local"
         assert (await chat.give("/model local/qwen3:8b")).text.startswith("🧠 Model: Local/qwen3:8b (chosen")
         done = await chat.give("/new local/llama hello")
         assert (done.message, chat.gateway.model_of("main", chat.entry)) == ("hello", "Local/llama")
@@ -389,7 +389,7 @@ async def test_without_any_provider_there_is_no_model_to_choose(tmp_path: Path) 
     """The answer says why."""
     async with chatting(tmp_path) as chat:
         chat.talk()
-        assert (await chat.give("/model")).text == "🧠 Model: unknown (the agent's own)\nNo provider is configured."
+        assert (await chat.give("/model")).text == "🧠 Model: unknown (agent default)\nNo provider is configured."
         assert "available models: none" in (await chat.give("/model a/b")).text
 
 
@@ -426,11 +426,11 @@ async def test_abort_says_what_it_stopped(tmp_path: Path) -> None:
     """The running turn and those that wait, also in a session that was left; nobody else's."""
     async with chatting(tmp_path, SLEEPING) as chat:
         turns = chat.gateway.turns
-        assert (await chat.give("/abort")).text == "There is no turn to stop."
+        assert (await chat.give("/abort")).text == "No turn is running."
         stopped = [await turns.send(Message(text=text, source=KEY)) for text in ("one", "two", "three")]
         other = await turns.send(Message(text="mine", source="agent:main:other"))
         await chat.give("/new")
-        assert (await chat.give("/stop")).text == "🛑 Stopped the running turn and 2 messages that waited."
+        assert (await chat.give("/stop")).text == "🛑 Stopped the running turn and 2 waiting messages."
         with anyio.fail_after(10):
             assert {(await turn.wait()).stop for turn in stopped} == {"aborted"}
         assert [turn.id for turn in turns.live()] == [other.id]
@@ -449,11 +449,11 @@ async def test_compact_tells_tokens_before_and_after(chat: Chat) -> None:
 @pytest.mark.parametrize(
     ("outcome", "text"),
     [
-        (Outcome("nothing"), "⚙️ Compaction skipped: there is nothing to sum up yet"),
-        (Outcome("cancelled"), "⚙️ Compaction skipped: a hook has cancelled it"),
+        (Outcome("nothing"), "⚙️ Compaction skipped: there is nothing to summarize yet"),
+        (Outcome("cancelled"), "⚙️ Compaction skipped: a hook cancelled it"),
         (
             Outcome("rejected", objections=(Objection("empty", "the summary is empty"),)),
-            "⚙️ Compaction failed: the summary is empty; the history stays as it is",
+            "⚙️ Compaction failed: the summary is empty; the history is unchanged",
         ),
         (SummarizerFailed("the model is down"), "⚙️ Compaction failed: the model is down"),
         (TurnInProgress("a turn is running"), "⚙️ Compaction skipped: a turn is running"),

@@ -122,7 +122,7 @@ async def test_whoever_leaves_ends_the_making() -> None:
 async def test_whoever_takes_nothing_is_given_up() -> None:
     """The file is closed, and the response has no end."""
     file, client = File(1_000), Client(stalls_after=3)
-    await sent(file, client, patience=0.05)
+    await sent(file, client, timeout=0.05)
     assert file.made < 10 and file.closed and not client.is_whole
 
 

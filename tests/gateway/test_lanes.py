@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sessile.errors import TooMany
-from sessile.gateway.turns.line import Lanes
+from sessile.gateway.turns.lanes import Lanes
 
 pytestmark = [pytest.mark.mission("Y13"), pytest.mark.promise("P41")]
 

@@ -163,7 +163,7 @@ async def test_a_group_tells_its_activation_and_that_it_is_held_back(rig: Rig) -
     rig.gateway.conversations.patch(GROUP, {"groupActivation": "mention"})
     lines = status_lines(await chat_status(rig.gateway, bound))
     assert "👥 Activation: mention" in lines
-    assert lines[-1] == "🔇 Delivery: held back by the send policy"
+    assert lines[-1] == "🔇 Delivery: blocked by the send policy"
     rig.gateway.conversations.patch(GROUP, {"sendPolicy": "allow"})
     assert (await chat_status(rig.gateway, bound)).sending
     direct = talk(rig)

@@ -19,7 +19,7 @@ from schemathesis import GenerationMode
 
 from figures import measured
 from http_rig import BEARER, Json, check_problem, served
-from sessile.gateway.http.app import all_operations
+from sessile.gateway.http.asgi import all_operations
 
 pytestmark = pytest.mark.promise("P40")
 

@@ -150,7 +150,7 @@ async def test_a_client_that_takes_nothing_is_cut_off(tmp_path: Path) -> None:
         group.start_soon(hub.run)
         wire = Wire(stuck=True)
         with anyio.fail_after(5):
-            await EventStream(await hub.subscribe(session.id), patience=0.05)({}, wire.receive, wire.send)
+            await EventStream(await hub.subscribe(session.id), timeout=0.05)({}, wire.receive, wire.send)
             await hub.subscribe(session.id)
         group.cancel_scope.cancel()
     session.close()

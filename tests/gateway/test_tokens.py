@@ -49,12 +49,12 @@ def test_a_copy_that_cannot_be_used_is_copied_again(tmp_path: Path, content: str
         file.chmod(mode)
     with pytest.raises(SessileError) as copied:
         keep_secret(str(file), make=False)
-    assert "copy the token of the gateway into it (gateway.token in its store" in str(copied.value.hint)
-    assert "chmod 600" in str(copied.value.hint) and "delete it, and" not in str(copied.value.hint)
+    assert "copy the gateway's token into it (gateway.token in its store" in str(copied.value.hint)
+    assert "chmod 600" in str(copied.value.hint) and "delete it;" not in str(copied.value.hint)
     if content is not None:
         with pytest.raises(SessileError) as own:
             keep_secret(str(file))
-        assert "delete it, and a new one is made" in str(own.value.hint)
+        assert "delete it; a new one is created" in str(own.value.hint)
 
 
 def test_a_full_disk_is_told_once(tmp_path: Path) -> None:

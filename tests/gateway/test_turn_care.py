@@ -12,7 +12,7 @@ import pytest
 from gateways import Clock, ask, gateway_in, lines, running
 from model_server import ModelServer, serving
 from sessile.gateway.service import Gateway
-from sessile.gateway.turns.care import FLUSHED
+from sessile.gateway.turns.context_window import FLUSHED
 from sessile.gateway.turns.turn import Message
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mission("Y9")]
@@ -121,7 +121,7 @@ async def test_an_overflow_that_is_told_as_an_answer_is_compacted_too_and_silenc
             server.next()
             turn = await gateway.turns.send(Message(text="go on", source="main"))
             reply = await turn.wait()
-            assert (reply.silent, reply.error, turn.said) == (True, None, "")
+            assert (reply.silent, reply.error, turn.delivered_text) == (True, None, "")
             assert entry_of(gateway)["compactionCount"] == 1
 
 

@@ -161,7 +161,7 @@ async def test_an_answer_that_is_stopped_while_it_may_become_silent_leaves_nothi
         while not runner.running:
             await anyio.sleep(0.001)
         await gateway.turns.abort(turn.session_id)
-        assert ((await turn.wait()).text, turn.said) == ("", "")
+        assert ((await turn.wait()).text, turn.delivered_text) == ("", "")
         assert lines(gateway) == [("user", "a"), ("assistant", "")]
 
 
@@ -216,7 +216,7 @@ async def test_a_silent_answer_reaches_nobody(tmp_path: Path, said: str) -> None
         events = await gateway.hub.subscribe(None)
         turn = await gateway.turns.send(Message(text="a", source="main"))
         reply = await turn.wait()
-        assert (reply.text, reply.silent, reply.delivered, turn.said) == ("", True, "", "")
+        assert (reply.text, reply.silent, reply.delivered, turn.delivered_text) == ("", True, "", "")
         assert lines(gateway)[1] == ("assistant", said)
         heard = await heard_until_done(events)
         assert {event.kind for event in heard} <= {"notice", "turn", "entry"}
@@ -231,7 +231,7 @@ async def test_an_answer_that_only_mentions_silence_is_delivered(tmp_path: Path,
     scripted(gateway).say = lambda text: said
     async with running(gateway):
         turn = await gateway.turns.send(Message(text="a", source="main"))
-        assert (await turn.wait()).text == turn.said == said
+        assert (await turn.wait()).text == turn.delivered_text == said
 
 
 @pytest.mark.mission("Y5")
@@ -245,7 +245,7 @@ async def test_a_reply_that_the_policy_denies_is_stored_and_not_delivered(tmp_pa
                 gateway.conversations.patch("main", {"sendPolicy": "deny"})
             turn = await gateway.turns.send(Message(text="secret", source=key))
             reply = await turn.wait()
-            assert (reply.text, turn.said) == ("", "") and reply.withheld
+            assert (reply.text, turn.delivered_text) == ("", "") and reply.withheld
             assert lines(gateway, key)[1] == ("assistant", "secret")
 
 
@@ -456,7 +456,7 @@ async def test_a_session_that_is_gone_neither_stops_the_start_nor_loses_a_messag
     shutil.move(copy / "sessions", away)
     async with running(gateway_in(copy)) as again:
         assert (await ask(again, "c", key="other")).text == "c"
-    assert "a message waits in 'agent:main:main'" in caplog.text and turn.session_id in caplog.text
+    assert "session of a waiting message not found: 'agent:main:main'" in caplog.text and turn.session_id in caplog.text
     shutil.rmtree(copy / "sessions")
     shutil.move(away, copy / "sessions")
     async with running(gateway_in(copy)) as again:

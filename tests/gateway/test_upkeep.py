@@ -74,10 +74,10 @@ async def test_what_somebody_has_pinned_stays(tmp_path: Path) -> None:
         pins.add(found.session_id)
         assert (await client.get("/v1/maintenance"))["going"] == []
         pins.remove(found.session_id)
-        plan = client.gateway.upkeep.plan("main")._replace(mode="enforce")
+        plan = client.gateway.maintenance.plan("main")._replace(mode="enforce")
         pins.add(found.session_id)
-        done = client.gateway.upkeep.apply(plan)
-        assert (done.removed, done.refused) == ((), (("agent:main:hook:old", "it is pinned"),))
+        done = client.gateway.maintenance.apply(plan)
+        assert (done.removed, done.refused) == ((), (("agent:main:hook:old", "pinned"),))
 
 
 async def test_why_maintenance_has_stopped_is_in_the_log(
@@ -91,5 +91,5 @@ async def test_why_maintenance_has_stopped_is_in_the_log(
             "sessile.gateway.conversations.maintenance.apply_maintenance",
             lambda *_, **__: Maintained((), failure=failure),
         )
-        await client.gateway.call(client.gateway.upkeep._look)
-    assert "maintenance of main has stopped: the disk is on fire" in caplog.text
+        await client.gateway.call(client.gateway.maintenance._run_once)
+    assert "maintenance of main stopped: the disk is on fire" in caplog.text

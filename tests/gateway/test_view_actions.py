@@ -111,7 +111,7 @@ async def test_sessions_of_other_agents_are_not_written_and_the_hint_is_to_fork(
         for name in (pi.id, CLAUDE):
             body = {"id": name, **WRITING[verb]}
             told = await client.ask("POST", f"/v1/view/session/{verb}", body=body, status=409)
-            assert "fork" in told["hint"] and "belongs to" in told["detail"]
+            assert "fork" in told["hint"] and "are read-only" in told["detail"]
     assert {path: path.read_bytes() for path in before} == before
 
 

@@ -10,7 +10,7 @@ import pytest
 import sessile
 from http_rig import BASE, http
 from sessile.core.secret import Secret
-from sessile.gateway.http.app import make_app
+from sessile.gateway.http.asgi import make_app
 
 pytestmark = [pytest.mark.anyio, pytest.mark.promise("P35")]
 

@@ -74,14 +74,14 @@ async def test_the_time_for_what_tools_printed_is_limited_and_that_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody waits for all of it."""
-    monkeypatch.setattr("sessile.gateway.pages.sessions._SCANNING", -1.0)
-    monkeypatch.setattr("sessile.gateway.pages.sessions._COUNTING", -1.0)
+    monkeypatch.setattr("sessile.gateway.pages.library_view._SCANNING", -1.0)
+    monkeypatch.setattr("sessile.gateway.pages.library_view._COUNTING", -1.0)
     async with page(furnished(tmp_path)) as client:
         await settled(client)
         scanned = await client.get("/v1/view/search", q="zebra", **{"in": "tool_result"})
         counted = await client.get("/v1/view/search", q="zebra")
-    assert scanned["notes"] == ["the time was too short for 3 of 3 sessions"]
-    assert "not counted to the end" in counted["notes"][0]
+    assert scanned["notes"] == ["3 of 3 sessions were not searched: the time was up"]
+    assert "not all tool results were counted" in counted["notes"][0]
 
 
 async def test_sessions_that_are_named_so_are_told(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ async def test_what_cannot_be_searched_is_refused_or_told(tmp_path: Path) -> Non
         assert (await client.refusal("GET", "/v1/view/search", {"q": "a", "agent": "nobody"}))[0] == 404
         assert (await client.refusal("GET", "/v1/view/search", {"q": ""}))[0] == 400
         found = await client.get("/v1/view/search", q="aardvark ???")
-        assert "'???' is no word" in found["notes"][0]
+        assert "'???' is not a word" in found["notes"][0]
 
 
 async def test_a_hit_in_a_file_that_is_gone_is_not_an_error(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ async def test_statistics_are_charts_with_tables(tmp_path: Path) -> None:
     assert [row[0] for row in charts["models"]["rows"]] == ["anthropic/opus", "anthropic/sonnet"]
     assert charts["models"]["rows"][0][-1] == pytest.approx(0.75)
     assert charts["models"]["rows"][1][-1] is None
-    assert found["notes"] == ["1 of 4 answers has no price: the cost is at least what is shown"]
+    assert found["notes"] == ["1 of 4 answers without a price: the cost is a lower bound"]
     assert found["by"] == "day"
 
 

@@ -17,7 +17,7 @@ from http_rig import http
 from page_sessions import calling, damaged_story, outlined, result, told_story, whole_tree
 from sessile import Export
 from sessile.core.tree import NOWHERE
-from sessile.gateway.pages.session import articles_of
+from sessile.gateway.pages.session_view import articles_of
 from sessile.render.outline import HIDDEN, entry_line
 from sessile.render.page import html_page
 from sessions import append_raw, begun, dumps, say, write_file

@@ -196,9 +196,9 @@ async def test_the_overview_warns_of_damage_and_of_broken_store_files(tmp_path: 
         seen = kinds(await client.get("/v1/view/overview"))
         bindings.write_bytes(whole)
         damaged = await client.get("/v1/view/sessions", has="finding")
-    assert seen["damaged"]["text"] == "1 session has lines that could not be read"
+    assert seen["damaged"]["text"] == "1 session has unreadable lines"
     assert seen["damaged"]["href"] == "/sessions?has=finding" and damaged["total"] == 1
-    assert seen["unreadable"]["text"].startswith("1 file is no session")
+    assert seen["unreadable"]["text"].startswith("1 file is not readable")
     assert "broken at line 1" in seen["store"]["text"] and str(tmp_path) not in seen["store"]["text"]
 
 
@@ -209,11 +209,11 @@ async def test_the_overview_warns_of_sessions_that_are_deleted_soon(tmp_path: Pa
     home.age(home.write_claude("older", "yes", session_id=CLAUDE.replace("1", "2")), 10)
     async with page(home) as client:
         warning = kinds(await client.get("/v1/view/overview"))["expiring"]
-    assert warning["text"] == "1 session of claude expires within 7 days; sessile keep keeps it"
+    assert warning["text"] == "1 session of claude expires within 7 days; run `sessile keep` to keep it"
     assert warning["href"] == "/sessions?agent=claude"
     (tmp_path / "claude" / "settings.json").write_text("nonsense")
     async with page(home) as client:
-        assert "it is unknown when claude deletes" in kinds(await client.get("/v1/view/overview"))["expiring"]["text"]
+        assert "unknown when claude deletes" in kinds(await client.get("/v1/view/overview"))["expiring"]["text"]
 
 
 async def test_what_is_not_indexed_yet_is_told_and_done_between_the_requests(

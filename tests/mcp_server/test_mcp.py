@@ -18,7 +18,7 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from sessile import Store
-from sessile.cli.app import run
+from sessile.cli.command import run
 from sessile.demo.corpus import make_demo
 from sessile.errors import Refused
 from sessile.gateway.conversations.presence import Presence
@@ -478,7 +478,7 @@ BAD: list[tuple[str, Json, str]] = [
     ("open_session", {"session": "abc"}, "session"),
     ("open_session", {"session": "/etc/passwd"}, "no session"),
     ("open_session", {"session": "0000-own-a", "entry": "nowhere"}, "no entry"),
-    ("open_session", {"session": "0000-own-a", "branch": "nowhere"}, "no entry"),
+    ("open_session", {"session": "0000-own-a", "branch": "nowhere"}, "entry not found"),
     ("open_session", {"session": "0000-own-a", "depth": "abyss"}, "abyss"),
     ("open_session", {"session": "0000-own-a", "max_bytes": 10**9}, "max_bytes"),
     ("open_session", {"session": "0000-own-a", "root": "/"}, "root"),
@@ -622,7 +622,7 @@ def test_the_command_refuses_what_it_cannot_do(
 
 def test_help_begins_with_examples_and_loads_no_server() -> None:
     """The SDK is imported when a server starts, not before."""
-    code = "import sys; from sessile.cli.app import run; run(['mcp', '--help'])"
+    code = "import sys; from sessile.cli.command import run; run(['mcp', '--help'])"
     code += "; print([name for name in ('mcp', 'starlette', 'anyio', 'pydantic') if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"

@@ -16,8 +16,8 @@ from sessile.agents.openclaw.entries import SessionEntry
 from sessile.agents.openclaw.importing import import_bindings
 from sessile.agents.openclaw.paths import names_in
 from sessile.errors import Conflict
-from sessile.gateway.conversations.conversations import Conversations
 from sessile.gateway.conversations.inbound import Inbound
+from sessile.gateway.conversations.registry import Conversations
 from sessile.storage.postgres.binding_table import BindingTable
 from sessile.storage.postgres.database import Database, OutcomeUnknown, lost
 from sessile.storage.postgres.schema import migrate

@@ -150,7 +150,7 @@ def test_a_copy_that_was_kept_stands_for_its_original_when_that_is_gone(pair: Pa
     kept = pair.libraries[1].find(CLAUDE)
     assert kept.startswith(f"{ROOT}/kept/claude/")
     with pair.stores[1].open(kept, readonly=True) as session:
-        assert b"".join(session.file_pieces() or ()) == content
+        assert b"".join(session._file_pieces() or ()) == content
 
 
 def test_a_copy_of_what_was_imported_is_hidden(pair: Pair) -> None:

@@ -14,7 +14,7 @@ from gateways import Scripted, ask, gateway_in, lines, running, scripted
 from http_rig import NEVER
 from sessile import Store
 from sessile.gateway.service import Gateway
-from sessile.gateway.turns.line import Overtaken, SharedLine
+from sessile.gateway.turns.lanes import Overtaken, SharedQueue
 from sessile.gateway.turns.replies import INTERRUPTED
 from sessile.gateway.turns.turn import Message
 from sessile.storage.postgres import turn_queue
@@ -32,9 +32,9 @@ class Node(NamedTuple):
     runner: Scripted
 
     @property
-    def line(self) -> SharedLine:
-        line = self.gateway.turns._line
-        assert isinstance(line, SharedLine)
+    def line(self) -> SharedQueue:
+        line = self.gateway.turns._queue
+        assert isinstance(line, SharedQueue)
         return line
 
 

@@ -112,7 +112,7 @@ def facts(catalog: Catalog | PostgresCatalog, *queries: str) -> dict[str, Any]:
     said: dict[str, Any] = {"notices": list(catalog.notices)}
     for wanted in (EVERYTHING, Filter(), Filter(hide=(), sort="started"), Filter(hide=(), sort="cost", limit=2)):
         listing = catalog.list(wanted)
-        rows = [row._replace(number=0, modified=0) for row in listing.rows]
+        rows = [row._replace(number=0, modified_ns=0) for row in listing.rows]
         said[f"{wanted}"] = (rows, listing.total, listing.hidden, listing.unjudged)
     for query in queries:
         found = catalog.search(query, limit=100_000)

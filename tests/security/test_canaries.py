@@ -16,7 +16,7 @@ from figures import measured
 from http_rig import BASE, TOKEN, http
 from mcp_server.test_mcp_secrets import PLACES, canary, leaks, poisoned_store
 from sessile.core.secret import Secret
-from sessile.gateway.http.app import all_operations, make_app
+from sessile.gateway.http.asgi import all_operations, make_app
 
 pytestmark = [pytest.mark.anyio, pytest.mark.promise("P29")]
 

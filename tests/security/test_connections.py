@@ -15,7 +15,7 @@ import pytest
 
 from figures import measured
 from http_rig import http
-from sessile.gateway.http.app import all_operations
+from sessile.gateway.http.asgi import all_operations
 
 pytestmark = [pytest.mark.anyio, pytest.mark.promise("P42")]
 

@@ -25,7 +25,7 @@ from sessile.core.secret import Secret
 from sessile.core.summaries import without_blocks
 from sessile.gateway.http.guards import Guarding, guarded
 from sessile.gateway.http.problems import Receive, Scope, Send
-from sessile.render.html import LANGUAGES, MOST_CODE, SLOW, code, markdown
+from sessile.render.html import LANGUAGES, MAX_CODE, SLOW_LANGUAGES, code, markdown
 from sessile.storage import packed
 from sessile.storage.filesystem import PosixFilesystem
 
@@ -166,7 +166,7 @@ def test_code_is_not_coloured_by_what_may_never_end(language: str) -> None:
     """These take the cube of the length for what was made for that, or colour parts of it as any other language."""
     assert "<span" not in code("[a]\nx = 1 ; /* y */\n", language)
     began = time.process_time()
-    markdown(f"```{language}\n[[{' ' * MOST_CODE}\n```")
+    markdown(f"```{language}\n[[{' ' * MAX_CODE}\n```")
     assert spent(began) < SECONDS
 
 
@@ -181,13 +181,13 @@ def test_a_language_that_is_coloured_takes_no_cube_of_the_length(language: str) 
 
 
 @pytest.mark.promise("P36")
-@pytest.mark.parametrize("language", sorted(SLOW))
+@pytest.mark.parametrize("language", sorted(SLOW_LANGUAGES))
 def test_what_colours_slowly_is_given_less(language: str) -> None:
     """A block that is made for it takes seconds at the most."""
-    assert "<span" in code("x = 1 // y\n", language) and "<span" not in code("x = 1\n" * (MOST_CODE // 20), language)
+    assert "<span" in code("x = 1 // y\n", language) and "<span" not in code("x = 1\n" * (MAX_CODE // 20), language)
     began = time.process_time()
-    code("<a " + "a\n" * MOST_CODE, language)
-    code("\n" * (MOST_CODE // 4), language)
+    code("<a " + "a\n" * MAX_CODE, language)
+    code("\n" * (MAX_CODE // 4), language)
     assert spent(began) < SECONDS
 
 

@@ -23,7 +23,7 @@ from faults.processes import Child, Tell, fast_folder
 from figures import measured
 from sessile import Session, Store
 from sessile.errors import PermissionRefused, SessileError
-from sessile.gateway.conversations.conversations import Conversations
+from sessile.gateway.conversations.registry import Conversations
 from sessile.storage import filesystem
 from sessile.storage.turn_log import TurnLog
 from sessions import Json, snapshot, store_at

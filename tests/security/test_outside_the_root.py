@@ -24,8 +24,8 @@ from sessile.agents.claude import paths as claude
 from sessile.agents.myagents.places import Places
 from sessile.agents.openclaw.paths import StateFolder
 from sessile.errors import SessileError
-from sessile.gateway.conversations.conversations import Conversations
-from sessile.gateway.http.app import openapi_document
+from sessile.gateway.conversations.registry import Conversations
+from sessile.gateway.http.asgi import openapi_document
 from sessile.storage.layout import Layout, file_name
 from sessile.storage.turn_log import TurnLog
 from sessions import store_at, write_file

@@ -1,4 +1,4 @@
-"""Addresses: how people name sessions, entries and branches."""
+"""Addresses: how users name sessions, entries and branches."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ from sessile.errors import InvalidQuery
     ],
 )
 def test_an_address_has_a_session_and_perhaps_an_entry_or_a_branch(text: str, address: Address) -> None:
-    """The last # begins an entry, the last @ that is not the first character a branch."""
+    """The last # starts an entry, the last @ that is not the first character a branch."""
     assert parse_address(text) == address
 
 
 @pytest.mark.parametrize("text", ["", "  ", "#abc"])
 def test_an_address_without_a_session_is_refused(text: str) -> None:
-    """The message says what would be one."""
+    """The error lists what is accepted."""
     with pytest.raises(InvalidQuery, match="no session in the address"):
         parse_address(text)
 
 
 @given(st.text(min_size=1))
 def test_any_text_is_an_address_or_refused(text: str) -> None:
-    """Nothing but the typed error is ever raised, and no part is invented."""
+    """Any text raises the typed error or is split without loss."""
     try:
         address = parse_address(text)
     except InvalidQuery:
@@ -58,6 +58,6 @@ def test_sessions_by_age() -> None:
 
 
 def test_paths_are_told_from_names() -> None:
-    """A slash or the ending of session files makes a path."""
+    """A slash or the suffix of session files makes a path."""
     assert is_path("./x") and is_path("s.jsonl")
     assert not is_path("webhook")

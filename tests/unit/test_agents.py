@@ -153,7 +153,7 @@ def test_an_added_agent_has_a_home_and_a_command(install: Callable[..., None]) -
 def test_without_the_package_its_files_are_no_sessions(tmp_path: Path, install: Callable[..., None]) -> None:
     """The file is left as it is."""
     path = _written(tmp_path)
-    with pytest.raises(NotASession, match="does not begin"):
+    with pytest.raises(NotASession, match="does not start"):
         Store(tmp_path / "store").open(path, readonly=True)
     assert path.read_bytes() == ROWS
 

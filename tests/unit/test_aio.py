@@ -18,7 +18,6 @@ pytestmark = pytest.mark.anyio
 NOT_AWAITED = {
     "iter_lines",
     "walk_up",
-    "iter_raw",
     "read_row",
     "iter_rows",
     "read_rows",
@@ -30,7 +29,6 @@ NOT_AWAITED = {
     "now",
     "begin",
     "original_path",
-    "leave_breadcrumb",
 }
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from builders import assistant, said, user
 from faults.failing import FaultyFilesystem
-from sessile import Session, errors
+from sessile import Receipt, Session, errors
 from sessile.storage.filesystem import PosixFilesystem
 from sessions import CWD, append_raw, begun, lines_of, other_store_at, records_of, say, store_at, told
 
@@ -246,3 +247,72 @@ def test_a_fork_has_keys_of_its_own(tmp_path: Path) -> None:
         session.append_many([ONE], key="turn")
         with session.fork() as fork:
             assert not fork.append_many([ONE], key="turn")[0].repeated
+
+
+# Every method that appends one entry, with its arguments; "base" is the entry that the session starts with.
+APPENDS: list[tuple[str, tuple[Any, ...]]] = [
+    ("append_message", (user("again"),)),
+    ("append_thinking_level_change", ("high",)),
+    ("append_model_change", ("anthropic/claude",)),
+    ("append_compaction", ("summary", None, 1000)),
+    ("append_custom_entry", ("notes", {"a": 1})),
+    ("append_custom_message_entry", ("notes", "text")),
+    ("append_label_change", ("base", "here")),
+    ("append_mode_change", ("plan",)),
+    ("append_ttsr_injection", (["rule"],)),
+    ("append_session_init", ("prompt", "task", ["read"])),
+    ("append_context_edit", ("base", None)),
+    ("append_reset_boundary", ()),
+]
+
+
+def test_every_append_method_is_covered() -> None:
+    """A method that is added is added to the table of these tests."""
+    methods = {name for name in dir(Session) if name.startswith("append_")}
+    assert methods == {name for name, _ in APPENDS} | {"append_many"}
+
+
+@pytest.mark.parametrize(("name", "arguments"), APPENDS, ids=[name for name, _ in APPENDS])
+class TestOneEntry:
+    """Each `append_*` method passes `key` and `on_leaf_moved` on."""
+
+    def call(self, session: Session, name: str, arguments: tuple[Any, ...], **options: Any) -> Receipt:
+        base = session.get_entries()[0].id
+        given = [base if argument == "base" else argument for argument in arguments]
+        receipt = getattr(session, name)(*given, **options)
+        assert isinstance(receipt, Receipt)
+        return receipt
+
+    def test_a_key_makes_the_call_repeatable(
+        self, pair: tuple[Session, Session], name: str, arguments: tuple[Any, ...]
+    ) -> None:
+        """The second call with a key appends nothing and returns the receipt of the first, also in another process."""
+        ours = pair[0]
+        first = self.call(ours, name, arguments, key="k1")
+        count = len(lines_of(ours.path))
+        for session in pair:
+            again = self.call(session, name, arguments, key="k1")
+            assert (again.id, again.repeated, first.repeated) == (first.id, True, False)
+        assert len(lines_of(ours.path)) == count
+
+    def test_a_moved_leaf_is_branched_followed_or_refused(
+        self, pair: tuple[Session, Session], name: str, arguments: tuple[Any, ...]
+    ) -> None:
+        """Another writer appended below the leaf: `on_leaf_moved` decides."""
+        ours, theirs = pair
+        base, tip = ours.leaf_id, say(theirs, "faster")
+        with pytest.raises(errors.LeafMoved):
+            self.call(ours, name, arguments, on_leaf_moved="fail")
+        followed = self.call(ours, name, arguments, on_leaf_moved="follow")
+        assert (followed.parent_id, followed.diverged) == (tip, False)
+        branched = self.call(theirs, name, arguments)
+        assert (branched.parent_id, branched.diverged) == (tip, True)
+        assert base == ours.get_entries()[0].id
+
+    def test_an_invalid_policy_is_refused(
+        self, pair: tuple[Session, Session], name: str, arguments: tuple[Any, ...]
+    ) -> None:
+        """The error names the value and the choices."""
+        with pytest.raises(errors.Invalid, match="invalid on_leaf_moved 'merge'") as raised:
+            self.call(pair[0], name, arguments, on_leaf_moved="merge")
+        assert raised.value.hint == "use one of branch, follow, fail"

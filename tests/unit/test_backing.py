@@ -43,7 +43,7 @@ def test_an_address_of_anything_else_is_no_folder_of_that_name(tmp_path: Path, m
     """Who means a bucket or another database is told, instead of getting a store in the folder that he stands in."""
     monkeypatch.chdir(tmp_path)
     for address in ("s3://bucket/x", "mysql://db/x", "https://host"):
-        with pytest.raises(errors.Unsupported, match="no store can be at this address"):
+        with pytest.raises(errors.Unsupported, match="a store cannot have this root"):
             Store(address)
     assert not list(tmp_path.iterdir())
     with pytest.raises(errors.Unsupported) as raised:
@@ -54,7 +54,7 @@ def test_an_address_of_anything_else_is_no_folder_of_that_name(tmp_path: Path, m
 def test_a_file_is_no_store(tmp_path: Path) -> None:
     """It is not taken for one without sessions."""
     (tmp_path / "notes.txt").write_text("x")
-    with pytest.raises(errors.NotFound, match="no store, but a file"):
+    with pytest.raises(errors.NotFound, match="the root is a file"):
         Store(tmp_path / "notes.txt")
 
 

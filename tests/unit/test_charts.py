@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sessile.core.statistics import SessionUsage, Usage
 from sessile.core.usage import Spending
 from sessile.render import charts
-from sessile.render.charts import MOST_SERIES, Chart, Series, bars, folded, heatmap, lines, ranking
+from sessile.render.charts import MAX_SERIES, Chart, Series, bars, folded, heatmap, lines, ranking
 from sessile.render.wording import money
 
 DAYS = ["2026-02-14", "2026-02-15", "2026-02-16"]
@@ -22,12 +22,12 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def shapes(chart: Chart, name: str) -> list[ET.Element]:
-    """The elements of a name, in order."""
+    """The elements with a tag name, in order."""
     return ET.fromstring(chart.svg).findall(f".//{SVG}{name}")
 
 
 def tips(chart: Chart, name: str) -> list[str]:
-    """What the shapes of a chart say of themselves."""
+    """The titles of the shapes of a chart."""
     return [shape.findtext(f"{SVG}title", "") for shape in shapes(chart, name) if shape.find(f"{SVG}title") is not None]
 
 
@@ -51,23 +51,23 @@ def test_bars_stand_upon_each_other_and_what_is_unknown_is_no_bar() -> None:
 
 def test_the_table_has_every_series_and_says_what_is_unknown() -> None:
     """More series than can be told apart are folded in the picture, and never in the table."""
-    series = [Series(f"m{number}", [float(number), None]) for number in range(MOST_SERIES + 3)]
+    series = [Series(f"m{number}", [float(number), None]) for number in range(MAX_SERIES + 3)]
     chart = bars("costs", "Cost", DAYS[:2], series, money)
     assert chart.columns == ["day", *(one.name for one in series)]
-    assert chart.rows == [["2026-02-14", *(float(number) for number in range(MOST_SERIES + 3))]]
+    assert chart.rows == [["2026-02-14", *(float(number) for number in range(MAX_SERIES + 3))]]
     assert len([tip for tip in tips(chart, "rect") if "other" in tip]) == 1
-    assert folded(series)[-1] == Series("other", [sum(range(MOST_SERIES - 1, MOST_SERIES + 3)), None])
+    assert folded(series)[-1] == Series("other", [sum(range(MAX_SERIES - 1, MAX_SERIES + 3)), None])
 
 
 def test_a_line_has_a_gap_where_a_value_is_unknown() -> None:
-    """Nothing is drawn between days that nobody knows of."""
+    """Unknown values leave a gap."""
     chart = lines("cache", "Cache", [*DAYS, "2026-02-17"], [Series("hits", [0.5, 0.6, None, 0.7])], str)
     assert [len(line.attrib["points"].split()) for line in shapes(chart, "polyline")] == [2, 1]
     assert len(shapes(chart, "circle")) == 3
 
 
 def test_a_rank_tells_what_failed_in_words_too() -> None:
-    """A part that failed has a shape, and a number in the text."""
+    """The failed part has its own shape, and a number in the text."""
     chart = ranking(
         "tools", "Tools", ["bash", "read"], [Series("calls", [10, 4]), Series("failed", [2, 0])], str, "tool"
     )
@@ -77,7 +77,7 @@ def test_a_rank_tells_what_failed_in_words_too() -> None:
 
 
 def test_a_calendar_has_every_day_in_the_row_of_its_weekday() -> None:
-    """Days without anything are there, at the lowest level; the most is the darkest, and a tenth can still be seen."""
+    """Empty days have the lowest level; the busiest day is the darkest, and a tenth of it is still visible."""
     chart = heatmap("activity", "Days", date(2026, 2, 11), date(2026, 2, 17), {"2026-02-14": 1000, "2026-02-16": 10})
     days = shapes(chart, "rect")
     assert [day.attrib["class"] for day in days] == [f"level-{level}" for level in (0, 0, 0, 4, 0, 2, 0)]
@@ -88,7 +88,7 @@ def test_a_calendar_has_every_day_in_the_row_of_its_weekday() -> None:
 
 
 def test_nothing_at_all_is_an_empty_chart_with_axes() -> None:
-    """No data, no places: still a picture with a name, and a table without rows."""
+    """Without data there is a chart with a title, and a table without rows."""
     for chart in (
         bars("costs", "Cost", [], [], money),
         lines("cache", "Cache", DAYS, [], money),
@@ -102,7 +102,7 @@ def test_nothing_at_all_is_an_empty_chart_with_axes() -> None:
 @pytest.mark.promise("P36")
 @given(st.text(), st.lists(st.none() | st.floats(0, 1e12), min_size=3, max_size=3))
 def test_no_text_becomes_markup(name: str, values: list[float | None]) -> None:
-    """Whatever a model or a tool is called, only shapes of ours come out, without styles, handlers or references."""
+    """Any name of a model or tool gives only known shapes, without styles, handlers or references."""
     named = name + EVIL
     for chart in (
         bars("costs", named, DAYS, [Series(named, values), Series("b", values)], money),
@@ -116,7 +116,7 @@ def test_no_text_becomes_markup(name: str, values: list[float | None]) -> None:
 
 
 def test_every_mark_takes_the_colour_of_the_text() -> None:
-    """Forced colours and both themes need no style sheet of ours."""
+    """Forced colours and both themes work without a style sheet."""
     chart = bars("costs", "Cost", DAYS, [Series("a", [1, 2, 3]), Series("b", [1, 2, 3])], money)
     for element in ET.fromstring(chart.svg).iter():
         colours = {element.attrib[name] for name in ("fill", "stroke") if name in element.attrib}
@@ -129,7 +129,7 @@ def test_every_mark_takes_the_colour_of_the_text() -> None:
 
 
 def used(*answers: tuple[str, str, float | None]) -> Usage:
-    """What a session used: model, day and cost of each answer."""
+    """The usage of a session: model, day and cost of each answer."""
     spending = Spending()
     for model, day, cost in answers:
         quarter = str(int((date.fromisoformat(day) - date(1970, 1, 1)).days * 96 + 40))
@@ -143,7 +143,7 @@ def used(*answers: tuple[str, str, float | None]) -> Usage:
 
 
 def test_costs_are_by_day_and_model_the_dearest_first() -> None:
-    """Days without costs are on the axis, and not in the table."""
+    """Days without costs are on the axis but not in the table."""
     usage = used(
         ("p/cheap", DAYS[0], 0.1), ("p/dear", DAYS[2], 2.0), ("p/cheap", DAYS[2], 0.2), ("p/free", DAYS[1], None)
     )
@@ -153,7 +153,7 @@ def test_costs_are_by_day_and_model_the_dearest_first() -> None:
 
 
 def test_weeks_are_named_as_statistics_name_them() -> None:
-    """An axis of weeks and its data meet."""
+    """The axis of weeks matches its data."""
     chart = charts.tokens(used(("p/m", DAYS[2], 1.0)), UTC, date(2026, 2, 2), date(2026, 2, 17), weeks=True)
     assert charts.time_axis(date(2026, 2, 2), date(2026, 2, 17), weeks=True) == [
         "2026-W06",
@@ -164,13 +164,13 @@ def test_weeks_are_named_as_statistics_name_them() -> None:
 
 
 def test_the_cache_rate_is_unknown_where_nobody_tells_of_caches() -> None:
-    """It is the cached part of what was read."""
+    """It is the cached share of the input."""
     chart = charts.cache_hits(used(("p/m", DAYS[0], 1.0)), UTC, date(2026, 2, 14), date(2026, 2, 16))
     assert chart.rows == [["2026-02-14", 0.75]]
 
 
 def test_ranks_are_by_tokens_where_nothing_has_a_price() -> None:
-    """A local model costs nothing that anybody knows of, and is shown all the same."""
+    """The cost of a local model is unknown; it is shown anyway."""
     chart = charts.models(used(("local/a", DAYS[0], None)))
     assert chart.title == "Models by tokens"
     assert chart.rows == [["local/a", 1, 1, 100, 10, 300, 410, None]]
@@ -179,6 +179,6 @@ def test_ranks_are_by_tokens_where_nothing_has_a_price() -> None:
 
 
 def test_tools_tell_how_often_they_failed() -> None:
-    """The rate stands in the table."""
+    """The rate is in the table."""
     chart = charts.tools(used(("p/m", DAYS[0], 1.0), ("p/m", DAYS[1], 1.0)))
     assert chart.rows == [["bash", 2, 1, 0.5, 1]]

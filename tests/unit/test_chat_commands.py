@@ -1,4 +1,4 @@
-"""Commands in a chat: what is one, what it asks for, and what stays ordinary text."""
+"""Chat commands: which messages are commands, what they do, and what stays ordinary text."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def command(text: str, **options: Any) -> ChatCommand:
     ],
 )
 def test_a_reset_keeps_the_rest_of_the_text(text: str, name: str, rest: str) -> None:
-    """Word for word: what stands in brackets and before colons, too."""
+    """Word for word, including brackets and colons."""
     assert command(text) == ChatCommand(name, text=rest)
 
 
@@ -54,7 +54,7 @@ def test_a_reset_keeps_the_rest_of_the_text(text: str, name: str, rest: str) -> 
     "text", ["/newer", "/new-x", "please /new", "/resetting", "new", "Note: /new", "[a] /reset", "/"]
 )
 def test_what_only_looks_like_a_reset_is_text(text: str) -> None:
-    """Nobody loses a session by mentioning the word."""
+    """Mentioning the word does not reset a session."""
     assert parsed(text) is None
 
 
@@ -80,17 +80,17 @@ def test_what_only_looks_like_a_reset_is_text(text: str) -> None:
     ],
 )
 def test_a_reset_may_name_a_model(words: str, model: str | None, rest: str) -> None:
-    """By its name, provider and name, an alias, or a part that only one allowed model has; else the words are the message."""
+    """By name, provider and name, alias, or a part that only one allowed model has; other words are the message."""
     assert command(f"/new {words}") == ChatCommand("new", text=rest, model=model)
 
 
 def test_without_models_every_word_is_text() -> None:
-    """Nothing is guessed."""
+    """No model is guessed."""
     assert parse_command("/new opus hi", authorised=True) == ChatCommand("new", text="opus hi")
 
 
 def test_models_may_have_no_provider() -> None:
-    """Then their name alone counts, and is no provider."""
+    """Their name is not taken for a provider."""
     plain = AllowedModels(("qwen", "llama"))
     assert parse_command("/new", authorised=True, models=plain) == ChatCommand("new")
     assert parse_command("/new qwen hi", authorised=True, models=plain) == ChatCommand("new", text="hi", model="qwen")
@@ -98,7 +98,7 @@ def test_models_may_have_no_provider() -> None:
 
 
 def test_other_words_may_trigger_a_reset() -> None:
-    """They stand in for the usual ones."""
+    """They replace the default triggers."""
     triggers = ("/start", "Fresh start", "/reset")
     assert command("/start now", reset_triggers=triggers) == ChatCommand("new", text="now")
     assert command("fresh START\nnow", reset_triggers=triggers) == ChatCommand("new", text="now")
@@ -153,7 +153,7 @@ def test_other_words_may_trigger_a_reset() -> None:
     ],
 )
 def test_each_command_is_understood(text: str, expected: ChatCommand) -> None:
-    """In any case, with a colon or without."""
+    """In any case, with or without a colon."""
     assert command(text) == expected
 
 
@@ -177,7 +177,7 @@ def test_each_command_is_understood(text: str, expected: ChatCommand) -> None:
     ],
 )
 def test_everything_else_is_ordinary_text(text: str) -> None:
-    """An unknown word behind a slash, and a command that takes nothing with something behind it."""
+    """An unknown word after a slash, or a command without arguments followed by words."""
     assert parsed(text) is None
 
 
@@ -199,14 +199,14 @@ def test_everything_else_is_ordinary_text(text: str) -> None:
     ],
 )
 def test_a_wrong_argument_is_told_and_does_nothing(text: str, says: str) -> None:
-    """With what could be said instead."""
+    """The problem lists the valid values."""
     found = command(text)
     assert found.problem is not None and says in found.problem
     assert (found.value, found.model, found.number) == (None, None, None)
 
 
 def test_whoever_may_not_give_commands_is_told_so() -> None:
-    """The command is known, so that it neither acts nor goes to the model as text; help is for everybody."""
+    """The command is recognized but neither runs nor goes to the model; everyone may ask for help."""
     for text in ("/new secret", "/send off", "/status", "/think nonsense"):
         found = command(text, authorised=False)
         assert not found.allowed
@@ -218,7 +218,7 @@ def test_whoever_may_not_give_commands_is_told_so() -> None:
 
 
 def test_a_mention_of_the_agent_is_no_part_of_a_command() -> None:
-    """Before it as people write, behind it as Telegram does; a command for another agent is none of ours."""
+    """Before the command, or attached to it as in Telegram; a command for another agent is text."""
     names = ("Bot", "my.bot")
     assert command("@bot /new [a] hi @bot", mentions=names) == ChatCommand("new", text="[a] hi @bot")
     assert command("/status@my.BOT", mentions=names) == ChatCommand("status")
@@ -231,7 +231,7 @@ def test_a_mention_of_the_agent_is_no_part_of_a_command() -> None:
 
 
 def test_values_are_those_of_the_store() -> None:
-    """What a command sets fits the documented member."""
+    """The value that a command sets is valid for its member."""
     assert {row.name for row in COMMANDS if row.takes == "choice"} == {row.name for row in COMMANDS if row.member}
     for member, values in CHOICES.items():
         assert INHERIT not in values and values
@@ -241,7 +241,7 @@ def test_values_are_those_of_the_store() -> None:
 
 
 def test_help_has_a_line_for_every_command() -> None:
-    """From the same table."""
+    """It is made from the table of commands."""
     lines = help_text().splitlines()
     assert len(lines) == len(COMMANDS)
     for row, line in zip(COMMANDS, lines, strict=True):
@@ -251,7 +251,7 @@ def test_help_has_a_line_for_every_command() -> None:
 
 
 def test_names_are_unique() -> None:
-    """No word means two commands."""
+    """No word names two commands."""
     words = [word for row in COMMANDS for word in (row.name, *row.aliases)]
     assert len(words) == len(set(words))
 
@@ -263,19 +263,19 @@ free = st.text(st.sampled_from("ab [x]:\n/@.é"), max_size=30)
 
 @given(st.sampled_from(["/new", "/reset", "/compact"]), st.sampled_from([" ", "\n", "  ", "\t"]), free)
 def test_no_letter_of_the_text_behind_a_command_is_lost(word: str, gap: str, rest: str) -> None:
-    """But for white space at its ends."""
+    """Only surrounding white space is removed."""
     assert parse_command(f"{word}{gap}{rest}", authorised=True) == ChatCommand(word[1:], text=rest.strip())
 
 
 @given(free.map(lambda text: text.replace("/", "")), st.booleans())
 def test_text_without_a_slash_is_no_command(text: str, authorised: bool) -> None:
-    """Whatever it says."""
+    """Any text without a slash is ordinary text."""
     assert parse_command(text, authorised=authorised, models=MODELS) is None
 
 
 @given(free, st.sampled_from([f"/{row.name}" for row in COMMANDS]))
 def test_being_authorised_changes_what_may_be_done_and_not_what_is_a_command(text: str, word: str) -> None:
-    """An attacker cannot tell commands apart by writing them otherwise."""
+    """Authorisation does not change how a message is parsed."""
     one, other = (parse_command(f"{word} {text}", authorised=flag, models=MODELS) for flag in (True, False))
     assert (one is None) == (other is None)
     assert one is None or other is None or one.name == other.name

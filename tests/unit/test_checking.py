@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from builders import AT, answered, entry, said
 from sessile import Store, errors
-from sessile.core.diagnosis import MOST_OF_A_KIND, TROUBLES, Diagnosis, Kinship, Lineage, Problem, numbered
+from sessile.core.diagnosis import MOST_OF_A_KIND, TROUBLES, Ancestry, CompactTree, Diagnosis, Problem, numbered
 from sessile.core.ids import IdTable
 from sessile.core.lines import Finding, Line, Scanner, scan
 from sessile.core.tree import Node, Tree
@@ -353,7 +353,7 @@ class TestKinship:
     @given(nodes)
     def test_it_finds_what_the_tree_finds(self, nodes: list[Node]) -> None:
         """The same parents, and the same findings for the same entries."""
-        tree, kin = Tree(nodes), Kinship()
+        tree, kin = Tree(nodes), CompactTree()
         new = [kin.add(node.id, node.parent_id) for node in nodes]
         odd = list(kin.settle())
         assert list(kin.parents) == tree.parents
@@ -366,11 +366,11 @@ class TestKinship:
     @given(nodes)
     def test_ancestors_are_those_of_the_path(self, nodes: list[Node]) -> None:
         """Every pair of entries, in any tree."""
-        tree, kin = Tree(nodes), Kinship()
+        tree, kin = Tree(nodes), CompactTree()
         for node in nodes:
             kin.add(node.id, node.parent_id)
         list(kin.settle())
-        lineage = Lineage(kin.parents)
+        lineage = Ancestry(kin.parents)
         for number in range(len(nodes)):
             path = tree.path(number)
             assert list(kin.path(number)) == path[::-1]
@@ -491,7 +491,7 @@ class TestRepair:
         plan = plan_repair(store, path)
         assert [(step.problem.kind, step.action.split(":")[0]) for step in plan.steps] == [
             ("missing_parent", "stays"),
-            ("not_json", "is taken out; the file as it was is kept"),
+            ("not_json", "removed; the original file is kept"),
         ]
         assert (plan.changes, plan.dropped_bytes, plan.salvaged) == (True, 8, 0)
         assert snapshot(store.layout.root) == before
@@ -527,12 +527,12 @@ class TestRepair:
         """The lock is waited for, then the repair gives up without touching anything."""
         path = write(store, header(), "garbage")
         with store.open(path) as session:
-            session._named().hold()
+            session._own_journal().hold()
             before = Path(path).read_bytes()
             with pytest.raises(errors.SessionBusy):
                 repair(store, path, patience=0.05)
             assert Path(path).read_bytes() == before
-            session._named().release()
+            session._own_journal().release()
 
     def test_an_open_session_goes_on_in_the_repaired_file(self, store: Store) -> None:
         """What it appends later is in the new file."""

@@ -1,4 +1,4 @@
-"""Going on with an agent as what it was, and the agents that run elsewhere."""
+"""Resuming sub-agents, and agents that run remotely."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def with_agents() -> Transcript:
 
 
 def test_an_agent_goes_on_as_what_it_was() -> None:
-    """Its type, worktree and description are told, by the writer and by readers who do not know its sub-folder."""
+    """Its type, worktree and description are returned by the writer, and by readers that do not know its sub-folder."""
     writer = with_agents()
     agent = writer.resume_agent("a1")
     assert (agent.agent_type, agent.worktree_path, agent.description) == ("explorer", "/wt/a1", "looks around")
@@ -34,7 +34,7 @@ def test_an_agent_goes_on_as_what_it_was() -> None:
 
 
 def test_an_agent_without_a_sidecar_is_told_and_not_made_up() -> None:
-    """Nobody gets a general agent in place of a special one."""
+    """A special agent is never resumed as a general one."""
     writer = with_agents()
     with pytest.raises(NotFound, match="no sidecar") as caught:
         writer.resume_agent("a2")
@@ -50,7 +50,7 @@ def test_an_agent_without_a_sidecar_is_told_and_not_made_up() -> None:
 
 
 def test_agents_that_run_elsewhere_are_listed() -> None:
-    """Only their identities are here; other files in the folder are none, and most sessions have no such folder."""
+    """Only their identities are stored here; other files in the folder are ignored."""
     writer = with_agents()
     sessions = ClaudeSessions(writer.fs, CONFIG)
     assert sessions.list_remote_agents(SESSION) == []

@@ -20,7 +20,7 @@ Json = dict[str, Any]
 
 
 def read(data: bytes, view: View = "ts", *, system: bool = False, subagent: bool = False) -> list[SessionMessage]:
-    """The messages of a transcript in memory."""
+    """Return the messages of a transcript in memory."""
     heads = heads_of(data, view)
 
     def row_at(number: int) -> Json:
@@ -43,7 +43,7 @@ def uuids(rows: list[Json] | bytes, view: View = "ts", **options: bool) -> str:
 
 
 def talk(*names: str) -> list[Json]:
-    """A conversation in one line: user and assistant by turns."""
+    """Return a conversation of alternating user and assistant rows."""
     parents = [None, *names]
     return [row(("user", "assistant")[at % 2], name, parents[at]) for at, name in enumerate(names)]
 
@@ -53,39 +53,39 @@ def queued(uuid: str, parent: str, **members: Any) -> Json:
 
 
 def test_the_last_branch_in_the_file_is_the_answer() -> None:
-    """Of two branches the one that was written last is shown, whatever the timestamps say."""
+    """Of two branches the one written last is shown, whatever the timestamps are."""
     rows = [*talk("a", "b", "c"), row("user", "d", "b", timestamp="2020-01-01T00:00:00.000Z")]
     assert uuids(rows) == uuids(rows, "python-sdk") == "a b d"
 
 
 def test_a_late_row_that_nobody_spoke_moves_the_typescript_answer_only() -> None:
-    """An attachment on an old branch decides in the TypeScript SDK; in the Python SDK the leaf's own place does."""
+    """An attachment on an old branch decides in the TypeScript SDK; in the Python SDK the position of the leaf does."""
     rows = [*talk("a", "b", "c"), row("attachment", "d", "a", attachment={"type": "file"})]
     assert uuids(rows) == "a"
     assert uuids(rows, "python-sdk") == "a b c"
 
 
 def test_a_missing_parent_ends_the_chain() -> None:
-    """What hangs from a uuid that is not in the file is where the conversation begins."""
+    """A row whose parent is not in the file is the start of the conversation."""
     assert uuids([*talk("a", "b"), row("user", "c", "ghost"), row("assistant", "d", "c")]) == "c d"
 
 
 def test_a_circle_ends_and_a_pure_one_is_empty() -> None:
-    """A circle without a tail has no leaf; with one each row of it is shown once."""
+    """A cycle without a tail has no leaf; with one, each of its rows is shown once."""
     assert uuids([row("user", "a", "b"), row("assistant", "b", "a")]) == ""
     assert uuids([row("user", "a", "b"), row("assistant", "b", "a"), row("user", "c", "b")]) == "a b c"
     assert uuids([row("user", "a", "a")]) == ""
 
 
 def test_of_rows_with_one_uuid_the_last_counts() -> None:
-    """A row that is written again takes the place of the first."""
+    """A row that is written again replaces the first one."""
     again = row("assistant", "b", "a", message={"content": "new"})
     assert [each.message for each in read(lines([*talk("a", "b"), again]))][1] == {"content": "new"}
 
 
 @pytest.mark.mission("C3")
 def test_progress_is_bridged_and_never_shown() -> None:
-    """Rows below one or several rows of progress hang from what those hang from."""
+    """Children of progress rows are linked to what is above these."""
     rows = [row("user", "a"), row("progress", "p", "a"), row("progress", "q", "p"), row("assistant", "b", "q")]
     assert uuids(rows) == uuids(rows, "python-sdk") == "a b"
     looped = [row("user", "a"), row("progress", "p", "q"), row("progress", "q", "p"), row("assistant", "b", "p")]
@@ -96,7 +96,7 @@ def test_progress_is_bridged_and_never_shown() -> None:
 @pytest.mark.mission("C5")
 @pytest.mark.parametrize("kind", ["progress", "system"])
 def test_progress_and_system_rows_cut_a_sub_agent_in_the_typescript_view(kind: str) -> None:
-    """In a sub-agent's file the TypeScript SDK loses what is above such a row; the Python SDK keeps it."""
+    """In a sub-agent's file the TypeScript SDK loses the rows above such a row; the Python SDK keeps them."""
     rows = [row("user", "a"), row(kind, "p", "a"), row("assistant", "b", "p")]
     assert uuids(rows, subagent=True) == "b"
     assert uuids(rows, "python-sdk", subagent=True) == "a b"
@@ -104,7 +104,7 @@ def test_progress_and_system_rows_cut_a_sub_agent_in_the_typescript_view(kind: s
 
 @pytest.mark.mission("C5")
 def test_a_sub_agent_is_shown_whatever_its_flags() -> None:
-    """Sidechain, meta and team rows of a sub-agent are its conversation; parallel calls are not put back."""
+    """Sidechain, meta and team rows of a sub-agent are its conversation; parallel calls are not inserted."""
     rows = [
         row("user", "a", isSidechain=True),
         row("assistant", "b", "a", isMeta=True),
@@ -117,20 +117,20 @@ def test_a_sub_agent_is_shown_whatever_its_flags() -> None:
 
 @pytest.mark.parametrize("flag", [{"isSidechain": True}, {"teamName": "red"}, {"isMeta": True}, {"isMeta": [0]}])
 def test_flagged_rows_are_hidden(flag: Json) -> None:
-    """Rows of sidechains and teams and meta rows are links of the chain, but not shown."""
+    """Rows of sidechains and teams and meta rows are links of the chain, but are not shown."""
     rows = [row("user", "a"), row("assistant", "b", "a", **flag), row("user", "c", "b")]
     assert uuids(rows) == uuids(rows, "python-sdk") == "a c"
 
 
 def test_an_empty_list_is_true_in_javascript_only() -> None:
-    """A flag of another type counts as each language counts it."""
+    """A flag of another type is evaluated as in the language of the SDK."""
     rows = [row("user", "a"), row("assistant", "b", "a", isMeta=[]), row("user", "c", "b")]
     assert uuids(rows) == "a c"
     assert uuids(rows, "python-sdk") == "a b c"
 
 
 def test_parallel_results_are_put_back() -> None:
-    """Calls and results of a response beside the chain follow its last row on it: calls first, then results by time."""
+    """Missing calls and results of a response follow its last row on the chain: calls first, then results by time."""
     rows = [
         row("user", "a"),
         called("b", "a", "m", "t1"),
@@ -143,7 +143,7 @@ def test_parallel_results_are_put_back() -> None:
 
 
 def test_a_stray_result_is_taken_if_its_call_is_open() -> None:
-    """A result that hangs from elsewhere comes back by its call, unless the call is answered or claimed twice."""
+    """A result with another parent is found by its call, unless the call has an answer or is used twice."""
     rows = [row("user", "a"), called("b", "a", "m", "t1"), called("c", "b", "m", "t2"), answered("r2", "c", "t2")]
     stray = answered("s", "a", "t1")
     assert uuids([*rows, stray, row("assistant", "d", "r2")]) == "a b c s r2 d"
@@ -154,7 +154,7 @@ def test_a_stray_result_is_taken_if_its_call_is_open() -> None:
 
 
 def test_without_a_response_id_nothing_is_put_back() -> None:
-    """Back ends that leave the message id out lose the other results, as in both SDKs."""
+    """Providers that omit the message id lose the other results, as in both SDKs."""
     rows = [row("user", "a"), called("b", "a", "", "t1"), called("c", "b", "", "t2"), answered("r1", "b", "t1")]
     assert uuids(rows) == "a b r1"
 
@@ -190,13 +190,13 @@ def compacted(**hints: Any) -> list[Json]:
     ],
 )
 def test_kept_messages_follow_the_summary(hints: Json, expected: str) -> None:
-    """What a compaction kept is read behind its anchor; the Python SDK shows the summary only."""
+    """Preserved messages are read after the anchor; the Python SDK shows only the summary."""
     assert uuids(compacted(**hints)) == expected
     assert uuids(compacted(**hints), "python-sdk") == "S n"
 
 
 def test_system_rows_are_shown_when_asked_for() -> None:
-    """A boundary is a message without content for who asks for system rows."""
+    """With include_system, a boundary is a message without content."""
     assert uuids(compacted(), system=True) == "B S n"
     assert uuids([boundary("B")], system=True) == ""
     assert uuids([queued("q", "a")], system=True) == ""
@@ -204,7 +204,7 @@ def test_system_rows_are_shown_when_asked_for() -> None:
 
 
 def test_queued_prompts_are_shown_where_the_agent_went_on() -> None:
-    """A queued prompt before an assistant row or behind the leaf is a user message; before a new prompt it is not."""
+    """A queued prompt before an assistant row or after the leaf is a user message; before a new prompt it is not."""
     rows = [row("user", "a"), queued("q", "a")]
     assert uuids([*rows, row("assistant", "b", "q")]) == "a q b"
     assert uuids([*rows, row("user", "b", "q")]) == "a b"
@@ -220,7 +220,7 @@ def test_queued_prompts_are_shown_where_the_agent_went_on() -> None:
 
 
 def test_a_queued_prompt_has_the_uuid_under_which_it_was_sent() -> None:
-    """It is shown once, and not at all if that row is in the chain."""
+    """It is shown once, and not at all if the row it was sent as is in the chain."""
     rows = [
         row("user", "a"),
         queued("q", "a", source_uuid="z"),
@@ -232,7 +232,7 @@ def test_a_queued_prompt_has_the_uuid_under_which_it_was_sent() -> None:
 
 
 def test_damage_costs_no_more_than_it_does_in_the_sdk() -> None:
-    """NUL bytes before a row are passed over, bytes that are not UTF-8 replaced; a torn row is not loaded."""
+    """NUL bytes before a row are skipped, invalid UTF-8 is replaced, and a torn row is not loaded."""
     first, second, third = lines(talk("a", "b", "c")).splitlines(keepends=True)
     assert uuids(first + b"\0\0" + second + third) == "a b c"
     assert uuids(first + b"\0\0" + second + third, "python-sdk") == "c"
@@ -244,7 +244,7 @@ def test_damage_costs_no_more_than_it_does_in_the_sdk() -> None:
 
 @given(seed=st.integers(0, 1 << 32))
 def test_any_tree_gives_what_the_simple_reading_gives(seed: int) -> None:
-    """Branches, progress, sidechains, compactions, parallel calls and damage: equal to the reference, nothing twice."""
+    """With branches, progress, sidechains, compactions, parallel calls and damage, the result equals the reference."""
     rows = [each for each in Tree(seed).rows if each.get("attachment", {}).get("type") != "queued_command"]
     found = uuids(rows)
     assert found == " ".join(reference(rows))
@@ -253,7 +253,7 @@ def test_any_tree_gives_what_the_simple_reading_gives(seed: int) -> None:
 
 @given(seed=st.integers(0, 1 << 32), view=st.sampled_from(["ts", "python-sdk"]), cut=st.integers(1, 50))
 def test_the_answer_does_not_depend_on_how_the_bytes_come(seed: int, view: View, cut: int) -> None:
-    """Fed in pieces of any size, the same rows are found at the same places; no progress is ever shown."""
+    """Chunks of any size give the same rows at the same offsets; progress is never shown."""
     data = lines(Tree(seed).rows)
     whole, pieces = heads_of(data, view), Heads(view)
     for at in range(0, len(data), cut):
@@ -267,7 +267,7 @@ def test_the_answer_does_not_depend_on_how_the_bytes_come(seed: int, view: View,
 
 
 def test_a_hole_between_pieces_moves_no_row() -> None:
-    """NUL bytes that fill whole pieces of the file are passed over, and the row behind them is still found."""
+    """Chunks of only NUL bytes are skipped, and the row after them is found."""
     data = lines(talk("a", "b")) + b"\0" * 300 + lines([row("user", "c", "b")])
     pieces = Heads("ts")
     for at in range(0, len(data), 64):
@@ -280,14 +280,14 @@ def test_a_hole_between_pieces_moves_no_row() -> None:
 
 
 def test_a_carriage_return_ends_a_line_for_the_python_sdk_only() -> None:
-    """It opens transcripts as text; for the other view a line ends with a newline."""
+    """The Python SDK opens transcripts in text mode; in the other view only a newline ends a line."""
     first, second = lines(talk("a", "b")).splitlines()
     assert uuids(first + b"\r" + second + b"\n", "python-sdk") == "a b"
     assert uuids(first + b"\r" + second + b"\n") == ""
 
 
 def test_meta_rows_of_other_people_are_shown() -> None:
-    """What comes over a channel or from a peer was said by somebody, though nobody typed it here."""
+    """Messages from a channel or a peer were written by people, though not typed here."""
     rows = [row("user", "a"), row("user", "b", "a", isMeta=True, origin={"kind": "channel"})]
     assert uuids(rows) == "a b"
     assert uuids(rows, "python-sdk") == "a"
@@ -296,7 +296,7 @@ def test_meta_rows_of_other_people_are_shown() -> None:
 
 
 def test_of_a_notification_only_the_public_part_is_told() -> None:
-    """Members that are meant for the terminal stay there, and an id that is none is left out."""
+    """Members for the terminal are left out, and so is an invalid id."""
     origin = {"kind": "task-notification", "runId": "not an id", "inner": 1, "subkind": "s"}
     (message,) = read(lines([row("user", "a", origin=origin)]))
     assert message.origin == {"kind": "task-notification", "subkind": "s"}
@@ -305,7 +305,7 @@ def test_of_a_notification_only_the_public_part_is_told() -> None:
 
 
 def test_what_a_fork_is_told_at_its_begin_is_no_end_of_the_conversation() -> None:
-    """A briefing behind an abandoned row does not make that row the leaf."""
+    """A briefing below an abandoned row does not make that row the leaf."""
     briefing = row("attachment", "f", "b", attachment={"type": "fork_briefing"})
     rows = [*talk("a", "b"), row("user", "c", "a"), briefing]
     assert uuids(rows) == "a c"
@@ -314,7 +314,7 @@ def test_what_a_fork_is_told_at_its_begin_is_no_end_of_the_conversation() -> Non
 
 
 def test_without_a_main_conversation_the_last_message_of_any_is_the_leaf() -> None:
-    """Not the last terminal: a system row may hang far above the newest message."""
+    """The last message is the leaf, not the last terminal: a system row may be far above the newest message."""
     rows = [
         row("user", "a", teamName="red"),
         row("user", "b", "a", teamName="red"),
@@ -327,7 +327,7 @@ def test_without_a_main_conversation_the_last_message_of_any_is_the_leaf() -> No
 
 
 def test_an_anchor_of_null_is_the_anchor_of_all_roots() -> None:
-    """A compaction that kept messages without a place for them hangs every other root behind them."""
+    """If a compaction preserved messages with a null anchor, all other roots are linked after them."""
     segment = {"headUuid": "b", "anchorUuid": None, "tailUuid": "b"}
     rows = [*talk("a", "b"), boundary("B", preservedSegment=segment), row("user", "S", "B"), row("user", "n", "S")]
     assert uuids(rows) == "b S n"
@@ -342,14 +342,14 @@ def test_an_anchor_of_null_is_the_anchor_of_all_roots() -> None:
     ],
 )
 def test_a_queued_prompt_before_an_interruption_was_taken_up(stop: Any) -> None:
-    """The agent went on with it until it was stopped; any other prompt behind it means that it was sent again."""
+    """The agent worked on it until it was interrupted; any other prompt after it means that it was sent again."""
     said = {"role": "user", "content": stop}
     assert uuids([row("user", "a"), queued("q", "a"), row("user", "b", "q", message=said)]) == "a q b"
     assert uuids([row("user", "a"), queued("q", "a"), row("user", "b", "q")]) == "a b"
 
 
 def test_commands_of_the_terminal_are_no_prompts() -> None:
-    """Behind a caveat, a slash command and its output say nothing of a queued prompt; without the caveat they do."""
+    """After a caveat, a slash command and its output do not count; without the caveat they do."""
 
     def told(uuid: str, parent: str, text: str, **members: Any) -> Json:
         return row("user", uuid, parent, message={"role": "user", "content": text}, **members)
@@ -376,7 +376,7 @@ def test_the_queue_tells_which_copies_were_taken_up() -> None:
 
 
 def test_the_queue_tells_which_deliveries_were_taken_up() -> None:
-    """A delivery is known by its own id, and counts more than what follows it."""
+    """A delivery has its own id, and takes precedence over the rows that follow."""
     absorbed = {"type": "queue-operation", "operation": "remove", "reason": "absorbed_mid_turn", "deliveryId": "d"}
     rows = [row("user", "a"), queued("q", "a", delivery_id="d"), queued("r", "q", delivery_id="d")]
     rows.append(row("assistant", "b", "r"))
@@ -385,7 +385,7 @@ def test_the_queue_tells_which_deliveries_were_taken_up() -> None:
 
 
 def test_a_queued_prompt_that_is_meta_is_shown_of_sub_agents_only() -> None:
-    """Unless other people wrote it; one that was passed on to another agent is never shown."""
+    """Except if other people wrote it; one that was forwarded to another agent is never shown."""
     rows = [row("user", "a"), queued("q", "a", isMeta=True), row("assistant", "b", "q")]
     assert (uuids(rows), uuids(rows, subagent=True)) == ("a b", "a q b")
     rows[1] = queued("q", "a", isMeta=True, origin={"kind": "peer"})
@@ -395,6 +395,6 @@ def test_a_queued_prompt_that_is_meta_is_shown_of_sub_agents_only() -> None:
 
 
 def test_a_replaced_row_behind_the_leaf_is_still_shown() -> None:
-    """Of two rows with one uuid the last counts in the chain, but a queued prompt behind the leaf is shown as it was."""
+    """In the chain the last row with a uuid counts, but a queued prompt after the leaf is shown as it was."""
     rows = [row("user", "a"), queued("q", "a"), row("system", "q", "nobody")]
     assert uuids(rows) == "a q"

@@ -1,4 +1,4 @@
-"""Filling a transcript from a remote copy never costs what is here."""
+"""Filling a transcript from a remote copy never loses local data."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def content(writer: Transcript, path: str = PATH) -> bytes:
 
 @pytest.mark.mission("C9")
 def test_remote_rows_become_the_local_file_and_the_old_one_is_kept() -> None:
-    """The session is switched, the rows are one line each in their order, and what was here stays in our own root."""
+    """The session is switched, the rows are in order, one per line, and the old file is saved in our own root."""
     writer = with_local_file()
     hydration = hydrate_session(writer, SESSION, lambda session_id: REMOTE, project_dir=FOLDER)
     assert (hydration.code, hydration.rows, bool(hydration)) == ("hydrated", 2, True)
@@ -51,7 +51,7 @@ def test_remote_rows_become_the_local_file_and_the_old_one_is_kept() -> None:
 
 @pytest.mark.mission("C9")
 def test_a_session_that_is_not_here_is_made() -> None:
-    """There is nothing to keep; lines are taken as they are, byte for byte."""
+    """There is nothing to save, and lines are copied byte for byte."""
     writer = transcript(session_id=OTHER)
     lines = [b'{"type": "user",  "uuid":"x"}', b'{"type":"tag"}\n']
     hydration = hydrate_session(writer, SESSION, lambda _: lines)
@@ -61,7 +61,7 @@ def test_a_session_that_is_not_here_is_made() -> None:
 
 @pytest.mark.mission("C9")
 def test_the_same_rows_change_nothing() -> None:
-    """A file that equals the answer is not written again, and nothing is kept of it."""
+    """A file that equals the answer is neither written nor saved."""
     writer = with_local_file()
     before = writer.fs.lstat(PATH)
     assert hydrate_session(writer, SESSION, lambda _: [LOCAL]) == Hydration("unchanged", 1)
@@ -92,7 +92,7 @@ def refused(_: str) -> None:
     ],
 )
 def test_an_empty_or_failed_answer_leaves_the_local_file_alone(fetch: Fetch, code: str, kind: str | None) -> None:
-    """The answer is false, nothing is raised, and the diagnostic is a code that holds nothing of the rows."""
+    """The result is false, nothing is raised, and the diagnostic is a code without content."""
     writer = with_local_file()
     before = writer.fs.lstat(PATH)
     hydration = hydrate_session(writer, SESSION, fetch, project_dir=FOLDER)
@@ -106,7 +106,7 @@ def test_an_empty_or_failed_answer_leaves_the_local_file_alone(fetch: Fetch, cod
 
 @pytest.mark.mission("C9")
 def test_a_disk_that_fails_leaves_the_local_file_alone() -> None:
-    """Whichever call fails, the file is the old one or the new one, whole, and the answer says which."""
+    """Whichever call fails, the file is the complete old or new one, and the result says which."""
     for number in count(1):
         fs = FaultyFilesystem(MemoryFilesystem(), plan=[Fail(errno.EIO, at=number)])
         writer = with_local_file(fs)
@@ -123,7 +123,7 @@ def test_a_disk_that_fails_leaves_the_local_file_alone() -> None:
 @pytest.mark.mission("C9")
 @pytest.mark.parametrize("fetch", [lambda _: REMOTE, refused, lambda _: None])
 def test_rows_go_to_the_remote_side_only_after_the_attempt(fetch: Fetch) -> None:
-    """Before and during the attempt nothing is sent; after it, also after a failure, every new row is."""
+    """Nothing is sent before or during the attempt; after it, even if it failed, every new row is."""
     writer = with_local_file()
     sent: list[Json] = []
     during: list[bool] = []
@@ -141,7 +141,7 @@ def test_rows_go_to_the_remote_side_only_after_the_attempt(fetch: Fetch) -> None
 
 @pytest.mark.mission("C9")
 def test_the_switch_comes_first_and_may_raise() -> None:
-    """A wrong id is a mistake of the caller: nothing is fetched, nothing is switched."""
+    """An invalid id is an error of the caller: nothing is fetched or switched."""
     writer = transcript()
 
     def unexpected(_: str) -> None:
@@ -154,7 +154,7 @@ def test_the_switch_comes_first_and_may_raise() -> None:
 
 @pytest.mark.mission("C9")
 def test_what_was_hydrated_is_known_to_the_writer() -> None:
-    """Messages that came from the remote side are not recorded again."""
+    """Messages from the remote copy are not recorded again."""
     writer = with_local_file()
     writer.switch_session(SESSION)
     writer.record_transcript([user("X")])

@@ -1,4 +1,4 @@
-"""Transcripts of any size: listed by their ends, read and written in bounded memory, never refused."""
+"""Transcripts of any size are listed by their ends, and read and written in bounded memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LAST = [row("user", "third", "second"), row("assistant", "fourth", "third")]
 
 
 class CountingFilesystem(PosixFilesystem):
-    """Knows how many bytes were read."""
+    """Counts the bytes that are read."""
 
     count = 0
 
@@ -44,7 +44,7 @@ def path_in(home: Path) -> Path:
 
 
 def with_hole(home: Path, size: int) -> Path:
-    """A conversation with a hole in the middle, as a crash leaves it; it takes no room on the disk."""
+    """Return a conversation with a hole in the middle, as a crash leaves it; the hole takes no disk space."""
     path = path_in(home)
     with path.open("wb") as file:
         file.write(lines(FIRST))
@@ -55,7 +55,7 @@ def with_hole(home: Path, size: int) -> Path:
 
 
 def with_many_rows(home: Path, size: int) -> Path:
-    """A long conversation, each row with some text."""
+    """Return a long conversation, each row with some text."""
     path = path_in(home)
     parent = None
     with path.open("wb") as file:
@@ -74,7 +74,7 @@ def with_many_rows(home: Path, size: int) -> Path:
 
 
 def peak_of(work: Callable[[], Any]) -> tuple[Any, int]:
-    """What a call gives, and the memory that it took at most."""
+    """Return the result of a call, and its peak memory."""
     tracemalloc.start()
     try:
         return work(), tracemalloc.get_traced_memory()[1]
@@ -83,7 +83,7 @@ def peak_of(work: Callable[[], Any]) -> tuple[Any, int]:
 
 
 def test_two_gigabytes_are_listed_by_reading_two_windows(tmp_path: Path) -> None:
-    """A listing reads 64 KB at each end whatever lies between: no more of a large file than of a small one."""
+    """A listing reads 64 KB at each end, whatever the size of the file."""
     with_hole(tmp_path, 2 * GB)
     fs = CountingFilesystem()
     (info,) = ClaudeSessions(fs, str(tmp_path)).list_sessions()
@@ -94,7 +94,7 @@ def test_two_gigabytes_are_listed_by_reading_two_windows(tmp_path: Path) -> None
 
 @pytest.mark.long
 def test_two_gigabytes_with_a_hole_are_read_in_bounded_memory(tmp_path: Path) -> None:
-    """The hole is passed over piece by piece; what was said before it and behind it is one conversation."""
+    """The hole is skipped chunk by chunk, and the messages before and after it are one conversation."""
     with_hole(tmp_path, 2 * GB)
     sessions = ClaudeSessions(PosixFilesystem(), str(tmp_path))
     messages, peak = peak_of(lambda: sessions.get_session_messages(SESSION))
@@ -103,7 +103,7 @@ def test_two_gigabytes_with_a_hole_are_read_in_bounded_memory(tmp_path: Path) ->
 
 
 def test_a_hole_is_passed_over_in_bounded_memory(tmp_path: Path) -> None:
-    """The short form: a hole of 200 MB costs no more than one piece of it."""
+    """A hole of 200 MB takes no more memory than one chunk."""
     with_hole(tmp_path, 200 * MB)
     sessions = ClaudeSessions(PosixFilesystem(), str(tmp_path))
     messages, peak = peak_of(lambda: sessions.get_session_messages(SESSION))
@@ -113,7 +113,7 @@ def test_a_hole_is_passed_over_in_bounded_memory(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A config home with a transcript that is larger than what others refuse."""
+    """Return a config home with a transcript that is larger than others accept."""
     home = tmp_path_factory.mktemp("large")
     path = with_many_rows(home, MAX_TOMBSTONE_REWRITE_BYTES + 10 * MB)
     yield home
@@ -121,7 +121,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def test_a_page_of_a_file_over_fifty_megabytes_is_read_in_bounded_memory(large: Path) -> None:
-    """No size is refused; a page decodes its own rows, and the heads of all take little."""
+    """No size is refused; a page decodes only its own rows, and the heads of all rows are small."""
     sessions = ClaudeSessions(PosixFilesystem(), str(large))
     page, peak = peak_of(lambda: sessions.get_session_messages(SESSION, limit=3, offset=5))
     assert [int(message.uuid[:8], 16) for message in page] == [5, 6, 7]
@@ -129,7 +129,7 @@ def test_a_page_of_a_file_over_fifty_megabytes_is_read_in_bounded_memory(large: 
 
 
 def test_the_first_record_of_a_large_file_scans_it_once_in_bounded_memory(large: Path) -> None:
-    """Appending needs the uuids that are there: one pass, then nothing is read again but what is new."""
+    """Appending needs the uuids in the file: they are read once, then only what is new."""
     fs = CountingFilesystem()
     size = path_in(large).stat().st_size
     writer = Transcript(fs, str(large), str(large / "ours"), Current(SESSION, "/w"), stamp=STAMP, power=False)
@@ -148,7 +148,7 @@ def test_the_first_record_of_a_large_file_scans_it_once_in_bounded_memory(large:
 
 
 def test_a_note_on_a_large_file_reads_next_to_nothing(large: Path) -> None:
-    """A title or a queue operation is appended without a look at what is there."""
+    """A title or a queue operation is appended without reading the file."""
     fs = CountingFilesystem()
     writer = Transcript(fs, str(large), str(large / "ours"), Current(SESSION, "/w"), stamp=STAMP, power=False)
     writer.set_title("Named")

@@ -1,4 +1,4 @@
-"""What a listing tells of a session: titles, tags, prompts, branch, times, from the two ends of its file."""
+"""What a listing shows of a session: titles, tags, prompts, branch and times, from the two ends of its file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PAD = json.dumps({"type": "other", "pad": "p" * WINDOW})
 
 
 def said(content: Any, **members: Any) -> str:
-    """A user row as Claude Code writes it."""
+    """Return a user row as Claude Code writes it."""
     message = {"role": "user", "content": content}
     return json.dumps(
         {"type": "user", "message": message, "timestamp": "2026-01-01T00:00:00.000Z", **members},
@@ -68,13 +68,13 @@ def title(text: str) -> str:
     ],
 )
 def test_the_first_prompt_follows_the_rules_of_each_sdk(text: str, ts: str | None, python: str | None) -> None:
-    """Skipped texts, shell input, slash commands and the cut at 200 are those of the SDK of the view."""
+    """Skipped texts, shell input, slash commands and the limit of 200 characters are those of the SDK."""
     assert prompt(said(text)) == ts
     assert prompt(said(text), view="python-sdk") == python
 
 
 def test_the_first_text_that_counts_is_the_prompt() -> None:
-    """Skipped texts and rows give way to the next one; a slash command only if nothing else is there."""
+    """Skipped texts and rows are passed over; a slash command counts only if there is nothing else."""
     blocks = [{"type": "image"}, {"type": "text", "text": "<tick>"}, {"type": "text", "text": "real"}]
     assert prompt(said(blocks)) == "real"
     command = said("<command-name>/x</command-name>")
@@ -86,7 +86,7 @@ def test_the_first_text_that_counts_is_the_prompt() -> None:
 
 
 def test_titles_come_before_prompts() -> None:
-    """A given title beats a made-up one, that the last prompt, that a summary, that the first prompt."""
+    """The order is: user title, generated title, last prompt, summary, first prompt."""
     rows = [said("first")]
     assert summary(*rows) == "first"
     rows.append('{"type":"summary","summary":"short","leafUuid":"x"}')
@@ -101,7 +101,7 @@ def test_titles_come_before_prompts() -> None:
 
 
 def test_only_rows_of_the_type_are_titles_to_the_typescript_sdk() -> None:
-    """A tool input that holds `customTitle` is a title to the Python SDK only."""
+    """A tool input with `customTitle` is a title only to the Python SDK."""
     decoy = json.dumps({"type": "assistant", "input": {"customTitle": "decoy"}}, separators=(",", ":"))
     assert summary(said("q"), decoy) == "q"
     assert summary(said("q"), decoy, view="python-sdk") == "decoy"
@@ -125,12 +125,12 @@ def test_only_rows_of_the_type_are_titles_to_the_typescript_sdk() -> None:
     ],
 )
 def test_a_title_behind_a_torn_row_counts(line: str, found: bool) -> None:
-    """What ends a line is found behind a row without a newline; what something is glued to is not."""
+    """A title at the end of a line is found after a row without a newline; one that is followed by something is not."""
     assert summary(said("q"), line) == ("glued" if found else "q")
 
 
 def test_tags_are_the_last_of_the_tail() -> None:
-    """An empty tag is none; a tag out of the tail is not seen; the Python SDK needs the exact beginning."""
+    """An empty tag is ignored, a tag before the tail is not seen, and the Python SDK needs the exact line start."""
     one, cleared, spaced = '{"type":"tag","tag":"t"}', '{"type":"tag","tag":""}', '{"type": "tag", "tag": "t"}'
 
     def tag(*rows: str, view: View = "ts") -> str | None:
@@ -145,7 +145,7 @@ def test_tags_are_the_last_of_the_tail() -> None:
 
 
 def test_windows_decide_what_is_known() -> None:
-    """A title between the windows is unknown, one in either is known, the tail before the head."""
+    """A title between the windows is unknown; the tail takes precedence over the head."""
     assert summary(said("q"), PAD, title("mid"), PAD) == "q"
     assert summary(title("head"), said("q"), PAD, PAD) == "head"
     assert summary(title("head"), said("q"), PAD, PAD, title("tail")) == "tail"
@@ -154,14 +154,14 @@ def test_windows_decide_what_is_known() -> None:
 
 
 def test_sessions_that_say_nothing_and_sidechains_are_not_listed() -> None:
-    """A file of metadata only, and one whose first row is a sidechain, are no sessions of a listing."""
+    """A file with only metadata, and one whose first row is a sidechain, are not listed."""
     assert info('{"type":"mode","mode":"x"}') is None
     assert info(said("q", isSidechain=True)) is None
     assert info(said("q"), said("r", isSidechain=True)) is not None
 
 
 def test_branch_cwd_and_times() -> None:
-    """The last branch, the first directory and time, and the project's path where no row tells one."""
+    """The last branch, the first directory and time, and the project's path if no row has one."""
     found = info('{"type":"mode"}', said("q", gitBranch="one", cwd="/a"), said("r", gitBranch="two", cwd="/b"))
     assert found is not None
     assert (found.git_branch, found.cwd, found.created_at) == ("two", "/a", 1_767_225_600_000)
@@ -175,7 +175,7 @@ def test_branch_cwd_and_times() -> None:
 
 
 def test_programs_are_told_from_people() -> None:
-    """Sessions that an SDK or a daemon began are marked."""
+    """Sessions started by an SDK or a daemon are marked."""
     for member, value, expected in (
         ("entrypoint", "cli", False),
         ("entrypoint", "sdk-py", True),

@@ -1,4 +1,4 @@
-"""Forking, renaming, tagging, archiving and deleting sessions of Claude Code, against what its SDKs answer."""
+"""Forking, renaming, tagging, archiving and deleting sessions of Claude Code, compared with its SDKs."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ def data(fs: Filesystem, path: str = PATH) -> bytes:
 
 
 def conversation(*names: str) -> MemoryFilesystem:
-    """A file system with one session that says these words."""
+    """Return a file system with one session of these messages."""
     fs = MemoryFilesystem()
     transcript(fs).record_transcript([user(name) for name in names or ("A", "B")])
     return fs
 
 
 def vector(corpus: str, name: str) -> tuple[MemoryFilesystem, Json, str]:
-    """The session of a vector on a file system, the vector, and its path."""
+    """Return the session of a vector on a file system, the vector, and its path."""
     session = CORPORA[corpus]["sessions"][name]
     path = f"{PROJECTS}/{session['file'].removeprefix('projects/')}"
     fs = MemoryFilesystem()
@@ -84,7 +84,7 @@ def vector(corpus: str, name: str) -> tuple[MemoryFilesystem, Json, str]:
 
 
 def outline(data: bytes, fork_id: str) -> list[Json]:
-    """A fork as the vectors describe it: its uuids by number."""
+    """Return a fork as the vectors describe it: uuids by number."""
     rows = rows_in(data)
     numbers = {uuid: f"N{number}" for number, uuid in enumerate(dict.fromkeys(row["uuid"] for row in rows))}
 
@@ -127,7 +127,7 @@ FORKS = [
 @pytest.mark.mission("C13")
 @pytest.mark.parametrize(("corpus", "name", "call"), FORKS)
 def test_a_fork_is_what_the_typescript_sdk_makes(corpus: str, name: str, call: str) -> None:
-    """Rows, links, hints of compactions, replacements and title, whole and up to a message, a boundary or a summary."""
+    """Rows, links, compaction metadata, replacements and title are equal, for forks of all or up to some row."""
     fs, session, path = vector(corpus, name)
     expected = session["ts"][call]
     options: Json = {}
@@ -149,7 +149,7 @@ def test_a_fork_is_what_the_typescript_sdk_makes(corpus: str, name: str, call: s
 
 @pytest.mark.mission("C13")
 def test_a_fork_changes_what_it_must_and_keeps_the_rest() -> None:
-    """Unknown members stay, times but the last stay, and each row names the one that it was."""
+    """Unknown members and all times but the last stay, and each row names its original."""
     fs = MemoryFilesystem()
     rows = [
         user(
@@ -189,7 +189,7 @@ def test_a_fork_changes_what_it_must_and_keeps_the_rest() -> None:
 
 @pytest.mark.mission("C13")
 def test_a_fork_maps_every_uuid_that_it_copies_and_brings_the_directory_along() -> None:
-    """What a queued prompt was sent as, and what compactions kept, but not uuids of rows that are left out."""
+    """It maps the uuids of queued prompts and preserved rows, but not those of rows that are left out."""
     metadata = {
         "preservedMessages": {"anchorUuid": uid("S"), "uuids": [uid("A"), uid("P"), "elsewhere"]},
         "runningTurnSends": [uid("A")],
@@ -219,7 +219,7 @@ def test_a_fork_maps_every_uuid_that_it_copies_and_brings_the_directory_along() 
 
 @pytest.mark.mission("C13")
 def test_a_row_with_a_line_separator_is_forked_whole() -> None:
-    """Lines end at newlines only: text with U+2028, U+0085 or a form feed is one row, as it was one message."""
+    """Lines end only at newlines: a text with U+2028, U+0085 or a form feed is one row."""
     text = "a\u2028b\u2029c\x85d\x0be"
     fs = conversation("A")
     transcript(fs).record_transcript([user("B", text)], starting_parent_hint=uid("A"))
@@ -229,7 +229,7 @@ def test_a_row_with_a_line_separator_is_forked_whole() -> None:
 
 @pytest.mark.mission("C13")
 def test_a_fork_takes_what_only_javascript_would_take() -> None:
-    """Lone surrogates, huge numbers and deep values of the source are no reason to fail, and stay."""
+    """Lone surrogates, huge numbers and deeply nested values are copied."""
     fs = conversation("A")
     odd = (
         b'{"type":"user","uuid":"x","lone":"\\ud800","huge":123456789012345678901234567890,"deep":'
@@ -245,7 +245,7 @@ def test_a_fork_takes_what_only_javascript_would_take() -> None:
 
 @pytest.mark.mission("C13")
 def test_a_fork_of_a_torn_file_has_every_row_that_can_be_read() -> None:
-    """A row that is glued behind a torn one, and one behind NUL bytes, are in the fork."""
+    """A row after a torn one on the same line, and one after NUL bytes, are in the fork."""
     fs = conversation("A")
     torn = b'{"type":"user","uuid":"to' + data(fs).replace(uid("A").encode(), uid("B").encode())
     put(fs, data(fs) + torn + b"\0\0" + data(fs).replace(uid("A").encode(), uid("C").encode()))
@@ -256,7 +256,7 @@ def test_a_fork_of_a_torn_file_has_every_row_that_can_be_read() -> None:
 
 @pytest.mark.mission("C13")
 def test_what_cannot_be_forked_is_refused_and_nothing_is_made() -> None:
-    """An unknown message, a session without messages, and an id that is taken."""
+    """An unknown message, a session without messages, and an existing id are refused."""
     fs = conversation("A")
     with pytest.raises(EntryNotFound):
         mutations(fs).fork(SESSION, up_to=uid("Z"))
@@ -279,7 +279,7 @@ def test_what_cannot_be_forked_is_refused_and_nothing_is_made() -> None:
     ],
 )
 def test_a_fork_is_named_after_its_source(said: list[tuple[str, str, str]], expected: str) -> None:
-    """The last title of a person, else of the model, else the first prompt."""
+    """The last title of the user, else of the model, else the first prompt."""
     fs = conversation("A")
     put(fs, data(fs) + b"".join(json.dumps({"type": t, m: v}).encode() + b"\n" for t, m, v in said))
     mutations(fs).fork(SESSION, title="  ")
@@ -288,7 +288,7 @@ def test_a_fork_is_named_after_its_source(said: list[tuple[str, str, str]], expe
 
 @pytest.mark.mission("C13")
 def test_a_title_that_a_tool_mentions_is_no_title() -> None:
-    """The input of a tool with a member of that name does not name the fork."""
+    """A tool input with a member of that name is not the title of the fork."""
     fs = conversation("A")
     transcript(fs).record_transcript(
         [assistant("B", toolInput={"customTitle": "decoy"})], starting_parent_hint=uid("A")
@@ -299,7 +299,7 @@ def test_a_title_that_a_tool_mentions_is_no_title() -> None:
 
 @pytest.mark.mission("C3")
 def test_progress_in_a_circle_does_not_hang_a_fork() -> None:
-    """A row that hangs from progress that hangs from itself becomes a root."""
+    """A child of progress that is its own parent becomes a root."""
     fork = Fork(SESSION, OTHER, now=NOW)
     rows = [progress("P") | {"parentUuid": uid("Q")}, progress("Q") | {"parentUuid": uid("P")}]
     rows.append(user("A", parentUuid=uid("P")))
@@ -311,7 +311,7 @@ def test_progress_in_a_circle_does_not_hang_a_fork() -> None:
 
 @pytest.mark.mission("C3")
 def test_of_progress_and_a_message_with_one_uuid_the_message_counts() -> None:
-    """What hangs from that uuid hangs from the message."""
+    """Children of that uuid are children of the message."""
     fork = Fork(SESSION, OTHER, now=NOW)
     rows = [progress("A"), user("A"), user("B", parentUuid=uid("A"))]
     for row in rows:
@@ -325,7 +325,7 @@ def test_of_progress_and_a_message_with_one_uuid_the_message_counts() -> None:
 @pytest.mark.mission("C13")
 @every_session
 def test_title_and_tag_are_the_rows_that_the_typescript_sdk_writes(corpus: str, name: str) -> None:
-    """Byte for byte, behind an untouched conversation."""
+    """The rows are equal byte for byte, after an unchanged conversation."""
     fs, session, path = vector(corpus, name)
     before = data(fs, path)
     change = mutations(fs)
@@ -337,7 +337,7 @@ def test_title_and_tag_are_the_rows_that_the_typescript_sdk_writes(corpus: str, 
 
 @pytest.mark.mission("C13")
 def test_a_title_does_not_join_the_last_row() -> None:
-    """On a file whose last row lacks its line end both are whole afterwards, where the SDKs lose the message."""
+    """If the last row has no line end, both rows are whole afterwards, where the SDKs lose the message."""
     fs = conversation("A", "B")
     put(fs, data(fs)[:-1])
     mutations(fs).rename(SESSION, "T")
@@ -346,7 +346,7 @@ def test_a_title_does_not_join_the_last_row() -> None:
 
 @pytest.mark.mission("C13")
 def test_a_tag_is_cleared_by_an_empty_one() -> None:
-    """None is written as an empty text, an empty text is refused."""
+    """None is written as an empty text; an empty text is refused."""
     fs = conversation()
     mutations(fs).tag(SESSION, None)
     assert data(fs).endswith(b'{"type":"tag","tag":"","sessionId":"' + SESSION.encode() + b'"}\n')
@@ -371,7 +371,7 @@ def test_a_tag_is_cleared_by_an_empty_one() -> None:
     ],
 )
 def test_a_tag_is_what_people_can_see(tag: str, expected: str) -> None:
-    """Compatible forms become one; invisible, private and unassigned characters go."""
+    """Compatible forms are unified; invisible, private and unassigned characters are removed."""
     assert clean_tag(tag) == expected
 
 
@@ -380,7 +380,7 @@ def test_a_tag_is_what_people_can_see(tag: str, expected: str) -> None:
 
 @pytest.mark.mission("C13")
 def test_of_several_files_with_one_id_the_newest_is_meant() -> None:
-    """Listings show that one; an empty file is no session."""
+    """Listings show that one, and an empty file is not a session."""
     fs = MemoryFilesystem()
     for folder, content in (("-a", b"{}\n"), ("-b", b"{}\n"), ("-c", b"")):
         put(fs, content, f"{PROJECTS}/{folder}/{SESSION}.jsonl")
@@ -389,7 +389,7 @@ def test_of_several_files_with_one_id_the_newest_is_meant() -> None:
 
 @pytest.mark.mission("C13")
 def test_a_working_directory_is_searched_with_its_worktrees() -> None:
-    """Its own folder first, then those of the worktrees in their order; other folders do not count."""
+    """Its own folder comes first, then those of the worktrees in order; other folders are not searched."""
     fs = MemoryFilesystem()
     change = mutations(fs, worktrees=lambda directory: [CWD, "/w/two", "/w/three"])
     put(fs, b"{}\n", f"{PROJECTS}/-elsewhere/{SESSION}.jsonl")
@@ -406,7 +406,7 @@ def test_a_working_directory_is_searched_with_its_worktrees() -> None:
 @pytest.mark.mission("C13")
 @pytest.mark.parametrize("verb", ["rename", "tag", "delete", "fork", "archive", "unarchive"])
 def test_an_unknown_session_and_a_wrong_id_are_different_mistakes(verb: str) -> None:
-    """As in the SDKs: one is not found, the other is no id at all; neither makes anything."""
+    """As in the SDKs, one is not found and the other is invalid; nothing is created."""
     for fs in (conversation(), MemoryFilesystem()):
         call = getattr(mutations(fs), verb)
         values = ["x"] if verb in ("rename", "tag") else []
@@ -422,7 +422,7 @@ def test_an_unknown_session_and_a_wrong_id_are_different_mistakes(verb: str) -> 
 @pytest.mark.mission("C13")
 @every_session
 def test_a_deleted_session_leaves_nothing_and_comes_back_whole(corpus: str, name: str) -> None:
-    """The transcript and the folder with its agents go to the trash together, and undo puts both back."""
+    """The transcript and its folder go to the trash together, and undo restores both."""
     fs, session, path = vector(corpus, name)
     agent = f"{path.removesuffix('.jsonl')}/subagents/agent-a.jsonl"
     put(fs, b"{}\n", agent)
@@ -439,7 +439,7 @@ def test_a_deleted_session_leaves_nothing_and_comes_back_whole(corpus: str, name
 
 @pytest.mark.mission("C13")
 def test_undo_does_not_overwrite_what_has_the_name_now() -> None:
-    """A session that was begun again under the same id stays, and so does the deleted one."""
+    """A new session with the same id stays, and so does the deleted one."""
     fs = conversation("A")
     old = data(fs)
     deletion = mutations(fs).delete(SESSION)
@@ -453,7 +453,7 @@ def test_undo_does_not_overwrite_what_has_the_name_now() -> None:
 
 @pytest.mark.mission("C13")
 def test_a_session_is_deleted_to_another_device_by_copying() -> None:
-    """Where a rename does not reach, the copy is whole before the original goes, and undo works the same way."""
+    """If a rename is not possible, the copy is complete before the original is removed, and undo works the same way."""
     inner = conversation("A")
     transcript(inner).record_sidechain_transcript([user("S")], "a1")
     old = data(inner)
@@ -479,7 +479,7 @@ def test_a_session_is_deleted_to_another_device_by_copying() -> None:
 @pytest.mark.mission("C13")
 @every_session
 def test_the_archive_flag_is_a_note_in_the_folder_of_the_session(corpus: str, name: str) -> None:
-    """It lies where the SDK puts it, says when, and the conversation stays as it is."""
+    """It is where the SDK puts it and has a time; the conversation does not change."""
     fs, session, path = vector(corpus, name)
     before = data(fs, path)
     note = f"{path.removesuffix('.jsonl')}/archived.json"

@@ -1,4 +1,4 @@
-"""What stands beside a transcript in a listing: the notes of its folder, where it goes on, and whose directory it is."""
+"""What a listing takes from outside of a transcript: notes in its folder, where it continues, its directory."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def home(tmp_path: Path) -> Home:
 
 
 def test_a_title_beside_the_transcript_counts_unless_its_end_tells_a_newer_one(home: Home) -> None:
-    """Newer releases note the title in the folder of the session; it is one line, and the Python SDK does not know it."""
+    """Newer releases write the title to the folder of the session; it is one line, and the Python SDK ignores it."""
     home.note("custom-title.json", json.dumps({"customTitle": " From\nthe\u200b note "}))
     assert home.info().custom_title == "From the  note"
     listed = home.sessions.list_sessions(view="python-sdk")
@@ -71,13 +71,13 @@ def test_a_note_of_another_shape_is_none(home: Home, text: str) -> None:
 
 
 def test_a_note_that_is_too_large_is_none(home: Home) -> None:
-    """Nobody reads megabytes for a title."""
+    """Large files are not read for a title."""
     home.note("custom-title.json", json.dumps({"customTitle": "x" * 5000}))
     assert home.info().custom_title is None
 
 
 def test_what_was_archived_is_listed_as_such_until_its_user_comes_back(home: Home) -> None:
-    """Our own verb and the SDK write the same note; a later prompt takes it back, what programs write does not."""
+    """We and the SDK write the same note; a later prompt cancels it, rows of programs do not."""
     changes = Mutations(PosixFilesystem(), str(home.path), str(home.path / "ours"))
     assert home.info().archived is None
     changes.archive(SESSION)
@@ -94,7 +94,7 @@ def test_what_was_archived_is_listed_as_such_until_its_user_comes_back(home: Hom
 
 
 def test_a_session_that_goes_on_elsewhere_is_listed_there(home: Home) -> None:
-    """Only if the other one is there and has something in it, and if nothing was said here since."""
+    """Only if the other session exists and has a conversation, and nothing was added here since."""
     note = {"type": "continued-in", "continuedInSessionId": OTHER}
     home.put(row("user", "a"), note)
     assert [info.session_id for info in home.sessions.list_sessions()] == [SESSION]
@@ -106,20 +106,20 @@ def test_a_session_that_goes_on_elsewhere_is_listed_there(home: Home) -> None:
 
 
 def test_a_session_that_moved_tells_where_it_is(home: Home) -> None:
-    """The last directory counts, not the one that it was begun in."""
+    """The last directory counts, not the one in which it started."""
     home.put(row("user", "a", cwd="/w"), {"type": "relocated", "relocatedCwd": "/elsewhere", "sessionId": SESSION})
     assert home.info().cwd == "/elsewhere"
 
 
 def test_a_session_without_words_is_named_after_what_it_shows(home: Home) -> None:
-    """A picture alone is a session; the Python SDK does not list it."""
+    """An image alone is a session; the Python SDK does not list it."""
     home.put(row("user", "a", message={"role": "user", "content": [{"type": "image", "source": {}}]}))
     assert (home.info().summary, home.info().first_prompt) == ("Image", None)
     assert home.sessions.list_sessions(view="python-sdk") == []
 
 
 def test_a_directory_is_not_given_the_sessions_of_another_with_the_same_slug(tmp_path: Path) -> None:
-    """`/x/a-b` and `/x/a/b` share a project folder; who asks for one gets its own, if the other is still there."""
+    """`/x/a-b` and `/x/a/b` share a project folder; each has only its own sessions, if the other still exists."""
     mine, theirs = tmp_path / "a-b", tmp_path / "a" / "b"
     home = Home(tmp_path / "claude", "".join(char if char.isalnum() else "-" for char in str(mine)))
     home.put(row("user", "a", cwd=str(theirs)))
@@ -131,7 +131,7 @@ def test_a_directory_is_not_given_the_sessions_of_another_with_the_same_slug(tmp
 
 
 def test_sessions_of_the_same_moment_come_by_their_ids(home: Home) -> None:
-    """So that pages do not depend on the disk."""
+    """Pages do not depend on the file system."""
     home.put(row("user", "b"), session=OTHER)
     for path in home.folder.glob("*.jsonl"):
         os.utime(path, (1000, 1000))

@@ -1,4 +1,4 @@
-"""Reading Claude Code's folder: listing, finding, worktrees, sub-agents, state, checks; and nothing is written."""
+"""Reading Claude Code's folder: listing, finding, worktrees, sub-agents, state and checks, without writing."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def home(tmp_path: Path) -> Home:
 
 
 def test_only_transcripts_are_listed_newest_first(home: Home) -> None:
-    """Files whose name is no UUID, empty files and folders are no sessions."""
+    """Files whose name is not a UUID, empty files and folders are not sessions."""
     home.put("-w", f"{SESSION}.jsonl", TALK, 1000)
     home.put("-w", f"{OTHER.upper()}.jsonl", TALK, 2000)
     home.put("-w", "agent-x.jsonl", TALK)
@@ -59,7 +59,7 @@ def test_only_transcripts_are_listed_newest_first(home: Home) -> None:
 
 
 def test_a_copied_session_is_listed_once_by_its_newest_file(home: Home) -> None:
-    """Of two files with one id the newest is listed, while the first folder answers for the id alone."""
+    """Of two files with the same id the newest is listed, but the first folder answers for the id."""
     home.put("-a", f"{SESSION}.jsonl", [row("user", "x", message={"content": "old"})], 1000)
     home.put("-b", f"{SESSION}.jsonl", [row("user", "x", message={"content": "new"})], 2000)
     sessions = home.sessions()
@@ -70,7 +70,7 @@ def test_a_copied_session_is_listed_once_by_its_newest_file(home: Home) -> None:
 
 
 def test_worktrees_are_listed_by_their_exact_slug(home: Home) -> None:
-    """The folders of worktrees are added, not those of neighbours that begin alike; one worktree adds nothing."""
+    """The folders of worktrees are included, but not others with the same prefix; a single worktree adds nothing."""
     home.put("-r", f"{SESSION}.jsonl", TALK)
     home.put("-r-wt", f"{OTHER}.jsonl", TALK)
     home.put("-r-foo", f"{OTHER.replace('9', '8')}.jsonl", TALK)
@@ -83,7 +83,7 @@ def test_worktrees_are_listed_by_their_exact_slug(home: Home) -> None:
 
 
 def test_a_long_path_is_found_under_another_hash(home: Home) -> None:
-    """Older releases hashed long paths in another way: a folder that begins alike counts if its sessions say so."""
+    """Older releases hashed long paths differently: a folder with the same prefix counts if its sessions confirm it."""
     path = "/" + "x" * 300
     home.put(slug(path)[:201] + "bunhash", f"{SESSION}.jsonl", lines([row("user", "u", cwd=path)]))
     home.put(slug(path)[:201] + "other", f"{OTHER}.jsonl", TALK)
@@ -94,21 +94,21 @@ def test_a_long_path_is_found_under_another_hash(home: Home) -> None:
 
 @pytest.mark.mission("C1")
 def test_an_emoji_in_the_path_is_found_but_not_in_the_python_view(home: Home) -> None:
-    """The folder that Claude Code makes is the one that is looked at; the Python SDK looks elsewhere."""
+    """The folder that Claude Code creates is found; the Python SDK looks elsewhere."""
     home.put(slug("/😀"), f"{SESSION}.jsonl", TALK)
     assert len(home.sessions().list_sessions("/😀")) == 1
     assert home.sessions().list_sessions("/😀", view="python-sdk") == []
 
 
 def test_an_empty_stub_does_not_hide_the_session(home: Home) -> None:
-    """The first file that is not empty answers."""
+    """The first file that is not empty is used."""
     home.put("-a", f"{SESSION}.jsonl", b"")
     home.put("-b", f"{SESSION}.jsonl", TALK)
     assert [each.uuid for each in home.sessions().get_session_messages(SESSION)] == ["a", "b"]
 
 
 def test_what_cannot_be_read_is_told(home: Home) -> None:
-    """A link in the place of a transcript is not followed; the listing goes on and the problem is named."""
+    """A link instead of a transcript is not followed; the listing continues and the problem is reported."""
     target = home.put("-w", f"{OTHER}.jsonl", TALK)
     (home.path / "projects" / "-w" / f"{SESSION}.jsonl").symlink_to(target)
     assert [info.session_id for info in home.sessions().list_sessions()] == [OTHER]
@@ -116,7 +116,7 @@ def test_what_cannot_be_read_is_told(home: Home) -> None:
 
 
 def test_pages_are_cut_as_both_sdks_cut_them(home: Home) -> None:
-    """A limit of zero is none; a negative offset counts only beside a limit."""
+    """A limit of zero is ignored; a negative offset counts only with a limit."""
     names = ["a", "b", "c", "d"]
     parents = [None, *names]
     home.put("-w", f"{SESSION}.jsonl", [row("user", name, parents[at]) for at, name in enumerate(names)])
@@ -132,7 +132,7 @@ def test_pages_are_cut_as_both_sdks_cut_them(home: Home) -> None:
 
 @pytest.mark.mission("C5")
 def test_sub_agents_are_found_in_order_and_know_who_called_them(home: Home) -> None:
-    """Files and folders come in the order of their names; the first of an id answers; the sidecar names the caller."""
+    """Files and folders are sorted by name, the first of an id counts, and the sidecar names the caller."""
     home.put("-w", f"{SESSION}.jsonl", TALK)
     below = f"-w/{SESSION}/subagents"
     home.put(below, "agent-x.jsonl", [row("user", "top", isSidechain=True)])
@@ -155,7 +155,7 @@ def test_sub_agents_are_found_in_order_and_know_who_called_them(home: Home) -> N
 
 @pytest.mark.mission("C6")
 def test_the_state_of_a_session_is_read_back(home: Home) -> None:
-    """Titles and queued prompts are read, one that is glued to a torn row among them."""
+    """Titles and queued prompts are read, also after a torn row on the same line."""
     queue = {"type": "queue-operation", "operation": "enqueue", "content": "later", "timestamp": "t"}
     title = {"type": "custom-title", "customTitle": "T", "sessionId": SESSION, "timestamp": "t"}
     home.put("-w", f"{SESSION}.jsonl", lines([*TALK, queue]) + b'{"parentUuid":"torn' + lines([title]))
@@ -170,7 +170,7 @@ def snapshot(path: Path) -> dict[str, tuple[int, bytes]]:
 
 
 def test_reading_never_writes(home: Home) -> None:
-    """After every call each file has its bytes and time, and no file is new."""
+    """After every call each file has its bytes and time, and there is no new file."""
     path = home.put("-w", f"{SESSION}.jsonl", TALK)
     home.put(f"-w/{SESSION}/subagents", "agent-x.jsonl", TALK)
     before, sessions = snapshot(home.path), home.sessions()
@@ -184,7 +184,7 @@ def test_reading_never_writes(home: Home) -> None:
 
 @pytest.mark.mission("C12")
 def test_a_row_longer_than_any_piece_is_read(home: Home) -> None:
-    """A row of several megabytes lies across many pieces of the file and is still one row."""
+    """A row of several megabytes, across many chunks, is still one row."""
     huge = row("assistant", "b", "a", message={"content": "x" * 5_000_000})
     home.put("-w", f"{SESSION}.jsonl", [TALK[0], huge, row("user", "c", "b")])
     messages = home.sessions().get_session_messages(SESSION, offset=1)
@@ -202,7 +202,7 @@ def codes(report: TranscriptReport) -> list[str]:
 
 @pytest.mark.mission("C15")
 def test_a_sound_transcript_has_no_findings(home: Home) -> None:
-    """Rows read, loaded and shown are counted; nothing is wrong."""
+    """Rows in the file, in the tree and in the conversation are counted, and there are no findings."""
     report = check(home, [*TALK, {"type": "mode", "mode": "x"}])
     assert (report.rows_read, report.rows_loaded, report.rows_in_chain, report.findings) == (3, 2, 2, ())
 
@@ -223,13 +223,13 @@ def test_a_sound_transcript_has_no_findings(home: Home) -> None:
     ],
 )
 def test_each_fault_has_a_finding(home: Home, rows: list[dict[str, Any]], expected: list[str]) -> None:
-    """Links that lead nowhere or behind a compaction, doubled boundaries, strangers: each is told by its code."""
+    """Broken links, links across a compaction, double boundaries and foreign rows each have their code."""
     assert codes(check(home, rows)) == expected
 
 
 @pytest.mark.mission("C15")
 def test_damaged_bytes_are_told_with_their_place(home: Home) -> None:
-    """A torn row, a glued one and a torn end are found where they are."""
+    """A torn row, a glued one and a torn end are found at their offsets."""
     first, second = lines(TALK).splitlines(keepends=True)
     torn = check(home, first + second[:-20])
     assert [(finding.code, finding.offset) for finding in torn.findings] == [("torn_tail", len(first))]
@@ -241,7 +241,7 @@ def test_damaged_bytes_are_told_with_their_place(home: Home) -> None:
 
 @pytest.mark.mission("C15")
 def test_a_check_of_the_store_explains_a_transcript(home: Home, tmp_path: Path) -> None:
-    """The problems have their severity, none is for us to repair, and what became of the rows is counted."""
+    """Problems have a severity, none is repairable by us, and the rows are counted."""
     rows = [*TALK, row("progress", "p", "b"), row("user", "c", "p"), row("user", "d", "ghost", isSidechain=True)]
     path = home.put("-w", f"{SESSION}.jsonl", rows)
     report = sessile.check(sessile.Store(str(tmp_path / "own")), str(path))

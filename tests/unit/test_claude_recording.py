@@ -1,4 +1,4 @@
-"""Which rows recording writes, what they hang from, and what it answers."""
+"""Which rows recording writes, their parents, and the uuid that it returns."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ CHAIN = Chain(SESSION, STAMP)
 
 
 class InOrder(list[str]):
-    """What a file holds, in the order of its rows."""
+    """The uuids of a file, in the order of its rows."""
 
     def position(self, uuid: str) -> int:
         return self.index(uuid)
 
 
 def plan(recorded: str, messages: list[Json], hint: str | None = None, chain: Chain = CHAIN) -> Recording:
-    """The plan where the messages with these names are in the file."""
+    """Return the plan if the messages with these names are in the file."""
     known = InOrder(uid(name) for name in recorded.split())
     return plan_recording(known, messages, chain, now=NOW, hint=None if hint is None else uid(hint))
 
@@ -38,7 +38,7 @@ def named(**parents: str | None) -> dict[str, str | None]:
 
 @pytest.mark.mission("C4")
 def test_new_messages_hang_from_the_recorded_ones_before_them() -> None:
-    """[oA oB N1 N2]: N1 hangs from B, N2 from N1, and N2 is the answer."""
+    """[oA oB N1 N2]: B is the parent of N1, N1 of N2, and N2 is returned."""
     recording = plan("A B", [user("A"), assistant("B"), user("N1"), assistant("N2")])
     assert links(recording) == named(N1="B", N2="N1")
     assert recording.last == uid("N2")
@@ -57,26 +57,26 @@ def test_new_messages_hang_from_the_recorded_ones_before_them() -> None:
 def test_without_news_the_answer_is_the_last_known_place(
     recorded: str, messages: list[Json], hint: str | None, expected: str | None
 ) -> None:
-    """All recorded gives the last of them, nothing gives the hint, and nothing without a hint gives None."""
+    """If all are recorded the last one is returned, without messages the hint, and without a hint None."""
     recording = plan(recorded, messages, hint)
     assert recording == Recording([], None if expected is None else uid(expected))
 
 
 @pytest.mark.mission("C4")
 def test_the_hint_is_the_parent_of_what_is_new() -> None:
-    """A caller who passes only the new part of a growing conversation passes the last uuid as hint."""
+    """A caller who passes only the new part of a conversation passes the last uuid as hint."""
     assert links(plan("A B", [user("N1"), assistant("N2")], hint="B")) == named(N1="B", N2="N1")
 
 
 @pytest.mark.mission("C3")
 def test_recorded_progress_is_not_a_parent() -> None:
-    """[oA oP N1]: N1 hangs from A."""
+    """[oA oP N1]: A is the parent of N1."""
     assert links(plan("A P", [user("A"), progress("P"), user("N1")])) == named(N1="A")
 
 
 @pytest.mark.mission("C3")
 def test_new_progress_is_written_but_nobody_hangs_from_it() -> None:
-    """[N1 NP N2]: progress hangs from N1, N2 hangs from N1; [N1 NP] answers N1."""
+    """[N1 NP N2]: N1 is the parent of progress and of N2; [N1 NP] returns N1."""
     recording = plan("", [user("N1"), progress("NP"), assistant("N2")])
     assert links(recording) == named(N1=None, NP="N1", N2="N1")
     assert plan("", [user("N1"), progress("NP")]).last == uid("N1")
@@ -85,7 +85,7 @@ def test_new_progress_is_written_but_nobody_hangs_from_it() -> None:
 
 @pytest.mark.mission("C4")
 def test_after_a_compaction_nothing_hangs_from_what_it_kept() -> None:
-    """[CB SUM oK1 oK2 N]: CB is a root, SUM hangs from CB, N from SUM, never from K2."""
+    """[CB SUM oK1 oK2 N]: CB is a root, the parent of SUM is CB, and that of N is SUM, never K2."""
     messages = [boundary("CB"), user("SUM", isCompactSummary=True), user("K1"), assistant("K2"), user("N")]
     recording = plan("K1 K2", messages)
     assert links(recording) == named(CB=None, SUM="CB", N="SUM")
@@ -94,7 +94,7 @@ def test_after_a_compaction_nothing_hangs_from_what_it_kept() -> None:
 
 @pytest.mark.mission("C4")
 def test_once_a_compaction_is_recorded_what_it_kept_is_still_no_parent() -> None:
-    """[oCB oSUM oK1 oK2 N], K1 and K2 recorded before CB: N hangs from SUM; [… oM N] with M recorded behind: from M."""
+    """[oCB oSUM oK1 oK2 N] with K1 and K2 recorded before CB: SUM is the parent of N; with M recorded after CB, M is."""
     messages = [boundary("CB"), user("SUM"), user("K1"), assistant("K2"), user("N")]
     recording = plan("K1 K2 CB SUM", messages)
     assert links(recording) == named(N="SUM")
@@ -104,7 +104,7 @@ def test_once_a_compaction_is_recorded_what_it_kept_is_still_no_parent() -> None
 
 @pytest.mark.mission("C4")
 def test_a_compaction_says_where_it_happened() -> None:
-    """The boundary has no parent; what it would have been is its logical parent, or the one that it brings along."""
+    """The boundary has no parent; its logical parent is the last row, or the one that it brings along."""
     row = plan("A", [user("A"), boundary("CB")]).rows[0]
     assert (row["parentUuid"], row["logicalParentUuid"]) == (None, uid("A"))
     assert list(row)[:2] == ["parentUuid", "logicalParentUuid"]
@@ -114,7 +114,7 @@ def test_a_compaction_says_where_it_happened() -> None:
 
 @pytest.mark.mission("C4")
 def test_the_result_of_a_tool_hangs_from_its_call() -> None:
-    """Results of parallel calls fan out: each from the row with its own call, the answer from the last of them."""
+    """Each result of parallel calls is a child of its own call, and the answer is a child of the last one."""
     calls = [assistant("A1"), assistant("A2")]
     results = [user(f"R{n}", sourceToolAssistantUUID=uid(f"A{n}")) for n in (1, 2)]
     recording = plan("", [user("Q"), *calls, *results, assistant("Z")])
@@ -124,7 +124,7 @@ def test_the_result_of_a_tool_hangs_from_its_call() -> None:
 
 @pytest.mark.mission("C4")
 def test_a_call_that_is_not_in_the_file_is_nobodys_parent() -> None:
-    """A call that was removed, or that a compaction of the batch took away, would cut off everything before it."""
+    """A call that was removed, or compacted in the same batch, would cut off everything before it."""
     result = user("R", sourceToolAssistantUUID=uid("A"))
     assert links(plan("Q", [user("Q"), result])) == named(R="Q")
     assert links(plan("A", [boundary("CB"), user("SUM"), result])) == named(CB=None, SUM="CB", R="SUM")
@@ -136,7 +136,7 @@ def test_a_call_that_is_not_in_the_file_is_nobodys_parent() -> None:
 
 @pytest.mark.mission("C4")
 def test_every_row_is_stamped_with_its_session() -> None:
-    """What a resumed or forked message says of another session is overwritten; its other members stay."""
+    """Members about another session are overwritten in resumed or forked messages; all others stay."""
     brought = {"sessionId": OTHER, "cwd": "/old", "version": "1", "gitBranch": "old", "slug": "plan", "agentId": "x"}
     message = user("N", timestamp="2026-01-01T00:00:00.000Z", parentUuid="old", isSidechain=True, todo=[1], **brought)
     (row,) = plan("", [message]).rows
@@ -161,7 +161,7 @@ def test_every_row_is_stamped_with_its_session() -> None:
 
 @pytest.mark.mission("C4")
 def test_team_and_prompt_are_noted_where_they_belong() -> None:
-    """The team is on every row, the id of the prompt on those of the user."""
+    """The team is on every row, the prompt id on user rows."""
     chain = CHAIN._replace(team=Team("red", "ann"), prompt_id="p1")
     first, second = plan("", [user("N1"), assistant("N2")], chain=chain).rows
     assert (first["teamName"], first["agentName"], first["promptId"]) == ("red", "ann", "p1")
@@ -171,14 +171,14 @@ def test_team_and_prompt_are_noted_where_they_belong() -> None:
 
 @pytest.mark.mission("C5")
 def test_a_sidechain_says_whose_it_is() -> None:
-    """Rows of an agent are marked and carry its id, but the session id of their parent."""
+    """Rows of an agent are marked and have its id, but the session id of the parent."""
     (row,) = plan("", [user("N", agentId="other")], chain=CHAIN._replace(agent_id="a1")).rows
     assert (row["isSidechain"], row["agentId"], row["sessionId"]) == (True, "a1", SESSION)
 
 
 @pytest.mark.mission("C4")
 def test_a_uuid_that_comes_twice_is_written_once() -> None:
-    """The second message with a uuid is taken for recorded."""
+    """The second message with a uuid counts as recorded."""
     recording = plan("", [user("N1"), user("N2"), user("N1", "again")])
     assert links(recording) == named(N1=None, N2="N1")
     assert recording.last == uid("N2")
@@ -190,7 +190,7 @@ def test_a_uuid_that_comes_twice_is_written_once() -> None:
     [{"type": "user"}, {"type": "user", "uuid": ""}, {"type": "user", "uuid": 5}, {"type": "tag", "uuid": "x"}, {}],
 )
 def test_what_is_no_message_is_refused(message: Json) -> None:
-    """A row without a uuid would be written again by every call; other rows have calls of their own."""
+    """A row without a uuid would be written by every call; other rows have their own methods."""
     with pytest.raises(InvalidEntry):
         plan("", [message])
 
@@ -208,7 +208,7 @@ def conversations(draw: st.DrawFn) -> tuple[InOrder, list[Json]]:
 def test_recording_twice_writes_nothing_and_answers_a_known_place(
     conversation: tuple[InOrder, list[Json]], hint: str | None
 ) -> None:
-    """Each new message is written once, in order; parents are never progress; a second call has nothing to write."""
+    """Each new message is written once, in order; progress is never a parent; a second call writes nothing."""
     recorded, messages = conversation
     rows, last = plan_recording(recorded, messages, CHAIN, now=NOW, hint=hint)
     assert [row["uuid"] for row in rows] == [m["uuid"] for m in messages if m["uuid"] not in recorded]
@@ -224,6 +224,6 @@ def test_recording_twice_writes_nothing_and_answers_a_known_place(
 
 
 def test_what_a_stamp_does_not_know_is_not_written() -> None:
-    """Unknown is absent, not empty, and not what a message brought from elsewhere."""
+    """Unknown values are omitted, also if a message brings them from elsewhere."""
     (row,) = plan("", [user("N", version="1")], chain=Chain(SESSION, Stamp(cwd="/x", user_type=None))).rows
     assert row.keys() & {"version", "gitBranch", "userType", "entrypoint", "slug"} == set()

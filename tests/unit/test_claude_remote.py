@@ -1,4 +1,4 @@
-"""Sources and mirrors for remote copies of sessions: URLs, folders of another Claude Code, stores of the SDK."""
+"""Sources and mirrors of remote copies: URLs, folders of another Claude Code, stores of the SDK."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LINES = b'{"type": "user",  "uuid":"x"}\n\n{"type":"tag"}\n'
 
 
 class Remote:
-    """What the other side answers, and what it was asked."""
+    """The answers of the remote side, and the requests it got."""
 
     def __init__(self, status: int, body: bytes) -> None:
         self.status = status
@@ -44,7 +44,7 @@ class Remote:
 
 @contextmanager
 def remote(status: int = 200, body: bytes = LINES) -> Iterator[Remote]:
-    """A server on this machine that gives one answer to everything."""
+    """Start a local server with one answer for everything."""
     side = Remote(status, body)
 
     class Handler(BaseHTTPRequestHandler):
@@ -78,7 +78,7 @@ def content(writer: Any) -> bytes:
 
 
 def test_a_session_is_filled_from_a_url_and_new_rows_go_there() -> None:
-    """Lines come as they are; after the attempt, and not before, what is written is posted with who wrote it."""
+    """Lines are copied unchanged; only after the attempt new rows are posted, with the agent that wrote them."""
     with remote() as side:
         address = Address(side.url, {"Authorization": "Bearer t"})
         writer = transcript(session_id=OTHER)
@@ -116,7 +116,7 @@ def test_a_list_of_rows_is_an_answer_too() -> None:
     ],
 )
 def test_what_goes_wrong_is_told_by_a_code(status: int, body: bytes, code: str, kind: str | None) -> None:
-    """The local file stays as it is, and no diagnostic holds anything that the other side said."""
+    """The local file does not change, and no diagnostic contains anything of the answer."""
     with remote(status, body) as side:
         writer = transcript()
         writer.record_transcript([user("A")])
@@ -132,7 +132,7 @@ def test_what_goes_wrong_is_told_by_a_code(status: int, body: bytes, code: str, 
 @pytest.mark.promise("P42")
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_a_redirect_is_not_followed(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither is a proxy of the environment used: what authorises us, and what was said, would go along."""
+    """Proxies of the environment are not used either: both would get our credentials and the rows."""
     with remote(status) as side, remote() as other:
         side.elsewhere = other.url.partition("{")[0] + "x"
         for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
@@ -147,7 +147,7 @@ def test_a_redirect_is_not_followed(status: int, monkeypatch: pytest.MonkeyPatch
 
 
 def test_nobody_there_is_told_by_a_code_and_stops_no_writer() -> None:
-    """A remote side that is gone fails the hydration and later the mirror, never a call that records."""
+    """A missing remote side fails the hydration and later the mirror, but never a call that records."""
     with remote() as side:
         address = Address(side.url, timeout=5)
     writer = transcript(session_id=OTHER)
@@ -160,14 +160,14 @@ def test_nobody_there_is_told_by_a_code_and_stops_no_writer() -> None:
 
 @pytest.mark.parametrize("url", ["http://example.org/{session_id}", "file:///{session_id}", "https://example.org/all"])
 def test_an_address_that_is_open_to_all_or_names_no_session_is_refused(url: str) -> None:
-    """Rows travel over TLS or stay on this machine."""
+    """Rows use TLS or stay on this machine."""
     for make in (fetch_from_url, mirror_to_url):
         with pytest.raises(Invalid, match="address"):
             make(Address(url))
 
 
 def test_a_session_is_filled_from_the_folder_of_another_claude_code() -> None:
-    """Its lines are copied byte for byte, a torn last one included; a session that is not there is an empty answer."""
+    """Lines are copied byte for byte, including a torn last one; a missing session is an empty answer."""
     fs = MemoryFilesystem()
     data = b'{"type": "user",  "uuid":"x"}\n{"type":"user","uuid":"y"}'
     atomic.make_folders(fs, f"/backup{FOLDER.removeprefix(CONFIG)}")
@@ -180,7 +180,7 @@ def test_a_session_is_filled_from_the_folder_of_another_claude_code() -> None:
 
 
 def test_a_session_is_filled_from_a_store_of_the_sdk() -> None:
-    """The store is asked with its own key, and `None` is an empty answer."""
+    """The store gets its own key, and `None` is an empty answer."""
     kept = {(FOLDER, SESSION): [user("A")]}
     fetch = fetch_from_store(lambda key: kept.get((key["project_key"], key["session_id"])), FOLDER)
     writer = transcript(session_id=OTHER)

@@ -1,4 +1,4 @@
-"""What a row is: message, chain participant, progress; and the state that rows beside the chain carry."""
+"""Rows: messages, chain participants, progress, and the state in rows beside the chain."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_the_four_messages_are_loaded_and_may_be_parents(kind: str) -> None:
 
 @pytest.mark.mission("C2")
 def test_progress_is_neither_loaded_nor_a_parent() -> None:
-    """A progress row is recognised, is no message, and nothing may hang from it."""
+    """A progress row is recognized, is not a message, and cannot be a parent."""
     assert rows.is_progress({"type": "progress"})
     assert not rows.is_transcript_message({"type": "progress"})
     assert not rows.is_chain_participant({"type": "progress"})
@@ -37,7 +37,7 @@ def test_progress_is_neither_loaded_nor_a_parent() -> None:
 
 @pytest.mark.mission("C2")
 def test_rows_beside_the_conversation_are_no_messages() -> None:
-    """A title is a participant by the writer's rule, but no reader loads it into the chain."""
+    """A title is a chain participant, but readers do not load it into the chain."""
     assert not rows.is_transcript_message({"type": "custom-title"})
     assert rows.is_chain_participant({"type": "custom-title"})
 
@@ -45,7 +45,7 @@ def test_rows_beside_the_conversation_are_no_messages() -> None:
 @pytest.mark.mission("C2")
 @given(value=ANYTHING)
 def test_any_json_can_be_asked_about(value: Any) -> None:
-    """Nothing raises, whatever a row is, and what is not a text is unknown."""
+    """Nothing raises, whatever a row is, and a value that is not a string is unknown."""
     answers = (rows.type_of(value), rows.uuid_of(value), rows.parent_of(value))
     assert all(answer is None or isinstance(answer, str) for answer in answers)
     assert rows.is_progress(value) != rows.is_chain_participant(value)
@@ -61,7 +61,7 @@ def state_of(*given_rows: dict[str, Any]) -> TranscriptState:
 
 @pytest.mark.mission("C6")
 def test_queued_prompts_wait_until_they_are_taken() -> None:
-    """Of two queued prompts the first is taken first; one that is named is taken whatever its place."""
+    """The first queued prompt is removed first, or the one with the given content."""
     first = {"type": "queue-operation", "operation": "enqueue", "content": "a"}
     second = {"type": "queue-operation", "operation": "enqueue", "content": ["b"]}
     taken = {"type": "queue-operation", "operation": "dequeue"}
@@ -75,7 +75,7 @@ def test_queued_prompts_wait_until_they_are_taken() -> None:
 
 @pytest.mark.mission("C6")
 def test_the_newest_snapshot_of_a_message_counts_with_later_changes() -> None:
-    """An update replaces the snapshot of the message that it was made for, and a delta adds one file to it."""
+    """An update replaces the snapshot of its message, and a delta adds one file to it."""
     snapshot = {"messageId": "m", "trackedFileBackups": {"a": 1}}
     plain = {"type": "file-history-snapshot", "messageId": "m", "snapshot": snapshot, "isSnapshotUpdate": False}
     newer = {**snapshot, "trackedFileBackups": {"a": 2}}
@@ -89,7 +89,7 @@ def test_the_newest_snapshot_of_a_message_counts_with_later_changes() -> None:
 
 @pytest.mark.mission("C6")
 def test_last_values_win_and_replacements_add_up() -> None:
-    """Titles, tags and attributions are the last ones; all replacements count, of one call the newest."""
+    """Titles, tags and attributions are the last ones; replacements add up, the newest counts per call."""
     state = state_of(
         {"type": "custom-title", "customTitle": "old"},
         {"type": "custom-title", "customTitle": "new"},

@@ -1,4 +1,4 @@
-"""Slugs, the hash of long paths, session ids, and the paths that are made of them."""
+"""Slugs, the hash of long paths, session ids, and paths built from them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ OTHER = "99999999-2222-4333-8444-555555555555"
     ],
 )
 def test_every_other_unit_becomes_one_hyphen(path: str, expected: str) -> None:
-    """Characters outside letters and digits become hyphens, one for each UTF-16 unit, without squeezing."""
+    """Other characters than letters and digits become hyphens, one per UTF-16 unit."""
     assert slug(path) == expected
 
 
@@ -50,7 +50,7 @@ def test_the_python_sdk_counts_characters() -> None:
 
 
 def test_a_long_path_is_cut_and_hashed() -> None:
-    """Two hundred characters stay whole; one more gives the first two hundred and a hash of the path itself."""
+    """Two hundred characters are kept; a longer slug is cut there and gets a hash of the path."""
     assert slug("/" + "x" * 199) == "-" + "x" * 199
     name = slug("/" + "x" * 200)
     assert name == "-" + "x" * 199 + "-" + string_hash(map(ord, "/" + "x" * 200))
@@ -64,13 +64,13 @@ def test_a_long_path_is_cut_and_hashed() -> None:
     [("", "0"), ("a", "2p"), ("abc", "22ci"), ("hello", "1n1e4y"), ("polygenelubricants", "zik0zk")],
 )
 def test_the_hash_is_javas_without_its_sign(text: str, expected: str) -> None:
-    """The hash of known strings, the one with the lowest number of all among them, in base 36."""
+    """Hashes of known strings, also the one with the lowest number, are in base 36."""
     assert string_hash(map(ord, text)) == expected
 
 
 @given(st.text())
 def test_a_slug_is_a_safe_name(path: str) -> None:
-    """Whatever a path is, its slug holds letters, digits and hyphens only and fits a file system."""
+    """The slug of any path has only letters, digits and hyphens, and fits a file system."""
     name = slug(path)
     assert all(char.isascii() and (char.isalnum() or char == "-") for char in name)
     assert len(name) <= 210
@@ -81,12 +81,12 @@ def test_a_slug_is_a_safe_name(path: str) -> None:
     [(SESSION, True), (SESSION.replace("1", "A"), True), (SESSION + "\n", False), (SESSION[:-1], False), ("", False)],
 )
 def test_a_session_id_is_a_uuid_and_nothing_else(text: str, expected: bool) -> None:
-    """Eight, four, four, four and twelve hex digits in any case; no newline behind them."""
+    """Eight, four, four, four and twelve hex digits in any case, without a newline."""
     assert is_uuid(text) is expected
 
 
 def test_the_current_session_has_one_path() -> None:
-    """Asked for as the current one or by its id, a session that has a project folder of its own lies there."""
+    """A session with its own project folder has the same path as the current session and by its id."""
     current = Current(SESSION, "/work", "/elsewhere")
     assert transcript_path("/home", current) == f"/elsewhere/{SESSION}.jsonl"
     assert transcript_path("/home", current, SESSION) == f"/elsewhere/{SESSION}.jsonl"
@@ -96,7 +96,7 @@ def test_the_current_session_has_one_path() -> None:
 
 
 def test_sub_agents_lie_below_their_session() -> None:
-    """A sub-agent's transcript is in the session's folder, grouped if asked, and never outside of it."""
+    """A sub-agent's transcript is in the session's folder, grouped if requested, and never outside of it."""
     assert subagent_path("/p", SESSION, "x") == f"/p/{SESSION}/subagents/agent-x.jsonl"
     assert subagent_path("/p", SESSION, "x", "workflows/w") == f"/p/{SESSION}/subagents/workflows/w/agent-x.jsonl"
     for agent, subdir in (("", None), ("../x", None), ("x", ".."), ("x", "a//b"), ("x", "/etc")):
@@ -107,7 +107,7 @@ def test_sub_agents_lie_below_their_session() -> None:
 
 
 def test_names_tell_what_a_file_is() -> None:
-    """Transcripts of sessions and of sub-agents are told from clutter by their names."""
+    """Names tell transcripts of sessions and sub-agents from other files."""
     assert session_of(f"{SESSION}.jsonl") == SESSION
     assert session_of("agent-x.jsonl") is None
     assert session_of(SESSION) is None

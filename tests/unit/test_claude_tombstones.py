@@ -1,4 +1,4 @@
-"""Rows that were removed from a transcript are listed, and come back as they were."""
+"""Rows that were removed from a transcript are listed and can be restored."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def changes(writer: Transcript) -> Mutations:
 
 @pytest.mark.parametrize("name", ["A", "B", "C"])
 def test_a_removed_row_comes_back_where_it_was(name: str) -> None:
-    """The file is byte for byte what it was before, wherever the row lay, and the writer knows the row again."""
+    """The file is the same as before, byte for byte, and the writer knows the row again."""
     writer = transcript()
     writer.record_transcript(TALK)
     before = content(writer)
@@ -41,7 +41,7 @@ def test_a_removed_row_comes_back_where_it_was(name: str) -> None:
 
 
 def test_rows_are_listed_in_the_order_in_which_they_lay() -> None:
-    """Of one session or of all, from outside of the writer too; restoring leaves the kept copy."""
+    """They are listed for one session or for all, also without the writer; restoring keeps the saved copy."""
     writer = transcript()
     writer.record_transcript(TALK)
     writer.remove_transcript_message(uid("C"))
@@ -58,7 +58,7 @@ def test_rows_are_listed_in_the_order_in_which_they_lay() -> None:
 
 
 def test_a_row_that_is_there_again_is_not_put_back_twice() -> None:
-    """Recording a message once more is as good as restoring it."""
+    """Recording a message again is as good as restoring it."""
     writer = transcript()
     writer.record_transcript(TALK)
     writer.remove_transcript_message(uid("C"))
@@ -70,7 +70,7 @@ def test_a_row_that_is_there_again_is_not_put_back_twice() -> None:
 
 
 def test_a_place_that_is_no_line_any_more_sends_the_row_to_the_end() -> None:
-    """Other rows are never cut: if the file has changed, the row is appended on a line of its own."""
+    """Other rows are never split: if the file has changed, the row is appended on its own line."""
     writer = transcript()
     writer.record_transcript(TALK)
     writer.remove_transcript_message(uid("B"))
@@ -83,7 +83,7 @@ def test_a_place_that_is_no_line_any_more_sends_the_row_to_the_end() -> None:
 
 
 def test_a_note_that_cannot_be_read_is_told() -> None:
-    """A kept file that somebody has damaged is an error with its path, not a shorter list."""
+    """A damaged saved row is an error with its path, not a shorter list."""
     writer = transcript()
     writer.record_transcript(TALK)
     tombstone = writer.remove_transcript_message(uid("B"))

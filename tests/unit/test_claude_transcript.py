@@ -1,4 +1,4 @@
-"""The transcript writer: one write a call, the right file, nothing lost."""
+"""The transcript writer: one write per call, to the right file, nothing lost."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ def rows(fs: Filesystem, path: str = PATH) -> list[Json]:
 
 
 def put(fs: Filesystem, data: bytes, path: str = PATH) -> None:
-    """What another program has left there."""
+    """Write a file as another program would."""
     atomic.make_folders(fs, path.rpartition("/")[0])
     atomic.replace(fs, path, (data,))
 
 
 def add(fs: Filesystem, data: bytes, path: str = PATH) -> None:
-    """What another program appends, without any lock."""
+    """Append as another program would, without a lock."""
     fd = fs.open(path, os.O_WRONLY | os.O_APPEND)
     fs.write(fd, data)
     fs.close(fd)
@@ -82,7 +82,7 @@ def line(row: Json) -> bytes:
 
 @pytest.mark.mission("C4")
 def test_messages_are_recorded_once_and_linked() -> None:
-    """A growing conversation is passed again and again; each message is written by the call that brings it."""
+    """A growing conversation is passed again and again; each message is written by the first call that has it."""
     writer = transcript()
     assert writer.record_transcript([user("A")]) == uid("A")
     assert writer.record_transcript([user("A"), assistant("B")]) == uid("B")
@@ -98,7 +98,7 @@ def test_messages_are_recorded_once_and_linked() -> None:
 
 @pytest.mark.mission("C4")
 def test_what_the_file_holds_is_not_recorded_again() -> None:
-    """A new process, and one that another process writes beside, know what is in the file."""
+    """A new process, or one beside another writer, knows what is in the file."""
     first = transcript()
     first.record_transcript([user("A"), assistant("B")], team=Team("red", "ann"))
     second = transcript(first.fs)
@@ -109,7 +109,7 @@ def test_what_the_file_holds_is_not_recorded_again() -> None:
 
 @pytest.mark.mission("C8")
 def test_every_call_is_one_write() -> None:
-    """However many rows a call brings, they reach the file in a single write, which is there when the call returns."""
+    """All rows of a call are in one write, which is in the file when the call returns."""
     fs = FaultyFilesystem(MemoryFilesystem())
     writer = transcript(fs)
     for number in range(3):
@@ -122,7 +122,7 @@ def test_every_call_is_one_write() -> None:
 
 @pytest.mark.mission("C5")
 def test_a_sidechain_has_its_own_file_and_its_own_uuids() -> None:
-    """An agent that begins with copies of its parent's messages keeps them, in its file and under the same uuids."""
+    """An agent that starts with copies of its parent's messages has them in its own file, with the same uuids."""
     writer = transcript()
     writer.record_transcript([user("A"), assistant("B")])
     assert writer.record_sidechain_transcript([user("A"), assistant("B"), user("S")], "a1") == uid("S")
@@ -140,7 +140,7 @@ def test_a_sidechain_has_its_own_file_and_its_own_uuids() -> None:
 
 @pytest.mark.mission("C5")
 def test_agents_can_be_grouped_in_a_folder() -> None:
-    """A group is set before the agent runs and ends with it, or with the session."""
+    """A group is set before the agent runs, and ends with the agent or the session."""
     writer = transcript()
     writer.set_agent_subdir("a1", "workflows/run-7")
     grouped = f"{FOLDER}/{SESSION}/subagents/workflows/run-7/agent-a1.jsonl"
@@ -155,7 +155,7 @@ def test_agents_can_be_grouped_in_a_folder() -> None:
     ("agent", "subdir"), [("../x", None), ("", None), ("a\0", None), ("a", ".."), ("a", "x//y"), ("a", "/x")]
 )
 def test_no_name_of_an_agent_leads_out_of_its_folder(agent: str, subdir: str | None) -> None:
-    """Ids and groups become parts of paths, and are refused if they could be more than that."""
+    """Ids and groups become parts of paths, and are refused if they could lead elsewhere."""
     writer = transcript()
     with pytest.raises(InvalidId):
         writer.set_agent_subdir(agent, subdir) if subdir else writer.record_sidechain_transcript([user("S")], agent)
@@ -166,7 +166,7 @@ def test_no_name_of_an_agent_leads_out_of_its_folder(agent: str, subdir: str | N
 
 @pytest.mark.mission("C6")
 def test_rows_beside_the_conversation_are_recorded_as_documented() -> None:
-    """Queue operations, snapshots, attribution and replacements have the documented members, type first, and no parent."""
+    """Queue operations, snapshots, attribution and replacements have the documented members and no parent."""
     writer = transcript()
     writer.record_transcript([user("A")])
     writer.insert_queue_operation("enqueue", "later")
@@ -189,7 +189,7 @@ def test_rows_beside_the_conversation_are_recorded_as_documented() -> None:
 
 @pytest.mark.mission("C6")
 def test_what_was_noted_is_read_back_as_state() -> None:
-    """The prompt that still waits, the snapshot of a message, the last attribution, replacements, and values."""
+    """The waiting prompt, the snapshot of a message, the last attribution, replacements and values are read back."""
     writer = transcript()
     writer.record_transcript([user("A")])
     for operation, text in (("enqueue", "one"), ("enqueue", "two"), ("dequeue", None)):
@@ -215,7 +215,7 @@ def test_what_was_noted_is_read_back_as_state() -> None:
 
 @pytest.mark.mission("C6")
 def test_a_replacement_for_an_agent_goes_to_its_file() -> None:
-    """It names the agent and waits for the agent's first message as other metadata does."""
+    """It names the agent and, like other metadata, waits for the agent's first message."""
     writer = transcript()
     writer.record_transcript([user("A")])
     writer.insert_content_replacement([{"toolUseId": "t"}], agent_id="a1")
@@ -231,7 +231,7 @@ def test_a_replacement_for_an_agent_goes_to_its_file() -> None:
 
 @pytest.mark.mission("C8")
 def test_no_file_is_made_before_something_is_said() -> None:
-    """Metadata, system rows and attachments wait; the first user or assistant row brings them along, metadata first."""
+    """Metadata, system rows and attachments wait; the first user or assistant row writes them, metadata first."""
     writer = transcript()
     writer.insert_queue_operation("enqueue", "first")
     writer.set_title("Old")
@@ -252,7 +252,7 @@ def test_no_file_is_made_before_something_is_said() -> None:
 
 @pytest.mark.mission("C8")
 def test_an_empty_file_is_none_yet() -> None:
-    """Who died between making the file and writing its first row has left nothing that metadata could be added to."""
+    """A process that died between creating the file and its first row leaves an empty file, which counts as missing."""
     writer = transcript()
     put(writer.fs, b"")
     writer.set_title("T")
@@ -263,7 +263,7 @@ def test_an_empty_file_is_none_yet() -> None:
 
 @pytest.mark.mission("C8")
 def test_a_file_that_was_deleted_is_begun_anew() -> None:
-    """What is known belongs to the file that is gone: the whole conversation is written again."""
+    """The known state belongs to the deleted file: the whole conversation is written again."""
     writer = transcript()
     writer.record_transcript([user("A"), assistant("B")])
     for messages in ([user("A"), assistant("B"), user("C")], [user("A"), assistant("B")]):
@@ -274,7 +274,7 @@ def test_a_file_that_was_deleted_is_begun_anew() -> None:
 
 @pytest.mark.mission("C8")
 def test_what_another_program_has_cut_off_is_written_again() -> None:
-    """A file that has become shorter is read anew."""
+    """A file that has become shorter is read again."""
     writer = transcript()
     writer.record_transcript([user("A"), assistant("B")])
     fd = writer.fs.open(PATH, os.O_RDWR)
@@ -286,7 +286,7 @@ def test_what_another_program_has_cut_off_is_written_again() -> None:
 
 @pytest.mark.mission("C8")
 def test_a_file_that_was_replaced_is_read_anew() -> None:
-    """What another process has removed is not known any more, however long the file is by then."""
+    """Rows that another process removed are forgotten, however long the new file is."""
     writer = transcript()
     writer.record_transcript([user("A"), user("B")])
     other = transcript(writer.fs)
@@ -298,7 +298,7 @@ def test_a_file_that_was_replaced_is_read_anew() -> None:
 
 @pytest.mark.mission("C8")
 def test_rows_go_into_the_file_that_has_the_name_when_the_lock_is_ours() -> None:
-    """Another process replaces the file while we wait: nothing is written into the old one."""
+    """If another process replaces the file while we wait, nothing is written to the old one."""
     inner = MemoryFilesystem()
     transcript(inner).record_transcript([user("A"), user("B")])
 
@@ -312,7 +312,7 @@ def test_rows_go_into_the_file_that_has_the_name_when_the_lock_is_ours() -> None
 
 @pytest.mark.mission("C8")
 def test_a_note_does_not_make_us_overlook_what_others_wrote() -> None:
-    """A row of another process before our note is known when it matters."""
+    """A row of another process before our note is still read when it matters."""
     writer = transcript()
     writer.record_transcript([user("A")])
     add(writer.fs, line(user("B")))
@@ -327,7 +327,7 @@ def test_a_note_does_not_make_us_overlook_what_others_wrote() -> None:
 @pytest.mark.mission("C1")
 @pytest.mark.mission("C8")
 def test_after_a_switch_no_row_lands_in_the_file_of_the_other_session() -> None:
-    """Id and folder change together, and so do path, stamps and what counts as recorded; switching back finds all again."""
+    """Id and folder change together, and so do path, stamps and known rows; switching back finds all again."""
     writer = transcript()
     writer.record_transcript([user("A")])
     before = content(writer.fs)
@@ -345,7 +345,7 @@ def test_after_a_switch_no_row_lands_in_the_file_of_the_other_session() -> None:
 
 @pytest.mark.mission("C1")
 def test_a_refused_switch_changes_neither_id_nor_folder() -> None:
-    """An id that is no UUID is refused before anything changes."""
+    """An id that is not a UUID is refused before anything changes."""
     writer = transcript()
     before = writer.current
     with pytest.raises(InvalidId):
@@ -377,7 +377,7 @@ def test_the_folder_is_the_slug_of_the_working_directory_unless_told() -> None:
 
 @pytest.mark.mission("C8")
 def test_title_and_tag_stay_in_the_part_that_listings_read() -> None:
-    """Whatever is written, the last 64 KB of the file hold the last title and tag."""
+    """The last 64 KB of the file always hold the last title and tag."""
     writer = transcript()
     writer.record_transcript([user("A")])
     writer.set_title("Mine")
@@ -393,7 +393,7 @@ def test_title_and_tag_stay_in_the_part_that_listings_read() -> None:
 
 @pytest.mark.mission("C8")
 def test_the_title_of_another_process_is_adopted() -> None:
-    """What an SDK process has written meanwhile is what is repeated; a cleared tag is not."""
+    """The title that an SDK process has written is repeated; a cleared tag is not."""
     writer = transcript()
     writer.record_transcript([user("A")])
     writer.set_title("Mine")
@@ -408,7 +408,7 @@ def test_the_title_of_another_process_is_adopted() -> None:
 
 @pytest.mark.mission("C8")
 def test_closing_an_unbegun_session_makes_no_file() -> None:
-    """There is nothing to bring near the end."""
+    """There is nothing to repeat."""
     writer = transcript()
     writer.set_title("T")
     writer.close()
@@ -418,7 +418,7 @@ def test_closing_an_unbegun_session_makes_no_file() -> None:
 @pytest.mark.mission("C13")
 @pytest.mark.parametrize("value", ["", "  ", "\u200b\ue000 "])
 def test_an_empty_title_or_tag_is_refused(value: str) -> None:
-    """Nothing is written for it."""
+    """Nothing is written."""
     writer = transcript()
     writer.record_transcript([user("A")])
     with pytest.raises(Invalid):
@@ -436,7 +436,7 @@ def test_an_empty_title_or_tag_is_refused(value: str) -> None:
 @pytest.mark.mission("C8")
 @pytest.mark.parametrize("tail", [b'{"type":"user","uuid":"torn', b'{"type":"user","uuid":"whole"}', b"\0\0\0\0"])
 def test_a_row_never_joins_what_stands_without_a_line_end(tail: bytes) -> None:
-    """After a torn or unfinished last row the next one begins on a line of its own; nothing before it changes."""
+    """After a torn or unfinished last row the next one starts on its own line; nothing before it changes."""
     writer = transcript()
     put(writer.fs, line(user("A")) + tail)
     writer.record_transcript([user("N")], starting_parent_hint=uid("A"))
@@ -447,7 +447,7 @@ def test_a_row_never_joins_what_stands_without_a_line_end(tail: bytes) -> None:
 
 @pytest.mark.mission("C8")
 def test_a_row_that_was_half_there_is_known_when_it_is_whole() -> None:
-    """Another process finishes its row after we looked; it is not recorded twice."""
+    """If another process completes its row after we read it, the row is not recorded twice."""
     writer = transcript()
     writer.record_transcript([user("A")])
     half = line(user("B"))
@@ -461,7 +461,7 @@ def test_a_row_that_was_half_there_is_known_when_it_is_whole() -> None:
 @pytest.mark.mission("C8")
 @pytest.mark.parametrize("theirs", [b'{"type":"user"}\n', b'{"type":"torn'])
 def test_a_writer_without_lock_does_not_spoil_ours(theirs: bytes) -> None:
-    """Rows that land between our look at the end and our write stay whole, and so do ours."""
+    """Rows written between our check of the end and our write stay whole, and so do ours."""
     inner = MemoryFilesystem()
     transcript(inner).record_transcript([user("A")])
     fs = FaultyFilesystem(inner, plan=[Meddle(lambda: add(inner, theirs), on={"write"})])
@@ -475,7 +475,7 @@ def test_a_writer_without_lock_does_not_spoil_ours(theirs: bytes) -> None:
 
 @pytest.mark.mission("C8")
 def test_a_full_disk_takes_nothing_and_the_next_call_works() -> None:
-    """A write that does not fit is taken back; when there is room again the same call succeeds."""
+    """A write that does not fit is undone; once there is room the same call succeeds."""
     inner = MemoryFilesystem()
     transcript(inner).record_transcript([user("A")])
     before = content(inner)
@@ -490,7 +490,7 @@ def test_a_full_disk_takes_nothing_and_the_next_call_works() -> None:
 
 @pytest.mark.mission("C8")
 def test_a_failed_sync_is_not_forgotten() -> None:
-    """Nobody knows what the disk holds: later calls raise it again until the file is opened anew."""
+    """The content of the disk is unknown: later calls raise again until the file is reopened."""
     fs = FaultyFilesystem(MemoryFilesystem(), plan=[Fail(errno.EIO, on={"sync"})])
     writer = transcript(fs)
     for _ in range(2):
@@ -518,7 +518,7 @@ def test_flush_makes_durable_what_was_only_written() -> None:
 
 @pytest.mark.mission("C8")
 def test_a_held_file_is_waited_for_and_then_named() -> None:
-    """A writer that holds the lock for too long is told as busy; nothing is written."""
+    """If the lock is held for too long, the session is busy and nothing is written."""
     writer = transcript(patience=0.01)
     writer.record_transcript([user("A")])
     fd = writer.fs.open(PATH, os.O_RDONLY)
@@ -547,7 +547,7 @@ def test_a_note_does_not_read_a_large_file() -> None:
 
 @pytest.mark.mission("C1")
 def test_files_and_folders_are_private(tmp_path: Path) -> None:
-    """Folders are 0700 and files 0600, as what is in them is."""
+    """Folders have mode 0700 and files 0600."""
     current = Current(SESSION, CWD)
     writer = Transcript(PosixFilesystem(), str(tmp_path), str(tmp_path / "ours"), current, stamp=STAMP)
     writer.record_transcript([user("A")])
@@ -558,7 +558,7 @@ def test_files_and_folders_are_private(tmp_path: Path) -> None:
 
 @pytest.mark.mission("C1")
 def test_a_projects_folder_that_is_a_link_is_written_through(tmp_path: Path) -> None:
-    """People keep their sessions elsewhere and link to them; a transcript that is a link itself is refused."""
+    """Users link the projects folder to another place; a transcript that is a link itself is refused."""
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "projects").symlink_to(tmp_path / "elsewhere")
     writer = Transcript(PosixFilesystem(), str(tmp_path), str(tmp_path / "ours"), Current(SESSION, CWD), stamp=STAMP)
@@ -591,7 +591,7 @@ def tombstoned(
 @pytest.mark.parametrize("name", "ABC")
 @pytest.mark.parametrize("size", [10, 40_000, 70_000])
 def test_a_row_is_removed_wherever_it_lies_and_kept_first(name: str, size: int, ending: bytes) -> None:
-    """First, middle or last, in the last 64 KB, across their start or before: the others stay byte for byte."""
+    """First, middle or last, inside the last 64 KB, across their start or before: all other rows stay byte for byte."""
     data = [big("A", size), big("B", size), big("C", size)]
     writer, tombstone = tombstoned(data, name, ending=ending)
     assert tombstone is not None
@@ -606,7 +606,7 @@ def test_a_row_is_removed_wherever_it_lies_and_kept_first(name: str, size: int, 
 
 @pytest.mark.mission("C7")
 def test_a_uuid_that_is_only_mentioned_is_not_the_row() -> None:
-    """Neither a parent link nor a quotation is removed; the only row is the one whose own uuid it is."""
+    """Parent links and quotations do not match; only the row with this uuid is removed."""
     quoted = user("B", f'"uuid":"{uid("A")}"', parentUuid=uid("A"), nested={"uuid": uid("A")})
     writer, tombstone = tombstoned([user("A"), quoted], "A")
     assert tombstone is not None
@@ -637,7 +637,7 @@ def test_what_is_not_there_is_not_removed() -> None:
 
 @pytest.mark.mission("C7")
 def test_a_removed_message_can_be_recorded_again() -> None:
-    """The attempt that replaces a discarded one may have its uuid; what others wrote meanwhile is known as well."""
+    """A new attempt may reuse the uuid of a discarded one; rows of other processes are known too."""
     writer = transcript()
     for name in "ABC":
         writer.record_transcript([user(name)], starting_parent_hint=uid("A") if name != "A" else None)
@@ -651,7 +651,7 @@ def test_a_removed_message_can_be_recorded_again() -> None:
 
 @pytest.mark.mission("C7")
 def test_the_whole_file_is_only_read_up_to_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Above the limit a row before the tail stays, and the call says so; one in the tail is removed at any size."""
+    """Above the limit a row before the tail is not removed and the call raises; one in the tail always is."""
     data = [user("A"), big("B", 70_000), user("C"), user("D")]
     size = len(b"".join(map(line, data)))
     monkeypatch.setattr(transcript_file, "MAX_TOMBSTONE_REWRITE_BYTES", size)
@@ -666,12 +666,12 @@ def test_the_whole_file_is_only_read_up_to_the_limit(monkeypatch: pytest.MonkeyP
 
 
 def test_the_limit_is_the_documented_one() -> None:
-    """Fifty megabytes, and sixty-four kilobytes of tail."""
+    """Fifty megabytes, and a tail of sixty-four kilobytes."""
     assert (transcript_file.MAX_TOMBSTONE_REWRITE_BYTES, transcript_file.TAIL) == (52_428_800, 65_536)
 
 
 def meddled(action: Callable[[Filesystem], None], on: str, at: int = 1) -> tuple[MemoryFilesystem, Transcript]:
-    """A session with three messages, and a writer among whose calls another program does something."""
+    """Return a session with three messages, and a writer with another program acting between its calls."""
     inner = MemoryFilesystem()
     put(inner, b"".join(map(line, [user("A"), user("B"), user("C")])))
     return inner, transcript(FaultyFilesystem(inner, plan=[Meddle(lambda: action(inner), on={on}, at=at)]))
@@ -680,7 +680,7 @@ def meddled(action: Callable[[Filesystem], None], on: str, at: int = 1) -> tuple
 @pytest.mark.mission("C7")
 @pytest.mark.parametrize(("on", "at"), [("lock", 2), ("rename", 2)])
 def test_a_row_that_somebody_adds_meanwhile_comes_along(on: str, at: int) -> None:
-    """A writer without lock that still has the old file open loses nothing."""
+    """A writer without a lock that still has the old file open loses nothing."""
     inner, writer = meddled(lambda fs: add(fs, line(user("X"))), on, at)
     assert writer.remove_transcript_message(uid("B")) is not None
     assert [row["uuid"] for row in rows(inner)] == [uid(name) for name in "ACX"]
@@ -688,7 +688,7 @@ def test_a_row_that_somebody_adds_meanwhile_comes_along(on: str, at: int) -> Non
 
 @pytest.mark.mission("C7")
 def test_nothing_is_cut_off_behind_somebody_elses_row() -> None:
-    """The row to remove is not the last any more: the call says so, and nothing has changed."""
+    """The row is no longer the last one: the call raises and changes nothing."""
     inner, writer = meddled(lambda fs: add(fs, line(user("X"))), "rename")
     with pytest.raises(LeafMoved):
         writer.remove_transcript_message(uid("C"))
@@ -697,7 +697,7 @@ def test_nothing_is_cut_off_behind_somebody_elses_row() -> None:
 
 @pytest.mark.mission("C7")
 def test_what_somebody_else_has_removed_does_not_come_back() -> None:
-    """A file that has become shorter while it was copied is left alone."""
+    """A file that became shorter while it was copied is not replaced."""
 
     def cut(fs: Filesystem) -> None:
         fd = fs.open(PATH, os.O_RDWR)
@@ -716,7 +716,7 @@ def test_what_somebody_else_has_removed_does_not_come_back() -> None:
 
 @pytest.mark.mission("C5")
 def test_the_sidecar_of_an_agent_says_what_it_is() -> None:
-    """Type, worktree and description come back; members of newer releases stay."""
+    """Type, worktree and description are read back; unknown members stay."""
     writer = transcript()
     writer.write_agent_metadata("a1", "explorer", worktree_path="/w", description="looks around")
     path = f"{FOLDER}/{SESSION}/subagents/agent-a1.meta.json"
@@ -732,7 +732,7 @@ def test_the_sidecar_of_an_agent_says_what_it_is() -> None:
 @pytest.mark.mission("C5")
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"{}", b'{"agentType":5}'])
 def test_a_missing_or_broken_sidecar_is_told(data: bytes) -> None:
-    """No agent is resumed as a general one because nobody could read what it was."""
+    """A sub-agent is never resumed as a general one because its sidecar could not be read."""
     writer = transcript()
     with pytest.raises(NotFound, match="no sidecar"):
         writer.read_agent_metadata("a1")
@@ -746,7 +746,7 @@ def test_a_missing_or_broken_sidecar_is_told(data: bytes) -> None:
 
 @pytest.mark.mission("C9")
 def test_rows_go_to_the_mirror_after_they_are_on_the_disk() -> None:
-    """What the mirror gets are the lines of the file, with the session and the agent that they belong to."""
+    """The mirror gets the lines of the file, with their session and agent."""
     writer = transcript()
     sent: list[tuple[str, str | None, list[bytes], bool]] = []
     writer.mirror_to(lambda sid, agent, lines: sent.append((sid, agent, list(lines), lines[0] in on_disk(agent))))
@@ -767,7 +767,7 @@ def test_rows_go_to_the_mirror_after_they_are_on_the_disk() -> None:
 
 @pytest.mark.mission("C9")
 def test_a_mirror_that_fails_stops_nobody_and_tells_no_content() -> None:
-    """The row is written; what went wrong is a code, a number and the class of the error."""
+    """The row is written; the problem is reported as a code, a number and the class of the error."""
     writer = transcript()
 
     def fail(*_: object) -> None:
@@ -779,7 +779,7 @@ def test_a_mirror_that_fails_stops_nobody_and_tells_no_content() -> None:
 
 
 def test_a_compaction_is_recorded_behind_what_it_sums_up() -> None:
-    """The boundary and its summary are written once, and the next message hangs from the summary."""
+    """The boundary and its summary are written once, and the summary is the parent of the next message."""
     writer = transcript()
     writer.record_transcript([user("A"), assistant("B")])
     compacted = [boundary("CB"), user("SUM"), user("A"), assistant("B")]

@@ -1,4 +1,4 @@
-"""One entry, one line: JSON as JavaScript writes it, and back."""
+"""Encoding entries as lines of JSON as JavaScript writes it, and decoding them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def nested(depth: int) -> dict[str, Any]:
     ],
 )
 def test_lines_are_written_as_javascript_writes_them(value: dict[str, Any], line: bytes) -> None:
-    """No spaces, non-ASCII unescaped, lone surrogates escaped, whole numbers without a point, members in their order."""
+    """No spaces, non-ASCII unescaped, lone surrogates escaped, whole numbers without a point, members in order."""
     assert encode(value) == line
 
 
@@ -55,7 +55,7 @@ def test_lines_are_written_as_javascript_writes_them(value: dict[str, Any], line
     "wrap", [lambda x: x, lambda x: [x], lambda x: {"b": [x, "\ud800"]}], ids=["bare", "list", "object"]
 )
 def test_nan_and_infinity_are_refused_wherever_they_hide(number: float, wrap: Any) -> None:
-    """JSON has no form for them, and `null` would be a silent change."""
+    """JSON cannot express them, and `null` would be a silent change."""
     with pytest.raises(InvalidEntry):
         encode({"a": wrap(number)})
 
@@ -65,13 +65,13 @@ def test_nan_and_infinity_are_refused_wherever_they_hide(number: float, wrap: An
     "value", [object(), {None: 1}, {(1, 2): 1}, 10**5000], ids=["object", "none", "tuple", "digits"]
 )
 def test_what_json_does_not_have_is_refused_by_its_own_error(value: object, extra: object) -> None:
-    """The fast and the exact way raise the same typed error."""
+    """The fast and the exact encoder raise the same typed error."""
     with pytest.raises(InvalidEntry):
         encode({"extra": extra, "a": value})
 
 
 def test_values_that_contain_themselves_are_refused() -> None:
-    """A loop is a value without end, not a crash."""
+    """A cyclic value raises a typed error."""
     loop: dict[str, Any] = {}
     loop["a"] = loop
     with pytest.raises(TooLarge):
@@ -80,7 +80,7 @@ def test_values_that_contain_themselves_are_refused() -> None:
 
 @pytest.mark.promise("P26")
 def test_depth_is_bounded() -> None:
-    """The deepest allowed value is written and read back, one level more is refused by name."""
+    """The deepest allowed value is written and read back; one level more is refused."""
     assert decode(encode(nested(MAX_DEPTH))) == nested(MAX_DEPTH)
     with pytest.raises(TooLarge):
         encode(nested(MAX_DEPTH + 1))
@@ -103,13 +103,13 @@ def test_depth_is_bounded() -> None:
     ],
 )
 def test_whatever_javascript_reads_is_read(line: bytes, value: object) -> None:
-    """Lone surrogates, huge integers, duplicate members and bytes that are not UTF-8 do not stop the reader."""
+    """Lone surrogates, huge integers, duplicate members and bytes that are not UTF-8 are accepted."""
     assert decode(line) == value
 
 
 @pytest.mark.parametrize("number", [b"1e400", b"9" * 5000, b"-1e400", b"-" + b"9" * 5000])
 def test_numbers_beyond_all_limits_are_infinite_as_in_javascript(number: bytes) -> None:
-    """More digits than Python converts are no reason to lose an entry."""
+    """A number with too many digits for Python does not lose the entry."""
     assert decode(b'{"a":' + number + b"}") == {"a": -math.inf if number.startswith(b"-") else math.inf}
 
 
@@ -129,14 +129,14 @@ def test_numbers_beyond_all_limits_are_infinite_as_in_javascript(number: bytes) 
     ],
 )
 def test_what_is_not_json_raises_value_error(line: bytes) -> None:
-    """Extensions of Python's reader, broken text and bottomless nesting all raise ValueError and nothing else."""
+    """Extensions of Python's decoder, broken text and deep nesting all raise `ValueError`."""
     with pytest.raises(ValueError):
         decode(line)
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000], ids=["arrays", "objects"])
 def test_bottomless_nesting_is_no_json_for_the_exact_way_either(text: str) -> None:
-    """The standard library would raise an error of its own."""
+    """The exact decoder raises `ValueError`, not `RecursionError`."""
     with pytest.raises(ValueError, match="nested too deeply"):
         decode_exactly(text)
 
@@ -144,13 +144,13 @@ def test_bottomless_nesting_is_no_json_for_the_exact_way_either(text: str) -> No
 @pytest.mark.promise("P10")
 @pytest.mark.parametrize("number", [math.nan, math.inf])
 def test_the_exact_way_writes_no_nan_either(number: float) -> None:
-    """It is taken for a value with a lone surrogate, whoever has made that plain."""
+    """Also in a value that the fast encoder refuses for another reason."""
     with pytest.raises(InvalidEntry):
         encode_plain({"a": "\ud800", "b": number})
 
 
 def test_a_value_without_bottom_is_refused_by_our_own_error() -> None:
-    """Also where nobody has counted its levels before."""
+    """Also if its depth was not checked before."""
     value: list[Any] = []
     for _ in range(100_000):
         value = [value]

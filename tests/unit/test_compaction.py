@@ -1,4 +1,4 @@
-"""When a compaction is due, what it would do, and what makes its result unusable."""
+"""When a compaction is due, what it would do, and which results are refused."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def ready(keep: float, *payloads: Json) -> Preparation[Step]:
 
 
 def sizes(messages: Iterable[Message]) -> list[int]:
-    """What texts take; 0 for blocks."""
+    """Return the sizes of texts; 0 for blocks."""
     return [len(message["content"]) // 4 if isinstance(message["content"], str) else 0 for message in messages]
 
 
@@ -52,7 +52,7 @@ def sizes(messages: Iterable[Message]) -> list[int]:
 
 
 def test_the_reserve_is_the_larger_of_both() -> None:
-    """The floor lifts the default, and 0 turns it off."""
+    """The floor raises the default, and 0 turns it off."""
     assert CompactionSettings().reserve(200_000) == 20_000
     assert CompactionSettings(reserve_tokens_floor=0).reserve(200_000) == 16_384
     assert CompactionSettings(reserve_tokens=30_000).reserve(200_000) == 30_000
@@ -60,7 +60,7 @@ def test_the_reserve_is_the_larger_of_both() -> None:
 
 
 def test_small_models_keep_half_their_window() -> None:
-    """Else a small window would be due for ever."""
+    """Otherwise a small window would always be due."""
     assert CompactionSettings().reserve(8_192) == 4_096
     assert CompactionSettings().reserve(40_000) == 20_000
     assert CompactionSettings().reserve(0) == 0
@@ -77,7 +77,7 @@ def test_a_number_that_makes_no_sense_is_the_default(wrong: float) -> None:
 
 
 def test_what_is_kept_leaves_something_to_sum_up() -> None:
-    """At most half of what may be used."""
+    """At most half of the usable part is kept."""
     assert CompactionSettings().keep(200_000) == 20_000
     assert CompactionSettings().keep(None) == 20_000
     assert CompactionSettings().keep(8_192) == 2_048
@@ -86,13 +86,13 @@ def test_what_is_kept_leaves_something_to_sum_up() -> None:
 
 
 def test_settings_are_read_under_their_documented_names() -> None:
-    """As configuration files have them."""
+    """In camel case, as in configuration files."""
     read_back = msgspec.convert({"enabled": False, "reserveTokens": 1, "keepRecentTokens": 2}, CompactionSettings)
     assert read_back == CompactionSettings(enabled=False, reserve_tokens=1, keep_recent_tokens=2)
 
 
 def test_compaction_is_due_above_the_threshold_and_not_at_it() -> None:
-    """Strictly more than the window without the reserve."""
+    """Only if the context is larger than the window without the reserve."""
     assert not is_due(180_000, 200_000, CompactionSettings())
     assert is_due(180_001, 200_000, CompactionSettings())
     assert not is_due(199_999, 200_000, CompactionSettings(enabled=False))
@@ -100,7 +100,7 @@ def test_compaction_is_due_above_the_threshold_and_not_at_it() -> None:
 
 @pytest.mark.parametrize(("tokens", "window"), [(10**9, None), (None, 1000), (10**9, 0), (10**9, -5)])
 def test_nothing_is_due_when_nobody_knows(tokens: int | None, window: int | None) -> None:
-    """An unknown window is not a small one."""
+    """An unknown window or size is never due."""
     assert not is_due(tokens, window, CompactionSettings())
 
 
@@ -108,7 +108,7 @@ def test_nothing_is_due_when_nobody_knows(tokens: int | None, window: int | None
 
 
 def test_a_preparation_says_what_stays_and_what_is_summed_up() -> None:
-    """Messages in their order, and the ends of each part."""
+    """Messages in order, and the first and last entry of each part."""
     found = ready(15, *TURNS)
     assert found.first_kept_id == "e4"
     assert found.kept_tokens == 20
@@ -122,7 +122,7 @@ def test_a_preparation_says_what_stays_and_what_is_summed_up() -> None:
 
 
 def test_a_split_turn_is_told_apart_from_the_history() -> None:
-    """The turn from its beginning to the cut."""
+    """The turn prefix goes from the start of the turn to the cut."""
     found = ready(3, said(10), answered(10), said(3), answered(10, "c"), result(100, "c"), answered(5))
     assert found.is_split_turn
     assert found.history_span == Span("e0", "e1")
@@ -134,7 +134,7 @@ def test_a_split_turn_is_told_apart_from_the_history() -> None:
 
 
 def test_the_second_compaction_carries_on_the_first() -> None:
-    """Its summary is updated, what it kept is summed up, what it gave up is not read again."""
+    """Its summary is updated, its kept entries are summarized, and older entries are not read."""
     found = ready(
         5, said(1), answered(1), said(2), answered(2), compacted("e2", 7), said(3), answered(3), said(4), answered(4)
     )
@@ -144,7 +144,7 @@ def test_the_second_compaction_carries_on_the_first() -> None:
 
 
 def test_a_preparation_knows_what_a_summary_would_stand_for() -> None:
-    """The messages of both parts, and the summary before."""
+    """The messages of both parts and the previous summary."""
     assert ready(5, *TURNS).replaced_tokens() == 50
     assert ready(5, *TURNS, compacted("e4", 7), said(10), answered(10)).replaced_tokens() == 7 + 30
     assert ready(5, *TURNS).replaced_tokens(lambda message: 1) == 5
@@ -159,7 +159,7 @@ def test_a_summary_that_was_taken_out_is_not_carried_on() -> None:
 
 
 def test_data_of_the_compaction_before_is_carried_on() -> None:
-    """But not a history that a provider sealed: it stands for other entries."""
+    """Except a provider's own history, which covers other entries."""
     sealed = {"openaiRemoteCompaction": {"provider": "p", "replacementHistory": []}}
     kept = compacted("e4", preserveData={"mine": 1, **sealed})
     found = ready(5, *TURNS, kept, said(10), answered(10))
@@ -169,7 +169,7 @@ def test_data_of_the_compaction_before_is_carried_on() -> None:
 
 
 def test_instructions_are_carried_on_or_summed_up() -> None:
-    """A compaction that brings instructions hides those that it keeps, so it may not bring old ones then."""
+    """A compaction with instructions hides those that it keeps, so it carries none if newer ones stay."""
     old = {"role": "system", "content": "old"}
     start = (*TURNS, compacted("e4", systemMessage=old))
     carried = ready(5, *start, said(10), answered(10))
@@ -187,7 +187,7 @@ def test_instructions_are_carried_on_or_summed_up() -> None:
 
 @pytest.mark.mission("Y7")
 def test_the_provider_is_believed_about_the_context() -> None:
-    """The last answer, and what came after it."""
+    """The size is the last reported one plus later messages."""
     path = chained(said(10), answered(13, usage=1001), said(5), answered(3))
     assert ready(4, *path).tokens_before == Snapshot(1009, "provider", "e1")
     assert context_size(steps_of(path), read) == Snapshot(1009, "provider", "e1")
@@ -196,7 +196,7 @@ def test_the_provider_is_believed_about_the_context() -> None:
 
 @pytest.mark.mission("Y7")
 def test_the_provider_is_not_believed_about_what_changed_since() -> None:
-    """By a compaction or an edit; then everything is estimated."""
+    """After a compaction or an edit everything is estimated."""
     compact = (said(10), answered(13, usage=1001, at=LATER), compacted("e0", 2), said(5), answered(3))
     assert context_size(steps_of(chained(*compact)), read) == Snapshot(2 + 10 + 13 + 5 + 3, "estimate")
     edit = (said(10), answered(13, usage=1001), said(5), edited("e0", None))
@@ -206,7 +206,7 @@ def test_the_provider_is_not_believed_about_what_changed_since() -> None:
 
 
 def test_files_are_collected_from_what_is_summed_up() -> None:
-    """And from the compaction before; what stays will tell its files itself."""
+    """And from the previous compaction, but not from what stays."""
     reads = {"type": "toolCall", "id": "c", "name": "read", "arguments": {"path": "a"}}
     writes = {"type": "toolCall", "id": "d", "name": "write", "arguments": {"path": "b"}}
     early, late = (
@@ -221,7 +221,7 @@ def test_files_are_collected_from_what_is_summed_up() -> None:
 
 
 def test_every_entry_is_accounted_for() -> None:
-    """Newest first, each with what becomes of it."""
+    """Newest first, each with its fate."""
     path = chained(
         said(5),  # e0
         RESET,
@@ -260,7 +260,7 @@ def test_every_entry_is_accounted_for() -> None:
 
 
 def test_what_was_cleared_is_said_to_be() -> None:
-    """Nobody summed it up."""
+    """Entries before a reset are "cleared", not summarized."""
     path = chained(said(5), THOUGHT, RESET, *TURNS)
     preparation = prepared(path, 15)
     assert preparation is not None
@@ -278,7 +278,7 @@ def reasons(outcome: Result, preparation: Preparation[Step], replaced: int | Non
 
 
 def test_a_good_result_passes() -> None:
-    """Shorter than what it replaces, and complete."""
+    """It is complete and shorter than what it replaces."""
     assert reasons(Result("short", "e2", "stop"), ready(15, *LONG), 200) == []
 
 
@@ -294,17 +294,17 @@ def test_a_good_result_passes() -> None:
     ],
 )
 def test_a_bad_result_is_refused_with_its_reason(outcome: Result, reason: str) -> None:
-    """The history stays as it is then."""
+    """Each problem has its reason."""
     assert reasons(outcome, ready(15, *LONG)) == [reason]
 
 
 def test_all_reasons_are_told() -> None:
-    """Not only the first."""
+    """Not only the first one."""
     assert reasons(Result("", "unknown", "length"), ready(15, *LONG)) == ["empty", "cut_off", "not_on_path"]
 
 
 def test_a_supplied_cut_may_not_part_a_pair() -> None:
-    """Extensions may cut elsewhere, but not anywhere."""
+    """An extension may cut elsewhere, but not between a call and its result."""
     preparation = ready(5, said(100), answered(100, "c"), result(10, "c"), answered(10))
     assert reasons(Result("short", "e2"), preparation) == ["parts_a_pair"]
     assert reasons(Result("short", "e1"), preparation) == []
@@ -312,13 +312,13 @@ def test_a_supplied_cut_may_not_part_a_pair() -> None:
 
 
 def test_a_cut_before_the_live_part_is_not_on_it() -> None:
-    """It would bring back what an earlier compaction gave up."""
+    """It would bring back entries that an earlier compaction removed."""
     preparation = ready(5, *TURNS, compacted("e2"), said(10), answered(10))
     assert reasons(Result("short", "e0"), preparation) == ["not_on_path"]
 
 
 def test_a_summary_must_be_shorter_than_what_it_replaces() -> None:
-    """Even where the provider counts instructions that hide how long it is."""
+    """Even if the provider's count includes instructions."""
     preparation = ready(15, said(100), answered(100, usage=90_000), said(10), answered(10))
     assert reasons(Result(words(300), "e2"), preparation) == []
     assert reasons(Result(words(300), "e2"), preparation, 200) == ["does_not_shrink"]
@@ -326,7 +326,7 @@ def test_a_summary_must_be_shorter_than_what_it_replaces() -> None:
 
 
 def test_instructions_that_are_carried_on_count() -> None:
-    """They are in the new context too."""
+    """They are part of the new context."""
     instructions = {"role": "system", "content": words(50)}
     preparation = ready(5, *TURNS, compacted("e4", 1, systemMessage=instructions), said(10), answered(10))
     assert preparation.tokens_before.tokens == 50 + 1 + 40

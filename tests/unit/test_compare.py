@@ -84,21 +84,21 @@ def test_each_side_is_measured_from_where_it_leaves_the_other() -> None:
 
 
 def test_a_command_that_a_person_ran_is_no_tool_call() -> None:
-    """Only what the model called counts as one; that it failed counts."""
+    """A command run by the user is not a tool call; its failure counts."""
     ran = entry("message", "x", "e2", message={"role": "bashExecution", "command": "ls", "output": "", "exitCode": 1})
     side = compared([ran]).left
     assert (side.calls, side.failures, side.turns[0].tools) == ({}, 1, 0)
 
 
 def test_unknown_is_none_and_never_zero() -> None:
-    """A side without prices, tokens or times says so."""
+    """A side without prices, tokens or times shows them as unknown."""
     bare = {"type": "message", "id": "x", "parentId": "e2", "message": assistant("hi")}
     side: Side = compared([bare]).left
     assert (side.tokens, side.cost, side.unpriced, side.duration) == (None, None, 1, None)
 
 
 def test_prompts_are_paired() -> None:
-    """Equal ones with each other, what comes before the first prompt alone, the rest in order."""
+    """Equal prompts match; entries before the first prompt stand alone; the rest is paired in order."""
 
     def told(*texts: str) -> list[Json]:
         return [said(f"{n}{text}", None, text) for n, text in enumerate(texts)]
@@ -114,7 +114,7 @@ def test_prompts_are_paired() -> None:
 
 
 def test_entries_of_two_sessions_are_the_same_if_they_say_the_same() -> None:
-    """Ids, parents, times and labels do not matter; what is said does."""
+    """Only content matters, not ids, parents, times and labels."""
     fork = [{**record, "id": f"x{n}", "parentId": None, "timestamp": "later"} for n, record in enumerate(START)]
     label = entry("label", "l", "e1", targetId="e1", label="x")
     assert compare([START[0], label, START[1]], fork, by="content").common == 2
@@ -157,7 +157,7 @@ def test_a_comparison_in_a_pipe() -> None:
 
 
 def test_a_comparison_side_by_side() -> None:
-    """Where there is room, turns stand beside each other and nothing is wider than the terminal."""
+    """In a wide terminal, turns are side by side, and no line is too long."""
     wide = lines(100)
     assert wide[2].split() == ["A", "│", "B"]
     assert wide[3].split("│")[0].strip() == "" and wide[3].endswith(" │ summary  By hand failed.")
@@ -167,7 +167,7 @@ def test_a_comparison_side_by_side() -> None:
 
 
 def test_unknown_is_shown_as_such() -> None:
-    """With how many answers have no price."""
+    """It also says how many answers have no price."""
     bare = {"type": "message", "id": "x", "parentId": "e2", "message": assistant("hi")}
     rows = {line.split("  ")[0]: line for line in lines(None, [bare])}
     assert "n/a (1 message unpriced)" in rows["cost"] and rows["cost"].endswith("n/a")
@@ -180,7 +180,7 @@ texts = st.text("ab \n", max_size=30)
 
 @given(texts, texts)
 def test_word_changes_give_both_texts(left: str, right: str) -> None:
-    """What is the same and removed is the one, what is the same and added the other."""
+    """Same and removed words are the left text, same and added words the right one."""
     changes = word_changes(left, right)
     assert "".join(change.text for change in changes if change.kind != "added") == left
     assert "".join(change.text for change in changes if change.kind != "removed") == right
@@ -191,7 +191,7 @@ def test_word_changes_give_both_texts(left: str, right: str) -> None:
 
 @pytest.mark.parametrize("word", ["a", "{0}", "x{0}"])
 def test_long_answers_are_compared_in_reasonable_time(word: str) -> None:
-    """Also if they have many words in common, or are very long."""
+    """Even if they have many common words or are very long."""
     started = time.process_time()
     for count in (1_400, 100_000):
         one = " ".join(word.format(n % 7) for n in range(count))
@@ -201,7 +201,7 @@ def test_long_answers_are_compared_in_reasonable_time(word: str) -> None:
 
 
 def test_many_prompts_are_paired_in_linear_time() -> None:
-    """By order alone."""
+    """They are paired in order."""
     many = [said(str(n), None, f"p{n % 10}") for n in range(20_000)]
     started = time.process_time()
     assert len(compare(many, many[5:]).pairs) == 20_000
@@ -213,7 +213,7 @@ def test_many_prompts_are_paired_in_linear_time() -> None:
 def test_lines_fit_and_hold_no_control_characters(
     told: list[tuple[bool, str]], nasty: str, columns: int | None
 ) -> None:
-    """Stored text in any field cannot drive a terminal, and no line is wider than asked."""
+    """Stored text in any field cannot control a terminal, and no line is wider than requested."""
     tool = call("edit", nasty)
     left = [
         said(f"l{n}", None, text) if user else answer(f"l{n}", None, text, 0.1, tool)
@@ -231,12 +231,12 @@ records = st.dictionaries(strategies.names, strategies.small, max_size=4)
 @pytest.mark.promise("P19")
 @given(st.lists(records, max_size=3), st.lists(records, max_size=3))
 def test_any_entries_can_be_compared(left: list[Json], right: list[Json]) -> None:
-    """Whatever they hold; a branch has everything in common with itself."""
+    """For any entries; a branch has everything in common with itself."""
     list(compare_lines(compare(left, right, by="content"), 80))
     same = compare(left, left, by="content")
     assert same.left.entries == same.right.entries == 0 and same.pairs == ()
 
 
 def test_the_probe_is_shown_in_words() -> None:
-    """As in every other output."""
+    """Stored text is escaped, as in all other output."""
     assert "\\x1b" in "\n".join(lines(None, [answer("x", None, PROBE)]))

@@ -460,8 +460,8 @@ def test_a_file_that_is_nested_beyond_all_sense_is_refused(data: bytes, name: st
     [
         (b'{"gateway":{"port":' + b"9" * 5000 + b"}}", "a.json", "thousands of digits"),
         (b"[gateway]\nport = " + b"9" * 5000, "a.toml", "thousands of digits"),
-        (b'{"gateway":{"host":"\\ud800"}}', "a.json", "half a character"),
-        (b'{"\\udc00":1}', "a.json", "half a character"),
+        (b'{"gateway":{"host":"\\ud800"}}', "a.json", "half of a surrogate pair"),
+        (b'{"\\udc00":1}', "a.json", "half of a surrogate pair"),
     ],
 )
 def test_what_no_setting_can_hold_is_refused(data: bytes, name: str, problem: str) -> None:

@@ -1,4 +1,4 @@
-"""The context: each rule of the family, one test a rule."""
+"""The context: one test for each rule."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ FORK = [said("a", None), said("b", "a"), said("c", "a")]
 
 
 def test_without_a_leaf_the_last_entry_is_meant() -> None:
-    """Undefined leaf: the last entry of the file, of whatever type."""
+    """The default leaf is the last entry of the file, of any type."""
     assert heard(ABC) == ["a", "b", "c"]
     assert heard(FORK) == ["a", "c"]
     assert heard([*FORK, entry("label", "l", "b", targetId="a", label="x")]) == ["a", "b"]
 
 
 def test_a_null_leaf_is_before_the_first_entry() -> None:
-    """The context is empty and the state is that of the beginning."""
+    """The context is empty and the state is the default."""
     changed = [entry("thinking_level_change", "t", None, thinkingLevel="high"), *ABC]
     assert build_session_context(changed, None) == SessionContext()
     assert SessionContext().thinking_level == "off"
@@ -54,40 +54,40 @@ def test_the_last_entry_is_shown_by_its_name() -> None:
 
 @pytest.mark.parametrize("leaf", ["unknown", "", LAST_ENTRY])
 def test_an_unknown_or_empty_leaf_means_the_last_entry(leaf: Any) -> None:
-    """As in the family, no error is raised."""
+    """As in pi, no error is raised."""
     assert heard(FORK, leaf) == ["a", "c"]
 
 
 def test_a_known_leaf_ends_the_path() -> None:
-    """Later entries and other branches are not heard."""
+    """Later entries and other branches are not included."""
     assert heard(ABC, "b") == ["a", "b"]
     assert heard(FORK, "b") == ["a", "b"]
 
 
 def test_no_entries_give_an_empty_context() -> None:
-    """Also if only a header is there."""
+    """Also if there is only a header."""
     assert build_session_context([]) == SessionContext()
     assert build_session_context([{"type": "session", "id": "s"}], "s") == SessionContext()
 
 
 def test_headers_are_no_entries() -> None:
-    """Neither the header nor a second one is a leaf or an ancestor."""
+    """A header is neither a leaf nor an ancestor."""
     header = {"type": "session", "id": "s"}
     assert heard([header, *ABC, header]) == ["a", "b", "c"]
 
 
 def test_a_given_map_of_ids_is_used() -> None:
-    """The caller who has an index need not pay for another."""
+    """A caller that has an index need not build another."""
     other = said("a", None, "from the map")
     assert texts(build_session_context(ABC, "b", {"a": other, "b": ABC[1]}).messages) == ["from the map", "b"]
 
 
 @pytest.mark.promise("P19")
 def test_a_missing_parent_ends_the_walk_with_a_finding() -> None:
-    """The family's answer, but not in silence."""
+    """The path ends there."""
     context = build_session_context([said("a", None), said("b", "gone"), said("c", "b")])
     assert texts(context.messages) == ["b", "c"]
-    detail = "entry b hangs from gone, which is not in the session"
+    detail = "the parent gone of entry b is not in the session"
     assert context.findings == (Finding("missing_parent", -1, 0, detail),)
 
 
@@ -101,29 +101,29 @@ def test_a_missing_parent_ends_the_walk_with_a_finding() -> None:
     ],
 )
 def test_a_circle_is_walked_once_with_a_finding(entries: list[Json], expected: list[str]) -> None:
-    """The walk stops at the first entry that it has seen."""
+    """The walk stops at the first repeated entry."""
     context = build_session_context(entries)
     assert texts(context.messages) == expected
-    detail = f"the ancestors of entry {entries[-1]['id']} form a circle"
+    detail = f"the ancestors of entry {entries[-1]['id']} form a cycle"
     assert context.findings == (Finding("cycle", -1, 0, detail),)
 
 
 @pytest.mark.promise("P20")
 def test_of_duplicate_ids_the_later_wins() -> None:
-    """A parent names the later of two entries with its id."""
+    """A parent id means the later of two entries."""
     assert heard([said("a", None, "first"), said("a", None, "second"), said("b", "a")]) == ["second", "b"]
 
 
 @pytest.mark.parametrize("parent", [None, "", 0, False])
 def test_an_empty_parent_is_the_root(parent: Any) -> None:
-    """In walks an empty parent ends the path without a finding."""
+    """It ends the path without a finding."""
     context = build_session_context([said("a", None), {**said("b", None), "parentId": parent}])
     assert (texts(context.messages), context.findings) == (["b"], ())
 
 
 @pytest.mark.promise("P17")
 def test_members_of_the_wrong_type_raise_nothing() -> None:
-    """Ids, parents, targets and messages may be anything."""
+    """Ids, parents, targets and messages may have any type."""
     odd: list[Any] = [5, ["a"], {"a": 1}, True, 1.5]
     entries = [*ABC, compacted("d", "c", "b")]
     for value in odd:
@@ -139,7 +139,7 @@ def test_members_of_the_wrong_type_raise_nothing() -> None:
 
 
 def test_a_bridge_goes_on_where_a_parent_is_missing() -> None:
-    """The walk continues at the entry that the bridge names, and the finding stays."""
+    """The walk continues at the entry of the bridge, and the finding stays."""
     entries = [said("a", None), said("b", "gone"), said("c", "b")]
     path, findings = walk(entries[2], {each["id"]: each for each in entries}, lambda each: entries[0])
     assert [each["id"] for each in path] == ["a", "b", "c"]
@@ -147,7 +147,7 @@ def test_a_bridge_goes_on_where_a_parent_is_missing() -> None:
 
 
 def test_the_state_comes_from_the_whole_path() -> None:
-    """Also from entries that a compaction removed from the messages; other branches have no part in it."""
+    """Also from entries that a compaction removed, but not from other branches."""
     entries = [
         entry("thinking_level_change", "t", None, thinkingLevel="high"),
         entry("model_change", "m", "t", model="x/y"),
@@ -172,45 +172,45 @@ def test_the_state_comes_from_the_whole_path() -> None:
 
 
 def test_unknown_kinds_are_path_nodes_without_a_voice() -> None:
-    """What hangs from them is found, they themselves say nothing."""
+    """Their children are found; they add no message."""
     assert heard([said("a", None), entry("later", "x", "a", message=user("no")), said("b", "x")]) == ["a", "b"]
 
 
 def test_sources_name_the_entry_of_each_message() -> None:
-    """One source for each message, the compaction for its summary."""
+    """The source of a summary is its compaction."""
     entries = [*ABC, compacted("d", "c", "c"), entry("label", "l", "d", targetId="a"), said("e", "l")]
     context = build_session_context(entries)
     assert context.sources == ["d", "c", "e"]
 
 
 def test_the_kept_range_follows_the_summary() -> None:
-    """From the first kept entry to the compaction, then everything after."""
+    """From the first kept entry to the compaction, then everything after it."""
     assert heard([*ABC, compacted("d", "c", "b"), said("e", "d")]) == ["summary d", "b", "c", "e"]
 
 
 @pytest.mark.parametrize("first", [None, "gone", "d", "e", "", "side"])
 def test_nothing_is_kept_from_an_id_that_is_not_before_the_compaction(first: str | None) -> None:
-    """Absent, unknown, the compaction itself, after it, empty, or off the path: only the summary and what follows."""
+    """Absent, unknown, the compaction itself, after it, empty, or off the path."""
     entries = [*ABC, said("side", "a"), compacted("d", "c", first), said("e", "d")]
     assert heard(entries) == ["summary d", "e"]
 
 
 def test_a_compaction_that_names_itself_keeps_nothing() -> None:
-    """Also where another entry has its id, as in a damaged file."""
+    """Also if another entry has the same id, as in a damaged file."""
     assert first_kept({"id": "d", "firstKeptEntryId": "d"}) is None
     assert first_kept({"id": "d", "firstKeptEntryId": "c"}) == "c"
     assert first_kept({"id": "d", "firstKeptEntryId": 5}) is None
 
 
 def test_only_the_last_compaction_speaks() -> None:
-    """Older ones contribute no text, even if the kept range begins before them."""
+    """Older summaries are left out, even if the kept range starts before them."""
     entries = [*ABC, compacted("d", "c", "c"), said("e", "d"), compacted("f", "e", "b"), said("g", "f")]
     assert heard(entries) == ["summary f", "b", "c", "e", "g"]
     assert heard([*entries, compacted("h", "g", "g")]) == ["summary h", "g"]
 
 
 def test_a_compaction_on_another_branch_is_not_seen() -> None:
-    """The path decides."""
+    """Only the path counts."""
     assert heard([*ABC, compacted("d", "b", "a"), said("e", "c")]) == ["a", "b", "c", "e"]
 
 
@@ -239,7 +239,7 @@ def test_a_remote_compaction_without_a_history_is_one_like_any_other() -> None:
 
 
 def test_a_system_message_of_a_compaction_comes_first_and_replaces_the_kept_ones() -> None:
-    """System messages in the kept range are dropped, later ones stay."""
+    """Kept system messages are dropped, later ones stay."""
 
     def system(entry_id: str, parent_id: str) -> Json:
         return entry("message", entry_id, parent_id, message={"role": "system", "content": entry_id})
@@ -259,7 +259,7 @@ def test_a_system_message_of_a_compaction_comes_first_and_replaces_the_kept_ones
 
 
 def test_a_reset_boundary_begins_anew() -> None:
-    """Only what comes after it is heard, the state stays."""
+    """Only later entries are included; the state stays."""
     entries = [answered("a", None), entry("reset_boundary", "r", "a"), said("b", "r")]
     context = build_session_context(entries)
     assert texts(context.messages) == ["b"]
@@ -284,7 +284,7 @@ def test_a_custom_message_is_heard_whether_displayed_or_not(display: bool) -> No
 
 
 def test_an_empty_branch_summary_is_silent() -> None:
-    """It is a durable marker; one with text is a message."""
+    """One with text is a message."""
     assert heard([entry("branch_summary", "a", None, fromId="root", summary="")]) == []
     assert heard([entry("branch_summary", "a", None, fromId="root", summary="tried")]) == ["tried"]
 
@@ -297,7 +297,7 @@ def test_a_context_edit_replaces_the_content() -> None:
 
 
 def test_the_last_edit_of_a_target_wins() -> None:
-    """Also if it comes before its target's neighbours, and a null after a text removes."""
+    """A null after a text removes the message."""
     assert heard([*ABC, edited("e", "c", "b", {"content": "1"}), edited("f", "e", "b", {"content": "2"})]) == [
         "a",
         "2",
@@ -324,21 +324,21 @@ def test_a_null_edit_removes_the_message_and_its_source() -> None:
     ids=["user", "assistant", "toolResult", "system"],
 )
 def test_an_edit_to_a_text_becomes_a_block_where_blocks_are_needed(message: Json, content: object) -> None:
-    """Assistants and tool results hold lists, the others may hold a text."""
+    """Answers and tool results contain lists; other messages may contain a text."""
     edit = edited("e", "a", "a", {"content": "new"})
     (seen,) = build_session_context([entry("message", "a", None, message=message), edit]).messages
     assert seen == {**message, "content": content}
 
 
 def test_an_edit_to_blocks_is_taken_as_it_is() -> None:
-    """A list stays the list."""
+    """A list stays unchanged."""
     blocks = [{"type": "text", "text": "x"}, {"type": "image", "data": "", "mimeType": "image/png"}]
     (seen,) = build_session_context([answered("a", None), edited("e", "a", "a", {"content": blocks})]).messages
     assert seen["content"] == blocks
 
 
 def test_an_edit_outside_the_kept_range_is_not_seen() -> None:
-    """Only edits among the selected entries count: those kept and those after the compaction."""
+    """Only edits in the kept range or after the compaction count."""
     before = [said("a", None), said("b", "a"), edited("e", "b", "b", {"content": "new"}), said("c", "e")]
     assert heard([*before, compacted("d", "c", "b")]) == ["summary d", "new", "c"]
     assert heard([*before, compacted("d", "c", "c")]) == ["summary d", "c"]
@@ -358,7 +358,7 @@ def test_an_edit_of_an_unknown_target_changes_nothing() -> None:
 
 
 def test_live_part_can_grow() -> None:
-    """Adding an entry gives the context that a rebuild would give."""
+    """Adding an entry returns the same context as rebuilding it."""
     live = live_part([*ABC, compacted("d", "c", "c")])
     later = [said("e", "d"), edited("f", "e", "c", None)]
     for each in later:
@@ -367,7 +367,7 @@ def test_live_part_can_grow() -> None:
 
 
 def test_the_context_shares_no_list_with_its_maker() -> None:
-    """Changing one answer does not change the next."""
+    """Changing one result does not change the next."""
     live = live_part(ABC)
     live.messages()[0].clear()
     assert texts(live.messages()[0]) == ["a", "b", "c"]
@@ -375,7 +375,7 @@ def test_the_context_shares_no_list_with_its_maker() -> None:
 
 @pytest.mark.promise("P25")
 def test_a_path_of_a_hundred_thousand_entries_is_walked_without_recursion() -> None:
-    """Also with a compaction at its end."""
+    """Also with a compaction at the end."""
     entries = [{"type": "custom", "id": str(n), "parentId": str(n - 1) if n else None} for n in range(100_000)]
     entries.append({**compacted("last", "99999", "99990"), "timestamp": AT})
     started = time.process_time()

@@ -1,4 +1,4 @@
-"""Where a path is cut: each rule, one test a rule."""
+"""Where a path is cut: one test for each rule."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def live(path: list[Json]) -> LivePath[Step]:
 
 
 def cut(budget: int, *payloads: Json) -> tuple[str, str | None] | None:
-    """The id of the first entry that stays, and of the one that begins a split turn."""
+    """Return the id of the first entry that stays, and of the one that starts a split turn."""
     path = live(chained(*payloads))
     found = find_cut(path, budget)
     if found is None:
@@ -57,7 +57,7 @@ def test_the_cut_is_where_the_budget_is_reached() -> None:
 
 
 def test_what_fits_stays() -> None:
-    """Nothing is summed up that need not be."""
+    """Nothing is summarized below the budget."""
     assert cut(61, *TURNS) is None
     assert cut(60, *TURNS) is None
     assert cut(59, *TURNS) is None  # reached at the first message: there is nothing before it
@@ -68,13 +68,13 @@ def test_what_fits_stays() -> None:
 
 @pytest.mark.parametrize("payload", [said(10), ran(10), injected(10), came_back(10)])
 def test_what_somebody_said_begins_a_turn(payload: Json) -> None:
-    """A cut before it splits none."""
+    """A cut before it splits no turn."""
     assert cut(15, said(10), answered(10), payload, answered(10)) == ("e2", None)
 
 
 @pytest.mark.parametrize("role", ["custom", "hookMessage", "developer", "pythonExecution", "fileMention"])
 def test_other_roles_of_the_family_begin_a_turn(role: str) -> None:
-    """Though the documented estimate may take them for nothing."""
+    """Even if the documented estimate counts them as 0."""
     message = {"type": "message", "message": {"role": role, "content": "x" * 80}}
     path = live(chained(said(10), message, answered(10)))
     assert may_cut(path, 1)
@@ -82,14 +82,14 @@ def test_other_roles_of_the_family_begin_a_turn(role: str) -> None:
 
 
 def test_a_result_stays_with_its_call() -> None:
-    """The nearest place before it, if there is none after."""
+    """The cut is the nearest valid place before, if there is none after."""
     assert cut(50, said(10), answered(10, "c"), result(100, "c")) == ("e1", "e0")
     assert cut(50, said(10), answered(10, "c"), result(100, "c"), answered(5)) == ("e3", "e0")
     assert cut(50, said(10), answered(1, "c", "d"), result(100, "c"), result(1, "d")) == ("e1", "e0")
 
 
 def test_a_message_between_a_call_and_its_result_is_no_place_to_cut() -> None:
-    """A kept result whose call is gone is refused by every provider."""
+    """Every provider refuses a result without its call."""
     path = (said(10), answered(10, "c"), said(20), result(20, "c"), answered(10))
     assert cut(45, *path) == ("e4", "e2")
     assert cut(45, *path[:4], said(10)) == ("e4", None)
@@ -97,24 +97,24 @@ def test_a_message_between_a_call_and_its_result_is_no_place_to_cut() -> None:
 
 
 def test_a_call_that_was_taken_out_still_belongs_to_its_result() -> None:
-    """Whoever puts it back must not find the result elsewhere."""
+    """The edit may be undone later."""
     path = (said(10), answered(10, "c"), said(20), result(20, "c"), answered(10), edited("e1", None))
     assert cut(45, *path) == ("e4", "e2")
 
 
 def test_calls_that_were_answered_late_stay_with_their_results() -> None:
-    """However many turns lie between; looking for the call does not take forever."""
+    """However many turns are between them."""
     between = [payload for _ in range(2000) for payload in (said(1), answered(1))]
     assert cut(10, said(1), answered(1, "c"), *between, result(20, "c")) == ("e1", "e0")
 
 
 def test_a_result_whose_call_is_nowhere_hinders_no_cut() -> None:
-    """It was damage before, and no cut makes it worse."""
+    """A cut does not make this damage worse."""
     assert cut(15, said(10), answered(10), said(10), result(1, "nobody"), answered(10)) == ("e2", None)
 
 
 def test_one_may_use_ids_of_calls_again() -> None:
-    """Some providers count their calls from 0 in every turn."""
+    """Some providers number their calls from 0 in every turn."""
     turn = (said(10), answered(10, "0"), result(10, "0"), answered(10))
     assert cut(30, *turn, *turn, *turn) == ("e9", "e8")
     assert cut(40, *turn, *turn, *turn) == ("e8", None)
@@ -123,12 +123,12 @@ def test_one_may_use_ids_of_calls_again() -> None:
 
 
 def test_instructions_are_no_place_to_cut() -> None:
-    """Nor do they begin a turn."""
+    """Nor do they start a turn."""
     assert cut(15, said(10), answered(10), instructed(10), answered(10)) == ("e3", "e0")
 
 
 def test_metadata_before_the_cut_stays_with_it() -> None:
-    """A change of model belongs to what follows; it splits no turn."""
+    """A change of model belongs to what follows and splits no turn."""
     assert cut(15, said(10), answered(10), THOUGHT, LABEL, said(10), answered(10)) == ("e2", None)
     assert cut(5, said(10), answered(10), said(10), NOTE, answered(10)) == ("e3", "e2")
 
@@ -140,13 +140,13 @@ def test_metadata_beyond_a_compaction_may_stay_but_it_never_begins_with_one() ->
 
 
 def test_nothing_is_done_right_after_a_compaction_or_a_reset() -> None:
-    """There is nothing new."""
+    """There is nothing new to summarize."""
     assert cut(1, *TURNS, compacted("e2")) is None
     assert cut(1, *TURNS, RESET) is None
 
 
 def test_the_second_compaction_begins_where_the_first_one_kept() -> None:
-    """What was kept word for word is summed up now, not forgotten."""
+    """The entries that it kept are summarized now."""
     path = live(chained(*TURNS, compacted("e2"), said(10), answered(10)))
     assert find_cut(path, 15) is not None
     assert len(path) == 7
@@ -156,7 +156,7 @@ def test_the_second_compaction_begins_where_the_first_one_kept() -> None:
 
 @pytest.mark.parametrize("first", ["e6", "unknown", "e7", None])
 def test_a_compaction_that_kept_nothing_ends_the_live_part(first: str | None) -> None:
-    """Itself, an unknown id, a later entry, or none."""
+    """If it names itself, an unknown id, a later entry, or none."""
     path = live(chained(*TURNS, compacted(first), said(10), answered(10)))
     assert len(path) == 3
     assert path.end == "compaction"
@@ -164,7 +164,7 @@ def test_a_compaction_that_kept_nothing_ends_the_live_part(first: str | None) ->
 
 
 def test_a_reset_ends_the_live_part() -> None:
-    """What was cleared is not summed up."""
+    """Cleared entries are not summarized."""
     path = live(chained(*TURNS, RESET, said(10), answered(10), said(10)))
     assert len(path) == 3
     assert path.end == "reset"
@@ -172,7 +172,7 @@ def test_a_reset_ends_the_live_part() -> None:
 
 
 def test_what_was_taken_out_counts_nothing() -> None:
-    """And what was edited counts as edited."""
+    """Edited messages count with their new content."""
     turns = (said(10), answered(100), said(10), answered(10))
     assert cut(25, *turns, edited("e1", None)) is None
     assert cut(30, *turns, edited("e1", "x" * 40)) == ("e1", "e0")
@@ -187,20 +187,20 @@ def test_the_last_edit_of_a_message_counts() -> None:
 
 
 def test_what_the_user_kept_from_the_model_counts_nothing() -> None:
-    """A command run for oneself is metadata."""
+    """An excluded command counts as metadata."""
     private = ran(100, excludeFromContext=True)
     assert cut(15, said(10), answered(10), private, said(10), answered(10)) == ("e2", None)
 
 
 def test_an_input_that_did_not_fit_is_given_up_when_its_answer_was_taken_out() -> None:
-    """Else the next try would fail as well."""
+    """Otherwise the next try would fail as well."""
     failed = (said(10), answered(10), said(100), answered(3), edited("e3", None))
     assert cut(15, *failed) == ("e3", "e2")
     assert cut(15, *failed, THOUGHT) == ("e3", "e2")
 
 
 def test_an_input_that_fits_stays_when_its_answer_was_taken_out() -> None:
-    """So does one that was edited since, or to which there was no answer."""
+    """So does one that was edited since, or that has no answer."""
     assert cut(15, said(10), answered(10, "c"), result(90, "c"), said(9), answered(3), edited("e4", None)) == (
         "e3",
         None,
@@ -212,7 +212,7 @@ def test_an_input_that_fits_stays_when_its_answer_was_taken_out() -> None:
 
 
 def test_only_what_stays_is_decoded() -> None:
-    """However much lies before it; the path is not even walked further."""
+    """Entries before the cut are not even walked."""
     decoded = []
 
     def counting(step: Step) -> Json:
@@ -229,7 +229,7 @@ def test_only_what_stays_is_decoded() -> None:
 
 
 def test_what_cannot_speak_is_not_decoded() -> None:
-    """Labels and settings are known by what they mark; what may be an edit has to be looked at."""
+    """Flags tell labels and settings apart; only possible edits are decoded."""
     decoded = []
 
     def counting(step: Step) -> Json:

@@ -1,4 +1,4 @@
-"""Moments as people write them."""
+"""Dates as users write them."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ NOW = int(datetime(2026, 11, 15, 14, 30, tzinfo=BERLIN).timestamp() * 1000)  # a
     ],
 )
 def test_a_moment_is_read_in_the_zone_of_the_person(text: str, moment: datetime) -> None:
-    """Spans count back from now, days begin at midnight, ISO times may carry their own zone."""
+    """Durations count back from now, days start at midnight, ISO times may have their own zone."""
     assert parse_moment(text, NOW, BERLIN) == int(moment.timestamp() * 1000)
 
 
 def test_a_day_begins_at_midnight_across_a_change_of_clocks() -> None:
-    """The last Sunday of October has 25 hours in Berlin; yesterday still begins at midnight."""
+    """The last Sunday of October has 25 hours in Berlin."""
     monday = int(datetime(2026, 10, 26, 12, tzinfo=BERLIN).timestamp() * 1000)
     sunday = int(datetime(2026, 10, 25, tzinfo=BERLIN).timestamp() * 1000)
     assert parse_moment("yesterday", monday, BERLIN) == sunday
@@ -47,7 +47,7 @@ def test_a_day_begins_at_midnight_across_a_change_of_clocks() -> None:
 
 @given(st.text())
 def test_any_text_is_a_moment_or_refused_with_examples(text: str) -> None:
-    """Nothing but the typed error is raised."""
+    """Only the typed error is raised."""
     try:
         assert isinstance(parse_moment(text, NOW, UTC), int)
     except InvalidQuery as error:
@@ -55,7 +55,7 @@ def test_any_text_is_a_moment_or_refused_with_examples(text: str) -> None:
 
 
 def test_spans() -> None:
-    """A span has a number and a unit, and nothing else."""
+    """A duration is a number and a unit."""
     assert parse_span("90d") == 90 * 86_400_000
     assert parse_span("36h") == 36 * 3_600_000
     with pytest.raises(InvalidQuery):

@@ -1,4 +1,4 @@
-"""The demo: the same sessions every time, all sound but the two that are meant to be damaged, and nothing left out."""
+"""The demo: always the same sessions, complete, and undamaged except for two."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
 
 
 def records(path: str) -> list[Json]:
-    """The lines of a file that are whole."""
+    """The complete lines of a file."""
     found = []
     for line in Path(path).read_bytes().split(b"\n"):
         if line.endswith(b"}"):
@@ -109,7 +109,7 @@ def text(message: Json) -> str:
 
 
 def test_the_same_moment_gives_the_same_bytes() -> None:
-    """Nothing is drawn by chance, not even in the long session."""
+    """Nothing is random, not even in the long session."""
 
     def all_of() -> list[tuple[str, str, int, list[bytes], dict[str, bytes]]]:
         return [
@@ -120,7 +120,7 @@ def test_the_same_moment_gives_the_same_bytes() -> None:
 
 
 def test_another_moment_moves_the_times_and_keeps_the_ids() -> None:
-    """Documents can name sessions and entries, whenever they are read."""
+    """Documents can refer to sessions and entries at any time."""
 
     def ids(now: int) -> list[list[str | None]]:
         return [[json.loads(line).get("id") for line in islice(s.lines, 3)] for s in demo_sessions(now)]
@@ -140,7 +140,7 @@ def test_there_are_about_forty_sessions_of_seven_projects_in_sixty_days(demo: De
 
 
 def test_files_are_named_as_the_store_names_them(demo: Demo) -> None:
-    """A name is made of the header's time and id, and no two sessions share an id."""
+    """A name consists of the header's time and id, and ids are unique."""
     for session, path in zip(demo.sessions, demo.paths, strict=True):
         header = records(path)[0]
         assert session.file_name == file_name(header["timestamp"], header["id"])
@@ -149,7 +149,7 @@ def test_files_are_named_as_the_store_names_them(demo: Demo) -> None:
 
 
 def test_every_time_is_in_the_past_and_the_last_is_the_time_of_the_file(demo: Demo) -> None:
-    """Entries are in order, messages have the time of their entries, and nothing happens in the future."""
+    """Entries are in order, messages have the time of their entries, and nothing is in the future."""
     for session, path in zip(demo.sessions, demo.paths, strict=True):
         entries = records(path)[1:]
         times = [parse_timestamp(entry["timestamp"]) or 0 for entry in entries]
@@ -161,7 +161,7 @@ def test_every_time_is_in_the_past_and_the_last_is_the_time_of_the_file(demo: De
 
 
 def test_every_kind_of_entry_and_every_role_appears(demo: Demo) -> None:
-    """Whoever looks at the demo has seen all that a session can hold."""
+    """The demo contains everything that a session can contain."""
     lines = [record for path in demo.paths for record in records(path)]
     lines += [json.loads(line) for s in demo.sessions for line in s.artifacts.get("scout-1.jsonl", b"").splitlines()]
     assert {line["type"] for line in lines} == {*KINDS, "session"}
@@ -172,13 +172,13 @@ def test_every_kind_of_entry_and_every_role_appears(demo: Demo) -> None:
 
 
 def test_only_the_damaged_sessions_have_findings(demo: Demo) -> None:
-    """One file has a torn line in the middle, one ends in one; each costs one finding and nothing else."""
+    """One file has a torn line in the middle, one at its end; each gives exactly one finding."""
     found = {session.title: [finding.code for finding in session.findings] for session in demo.open()}
     assert {title: codes for title, codes in found.items() if codes} == {t: [code] for t, code in DAMAGED.items()}
 
 
 def test_the_session_with_a_torn_line_in_the_middle_goes_on(demo: Demo) -> None:
-    """What came after the power cut hangs from what came before it."""
+    """The entries after the power cut continue those before it."""
     session = demo.named("Power cut during the backfill")
     assert len(session.get_heads()) == 1
     assert "cut off" in text(session.context().messages[-1])
@@ -208,7 +208,7 @@ def test_ids_are_unique_and_every_parent_comes_first(demo: Demo) -> None:
 
 
 def test_tokens_and_costs_add_up(demo: Demo) -> None:
-    """The total of an answer is the sum of its parts, and an unpriced model costs an unknown amount, not nothing."""
+    """The total of an answer is the sum of its parts; the cost of a model without a price is unknown, not zero."""
     unpriced = set()
     for session in demo.open():
         for message in said(session, "assistant"):
@@ -223,7 +223,7 @@ def test_tokens_and_costs_add_up(demo: Demo) -> None:
 
 
 def test_the_first_session_is_the_story_of_the_webhook(demo: Demo) -> None:
-    """Approach A was left with a summary, approach B is labelled, then a compaction and two ways to go on."""
+    """Approach A was abandoned with a summary, approach B is labelled, then a compaction and two more branches."""
     session = next(demo.open())
     assert (session.title, session.id[:8], Path(session.cwd).name) == ("Webhook retries", "6513270e", "payments-api")
     assert [head.id for head in session.get_heads()] == ["deadbee1", "77aa01c4", "0b1d22ef"]
@@ -257,7 +257,7 @@ def test_the_story_of_the_webhook_has_all_that_a_page_shows(demo: Demo) -> None:
 
 
 def test_the_fork_begins_with_the_bytes_of_the_webhook_story(demo: Demo) -> None:
-    """It names its source, keeps the entries up to the fork as they are, and goes its own way."""
+    """It refers to its source, keeps the entries up to the fork unchanged, and adds its own."""
     source, fork = islice(demo.open(), 2)
     assert fork.header["parentSession"] == source.id
     copied = [entry.raw for entry in source.get_branch("9f31c2a0")]
@@ -267,7 +267,7 @@ def test_the_fork_begins_with_the_bytes_of_the_webhook_story(demo: Demo) -> None
 
 
 def test_secrets_are_in_one_session_in_all_three_places(demo: Demo) -> None:
-    """In what the user says, in what a tool is told, in what a tool prints; with an address and a home folder."""
+    """In a prompt, in the input of a tool and in its output; with an e-mail address and a home folder."""
     with_secrets = {session.title for session in demo.open() if session.title != LONG and rules_in(_bodies(session))}
     assert with_secrets == {"Deploy script prints too much"}
     session = demo.named("Deploy script prints too much")
@@ -282,7 +282,7 @@ def _bodies(session: Session) -> list[Json]:
 
 
 def test_the_long_session_has_20_000_entries_and_comes_line_by_line(demo: Demo) -> None:
-    """A first look at it makes up only what is looked at; all of it is no more than 15 MB."""
+    """Only the lines that are read are generated; the whole file is at most 15 MB."""
     session = demo.named(LONG)
     counted = counts(session)
     assert counted.entries == 20_000
@@ -296,12 +296,12 @@ def test_the_long_session_has_20_000_entries_and_comes_line_by_line(demo: Demo) 
 
 
 def test_the_long_session_can_be_searched_for_secrets_without_finding_any(demo: Demo) -> None:
-    """Its checksums look like nothing else."""
+    """Its checksums do not look like secrets."""
     assert not [entry for entry in islice(demo.named(LONG).iter_lines(), 2_000) if find_secrets(entry.raw.decode())]
 
 
 def test_a_failed_turn_is_told_with_its_error(demo: Demo) -> None:
-    """The night of the full disk has a failed tool and an answer that never came."""
+    """The session about the full disk has a failed tool and a failed answer."""
     session = demo.named("Night of the full disk")
     counted = counts(session)
     assert (counted.errors, counted.tool_failures, counted.labels) == (1, 1, 1)
@@ -313,7 +313,7 @@ def test_a_failed_turn_is_told_with_its_error(demo: Demo) -> None:
 
 
 def test_old_versions_are_read_as_new_ones(demo: Demo) -> None:
-    """Version 1 without ids, its compaction by place; version 2 with its old name for custom messages."""
+    """Version 1 has no ids and compacts by index; version 2 has the old name for custom messages."""
     ancient, hooked = [session for session in demo.open() if records(session.path)[0].get("version") in (None, 2)]
     assert "id" not in records(ancient.path)[1]
     assert [message["role"] for message in ancient.context().messages] == ["compactionSummary", "user", "assistant"]
@@ -322,7 +322,7 @@ def test_old_versions_are_read_as_new_ones(demo: Demo) -> None:
 
 
 def test_a_sub_agent_lies_in_the_artifacts_of_its_session(demo: Demo) -> None:
-    """Its session opens as any other, and its report is beside it."""
+    """Its session opens like any other, and its report is next to it."""
     session = demo.named("Where do duplicate orders come from?")
     scout = demo.store.open(f"{session.artifacts}/scout-1.jsonl", readonly=True)
     assert scout.header["parentSession"] == session.id
@@ -333,7 +333,7 @@ def test_a_sub_agent_lies_in_the_artifacts_of_its_session(demo: Demo) -> None:
 
 
 def test_some_sessions_are_small_or_have_no_name(demo: Demo) -> None:
-    """One holds only settings, one a single question; several were never named."""
+    """One has only settings, one a single question; several have no title."""
     sizes = sorted(counts(session).messages for session in demo.open() if session.title != LONG)
     assert sizes[:2] == [0, 2]
     assert sum(session.title is None for session in demo.open()) >= 5
@@ -346,17 +346,17 @@ def test_some_sessions_are_small_or_have_no_name(demo: Demo) -> None:
 
 @pytest.mark.parametrize("word", ["webhook", "flaky test", "timezone", "migrat", "浮点数", "絵文字", "القائمة", "🛒"])
 def test_words_worth_searching_are_there(demo: Demo, word: str) -> None:
-    """Whoever tries the search finds something, in several scripts."""
+    """A search finds something in several writing systems."""
     assert any(word.encode() in Path(path).read_bytes() for path in demo.paths)
 
 
 def test_a_leaf_that_was_stored_is_found_again(demo: Demo) -> None:
-    """The birthday session was left at an earlier answer."""
+    """The leaf of the birthday session is an earlier answer."""
     session = demo.named("Birthdays one day early")
     assert session.leaf_id == "b1d7da01" != session.get_entries()[-1].id
 
 
 def test_a_line_that_is_no_script_is_refused() -> None:
-    """A slip of the pen in a story does not become silence."""
+    """A mistake in a story is an error."""
     with pytest.raises(ValueError, match="invalid line in a script: 'hello'"):
         play("slip", "hello\n")

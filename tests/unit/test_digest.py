@@ -1,4 +1,4 @@
-"""The digest: counts of a session line by line, and what was used when."""
+"""The digest: counts of a session line by line, and usage by time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def digest_of(*records: Json) -> Digest:
 
 
 def answer(usage: Any = None, *tools: str, at: Any = AT, **members: Any) -> Json:
-    """An answer that calls some tools."""
+    """Return an answer that calls some tools."""
     message = assistant("hm", "anthropic", "opus") | {"usage": usage} | members
     message["content"] += [{"type": "toolCall", "id": "c", "name": tool, "arguments": {}} for tool in tools]
     return entry("message", "a1", None, message=message) | {"timestamp": at}
@@ -46,7 +46,7 @@ def spending_of(*records: Json) -> Spending:
 
 
 def test_what_answers_used_is_counted_by_model_and_quarter_hour() -> None:
-    """Each in its own cell, with the number of calls."""
+    """Each has its own cell, with the number of calls."""
     later = "2026-02-16T10:30:00.000Z"
     spent = spending_of(answer(USAGE), answer(USAGE, "read"), answer(USAGE, at=later), answer(USAGE, model="haiku"))
     assert spent.answers == {
@@ -59,7 +59,7 @@ def test_what_answers_used_is_counted_by_model_and_quarter_hour() -> None:
 
 
 def test_what_an_answer_does_not_tell_is_unknown() -> None:
-    """Neither zero tokens nor a price of zero; one answer that tells makes it known."""
+    """Neither zero tokens nor a cost of zero; one answer that reports makes it known."""
     assert spending_of(answer()).total() == Spent(answers=1, unpriced=1)
     assert spending_of(answer({"input": 3})).total() == Spent(answers=1, input=3, unpriced=1)
     assert spending_of(answer(), answer(USAGE)).total() == Spent(2, 0, 10, 5, 2, 1, 18, 0.25, 1)
@@ -70,12 +70,12 @@ def test_what_an_answer_does_not_tell_is_unknown() -> None:
 
 @pytest.mark.parametrize("number", [True, -1, "7", None, [], 2**60, 1e300, {"total": 1}])
 def test_what_is_no_amount_is_unknown(number: Any) -> None:
-    """Tokens and prices that cannot be are not believed."""
+    """Impossible numbers of tokens and costs are ignored."""
     assert spending_of(answer({"input": number, "cost": {"total": number}})).total() == Spent(answers=1, unpriced=1)
 
 
 def test_an_answer_without_a_model_is_counted() -> None:
-    """It has no name among the models, but what it used is in the total."""
+    """It counts in the total, but not among the models."""
     nameless = entry("message", "a1", None, message={"role": "assistant", "content": [], "usage": USAGE})
     counts = digest_of(nameless, answer()).counts()
     assert (counts.models, counts.total_tokens, counts.unpriced) == ({"anthropic/opus": 1}, 18, 1)
@@ -104,20 +104,20 @@ def test_an_answer_without_a_model_is_counted() -> None:
     ],
 )
 def test_the_time_is_that_of_the_entry_else_that_of_the_message(of_entry: Any, of_message: Any, quarter: str) -> None:
-    """What cannot be a time is passed over, and without any the answer is undated."""
+    """Invalid times are ignored; without any the answer is undated."""
     assert list(spending_of(answer(at=of_entry, timestamp=of_message)).answers["anthropic/opus"]) == [quarter]
 
 
 @pytest.mark.promise("P17")
 @pytest.mark.parametrize("kind", [[], {}, None, 5, ["sessile.leaf"]])
 def test_a_custom_entry_of_no_type_is_counted(kind: Any) -> None:
-    """A file may name its type by anything; only a marker of ours is not counted."""
+    """Only markers are not counted."""
     assert digest_of(entry("custom", "a", None, customType=kind)).entries == 1
     assert digest_of(entry("custom", "a", None, customType=LEAF_MARKER)).entries == 0
 
 
 def test_tools_are_counted_by_name() -> None:
-    """Calls when they are asked for, failures when the result comes; what has no name is counted too."""
+    """Calls at the answer, failures at the result; tools without a name too."""
     nameless = answer()
     nameless["message"]["content"] += [{"type": "toolCall"}, "no block", {"type": "text", "name": "read"}]
     digest = digest_of(
@@ -138,7 +138,7 @@ def test_tools_are_counted_by_name() -> None:
 
 
 def test_what_a_user_runs_is_counted_apart() -> None:
-    """It fails with an exit code; one that was cancelled has none."""
+    """It fails with an exit code; a cancelled run has none."""
     codes: list[Json] = [{"exitCode": 0}, {"exitCode": 2}, {"cancelled": True}, {"exitCode": None}]
     runs = [entry("message", "x", None, message={"role": "bashExecution", "command": "ls", **code}) for code in codes]
     python = entry("message", "x", None, message={"role": "pythonExecution", "code": "1", "exitCode": -9})
@@ -172,7 +172,7 @@ records = st.builds(
 
 @given(st.lists(records, max_size=8), st.integers(0, 8))
 def test_counting_goes_on_where_it_was_left(entries: list[Json], cut: int) -> None:
-    """Whatever is in the entries, a digest that was stored and taken up again says the same."""
+    """A digest that was stored and resumed returns the same counts."""
     whole = digest_of(*entries)
     state = encode_plain(msgspec.to_builtins(digest_of(*entries[:cut])))
     digest = msgspec.convert(decode(state), Digest)
@@ -193,7 +193,7 @@ def test_nothing_used_is_nothing_to_store() -> None:
 
 
 def test_what_hangs_from_a_marker_hangs_from_what_it_marks() -> None:
-    """A leaf marker is no tip, and makes none."""
+    """A leaf marker is not a head."""
     digest = Digest()
     for record in (
         said("u1", None),

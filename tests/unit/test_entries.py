@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -16,7 +18,7 @@ def test_an_entry_is_a_mapping_over_its_line() -> None:
     """Members are read from the body, which is decoded when somebody looks."""
     entry = Entry("a", None, encode(said("a", None)))
     assert entry._body is None
-    assert (entry["message"]["content"], entry.type, entry.timestamp) == ("a", "message", AT)
+    assert (entry["message"]["content"], entry.type, entry["timestamp"]) == ("a", "message", AT)
     assert (list(entry), len(entry), "message" in entry) == (
         ["type", "id", "parentId", "timestamp", "message"],
         5,
@@ -24,7 +26,7 @@ def test_an_entry_is_a_mapping_over_its_line() -> None:
     )
     assert entry.get("nothing") is None
     assert dict(entry) == said("a", None)
-    assert repr(entry) == "<Entry message a>"
+    assert repr(entry) == f"<Entry message:user a parent=None {len(entry.raw)} bytes>"
 
 
 def test_entries_with_equal_bodies_are_equal_and_hash_alike() -> None:
@@ -131,3 +133,46 @@ def test_the_header_has_the_documented_members() -> None:
 def test_payloads_have_the_documented_members_in_order(payload: dict[str, Any], members: dict[str, Any]) -> None:
     """What is absent is left out, what may be null is written as null."""
     assert list(payload.items()) == list(members.items())
+
+
+@pytest.mark.parametrize(
+    ("stored", "moment"),
+    [
+        ("2026-02-16T10:20:30.123Z", datetime(2026, 2, 16, 10, 20, 30, 123000, tzinfo=UTC)),
+        ("2026-02-16T12:20:30+02:00", datetime(2026, 2, 16, 10, 20, 30, tzinfo=UTC)),
+        ("2026-02-16T10:20:30", datetime(2026, 2, 16, 10, 20, 30, tzinfo=UTC)),
+        ("0001-01-01T00:00:00+14:00", datetime.min.replace(tzinfo=UTC)),
+        ("yesterday", None),
+        (1771237230000, None),
+        (None, None),
+    ],
+)
+def test_a_timestamp_is_an_aware_datetime(stored: object, moment: datetime | None) -> None:
+    """It is in UTC; a missing or invalid one is `None`, and the stored text stays in the body."""
+    entry = Entry("a", None, encode({"type": "custom", "id": "a", "timestamp": stored}))
+    assert entry.timestamp == moment
+    assert entry.timestamp is None or entry.timestamp.tzinfo is UTC
+    assert entry.body["timestamp"] == stored
+
+
+HOSTILE = "<script>alert(1)</script>&\x1b[31m\u202e\" onload='x'\nsecond line"
+
+
+def test_a_repr_is_one_line_without_the_text() -> None:
+    """It names the kind, the role or custom type, the ids and the size, and never the content."""
+    spoken = Entry("a", "b", encode(entries.message({"role": "user", "content": "the password is x"})))
+    assert repr(spoken) == f"<Entry message:user a parent=b {len(spoken.raw)} bytes>"
+    custom = repr(Entry("a", None, encode(entries.custom(HOSTILE))))
+    assert custom.startswith("<Entry custom:<script>") and custom.isprintable() and len(custom) < 120
+
+
+def test_an_entry_in_a_notebook_is_a_table_in_which_nothing_runs() -> None:
+    """Stored text is escaped, made visible and cut."""
+    entry = Entry(HOSTILE, HOSTILE, encode(entries.message({"role": HOSTILE, "content": HOSTILE + "x" * 10_000})))
+    html = entry._repr_html_()
+    assert html.startswith("<table>") and html.endswith("</table>")
+    assert set(re.findall(r"</?(\w+)", html)) == {"table", "caption", "tbody", "tr", "th", "td"}
+    assert "&lt;script&gt;" in html and "\x1b" not in html and "\u202e" not in html
+    assert len(html) < 3000
+    spoken = Entry("a", None, encode(said("a", None)))
+    assert "<th>time</th><td>2026-02-16 10:20:30 UTC</td>" in spoken._repr_html_()

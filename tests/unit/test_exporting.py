@@ -83,5 +83,5 @@ def test_a_name_that_leads_out_of_the_artifacts_is_refused(
         name = forged.format(outside=outside, session=os.path.basename(session.path))
         names = store.fs.names
         monkeypatch.setattr(store.fs, "names", lambda path: [name] if path == session.artifacts else names(path))
-        with pytest.raises(Refused, match="leads elsewhere"):
+        with pytest.raises(Refused, match="leads out of its folder"):
             list(Export(session).artifacts(store.fs))

@@ -1,4 +1,4 @@
-"""File lists: what they are made of, and how they are told."""
+"""File lists: what they contain, and how they are written."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def listed(*messages: Json, details: Json | None = None) -> FileLists:
 
 
 def test_reads_and_changes_are_told_apart() -> None:
-    """A file that was changed is not listed as read."""
+    """A changed file is not listed as read."""
     message = calling(call("read", path="b"), call("read", path="a"), call("edit", path="a"), call("write", path="c"))
     assert listed(message) == FileLists(("b",), ("a", "c"))
 
 
 def test_the_tools_of_claude_code_are_known() -> None:
-    """Under their names, with the names of their arguments."""
+    """With their names and those of their arguments."""
     message = calling(
         call("Read", file_path="r"),
         call("Write", file_path="w"),
@@ -64,7 +64,7 @@ def test_what_names_no_file_is_passed_over(odd: Json) -> None:
 
 
 def test_calls_within_calls_count() -> None:
-    """However deep a tool called others."""
+    """At any depth."""
     deep = {"name": "write", "arguments": {"path": "deep"}}
     nested = {"toolName": "read", "args": {"path": "n"}, "nestedCalls": [deep, None]}
     assert listed({"role": "toolResult", "content": [], "nestedCalls": [nested]}) == FileLists(("n",), ("deep",))
@@ -75,14 +75,14 @@ def test_calls_within_calls_count() -> None:
 
 
 def test_lists_are_cumulative() -> None:
-    """What the summary before listed is still listed; a file that it had read may have been changed since."""
+    """Files of the previous summary stay listed; a read file may have been changed since."""
     details = {"details": {"readFiles": ["a", "b", 3], "modifiedFiles": ["c"]}}
     assert listed(calling(call("edit", path="a")), details=details) == FileLists(("b",), ("a", "c"))
 
 
 @pytest.mark.parametrize("made_by", ["fromHook", "fromExtension"])
 def test_the_details_of_an_extension_are_not_ours(made_by: str) -> None:
-    """It may keep anything under those names."""
+    """An extension may store anything under these names."""
     assert listed(details={"details": {"readFiles": ["a"]}, made_by: True}) == FileLists()
     assert listed(details={"details": {"readFiles": ["a"]}, made_by: False}) == FileLists(("a",))
     assert listed(details={"details": {"readFiles": "a"}}) == listed(details={}) == FileLists()
@@ -95,17 +95,17 @@ def test_names_are_sorted_as_javascript_sorts() -> None:
 
 
 def test_lists_are_told_behind_the_summary() -> None:
-    """Read first; nothing for an empty list."""
+    """Read files first; nothing for an empty list."""
     lists = FileLists(("a", "b"), ("c",))
-    assert lists.told_in("Done.") == (
+    assert lists.appended_to("Done.") == (
         "Done.\n\n<read-files>\na\nb\n</read-files>\n\n<modified-files>\nc\n</modified-files>"
     )
-    assert FileLists((), ("c",)).told_in("Done.") == "Done.\n\n<modified-files>\nc\n</modified-files>"
-    assert FileLists().told_in("Done.") == "Done."
+    assert FileLists((), ("c",)).appended_to("Done.") == "Done.\n\n<modified-files>\nc\n</modified-files>"
+    assert FileLists().appended_to("Done.") == "Done."
 
 
 def test_at_most_twenty_names_are_told_and_all_are_kept() -> None:
-    """The text says how many are missing; the details miss none."""
+    """The text counts the others; the details contain all."""
     names = tuple(f"f{number:02}" for number in range(23))
     blocks = FileLists(names).blocks()
     assert blocks.endswith("f18\nf19\n… (3 more files omitted)\n</read-files>")
@@ -115,7 +115,7 @@ def test_at_most_twenty_names_are_told_and_all_are_kept() -> None:
 
 def test_old_lists_are_taken_out_first() -> None:
     """A summary that was updated many times has one list of each."""
-    once = FileLists(("a",), ("b",)).told_in("Done.")
-    assert FileLists(("c",)).told_in(once) == "Done.\n\n<read-files>\nc\n</read-files>"
+    once = FileLists(("a",), ("b",)).appended_to("Done.")
+    assert FileLists(("c",)).appended_to(once) == "Done.\n\n<read-files>\nc\n</read-files>"
     assert without_blocks(once) == "Done."
     assert without_blocks("no lists, <read-files> is a word") == "no lists, <read-files> is a word"

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,10 @@ CREATE TRIGGER history_ai AFTER INSERT ON history BEGIN
 END;
 INSERT INTO history(prompt, created_at, cwd, session_id, use_count) VALUES ('old', 1, '/a', 's1', 7), ('new', 2, '/a', 's2', 1);
 """
+
+
+def moment(seconds: int) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
 
 
 @pytest.fixture
@@ -103,7 +108,10 @@ def test_added_prompts_come_back_newest_first_with_time_and_folder(path: str) ->
     with HistoryStorage(path, clock=iter([10.9, 20.2]).__next__) as storage:
         storage.add("first", "/a")
         storage.add("second")
-        assert storage.get_recent() == [HistoryEntry(2, "second", 20, None), HistoryEntry(1, "first", 10, "/a")]
+        assert storage.get_recent() == [
+            HistoryEntry(2, "second", moment(20), None),
+            HistoryEntry(1, "first", moment(10), "/a"),
+        ]
 
 
 def test_prompts_of_one_second_are_ordered_by_id(path: str) -> None:
@@ -505,7 +513,7 @@ def test_a_truncated_database_gives_back_the_rows_before_the_cut(path: str) -> N
         assert f"{len(rows(path, 'SELECT id FROM history'))} prompts" in storage.findings[0]
         for entry in entries:
             assert entry == HistoryEntry(
-                entry.id, f"prompt number {entry.id - 1:04d} about something", 99 + entry.id, "/work"
+                entry.id, f"prompt number {entry.id - 1:04d} about something", moment(99 + entry.id), "/work"
             )
         assert prompts(storage.search(entries[0].prompt)) == [entries[0].prompt]
     assert Path(os.path.dirname(path), broken(path)[0]).read_bytes() == whole[: len(whole) // 3]

@@ -1,4 +1,4 @@
-"""Hygiene: messages as one provider takes them, and a note on everything that was done."""
+"""Hygiene: messages that one provider accepts, and a note on every change."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def contents(cleaned: Cleaned) -> list[Any]:
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
 def test_what_is_clean_stays_the_very_same(policy: Any) -> None:
-    """An ordinary turn needs nothing, whoever is asked."""
+    """An ordinary turn needs no change for any provider."""
     given = [user("q"), said(text("look"), call("abcdefghi")), result("abcdefghi"), assistant("done"), user("next")]
     cleaned = clean(given, policy)
     assert all(one is other for one, other in zip(cleaned.messages, given, strict=True))
@@ -66,7 +66,7 @@ def test_what_is_clean_stays_the_very_same(policy: Any) -> None:
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
 def test_what_is_made_up_is_marked_and_has_no_origin(policy: Any) -> None:
-    """Rendered, never stored; the texts are the policy's."""
+    """Added messages are marked, not stored, and use the texts of the policy."""
     cleaned = clean([user("q"), said(call("abcdefghi"))], policy)
     assert cleaned.messages[2]["synthetic"] is True
     assert cleaned.messages[2]["content"] == [text(ABORTED if policy.name == "openai-responses" else MISSING)]
@@ -76,7 +76,7 @@ def test_what_is_made_up_is_marked_and_has_no_origin(policy: Any) -> None:
 
 
 def test_the_messages_that_were_given_are_not_changed() -> None:
-    """Cleaning is a view."""
+    """Cleaning returns new messages."""
     given = [said(text(" "), thought(None), call(5)), user("a"), user("b")]
     copy = [said(text(" "), thought(None), call(5)), user("a"), user("b")]
     clean(given, ANTHROPIC)
@@ -84,7 +84,7 @@ def test_the_messages_that_were_given_are_not_changed() -> None:
 
 
 def test_blank_texts_go_where_the_policy_is_full() -> None:
-    """Elsewhere only what is empty altogether."""
+    """Other policies remove only empty texts."""
     given = [said(text("x"), text(" \n"), text(""))]
     assert contents(clean([user("q"), *given], ANTHROPIC))[1] == [text("x")]
     assert contents(clean([user("q"), *given], OPENAI))[1] == [text("x"), text(" \n")]
@@ -92,7 +92,7 @@ def test_blank_texts_go_where_the_policy_is_full() -> None:
 
 @pytest.mark.parametrize("content", ["", [], None, 5, {}, [text("")], [{"type": "video"}], [None], [text(5)]])  # type: ignore[arg-type]
 def test_an_empty_message_of_the_user_keeps_its_place(content: Any) -> None:
-    """A short text says that it was empty; an empty result too."""
+    """A short text replaces it; an empty result too."""
     for policy in (ANTHROPIC, OPENAI):
         cleaned = clean([{"role": "user", "content": content}], policy)
         assert contents(cleaned) == [[text(EMPTY["user"])]]
@@ -107,41 +107,41 @@ def test_an_empty_message_of_the_user_keeps_its_place(content: Any) -> None:
     "blocks", [[], [text("")], [text(" ")], [thought()], ["", {"type": "image"}], [call(name=" ")]]
 )
 def test_an_answer_that_says_nothing_is_dropped(blocks: list[Json]) -> None:
-    """Whether it failed, was cut in its thoughts, or its calls cannot be made."""
+    """Whether it failed, stopped while thinking, or has only invalid calls."""
     cleaned = clean([user("q"), said(*blocks, stopReason="length")], ANTHROPIC)
     assert len(cleaned.messages) == 1
     assert (1, "dropped") in did(cleaned)
 
 
 def test_an_answer_that_failed_keeps_its_words() -> None:
-    """Only what is empty goes."""
+    """Only empty answers are dropped."""
     failed = said(text("half of"), stopReason="error", errorMessage="boom")
     assert clean([user("q"), failed], ANTHROPIC).messages == [user("q"), failed]
 
 
 def test_a_silent_answer_is_dropped() -> None:
-    """It was never delivered; words around the token are words."""
+    """It was not delivered; an answer with more than the token stays."""
     cleaned = clean([user("q"), said(thought(), text(" NO_REPLY\n")), assistant("NO_REPLY, she said")], ANTHROPIC)
     assert contents(cleaned) == ["q", [text("NO_REPLY, she said")]]
     assert did(cleaned) == [(1, "dropped")]
 
 
 def test_an_empty_system_message_is_dropped_and_others_stay() -> None:
-    """It has no place to keep."""
+    """It gets no replacement text."""
     cleaned = clean([{"role": "system", "content": ""}, {"role": "system", "content": "kind"}, user("q")], OPENAI)
     assert contents(cleaned) == ["kind", "q"]
     assert did(cleaned) == [(0, "dropped")]
 
 
 def test_unknown_roles_and_blocks_are_dropped_with_a_note() -> None:
-    """They would be lost on the way without a word."""
+    """They are never lost silently."""
     cleaned = clean([{"role": "later"}, {}, user("q"), said(text("x"), {"type": "server"}, IMAGE)], ANTHROPIC)
     assert contents(cleaned) == ["q", [text("x")]]
     assert did(cleaned) == [(0, "dropped"), (1, "dropped"), (3, "dropped"), (3, "dropped")]
 
 
 def test_a_text_among_blocks_is_a_block() -> None:
-    """Other agents store it so."""
+    """Some agents store texts that way."""
     assert contents(clean([{"role": "user", "content": ["a", text("b")]}], ANTHROPIC)) == [[text("a"), text("b")]]
     assert contents(clean([user("q"), {"role": "assistant", "content": "a"}], ANTHROPIC))[1] == [text("a")]
 
@@ -149,7 +149,7 @@ def test_a_text_among_blocks_is_a_block() -> None:
 @pytest.mark.parametrize("kind", ["toolUse", "functionCall"])
 @pytest.mark.parametrize("member", ["input", "args", "arguments"])
 def test_calls_under_other_names_are_calls(kind: str, member: str) -> None:
-    """Their arguments too, and the id in their result."""
+    """Also their arguments, and the id in their result."""
     block = {"type": kind, "id": "a", "name": "read", member: {"path": "x"}}
     cleaned = clean([user("q"), said(block), {"role": "toolResult", "toolUseId": "a", "content": "plain"}], ANTHROPIC)
     assert contents(cleaned)[1] == [{"type": "toolCall", "id": "a", "name": "read", "arguments": {"path": "x"}}]
@@ -162,14 +162,14 @@ def test_calls_under_other_names_are_calls(kind: str, member: str) -> None:
     "members", [{"name": ""}, {"name": " "}, {"name": " read"}, {"name": None}, {"name": "rm"}, {"arguments": None}]
 )
 def test_a_call_that_cannot_be_made_is_dropped_with_its_result(members: Json) -> None:
-    """Names that are blank, padded or no tool, and calls without arguments."""
+    """Blank, padded or unknown names, and calls without arguments."""
     cleaned = clean([user("q"), said(text("x"), call() | members), result()], ANTHROPIC, tools={"read"})
     assert contents(cleaned) == ["q", [text("x")]]
     assert did(cleaned) == [(1, "dropped"), (2, "dropped")]
 
 
 def test_a_name_that_providers_refuse_is_spelled_as_they_do() -> None:
-    """The result follows, and a note says so."""
+    """The result gets the same name, and there is a note."""
     cleaned = clean([user("q"), said(call(name="mcp.read é" + "x" * 80)), result()], ANTHROPIC)
     assert contents(cleaned)[1][0]["name"] == ("mcp_read__" + "x" * 80)[:64]
     assert cleaned.messages[2]["toolName"] == contents(cleaned)[1][0]["name"]
@@ -187,7 +187,7 @@ def test_a_name_that_providers_refuse_is_spelled_as_they_do() -> None:
     ],
 )
 def test_arguments_are_an_object(arguments: Any, sent: Json, noted: bool) -> None:
-    """A text of JSON is read; anything else is put into an object, and said."""
+    """A JSON text is decoded; anything else is put into an object, with a note."""
     cleaned = clean([user("q"), said(call() | {"arguments": arguments}), result()], ANTHROPIC)
     assert contents(cleaned)[1][0]["arguments"] == sent
     assert bool(cleaned.notes) is noted
@@ -207,7 +207,7 @@ def test_arguments_are_an_object(arguments: Any, sent: Json, noted: bool) -> Non
     ],
 )
 def test_a_thought_stays_with_a_signature_that_claude_takes(signature: Any, kept: bool) -> None:
-    """Base64 and nothing else."""
+    """The signature must be base64."""
     cleaned = clean([user("q"), said(thought(signature), text("x"))], ANTHROPIC)
     assert len(contents(cleaned)[1]) == 1 + kept
     assert did(cleaned) == ([] if kept else [(1, "dropped")])
@@ -215,7 +215,7 @@ def test_a_thought_stays_with_a_signature_that_claude_takes(signature: Any, kept
 
 @pytest.mark.parametrize("alias", ["signature", "thought_signature", "thoughtSignature"])
 def test_a_signature_under_another_name_is_found(alias: str) -> None:
-    """It is sent under ours."""
+    """It is sent under the native name."""
     block = {"type": "thinking", "thinking": "hm", alias: SEAL}
     cleaned = clean([user("q"), said(block, text("x"))], policy_for("google", model="claude-opus"))
     assert contents(cleaned)[1][0] == thought()
@@ -244,13 +244,13 @@ def test_sealed_thoughts_go_back_to_claude_only() -> None:
     ],
 )
 def test_signatures_of_another_family_are_not_sent(origin: Json, kept: bool) -> None:
-    """Gemini's are base64 too, and Claude refuses them."""
+    """Gemini's are base64 too, but Claude refuses them."""
     cleaned = clean([user("q"), said(thought(), text("x"), **origin)], ANTHROPIC)
     assert len(contents(cleaned)[1]) == 1 + kept
 
 
 def test_signatures_on_calls_and_texts_go_back_to_gemini_only() -> None:
-    """And only real ones: an id of a message of OpenAI is none."""
+    """An id of an OpenAI message is not a signature."""
     given = [
         user("q"),
         said(text("x", textSignature="msg_1"), call(thoughtSignature=SEAL, thought_signature="msg_2")),
@@ -264,7 +264,7 @@ def test_signatures_on_calls_and_texts_go_back_to_gemini_only() -> None:
 
 
 def test_reasoning_that_nothing_follows_is_not_sent_to_openai() -> None:
-    """The API refuses a reasoning item without the item that it led to; one that led to words goes back."""
+    """The API refuses a reasoning item without the item after it."""
     reasoning = thought('{"id":"rs_1","type":"reasoning"}')
     given = [user("q"), said(reasoning, text("x"), reasoning), user("r"), said(reasoning)]
     cleaned = clean(given, RESPONSES)
@@ -273,13 +273,13 @@ def test_reasoning_that_nothing_follows_is_not_sent_to_openai() -> None:
 
 
 def test_thoughts_go_when_their_call_was_stopped() -> None:
-    """What is left would end in a thought."""
+    """The answer would otherwise end with a thought."""
     cleaned = clean([user("q"), said(thought(), call(), stopReason="aborted")], ANTHROPIC)
     assert contents(cleaned) == ["q"]
 
 
 def test_a_conversation_that_the_model_begins_gets_a_word_before_it() -> None:
-    """Where that is refused; behind the system's words."""
+    """For providers that refuse it; after the system messages."""
     given = [{"role": "system", "content": "kind"}, assistant("hello")]
     for policy in (GOOGLE, ANTHROPIC):
         cleaned = clean(given, policy)
@@ -292,7 +292,7 @@ def test_a_conversation_that_the_model_begins_gets_a_word_before_it() -> None:
 
 
 def test_answers_in_a_row_are_merged_for_gemini() -> None:
-    """All blocks stay, the later one says how it ended and what it cost; mixed origins are none."""
+    """All blocks stay; usage and stop reason are the later ones; mixed origins are removed."""
     first = said(text("a"), provider="google", model="g", stopReason="error", errorMessage="e", usage={"input": 1}, x=1)
     cleaned = clean([user("q"), first, said(text("b"), provider="google", model="g", stopReason="stop")], GOOGLE)
     assert cleaned.messages[1] == said(text("a"), text("b"), provider="google", model="g", x=1, stopReason="stop")
@@ -314,7 +314,7 @@ def test_questions_in_a_row_are_merged_for_anthropic_without_losing_a_text() -> 
 
 
 def test_images_of_results_follow_where_results_cannot_hold_them() -> None:
-    """Behind the last result of the turn, in one message that is no turn of the user's."""
+    """In one message after the last result, which does not count as a user message."""
     given = [user("q"), said(call("a"), call("b")), result("a", IMAGE), result("b", text("two"), IMAGE), assistant("x")]
     cleaned = clean(given, OPENAI)
     assert contents(cleaned)[2:5] == [[text(SEE_BELOW)], [text("two")], [text(ATTACHED), IMAGE, IMAGE]]
@@ -326,7 +326,7 @@ def test_images_of_results_follow_where_results_cannot_hold_them() -> None:
 
 
 def test_images_of_a_failed_result_follow_it_for_anthropic() -> None:
-    """Anthropic takes images in results, but nothing except text in a result that is an error."""
+    """Anthropic accepts images in results, but only text in failed ones."""
     failed = {**result("a", text("boom"), IMAGE), "isError": True}
     cleaned = clean([user("q"), said(call("a"), call("b")), failed, result("b", IMAGE), assistant("x")], ANTHROPIC)
     assert contents(cleaned)[2:5] == [[text("boom")], [IMAGE], [text(ATTACHED), IMAGE]]
@@ -334,7 +334,7 @@ def test_images_of_a_failed_result_follow_it_for_anthropic() -> None:
 
 
 def test_an_image_that_cannot_be_sent_becomes_a_text() -> None:
-    """The tool or role says where it was."""
+    """It names the tool or role."""
     bad = IMAGE | {"data": "blob:sha256:00"}
     cleaned = clean([{"role": "user", "content": [bad]}, said(call()), result("a", bad)], OPENAI)
     assert contents(cleaned)[0][0]["text"].startswith("[user] omitted image payload")
@@ -356,7 +356,7 @@ def test_a_message_of_another_session_is_marked() -> None:
 
 
 def test_the_history_ends_at_the_limit() -> None:
-    """The last so many questions and all that followed; the system's words stay; what went is listed."""
+    """The last user messages and everything after them; system messages stay; dropped messages have notes."""
     system = {"role": "system", "content": "kind"}
     given = [system, user("1"), said(call("a")), result("a"), user("2"), assistant("x"), user("3")]
     cleaned = clean(given, OPENAI, history_limit=2)
@@ -367,21 +367,21 @@ def test_the_history_ends_at_the_limit() -> None:
 
 
 def test_what_was_merged_and_then_cut_off_is_listed() -> None:
-    """Each message by its own place."""
+    """Each message has its own note."""
     cleaned = clean([user("1"), user("2"), assistant("x"), user("3")], ANTHROPIC, history_limit=1)
     assert contents(cleaned) == ["3"]
     assert did(cleaned) == [(0, "dropped"), (1, "merged"), (1, "dropped"), (2, "dropped")]
 
 
 def test_images_of_results_that_were_merged_with_a_question_are_a_question() -> None:
-    """The limit counts it, because a person asked."""
+    """The limit counts the merged message."""
     given = [user("1"), said(call()), result("a", IMAGE), user("2"), assistant("x"), user("3")]
     cleaned = clean(given, policy_for(api="openai-completions"), history_limit=2)
     assert contents(cleaned) == [[text(ATTACHED), IMAGE, text("2")], [text("x")], "3"]
 
 
 def test_ids_that_agents_used_again_are_told_apart() -> None:
-    """Providers refuse to see one twice."""
+    """Providers refuse duplicate ids."""
     given = [user("q"), said(call("a")), result("a", text("1")), said(call("a")), result("a", text("2"))]
     cleaned = clean(given, ANTHROPIC)
     first, second = contents(cleaned)[1][0]["id"], contents(cleaned)[3][0]["id"]
@@ -391,7 +391,7 @@ def test_ids_that_agents_used_again_are_told_apart() -> None:
 
 
 def test_a_bootstrap_is_no_question_of_the_user() -> None:
-    """The limit counts only what people asked."""
+    """The limit counts only messages of the user."""
     given = [assistant("hello"), user("1"), assistant("x"), user("2")]
     assert contents(clean(given, GOOGLE, history_limit=2))[0] == BOOTSTRAP
     assert contents(clean(given, GOOGLE, history_limit=1)) == ["2"]
@@ -399,7 +399,7 @@ def test_a_bootstrap_is_no_question_of_the_user() -> None:
 
 @pytest.mark.promise("P24")
 def test_a_broken_session_can_be_sent() -> None:
-    """Everything at once: orphans, doubles, blanks, late and missing results."""
+    """With orphans, duplicates, blanks, late and missing results at once."""
     given = [
         result("zz"),
         said(thought(None), text("a"), call("x-1"), call("x_1"), call("none")),
@@ -420,7 +420,7 @@ def test_a_broken_session_can_be_sent() -> None:
 
 
 def test_the_parts_of_one_response_are_one_answer() -> None:
-    """Claude Code stores each block of it as a row, with results between them: no thought and no call stands alone."""
+    """Claude Code stores each block as a row, with results between them."""
     signed = {"type": "thinking", "thinking": "hm", "thinkingSignature": "c2lnbmVkc2lnbmVk"}
     calls: list[Json] = [{"type": "toolCall", "id": name, "name": "run", "arguments": {}} for name in ("ta", "tb")]
     origin = {"provider": "anthropic", "api": "anthropic-messages", "model": "m", "responseId": "r1"}

@@ -1,4 +1,4 @@
-"""Which policy counts for which provider, API and model."""
+"""Which policy applies to which provider, API and model."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ pytestmark = pytest.mark.mission("Y6")
     ],
 )
 def test_the_row_of_a_provider(provider: str | None, api: str | None, model: str | None, name: str) -> None:
-    """The first row that matches; whoever is in none gets the default."""
+    """The first matching row, else the default."""
     assert policy_for(provider, api, model).name == name
 
 
 def test_every_row_has_a_name_of_its_own_and_can_be_reached() -> None:
-    """A row that a row before it hides would be a lie."""
+    """No row is hidden by an earlier one."""
     names = [policy.name for policy, _ in TABLE]
     assert len({*names, DEFAULT.name}) == len(names) + 1
     for policy, matches in TABLE:
@@ -70,6 +70,6 @@ def test_every_row_has_a_name_of_its_own_and_can_be_reached() -> None:
     ids=lambda value: value.name if isinstance(value, Policy) else "",
 )
 def test_the_columns_of_the_table(policy: Policy, expected: tuple[object, ...]) -> None:
-    """As the gateway documents them, with the choices that the module gives reasons for."""
+    """As documented."""
     columns = ("sanitize", "tool_ids", "signatures", "results", "bootstrap", "merge_assistants", "merge_users")
     assert tuple(getattr(policy, column) for column in columns) == expected

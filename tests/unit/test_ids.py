@@ -1,4 +1,4 @@
-"""Ids: how they are made, which are accepted."""
+"""Ids: how they are made, and which are valid."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_session_id_is_a_uuid_of_version_7_that_carries_its_time() -> None:
 
 
 def test_session_ids_sort_by_time() -> None:
-    """A later id is greater, whatever was drawn."""
+    """A later id is greater, whatever the random bytes."""
     random = Random(7)
     ids = [new_session_id(milliseconds, random.randbytes) for milliseconds in range(1000, 1100)]
     assert ids == sorted(ids)
@@ -28,7 +28,7 @@ def test_session_ids_sort_by_time() -> None:
 
 @pytest.mark.parametrize("session_id", ["a", "0", "a.b", "a_b-c", "db5b5fab8f4d3e27", "A" * 128, str(uuid.UUID(int=1))])
 def test_safe_names_are_session_ids(session_id: str) -> None:
-    """Letters and digits, inside also dots, underscores and hyphens, up to 128."""
+    """Letters and digits, with dots, underscores and hyphens between them, up to 128."""
     assert check_session_id(session_id) == session_id
 
 
@@ -57,7 +57,7 @@ def test_safe_names_are_session_ids(session_id: str) -> None:
     ],
 )
 def test_names_that_could_leave_the_folder_are_refused(session_id: str) -> None:
-    """What cannot safely become part of a file name raises with a hint."""
+    """A name that is unsafe as part of a file name raises with a hint."""
     with pytest.raises(InvalidId) as caught:
         check_session_id(session_id)
     assert caught.value.hint
@@ -75,7 +75,7 @@ def test_entry_ids_are_eight_letters_and_digits_that_use_the_whole_alphabet() ->
 
 @pytest.mark.mission("X5")
 def test_derived_ids_depend_on_nothing_but_their_parts() -> None:
-    """The same parts give the same id in every process; other parts or another order give another one."""
+    """The same parts return the same id in every process; other parts or another order do not."""
     assert derived_entry_id("s", 1) == derived_entry_id("s", 1) == "pdu3Tx5M"
     assert (
         len({derived_entry_id("s", 1), derived_entry_id("s", 2), derived_entry_id("s1"), derived_entry_id(1, "s")}) == 4

@@ -1,4 +1,4 @@
-"""Images as providers take them."""
+"""Images that providers accept."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.mission("Y6")
 
 
 def png(width: int, height: int, extra: int = 0) -> bytes:
-    """The header of a PNG, and so many bytes behind it."""
+    """Return the header of a PNG followed by that many bytes."""
     return b"\x89PNG\r\n\x1a\n" + struct.pack(">I4sII", 13, b"IHDR", width, height) + bytes(5 + extra)
 
 
@@ -22,7 +22,7 @@ def gif(width: int, height: int) -> bytes:
 
 
 def jpeg(width: int, height: int, extra: int = 0) -> bytes:
-    """A JPEG with a comment, fill bytes and a table before its frame."""
+    """Return a JPEG with a comment, fill bytes and a table before its frame."""
     comment = b"\xff\xfe" + struct.pack(">H", 2 + 5) + b"\xff\xc0\x00\x11x"
     table = b"\xff\xff\xff\xc4" + struct.pack(">H", 4) + b"ab"
     frame = b"\xff\xc2" + struct.pack(">HBHH", 17, 8, height, width) + bytes(10)
@@ -70,7 +70,7 @@ def test_the_type_is_read_from_the_head(image: bytes, mime: str | None) -> None:
     "image", [png(640, 480), gif(640, 480), jpeg(640, 480), *WEBPS], ids=["png", "gif", "jpeg", "vp8x", "vp8l", "vp8"]
 )
 def test_width_and_height_come_from_the_header(image: bytes) -> None:
-    """No library is needed; and no cut of the header raises or invents a size."""
+    """A truncated header neither raises nor returns a wrong size."""
     assert dimensions(image) == (640, 480)
     for end in range(len(image)):
         assert dimensions(image[:end]) in (None, (640, 480))
@@ -78,13 +78,13 @@ def test_width_and_height_come_from_the_header(image: bytes) -> None:
 
 
 def test_a_header_without_a_size_has_none() -> None:
-    """Zero pixels, unknown WebP chunks and JPEGs without a frame cannot be measured."""
+    """Zero pixels, unknown WebP chunks and JPEGs without a frame have no size."""
     for image in (png(0, 5), webp(b"ABCD", b""), b"\xff\xd8\xff\xe0\x00\x04ab" + bytes(20), b"hello", b""):
         assert dimensions(image) is None
 
 
 def test_an_image_within_both_limits_needs_no_step() -> None:
-    """The limits themselves are still allowed."""
+    """The limits themselves are allowed."""
     assert plan(2000, 10, 5 * 1024 * 1024 * 3 // 4) == ()  # 5 MiB in base64
     assert plan(2001, 10, 1) != ()
     assert plan(10, 10, 5 * 1024 * 1024 + 1) != ()
@@ -103,13 +103,13 @@ def test_an_image_within_both_limits_needs_no_step() -> None:
     ],
 )
 def test_the_grid_goes_down_and_never_enlarges(width: int, height: int, side: int, sides: list[int]) -> None:
-    """Each side once, the largest first, with every quality from the best on."""
+    """Each side once, largest first, with every quality from the best."""
     limits = Limits(side=side, size=100)
     assert plan(width, height, 101, limits) == tuple((side, quality) for side in sides for quality in QUALITIES)
 
 
 def test_an_image_that_fits_is_the_same_block() -> None:
-    """Only a wrong type is put right, and said."""
+    """Only a wrong type is corrected, with a note."""
     good = block(png(10, 10))
     assert fit(good, "user").block is good
     assert fit(good, "user").note is None
@@ -119,7 +119,7 @@ def test_an_image_that_fits_is_the_same_block() -> None:
 
 
 def test_the_first_step_that_fits_is_taken() -> None:
-    """Sides and qualities are tried in order; the answer is measured, not believed."""
+    """Sides and qualities are tried in order; the result is measured."""
     tried: list[tuple[int, int]] = []
 
     def resize(data: bytes, side: int, quality: int) -> bytes:
@@ -151,15 +151,15 @@ def test_the_first_step_that_fits_is_taken() -> None:
     ],
 )
 def test_what_cannot_be_read_becomes_a_text(data: object, said: str) -> None:
-    """The text says which and why, and the note too."""
+    """Text and note state the reason."""
     fitted = fit({"type": "image", "data": data, "mimeType": "image/png"}, "user")
     assert fitted.block["type"] == "text"
     assert fitted.block["text"].startswith(said)
-    assert fitted.note is not None and fitted.note.startswith("an image was left out")
+    assert fitted.note is not None and fitted.note.startswith("an image was omitted")
 
 
 def test_what_cannot_be_made_small_enough_becomes_a_text() -> None:
-    """Whether the resizer cannot decode it or no step is small enough."""
+    """If the resizer cannot decode it, or no step is small enough."""
     image = block(png(3000, 10))
     assert "cannot be decoded" in fit(image, "x", resize=lambda *_: None).block["text"]
     assert "small enough" in fit(image, "x", resize=lambda *_: png(3000, 10)).block["text"]
@@ -167,7 +167,7 @@ def test_what_cannot_be_made_small_enough_becomes_a_text() -> None:
 
 
 def test_without_a_resizer_only_what_a_provider_refuses_is_left_out() -> None:
-    """Many pixels are sent as they are; too many pixels or bytes are not."""
+    """Large images are sent unchanged up to the hard limits."""
     wide = block(png(3000, 10))
     assert fit(wide, "x").block is wide
     assert "nothing here can resize" in fit(block(png(8001, 10)), "x").block["text"]
@@ -175,6 +175,6 @@ def test_without_a_resizer_only_what_a_provider_refuses_is_left_out() -> None:
 
 
 def test_the_text_of_an_omitted_image_names_its_place() -> None:
-    """The two forms that the gateway documents."""
+    """The two documented forms."""
     assert omitted("read", "too big") == {"type": "text", "text": "[read] omitted image payload: too big"}
     assert omitted("read", None) == {"type": "text", "text": "[read] omitted empty image payload"}

@@ -1,4 +1,4 @@
-"""Other agents' sessions written where they lie: ordinary rows, nothing else touched, and no more than the format can take."""
+"""Other agents' sessions written in place: ordinary rows, nothing else changed, only what the format supports."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def config(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def path(config: Path) -> Path:
-    """A transcript with parallel calls, a title and an answer."""
+    """Return a transcript with parallel calls, a title and an answer."""
     file = config / "projects" / "-work-app" / f"{SESSION}.jsonl"
     file.parent.mkdir(parents=True)
     file.write_text("".join(json.dumps(each) + "\n" for each in ROWS))
@@ -76,7 +76,7 @@ def user(text: str) -> Json:
 
 
 def appended(path: Path, before: bytes) -> list[Json]:
-    """The rows behind what was there, which did not change."""
+    """Return the rows after the existing ones, which did not change."""
     now = path.read_bytes()
     assert now.startswith(before)
     assert now.endswith(b"\n")
@@ -84,14 +84,14 @@ def appended(path: Path, before: bytes) -> list[Json]:
 
 
 def told(config: Path) -> list[str]:
-    """The conversation as the agent's SDK for TypeScript would tell it."""
+    """Return the conversation as the agent's TypeScript SDK shows it."""
     sessions = ClaudeSessions(PosixFilesystem(), str(config))
     contents = [message.message["content"] for message in sessions.get_session_messages(SESSION)]
     return [each if isinstance(each, str) else "|".join(b.get("text", b["type"]) for b in each) for each in contents]
 
 
 def texts(session: Session) -> list[str]:
-    """The conversation as the model would see it."""
+    """Return the conversation as the model sees it."""
     said: list[Any] = [message.get("content", message.get("summary")) for message in session.context().messages]
     return [each if isinstance(each, str) else "|".join(b.get("text", b["type"]) for b in each) for each in said]
 
@@ -100,7 +100,7 @@ def texts(session: Session) -> list[str]:
 
 
 def test_the_table_knows_every_format_that_is_read() -> None:
-    """What each can take is told in one order; a format that nobody knows can take nothing."""
+    """Capabilities have one order; an unknown format has none."""
     assert AGENTS.capabilities("codex") == ()
     assert AGENTS.capabilities("claude") == ("append", "branch", "compact", "title", "tag", "archive", "delete")
     assert "label" in AGENTS.capabilities("pi") and "label" in AGENTS.capabilities(None)
@@ -109,7 +109,7 @@ def test_the_table_knows_every_format_that_is_read() -> None:
 
 @pytest.mark.parametrize("name", [agent.name for agent in AGENTS])
 def test_a_refusal_promises_in_place_only_what_opens(name: str) -> None:
-    """Who follows the hint is not refused once more."""
+    """Following the hint does not lead to another refusal."""
     agent = AGENTS.get(name)
     assert agent is not None
     hint = str(read_only(agent, "/x").hint)
@@ -120,7 +120,7 @@ def test_a_refusal_promises_in_place_only_what_opens(name: str) -> None:
 
 @pytest.mark.mission("B1")
 def test_without_in_place_the_file_stays_as_it_is_and_the_error_says_what_is_possible(path: Path, store: Store) -> None:
-    """Nothing of it changes, not even its time; what could be done there, and instead, is in the hint."""
+    """Not even its time changes; the hint names what is possible there, and the alternative."""
     before = path.read_bytes(), path.stat().st_mtime_ns, sorted(path.parent.iterdir())
     with pytest.raises(Unsupported) as caught:
         store.open(path)
@@ -135,7 +135,7 @@ def test_without_in_place_the_file_stays_as_it_is_and_the_error_says_what_is_pos
 
 
 def test_a_format_that_can_take_nothing_is_not_opened_in_place(tmp_path: Path, store: Store) -> None:
-    """Codex is only read; the hint does not promise more."""
+    """Codex is read-only, and the hint does not promise more."""
     rollout = tmp_path / "rollout.jsonl"
     meta = {"timestamp": "2026-05-01T10:00:00Z", "type": "session_meta", "payload": {"id": "x", "cwd": "/work"}}
     rollout.write_text(json.dumps(meta) + "\n")
@@ -151,7 +151,7 @@ def test_a_format_that_can_take_nothing_is_not_opened_in_place(tmp_path: Path, s
 
 
 def test_in_place_makes_no_file(path: Path, store: Store) -> None:
-    """A name without a session is no session to write into."""
+    """A name without a session cannot be written to."""
     for name in ("missing.jsonl", "empty.jsonl"):
         path.with_name("empty.jsonl").write_bytes(b"")
         with pytest.raises(SessionNotFound):
@@ -161,7 +161,7 @@ def test_in_place_makes_no_file(path: Path, store: Store) -> None:
 
 
 def test_a_session_of_the_family_is_opened_as_ever(tmp_path: Path, store: Store) -> None:
-    """It can take everything, labels too."""
+    """It supports everything, including labels."""
     elsewhere = Store(tmp_path / "pi").create("/work", publish=True)
     with elsewhere:
         said = elsewhere.append_message(user("hi")).id
@@ -177,7 +177,7 @@ def test_a_session_of_the_family_is_opened_as_ever(tmp_path: Path, store: Store)
 def test_what_is_appended_is_an_ordinary_row_and_comes_back_as_the_same_entry(
     path: Path, config: Path, store: Store
 ) -> None:
-    """Its uuid is the entry's id, its parent the row of the leaf; both readers tell the same conversation."""
+    """Its uuid is the entry's id and its parent is the row of the leaf; both readers return the same conversation."""
     before = path.read_bytes()
     with store.open(path, in_place=True) as session:
         assert not session.readonly
@@ -206,7 +206,7 @@ def test_what_is_appended_is_an_ordinary_row_and_comes_back_as_the_same_entry(
 
 @pytest.mark.mission("B1")
 def test_what_the_other_agent_hangs_from_our_row_hangs_from_our_entry(path: Path, store: Store) -> None:
-    """It goes on from what it reads; nothing is an orphan, in the open session and after reopening."""
+    """It continues from what it reads; there are no orphans, in the open session and after reopening."""
     with store.open(path, in_place=True) as session:
         said = session.append_message(user("ours")).id
         with path.open("a") as file:
@@ -219,7 +219,7 @@ def test_what_the_other_agent_hangs_from_our_row_hangs_from_our_entry(path: Path
 
 @pytest.mark.mission("B4")
 def test_two_that_go_on_from_one_entry_are_two_branches(path: Path, store: Store) -> None:
-    """The second is told that they diverged, may refuse that, and nothing is lost."""
+    """The second one gets `diverged` and may refuse it, and nothing is lost."""
     with store.open(path, in_place=True) as one, store.open(path, in_place=True) as other:
         first = one.append_message(user("one"))
         with pytest.raises(LeafMoved):
@@ -231,7 +231,7 @@ def test_two_that_go_on_from_one_entry_are_two_branches(path: Path, store: Store
 
 
 def test_a_branch_hangs_from_the_row_of_an_earlier_entry(path: Path, config: Path, store: Store) -> None:
-    """And that is where the other agent goes on, because it is the last thing that was said."""
+    """The other agent continues there, because it is the last message."""
     before = path.read_bytes()
     with store.open(path, in_place=True) as session:
         session.branch("u1")
@@ -249,7 +249,7 @@ def test_a_branch_hangs_from_the_row_of_an_earlier_entry(path: Path, config: Pat
 
 
 def test_answers_on_two_branches_are_not_taken_for_one(path: Path, config: Path, store: Store) -> None:
-    """An answer that names no response has an id of its own: rows that share one are put together by the agent."""
+    """An answer without a response id gets its own: the agent merges rows that share one."""
     with store.open(path, in_place=True) as session:
         for text in ("left", "right"):
             session.branch("u1")
@@ -259,7 +259,7 @@ def test_answers_on_two_branches_are_not_taken_for_one(path: Path, config: Path,
 
 @pytest.mark.mission("Y9")
 def test_an_overflow_is_recovered_from_where_nothing_can_be_taken_out(path: Path, store: Store) -> None:
-    """Claude Code has no edits: the conversation goes on from before the answer that failed, which stays in the file."""
+    """Claude Code has no edits: the conversation continues before the failed answer, which stays in the file."""
     with store.open(path, in_place=True) as session:
         for _ in range(8):
             session.append_message(user("x" * 800))
@@ -275,7 +275,7 @@ def test_an_overflow_is_recovered_from_where_nothing_can_be_taken_out(path: Path
 @pytest.mark.mission("C14")
 @pytest.mark.parametrize("first", ["r1", "a1", "u1", None, "nobody"])
 def test_a_compaction_keeps_what_it_says(path: Path, config: Path, store: Store, first: str | None) -> None:
-    """Both readers go on with the summary and the kept entries; parallel results do not lead back to what was summed up."""
+    """Both readers continue with the summary and the kept entries; parallel results do not lead to what was summarized."""
     kept = {"r1": 3, "a1": 1, "u1": 6}.get(first or "", 0)
     with store.open(path, in_place=True) as session:
         whole = texts(session)
@@ -293,7 +293,7 @@ def test_a_compaction_keeps_what_it_says(path: Path, config: Path, store: Store,
 
 
 def test_a_compaction_may_keep_what_was_appended_with_it(path: Path, config: Path, store: Store) -> None:
-    """The first kept entry stands in the same call."""
+    """The first kept entry is in the same call."""
     with store.open(path, in_place=True) as session:
         said = session.append_message(user("kept one")).id
         session.append_many(
@@ -307,7 +307,7 @@ def test_a_compaction_may_keep_what_was_appended_with_it(path: Path, config: Pat
 
 
 def test_large_content_stays_in_the_file(path: Path, store: Store) -> None:
-    """Ours would go to a blob, which nobody there could read."""
+    """We would store it in a blob, which the other agent cannot read."""
     picture = {"type": "image", "data": "QUJD" * 1000, "mimeType": "image/png"}
     before = path.read_bytes()
     with store.open(path, in_place=True) as session:
@@ -376,7 +376,7 @@ def test_whatever_is_appended_is_read_as_it_was_given(
 
 @pytest.mark.mission("B1")
 def test_what_has_no_counterpart_is_refused_and_nothing_is_written(path: Path, store: Store) -> None:
-    """Each with a way out; the leaf is where it was."""
+    """Each error has a hint, and the leaf does not move."""
     before = path.read_bytes(), path.stat().st_mtime_ns
     with store.open(path, in_place=True) as session:
         refused: list[Callable[[], object]] = [
@@ -408,7 +408,7 @@ def test_what_has_no_counterpart_is_refused_and_nothing_is_written(path: Path, s
 
 
 def test_the_transcript_of_a_sub_agent_is_not_written(path: Path, store: Store) -> None:
-    """It belongs to its session; its rows would need another id."""
+    """It belongs to its session, and its rows would need another id."""
     agent = path.with_name("agent-1.jsonl")
     agent.write_bytes(path.read_bytes())
     with pytest.raises(Unsupported):
@@ -429,7 +429,7 @@ def test_a_copy_that_was_kept_is_not_written(path: Path, store: Store) -> None:
 
 @pytest.mark.mission("C13")
 def test_title_and_tag_are_rows_of_their_own(path: Path, config: Path, store: Store) -> None:
-    """As the agent writes them; an automatic title does not replace one; an empty name is none."""
+    """As the agent writes them; an automatic title does not replace one; an empty name is refused."""
     before = path.read_bytes()
     with store.open(path, in_place=True) as session:
         assert session.title == "Mine"
@@ -450,7 +450,7 @@ def test_title_and_tag_are_rows_of_their_own(path: Path, config: Path, store: St
 
 
 def test_an_automatic_title_is_written_where_there_is_none(path: Path, store: Store) -> None:
-    """As one that a model has given: a person's stands above it."""
+    """As a generated one, which the user's title overrides."""
     path.write_text("".join(json.dumps(each) + "\n" for each in ROWS if "customTitle" not in each))
     with store.open(path, in_place=True) as session:
         assert session.set_session_name("guessed", "auto")
@@ -461,7 +461,7 @@ def test_an_automatic_title_is_written_where_there_is_none(path: Path, store: St
 @pytest.mark.parametrize("before", [0, 100_000])
 @pytest.mark.parametrize("since", [0, 20_000])
 def test_a_title_stays_where_listings_look(path: Path, config: Path, store: Store, before: int, since: int) -> None:
-    """However large the file was when we came, and however much we say after it."""
+    """Whatever the size of the file before and after."""
     rows = [*ROWS[:5], *filler(before, "b"), *ROWS[5:], *filler(since, "s")]
     path.write_text("".join(json.dumps(each) + "\n" for each in rows))
     assert (path.stat().st_size > 65_536) == (before > 0)
@@ -475,13 +475,13 @@ def test_a_title_stays_where_listings_look(path: Path, config: Path, store: Stor
 
 
 def filler(size: int, name: str) -> list[Json]:
-    """Rows of about that many bytes."""
+    """Return rows of about this many bytes."""
     return [row("assistant", f"{name}{number}", "u1", "y" * 1000) for number in range(size // 1000)]
 
 
 @pytest.mark.parametrize("own", [True, False])
 def test_a_session_of_ours_has_its_tag_in_an_entry(store: Store, tmp_path: Path, own: bool) -> None:
-    """The last one counts, on whatever branch; `None` takes it away; it is no part of the context."""
+    """The last one counts, on any branch; `None` removes it; it is not part of the context."""
     place = store if own else Store(tmp_path / "pi")
     with place.create("/work", publish=True) as begun:
         said = begun.append_message(user("hi")).id
@@ -503,7 +503,7 @@ def test_a_session_of_ours_has_its_tag_in_an_entry(store: Store, tmp_path: Path,
 
 
 def test_a_file_that_others_replace_is_gone_on_with(path: Path, tmp_path: Path, store: Store) -> None:
-    """Taking a row out makes a new file; the session that is open goes on in that one."""
+    """Removing a row creates a new file; the open session continues in that one."""
     with store.open(path, in_place=True) as session:
         lines = path.read_bytes().splitlines(keepends=True)
         new = path.with_name("new")
@@ -515,7 +515,7 @@ def test_a_file_that_others_replace_is_gone_on_with(path: Path, tmp_path: Path, 
 
 
 def test_what_the_leaf_was_taken_out_of_is_not_gone_on_with(path: Path, store: Store) -> None:
-    """A row below one that is not there would be lost to every reader."""
+    """A row whose parent is missing would be lost to every reader."""
     with store.open(path, in_place=True) as session:
         new = path.with_name("new")
         new.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
@@ -538,7 +538,7 @@ def test_a_session_that_is_gone_is_not_begun_again(path: Path, store: Store, how
 
 
 def test_a_torn_row_is_left_alone(path: Path, store: Store) -> None:
-    """Ours begins on a line of its own, and what was torn is a finding."""
+    """Our row starts on its own line, and the torn one is a finding."""
     with path.open("ab") as file:
         file.write(b'{"type":"user","uuid":"to')
     before = path.read_bytes()
@@ -549,7 +549,7 @@ def test_a_torn_row_is_left_alone(path: Path, store: Store) -> None:
 
 
 def test_threads_lose_nothing(path: Path, store: Store) -> None:
-    """One session, used from many threads: one chain."""
+    """One session used from many threads is one chain."""
     with store.open(path, in_place=True) as session:
 
         def talk(number: int) -> None:
@@ -566,7 +566,7 @@ def test_threads_lose_nothing(path: Path, store: Store) -> None:
 
 
 def test_a_failure_is_latched_until_the_session_is_reopened(path: Path, tmp_path: Path) -> None:
-    """It is raised by the call that failed and by later ones; memory does not run ahead of the file."""
+    """The failed call and later ones raise; the state in memory does not run ahead of the file."""
     fs = FaultyFilesystem(
         PosixFilesystem(), plan=[Fail(errno.ENOSPC, on={"truncate"}), Fail(errno.ENOSPC, on={"write"})]
     )
@@ -590,7 +590,7 @@ def test_a_failure_is_latched_until_the_session_is_reopened(path: Path, tmp_path
 
 @pytest.mark.mission("C13", "B6")
 def test_a_deleted_transcript_is_in_our_trash_and_comes_back_as_it_was(path: Path, config: Path, store: Store) -> None:
-    """With its folder, its bytes and its time; whichever of our doors it went through, one undo brings it back."""
+    """With its folder, bytes and time; one undo restores it, however it was deleted."""
     below = str(config / "projects")
     agent = path.with_suffix("") / "subagents" / "agent-1.jsonl"
     agent.parent.mkdir(parents=True)

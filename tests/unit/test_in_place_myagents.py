@@ -1,4 +1,4 @@
-"""MyAgents' sessions written where they lie: rows behind theirs, its list kept right, and no more than the format can take."""
+"""MyAgents' sessions written in place: rows after theirs, a correct index, only what the format supports."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ RESULT = {
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """MyAgents' folder with two sessions; one has an attachment."""
+    """Return MyAgents' folder with two sessions; one has an attachment."""
     home = tmp_path / ".myagents"
     theirs = MyAgentsStore(PosixFilesystem(), str(home), str(tmp_path / "theirs"))
     for session_id in (SESSION, OTHER):
@@ -71,31 +71,31 @@ def store(tmp_path: Path) -> Store:
 
 
 def theirs(home: Path, store: Store) -> MyAgentsStore:
-    """The agent itself."""
+    """Return the agent's own store."""
     return MyAgentsStore(PosixFilesystem(), str(home), store.layout.root)
 
 
 def listed(home: Path, session_id: str = SESSION) -> Json:
-    """The row of a session in MyAgents' list."""
+    """Return the row of a session in MyAgents' index."""
     rows = json.loads((home / "sessions.json").read_text())
     return next(row for row in rows if row["id"] == session_id)
 
 
 def texts(session: Session) -> list[str]:
-    """The conversation as the model would see it."""
+    """Return the conversation as the model sees it."""
     said: list[Any] = [message["content"] for message in session.context().messages]
     return [each if isinstance(each, str) else "|".join(b.get("text", b["type"]) for b in each) for each in said]
 
 
 def appended(path: Path, before: bytes) -> list[Json]:
-    """The rows behind what was there, which did not change."""
+    """Return the rows after the existing ones, which did not change."""
     now = path.read_bytes()
     assert now.startswith(before) and now.endswith(b"\n")
     return [json.loads(line) for line in now[len(before) :].splitlines()]
 
 
 def snapshot(folder: Path) -> dict[str, tuple[bytes, int]]:
-    """Every file below a folder, with its bytes and its time."""
+    """Return every file below a folder, with its bytes and time."""
     files = (path for path in folder.rglob("*") if path.is_file())
     return {str(path): (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
 
@@ -111,7 +111,7 @@ def message(value: Json) -> Json:
 def test_messages_appended_one_by_one_are_ordinary_rows_and_the_same_entries_again(
     path: Path, home: Path, store: Store
 ) -> None:
-    """Ids go on behind theirs; both readers tell the same conversation, and the list counts it."""
+    """Ids continue theirs; both readers return the same conversation, and the index counts it."""
     before = path.read_bytes()
     with store.open(path, in_place=True) as session:
         assert not session.readonly and session.cwd == "/work/app"
@@ -142,12 +142,12 @@ def test_messages_appended_one_by_one_are_ordinary_rows_and_the_same_entries_aga
     agent = theirs(home, store)
     assert [said.text for said in agent.load(SESSION).messages] == ["question", "answer", "go on", "hello"]
     assert listed(home)["stats"] == agent.recount(SESSION)
-    assert agent.owed() == []
+    assert agent.pending() == []
 
 
 @pytest.mark.mission("B1")
 def test_results_appended_with_their_calls_become_part_of_the_row(path: Path, home: Path, store: Store) -> None:
-    """As MyAgents itself writes them; for us they are messages of their own again."""
+    """As MyAgents writes them; for us they are separate messages again."""
     before = path.read_bytes()
     with store.open(path, in_place=True) as session:
         session.append_many([message(user("look")), message(CALL), message(RESULT), message(ANSWER)])
@@ -163,7 +163,7 @@ def test_results_appended_with_their_calls_become_part_of_the_row(path: Path, ho
 
 @pytest.mark.mission("B1")
 def test_a_result_that_comes_alone_is_refused(path: Path, store: Store) -> None:
-    """The row of its call is written already; nothing is lost, and the hint says how to do it."""
+    """The row of its call is already written; nothing is lost, and the hint says how to do it."""
     with store.open(path, in_place=True) as session:
         session.append_message(CALL)
         before = path.read_bytes()
@@ -189,7 +189,7 @@ def test_a_call_with_a_key_can_be_repeated(path: Path, store: Store) -> None:
 
 
 def test_large_content_stays_in_the_file(path: Path, store: Store) -> None:
-    """Ours would go to a blob, which nobody there could read."""
+    """We would store it in a blob, which the other agent cannot read."""
     before = path.read_bytes()
     with store.open(path, in_place=True) as session:
         session.append_message(user("x" * 600_000))
@@ -264,7 +264,7 @@ def test_what_was_written_in_place_is_found_imported_and_converted_back(path: Pa
 
 @pytest.mark.mission("B1")
 def test_what_has_no_counterpart_is_refused_and_nothing_is_written(path: Path, home: Path, store: Store) -> None:
-    """Each with a way out; the leaf is where it was."""
+    """Each error has a hint, and the leaf does not move."""
     before = snapshot(home)
     with store.open(path, in_place=True) as session:
         leaf = session.leaf_id
@@ -297,7 +297,7 @@ def test_what_has_no_counterpart_is_refused_and_nothing_is_written(path: Path, h
 
 @pytest.mark.mission("B1")
 def test_without_in_place_the_file_stays_as_it_is(path: Path, home: Path, store: Store) -> None:
-    """Nor does reading change anything."""
+    """Reading does not change anything either."""
     before = snapshot(home)
     with pytest.raises(Unsupported) as caught:
         store.open(path)
@@ -308,7 +308,7 @@ def test_without_in_place_the_file_stays_as_it_is(path: Path, home: Path, store:
 
 
 def test_a_file_elsewhere_is_not_written(path: Path, tmp_path: Path, store: Store) -> None:
-    """Its list would be missing; nor is one made."""
+    """It has no index, and none is created."""
     stray = tmp_path / "elsewhere" / path.name
     stray.parent.mkdir()
     stray.write_bytes(path.read_bytes())
@@ -327,7 +327,7 @@ def test_a_file_elsewhere_is_not_written(path: Path, tmp_path: Path, store: Stor
 
 @pytest.mark.mission("M6")
 def test_the_form_before_jsonl_is_brought_up_to_date_first(home: Path, store: Store) -> None:
-    """As the first write of MyAgents would; where it is as it was, is told."""
+    """As the first write of MyAgents would do; the path of the original is reported."""
     legacy = home / "sessions" / "old.json"
     legacy.write_text(json.dumps({"messages": [asked(0), told(1)]}))
     as_it_was = legacy.read_bytes()
@@ -343,7 +343,7 @@ def test_the_form_before_jsonl_is_brought_up_to_date_first(home: Path, store: St
 
 @pytest.mark.mission("M10")
 def test_archives_and_later_transcripts_are_not_written(path: Path, home: Path, store: Store) -> None:
-    """Each is refused with a hint, and stays as it is."""
+    """Each is refused with a hint, and not changed."""
     archive = home / "sessions" / "packed.jsonl.gz"
     archive.write_bytes(gzip.compress(path.read_bytes()))
     later = home / "sessions-v2" / f"{OTHER}.jsonl"
@@ -362,7 +362,7 @@ def test_archives_and_later_transcripts_are_not_written(path: Path, home: Path, 
 
 @pytest.mark.mission("B1")
 def test_the_title_stands_in_their_list(path: Path, home: Path, store: Store) -> None:
-    """A person's replaces any other, an automatic one only the one that nobody gave; the file does not change."""
+    """The user's title replaces any other, an automatic one only the default; the file does not change."""
     before = path.read_bytes()
     with store.open(path, in_place=True) as session:
         assert session.set_session_name("guessed", "auto")
@@ -395,7 +395,7 @@ def test_a_file_that_is_in_no_list_has_no_title_to_change(home: Path, store: Sto
 
 @pytest.mark.mission("B4")
 def test_what_the_agent_has_written_meanwhile_is_followed(path: Path, home: Path, store: Store) -> None:
-    """One line of rows: ours stands behind theirs and hangs from it; who wants to be alone is told."""
+    """Rows form one chain: ours are children of theirs; a caller who requires the old leaf gets an error."""
     with store.open(path, in_place=True) as session:
         theirs(home, store).append(SESSION, [asked(2, "theirs")])
         with pytest.raises(LeafMoved):
@@ -409,7 +409,7 @@ def test_what_the_agent_has_written_meanwhile_is_followed(path: Path, home: Path
 
 
 def test_a_row_that_comes_between_the_look_and_the_write_becomes_no_branch(path: Path, store: Store) -> None:
-    """MyAgents knows no lock of files: our row hangs from whatever stands before it."""
+    """MyAgents does not lock files: our row is a child of whatever is before it."""
 
     class Between(FaultyFilesystem):
         """A disk on which another program writes just before we do."""
@@ -429,7 +429,7 @@ def test_a_row_that_comes_between_the_look_and_the_write_becomes_no_branch(path:
 
 
 def test_a_row_that_was_put_right_is_gone_on_from(path: Path, home: Path, store: Store) -> None:
-    """Late usage makes a new file; if the leaf is still in it the session goes on there, else it says so."""
+    """Late usage creates a new file; the session continues there if it has the leaf, else it raises."""
     with store.open(path, in_place=True) as session:
         ours = session.append_message(user("ours"))
         theirs(home, store).update(SESSION, "1", {"durationMs": 12345})
@@ -443,7 +443,7 @@ def test_a_row_that_was_put_right_is_gone_on_from(path: Path, home: Path, store:
 
 @pytest.mark.parametrize("how", ["deleted", "emptied"])
 def test_a_session_that_is_gone_is_not_begun_again(path: Path, home: Path, store: Store, how: str) -> None:
-    """An append would bring back what somebody has deleted."""
+    """An append must not bring back a deleted session."""
     with store.open(path, in_place=True) as session:
         if how == "deleted":
             theirs(home, store).delete(SESSION)
@@ -456,7 +456,7 @@ def test_a_session_that_is_gone_is_not_begun_again(path: Path, home: Path, store
 
 @pytest.mark.mission("M4", "M5")
 def test_a_busy_list_delays_no_message_and_is_told(path: Path, home: Path, store: Store) -> None:
-    """What it has not learned is counted by the next write."""
+    """The next write counts what the index is missing."""
     lock = home / "sessions.lock"
     with store.open(path, in_place=True) as session:
         lock.mkdir()
@@ -466,11 +466,11 @@ def test_a_busy_list_delays_no_message_and_is_told(path: Path, home: Path, store
         session.append_message(user("later"))
     agent = theirs(home, store)
     assert listed(home)["stats"] == agent.recount(SESSION)
-    assert agent.owed() == []
+    assert agent.pending() == []
 
 
 def test_a_torn_row_is_left_alone(path: Path, store: Store) -> None:
-    """Ours begins on a line of its own, and what was torn is a finding."""
+    """Our row starts on its own line, and the torn one is a finding."""
     with path.open("ab") as file:
         file.write(b'{"id":"2","role":"us')
     before = path.read_bytes()
@@ -481,7 +481,7 @@ def test_a_torn_row_is_left_alone(path: Path, store: Store) -> None:
 
 
 def test_threads_and_sessions_lose_nothing_and_share_no_id(path: Path, store: Store) -> None:
-    """One file, two open sessions, many threads: one line of rows with ids of their own."""
+    """One file, two open sessions, many threads: one chain of rows with unique ids."""
     with store.open(path, in_place=True) as one, store.open(path, in_place=True) as other:
 
         def talk(session: Session, number: int) -> None:
@@ -500,10 +500,10 @@ def test_threads_and_sessions_lose_nothing_and_share_no_id(path: Path, store: St
 
 
 def test_a_failure_is_latched_until_the_session_is_reopened(path: Path, tmp_path: Path) -> None:
-    """It is raised by the call that failed and by later ones; memory does not run ahead of the file."""
+    """The failed call and later ones raise; the state in memory does not run ahead of the file."""
 
     class Full(FaultyFilesystem):
-        """A disk that has no room for one message."""
+        """A disk without room for one message."""
 
         def write(self, fd: int, data: Any) -> int:
             if b"lost" in bytes(data):
@@ -530,7 +530,7 @@ def test_a_failure_is_latched_until_the_session_is_reopened(path: Path, tmp_path
 
 @pytest.mark.mission("B6", "M1")
 def test_a_deleted_session_is_in_our_trash_and_comes_back_with_its_row(path: Path, home: Path, store: Store) -> None:
-    """With its attachments, bytes, times, and its row in the list; the other session stays as it was."""
+    """With its attachments, bytes, times and its row in the index; the other session does not change."""
     folder = str(path.parent)
     files, row = snapshot(home), listed(home)
     deletion = store.delete(path, below=folder)
@@ -558,7 +558,7 @@ def old(path: Path) -> None:
 
 @pytest.mark.mission("B6")
 def test_prune_takes_what_is_old_and_spares_what_the_list_says(path: Path, home: Path, store: Store) -> None:
-    """Pinned and scheduled ones stay; every form of a session goes as one; the plan knows titles and projects."""
+    """Pinned and scheduled ones stay; all forms of a session are deleted together; the plan has titles and projects."""
     agent = theirs(home, store)
     for session_id, members in (("pinned", {"pinnedAt": 1}), ("planned", {"cronTaskId": "c"}), ("packed", {})):
         agent.create(session_id, "/work/app", title=session_id, **members)
@@ -584,7 +584,7 @@ def test_prune_takes_what_is_old_and_spares_what_the_list_says(path: Path, home:
 
 
 def test_a_session_that_was_pinned_since_the_plan_stays(path: Path, home: Path, store: Store) -> None:
-    """The list is asked once more."""
+    """The index is read again."""
     for file in [path, *home.glob("attachments/*/*")]:
         old(file)
     sources = [Source("myagents", str(home), str(home / "sessions"))]
@@ -597,7 +597,7 @@ def test_a_session_that_was_pinned_since_the_plan_stays(path: Path, home: Path, 
 
 
 def test_what_is_no_session_is_not_opened(home: Path, store: Store) -> None:
-    """A file in that folder that holds something else."""
+    """A file in that folder with other content."""
     stray = home / "sessions" / "stray.jsonl"
     stray.write_text("hello\n")
     with pytest.raises(NotASession):

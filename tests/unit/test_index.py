@@ -13,6 +13,7 @@ from faults.failing import Fail, FaultyFilesystem, Meddle, ShortWrite
 from journal_rig import INDEX, PATH, add, ask, content_of, count, expect, journal_on, settled
 from sessile.core.kinds import State
 from sessile.errors import LeafMoved, SessileError
+from sessile.storage import base
 from sessile.storage import index as index_file
 from sessile.storage import index as index_module
 from sessile.storage import reader as session_file
@@ -268,7 +269,7 @@ class TestDamaged:
         put_file(fs, INDEX, good[:at] + bytes([good[at] ^ 255]) + good[at + 1 :])
         with caplog.at_level(logging.WARNING, "sessile"):
             assert ask(reader(fs)) == expect(CONTENT)
-        assert "made anew" in caplog.text
+        assert "rebuilding the index" in caplog.text
         assert get(fs, INDEX) == good
 
     def test_catching_up_over_a_damaged_block_starts_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -298,7 +299,7 @@ class TestDamaged:
                 return super().read(fd, size, offset)
 
         assert len(ids(reader(Measured(fs)).rows())) == N
-        assert max(asked) <= session_file.CHUNK
+        assert max(asked) <= base.CHUNK
 
     def test_a_folder_or_an_empty_file_in_the_place_of_the_index_is_no_index(self) -> None:
         """Whatever has the name, the answers come from the journal."""

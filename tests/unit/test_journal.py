@@ -936,7 +936,7 @@ class TestTelling:
         journal = journal_on(FaultyFilesystem(settled(MemoryFilesystem()), plan=plan))
         with pytest.raises(SessileError):
             put(journal, line("a"))
-        assert f"a fragment stays at the end of {PATH}" in caplog.text
+        assert f"an incomplete line remains at the end of {PATH}" in caplog.text
 
     def test_a_program_that_takes_our_lines_away_each_time_is_given_up(self) -> None:
         """After a hundred tries, with the name of the file."""
@@ -947,7 +947,7 @@ class TestTelling:
                 inner.truncate(fd, len(START))
 
         journal = journal_on(FaultyFilesystem(inner, plan=[Always(cut, on={"fstat"})]))
-        with pytest.raises(StorageFailure, match="without pause") as caught:
+        with pytest.raises(StorageFailure, match="keeps writing") as caught:
             put(journal, line("a"))
         assert caught.value.path == PATH and journal.failed
 

@@ -68,7 +68,7 @@ class TestOneLine:
         fs = settled(MemoryFilesystem(), START)
         journal = journal_on(fs)
         journal._fs = faulty = FaultyFilesystem(fs, plan=[Always(lambda call: cut(fs, len(START)), on={"fstat"})])
-        with pytest.raises(StorageFailure, match="without pause"):
+        with pytest.raises(StorageFailure, match="keeps writing"):
             put(journal, OURS)
         assert count(faulty, "write") == 101
 

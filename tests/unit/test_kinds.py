@@ -1,4 +1,4 @@
-"""The table of kinds: flags, folds and projections, one row after the other."""
+"""The table of kinds: flags, folds and projections."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def change(kind: str, **members: Any) -> dict[str, Any]:
 
 @pytest.mark.mission("X2")
 def test_every_documented_kind_has_a_row() -> None:
-    """The eleven types and the later ones of the family are in the table, and later entries may hang from each."""
+    """Each may have children."""
     assert set(KINDS) == set(DOCUMENTED.split())
     assert all(kind.flags & kinds.CHAIN for kind in KINDS.values())
 
@@ -44,7 +44,7 @@ def test_flags_are_the_numbers_that_index_files_hold() -> None:
 
 @pytest.mark.parametrize("unknown", ["", "later", "session", None, 5, ["message"], {}])
 def test_an_unknown_kind_stays_in_the_tree_and_contributes_nothing(unknown: object) -> None:
-    """It is a path node without fold and projection, whatever its type is."""
+    """It has no fold and no projection, whatever its type."""
     kind = kind_of(unknown)
     assert (kind.flags, kind.fold, kind.project) == (kinds.CHAIN, None, None)
     assert fold(State(), {"type": unknown}) == State()
@@ -67,12 +67,12 @@ def test_an_unknown_kind_stays_in_the_tree_and_contributes_nothing(unknown: obje
     ],
 )
 def test_flags_come_from_the_head_alone(head: Head, flags: int) -> None:
-    """An assistant's message sets state, a leaf marker is no node, nobody else borrows their flags."""
+    """An answer sets state, and a leaf marker is not a node."""
     assert flags_of(head) == flags
 
 
 def test_whatever_folds_is_marked_as_state() -> None:
-    """An index that keeps only rows with the flag can fold the state of any path."""
+    """An index with only the flagged rows can compute the state of any path."""
     for name, kind in KINDS.items():
         assert (kind.fold is not None) == bool(kind.flags & kinds.STATE or name == "message")
 
@@ -87,7 +87,7 @@ def test_thinking_level_is_the_last_one_and_null_is_off(value: object, level: ob
 
 @pytest.mark.mission("X2")
 def test_both_shapes_of_a_model_change_are_read() -> None:
-    """pi names provider and modelId, oh-my-pi a model and a role; without a role it is the default one."""
+    """pi has provider and modelId, oh-my-pi a model and a role; the default role applies without one."""
     assert folded(change("model_change", provider="a", modelId="b/c")).models == {"default": "a/b/c"}
     assert folded(change("model_change", model="a/b")).models == {"default": "a/b"}
     assert folded(change("model_change", model="a/b", provider="x", modelId="y")).models == {"default": "a/b"}
@@ -99,12 +99,12 @@ def test_both_shapes_of_a_model_change_are_read() -> None:
     [{}, {"model": ""}, {"model": 5}, {"model": None, "provider": "a"}, {"model": "a/b", "role": 5}, {"modelId": "b"}],
 )
 def test_a_model_change_without_a_model_changes_nothing(members: dict[str, Any]) -> None:
-    """Empty or wrong members are no model."""
+    """Empty or invalid members are ignored."""
     assert folded(change("model_change", **members)) == State()
 
 
 def test_an_explicit_default_model_beats_assistants() -> None:
-    """Assistants set the default model only until somebody chose one; other roles are not a choice of the default."""
+    """Answers set the default model only until one is chosen; other roles do not choose it."""
     assert folded(answered("a", None, "p", "m"), answered("b", "a", "p", "n")).models == {"default": "p/n"}
     state = folded(change("model_change", model="q/s", role="smol"), answered("a", None))
     assert state.models == {"smol": "q/s", "default": "p/m"}
@@ -116,7 +116,7 @@ def test_an_explicit_default_model_beats_assistants() -> None:
     [None, "hi", [], {}, {"role": "user", "provider": "p", "model": "m"}, {"role": "assistant", "provider": "p"}],
 )
 def test_only_an_assistant_with_provider_and_model_tells_the_model(message: object) -> None:
-    """Anything else leaves the state as it is."""
+    """Other messages leave the state unchanged."""
     assert folded(change("message", message=message)) == State()
 
 
@@ -130,7 +130,7 @@ def test_mode_and_its_data_come_from_the_last_change() -> None:
 
 
 def test_injected_rules_are_an_ordered_union() -> None:
-    """Each rule once, at the place of its first injection; what is no text is left out."""
+    """Each rule once, at its first position, without values that are not texts."""
     first = change("ttsr_injection", injectedRules=["b", "a"])
     second = change("ttsr_injection", injectedRules=["c", "a", 5, None])
     assert folded(first, second, change("ttsr_injection")).injected_ttsr_rules == ("b", "a", "c")
@@ -149,7 +149,7 @@ def test_tier_tools_and_active_context_are_the_last_ones() -> None:
 
 
 def test_folding_never_changes_the_state_before() -> None:
-    """States are values: an index may keep them."""
+    """States are immutable, so an index may keep them."""
     before = folded(answered("a", None))
     fold(before, change("model_change", model="x/y", role="smol"))
     assert before == folded(answered("a", None))
@@ -162,7 +162,7 @@ def project(each: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def test_a_message_is_projected_as_stored() -> None:
-    """The very value, unknown members and all."""
+    """The same object, with unknown members."""
     stored = said("a", None)
     stored["message"]["later"] = 1
     assert project(stored) is stored["message"]
@@ -170,7 +170,7 @@ def test_a_message_is_projected_as_stored() -> None:
 
 
 def test_a_custom_message_is_projected_whether_displayed_or_not() -> None:
-    """Only the members that are there, and the time of the entry in milliseconds."""
+    """With its present members and the time of the entry in milliseconds."""
     hidden = change("custom_message", customType="x", content="hi", display=False, attribution="agent", other=1)
     expected = {"role": "custom", "customType": "x", "content": "hi", "display": False, "attribution": "agent"}
     assert project(hidden) == {**expected, "timestamp": AT_MS}
@@ -178,14 +178,14 @@ def test_a_custom_message_is_projected_whether_displayed_or_not() -> None:
 
 
 def test_a_branch_summary_speaks_only_if_it_says_something() -> None:
-    """An empty one is a durable marker and no message."""
+    """An empty one adds no message."""
     spoken = change("branch_summary", summary="tried", fromId="a", details={"readFiles": []})
     assert project(spoken) == {"role": "branchSummary", "summary": "tried", "fromId": "a", "timestamp": AT_MS}
     assert project({**spoken, "summary": ""}) is None
 
 
 def test_a_compaction_is_projected_with_its_numbers() -> None:
-    """Summary, tokens before and the short summary; the provider's own history only if there is one."""
+    """Summary, tokens before and short summary; the provider's own history only if there is one."""
     plain = change("compaction", summary="s", shortSummary="t", tokensBefore=9, firstKeptEntryId="a")
     expected = {"role": "compactionSummary", "summary": "s", "tokensBefore": 9, "shortSummary": "t", "timestamp": AT_MS}
     assert project(plain) == expected
@@ -208,5 +208,5 @@ def test_a_compaction_is_projected_with_its_numbers() -> None:
     ],
 )
 def test_a_remote_compaction_needs_a_provider_and_a_history(preserved: object) -> None:
-    """A non-empty provider and a list; everything else is a compaction like any other."""
+    """A non-empty provider and a list; otherwise it is an ordinary compaction."""
     assert remote_compaction({"type": "compaction", "preserveData": preserved, "timestamp": AT}) is None

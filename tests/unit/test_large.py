@@ -1,4 +1,4 @@
-"""What is too large for a line leaves the entry, and comes back."""
+"""Large content leaves an entry and is restored."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HASH = "0123456789abcdef" * 4
 
 
 def data_of(characters: int) -> str:
-    """Base64 of that many characters."""
+    """Return base64 of that many characters."""
     return base64.b64encode(bytes(number % 251 for number in range(characters * 3 // 4))).decode()
 
 
@@ -50,7 +50,7 @@ def back(stored: Json, blobs: Blobs) -> Json:
 
 @pytest.mark.mission("X19")
 def test_the_notice_is_the_familys() -> None:
-    """Forty-seven units, after two newlines."""
+    """47 units, after two newlines, as in oh-my-pi."""
     assert NOTICE == "\n\n[Session persistence truncated large content]"
     assert len(NOTICE) == 47
 
@@ -58,7 +58,7 @@ def test_the_notice_is_the_familys() -> None:
 @pytest.mark.mission("X19")
 @pytest.mark.parametrize("character", ["x", "é", "🙂"], ids=["ascii", "accent", "emoji"])
 def test_a_string_at_the_limit_is_kept(blobs: Blobs, character: str) -> None:
-    """Exactly 500,000 UTF-16 units are stored as they are, and nothing is copied."""
+    """Exactly 500,000 UTF-16 units are stored unchanged and not copied."""
     entry = {"a": [character * (LIMIT // len(character.encode("utf-16-le")) * 2)]}
     assert shrink(entry, blobs.put) is entry
     assert blobs.stored == {}
@@ -88,7 +88,7 @@ def test_a_longer_string_is_cut_with_the_notice_and_kept_in_full(blobs: Blobs, t
 
 @pytest.mark.mission("X19")
 def test_pointers_escape_their_keys_and_reach_any_depth(blobs: Blobs) -> None:
-    """`~` and `/` in keys, numbers of lists, empty keys: restoring gives the original back."""
+    """`~` and `/` in keys, list indexes and empty keys are restored."""
     long = "y" * 500_001
     entry: Json = {"a/b": {"c~d": [1, {"": long, "~1": [long]}]}, "/": long, "0": {"0": long}}
     stored = shrink(entry, blobs.put)
@@ -99,7 +99,7 @@ def test_pointers_escape_their_keys_and_reach_any_depth(blobs: Blobs) -> None:
 @pytest.mark.mission("X19")
 @pytest.mark.parametrize("key", ["thinkingSignature", "thoughtSignature", "textSignature"])
 def test_a_long_signature_is_emptied_and_kept_in_full(blobs: Blobs, key: str) -> None:
-    """Half a signature is worse than none; one at the limit stays."""
+    """A truncated signature would be refused; one at the limit stays."""
     entry = {"content": [{"type": "thinking", key: "s" * 500_001}]}
     stored = shrink(entry, blobs.put)
     assert stored["content"][0][key] == ""
@@ -117,7 +117,7 @@ def test_working_members_are_dropped_at_any_depth(blobs: Blobs) -> None:
 
 @pytest.mark.mission("X19")
 def test_line_count_follows_the_stored_content(blobs: Blobs) -> None:
-    """Newlines and one, the two of the notice among them; restoring counts the whole content again."""
+    """Including the newlines of the notice; restoring counts the full content again."""
     content = "line\n" * 200_000
     entry = {"files": [{"path": "a", "content": content, "lineCount": 200_001}]}
     stored = shrink(entry, blobs.put)
@@ -138,7 +138,7 @@ def test_line_count_follows_the_stored_content(blobs: Blobs) -> None:
     ids=["unchanged", "changed", "text", "bool", "list"],
 )
 def test_line_count_is_only_recounted_in_an_object_that_changed(blobs: Blobs, value: Json, count: object) -> None:
-    """A wrong count stays if nothing changed, and a count that is no number is not one."""
+    """A wrong count stays if nothing changed."""
     found = shrink({"x": value}, blobs.put)["x"]["lineCount"]
     assert (found, type(found)) == (count, type(count))
 
@@ -154,7 +154,7 @@ def test_unchanged_parts_are_shared_and_the_original_is_not_touched(blobs: Blobs
 
 
 def test_shrinking_again_keeps_the_pointers_from_before(blobs: Blobs) -> None:
-    """A stored entry that is rewritten with another large member can still be restored as a whole."""
+    """An entry that is rewritten with another large member can be restored completely."""
     stored = shrink({"a": "a" * 500_001}, blobs.put)
     again = shrink({**stored, "b": "b" * 500_001}, blobs.put)
     assert back(again, blobs) == {"a": "a" * 500_001, "b": "b" * 500_001}
@@ -163,7 +163,7 @@ def test_shrinking_again_keeps_the_pointers_from_before(blobs: Blobs) -> None:
 
 @pytest.mark.mission("X20")
 def test_an_image_of_1024_characters_becomes_a_blob_of_its_bytes(blobs: Blobs) -> None:
-    """The reference names the hash of the decoded bytes; 1023 characters stay in the line."""
+    """The reference is the hash of the decoded bytes; 1023 characters stay in the line."""
     data = data_of(1024)
     entry = {"message": {"content": [{"type": "text", "text": "see"}, image(data)]}}
     stored = shrink(entry, blobs.put)
@@ -189,7 +189,7 @@ def test_an_image_of_1024_characters_becomes_a_blob_of_its_bytes(blobs: Blobs) -
     ids=["content", "details", "data", "nested"],
 )
 def test_images_leave_and_return_wherever_a_content_list_is(blobs: Blobs, entry: Json) -> None:
-    """Every place where a reference was made is resolved."""
+    """Every reference that was made is resolved."""
     stored = shrink(entry, blobs.put)
     assert len(blobs.stored) == 1
     assert may_hold_refs(encode(stored))
@@ -211,7 +211,7 @@ def test_images_leave_and_return_wherever_a_content_list_is(blobs: Blobs, entry:
     ids=["other key", "no list", "other type", "no text", "no base64"],
 )
 def test_what_is_no_image_in_a_content_list_stays(blobs: Blobs, entry: Json) -> None:
-    """Data that is not base64 would be lost by decoding it."""
+    """Decoding data that is not base64 would lose it."""
     assert shrink(entry, blobs.put) is entry
     assert blobs.stored == {}
 
@@ -228,7 +228,7 @@ def test_what_is_no_image_in_a_content_list_stays(blobs: Blobs, entry: Json) -> 
     ids=["lines", "url-safe", "unpadded", "loose bits"],
 )
 def test_another_spelling_of_base64_comes_back_as_it_was(blobs: Blobs, spelled: Any) -> None:
-    """The image is a blob for everybody, and its exact text is kept for restoring."""
+    """The image is a blob, and its exact text is kept for restoring."""
     data = base64.b64encode(bytes(range(255, -1, -1)) * 4 + b"\xfb\xff\x00\x01").decode()
     assert data.endswith("=")
     entry = {"content": [image(spelled(data))]}
@@ -245,7 +245,7 @@ def test_another_spelling_of_base64_comes_back_as_it_was(blobs: Blobs, spelled: 
     "url", ["data:image/png;base64,AAAA", "data:image/é;base64,\ud800", "data:image/x;a=b;base64,"]
 )
 def test_an_image_url_of_any_size_becomes_a_blob_of_its_text(blobs: Blobs, url: str) -> None:
-    """Wherever it is, and the very same text comes back."""
+    """At any place; the same text is restored."""
     entry = {"type": "custom", "data": [{"deep": {"image_url": url}}]}
     stored = shrink(entry, blobs.put)
     assert stored["data"][0]["deep"]["image_url"] == blob_ref(sha(url.encode("utf-8", "surrogatepass")))
@@ -296,7 +296,7 @@ def test_a_reference_is_64_lowercase_hex_or_it_is_text(text: object, digest: str
 
 @pytest.mark.promise("P31")
 def test_a_text_that_looks_like_a_reference_is_not_touched(blobs: Blobs) -> None:
-    """A user may write one in a message, even if that blob exists."""
+    """Even if that blob exists."""
     reference = blob_ref(blobs.put(b"secret"))
     entry = {"message": {"content": [{"type": "text", "text": reference}]}, "data": reference, "content": reference}
     assert shrink(entry, blobs.put) is entry
@@ -306,7 +306,7 @@ def test_a_text_that_looks_like_a_reference_is_not_touched(blobs: Blobs) -> None
 
 @pytest.mark.mission("X20")
 def test_a_missing_blob_is_reported_and_its_reference_stays(blobs: Blobs) -> None:
-    """Images, URLs and full texts alike."""
+    """For images, URLs and full texts."""
     reference = blob_ref(HASH)
     stored = {"content": [image(reference)], "image_url": reference, "text": "cut", FULL: {"/text": reference}}
     without = {name: value for name, value in stored.items() if name != FULL}
@@ -317,7 +317,7 @@ def test_a_missing_blob_is_reported_and_its_reference_stays(blobs: Blobs) -> Non
 
 @pytest.mark.promise("P31")
 def test_a_blob_of_a_url_that_is_not_text_is_shown_with_replacements(blobs: Blobs) -> None:
-    """A foreign blob raises nothing."""
+    """No error is raised."""
     reference = blob_ref(blobs.put(b"\xff\xfe"))
     stored = {"image_url": reference, "text": "cut", FULL: {"/text": reference}}
     assert back(stored, blobs) == {"image_url": "\ufffd\ufffd", "text": "\ufffd\ufffd"}
@@ -329,7 +329,7 @@ def test_a_blob_of_a_url_that_is_not_text_is_shown_with_replacements(blobs: Blob
     ["", "/", "x", "/nothing", "/list/9", "/list/x", "/list/-9", "/text/deeper", "/number", "/list", "/none/x", "//"],
 )
 def test_a_pointer_that_leads_nowhere_changes_nothing(blobs: Blobs, pointer: str) -> None:
-    """Hostile pointers neither raise nor put a text where none was."""
+    """Invalid pointers neither raise nor add a text."""
     entry: Json = {"text": "t", "list": ["a"], "number": 5, "none": None}
     reference = blob_ref(blobs.put(b"new"))
     assert back({**entry, FULL: {pointer: reference}}, blobs) == entry
@@ -338,7 +338,7 @@ def test_a_pointer_that_leads_nowhere_changes_nothing(blobs: Blobs, pointer: str
 @pytest.mark.promise("P17")
 @pytest.mark.parametrize("full", [None, [], "x", 5, {"/text": None}, {"/text": "blob:sha256:x"}, {"/text": {}}])
 def test_a_map_that_is_none_is_ignored(blobs: Blobs, full: object) -> None:
-    """What no writer of ours made is not followed."""
+    """Invalid values of `sessile.full` are not followed."""
     assert back({"text": "t", FULL: full}, blobs) == {"text": "t"}
     assert blob_refs({"text": "t", FULL: full}) == set()
 
@@ -356,7 +356,7 @@ def test_a_map_that_is_none_is_ignored(blobs: Blobs, full: object) -> None:
     ],
 )
 def test_the_quick_look_never_misses_what_would_change(blobs: Blobs, entry: Json, large: bool) -> None:
-    """It may err towards yes only."""
+    """It may only return true too often."""
     assert plain(entry).large is large
     assert large or shrink(entry, blobs.put) is entry
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import re
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from builders import said
-from sessile import Library, Session, SessionRow, Store
-from sessile.errors import Ambiguous, EntryNotFound, SessionNotFound
+from sessile import Filter, Library, Session, SessionRow, Store
+from sessile.errors import Ambiguous, EntryNotFound, InvalidQuery, SessionNotFound
 from sessile.library import find_entry, find_leaf
+from sessile.storage.search import Needle
 
 from .test_catalog import session_at
 
@@ -48,7 +53,7 @@ def test_a_whole_id_is_found_however_short_it_is(tmp_path: Path) -> None:
     Path(short).with_name("again.jsonl").write_bytes(Path(short).read_bytes())
     with Library(Store(tmp_path)) as library, pytest.raises(Ambiguous) as raised:
         library.find("c")
-    assert len(raised.value.candidates) == 2 and raised.value.hint == "name its file"
+    assert len(raised.value.candidates) == 2 and raised.value.hint == "use the path"
 
 
 def test_the_last_and_those_before(tmp_path: Path) -> None:
@@ -86,3 +91,93 @@ def test_a_name_that_no_file_can_have_means_no_session(tmp_path: Path, name: str
     """Whoever asks over the network may send one."""
     with Library(Store(tmp_path)) as library, pytest.raises(SessionNotFound):
         library.find(name)
+
+
+class TestCatchingUp:
+    """`list` and `search` read what has changed by themselves, and name what they had no time for."""
+
+    def test_a_fresh_library_lists_and_finds_what_is_on_the_disk(self, tmp_path: Path) -> None:
+        """Nobody has to call `catch_up`; what is appended later is found, too, and nothing is left unread."""
+        path = session_at(tmp_path, "0199aaaa", said("u1", None, "retry the webhook"))
+        with Library(Store(tmp_path)) as library:
+            results = library.search("webhook")
+            assert ([hit.entry_id for hit in results.hits], list(results.unread)) == (["u1"], [])
+            listing = library.list()
+            assert ([row.path for row in listing.rows], list(listing.unread)) == ([str(path)], [])
+            with Store(tmp_path).open(str(path)) as session:
+                later = session.append_message({"role": "user", "content": "an aardvark"}).id
+            assert [hit.entry_id for hit in library.search("aardvark").hits] == [later]
+            assert [found.row.path for found in library.scan(Needle("aardvark"), notices=[])] == [str(path)]
+            assert library.usage().uncounted == 0 and library.facets().project
+
+    def test_what_the_time_was_too_short_for_is_named(self, tmp_path: Path) -> None:
+        """An empty result is never the whole answer while there are unread files: they are in `unread`."""
+        paths = {str(session_at(tmp_path, f"s{n}00", said("u1", None, "x" * 5_000 + " webhook"))) for n in range(3)}
+        with Library(Store(tmp_path)) as library:
+            results = library.search("webhook", timeout=0)
+            found = {hit.path for hit in results.hits}  # one file is always read
+            assert results.unread and set(results.unread) == paths - found and results.pending == len(results.unread)
+            listing = library.list(timeout=0)
+            assert {row.path for row in listing.rows} == paths
+            assert list(listing.unread) == [row.path for row in listing.rows if row.counts is None]
+        with Library(Store(tmp_path)) as library:
+            unbranched = library.list(Filter(has=("branch",), limit=1), timeout=0)
+            assert (unbranched.rows, unbranched.unjudged) == ([], len(unbranched.unread)) and unbranched.unread
+            assert {hit.path for hit in library.search("webhook", directly=True, timeout=0).hits} == paths
+        with Library(Store(tmp_path)) as library:
+            one = library.search("webhook", Filter(id_prefix="s1"), timeout=0)
+            assert one.hits or [Path(path).stem for path in one.unread] == ["s100"]
+            assert {hit.path for hit in library.search("webhook", timeout=None).hits} == paths
+
+    def test_a_caller_may_catch_up_itself(self, tmp_path: Path) -> None:
+        """Without `auto_catch_up` questions are answered from the last catch-up."""
+        session_at(tmp_path, "0199aaaa", said("u1", None, "retry the webhook"))
+        with Library(Store(tmp_path), auto_catch_up=False) as library:
+            assert (library.list().rows, library.search("webhook").hits) == ([], [])
+            library.catch_up("index")
+            assert len(library.list().rows) == len(library.search("webhook").hits) == 1
+
+    def test_progress_is_reported(self, tmp_path: Path) -> None:
+        """The callback is called while files are read."""
+        session_at(tmp_path, "0199aaaa", said("u1", None, "x" * 5_000))
+        with Library(Store(tmp_path)) as library:
+            listed: list[Any] = []
+            searched: list[Any] = []
+            library.list(progress=listed.append)
+            library.search("x", progress=searched.append)
+        assert listed and searched
+
+
+def test_times_of_a_row_and_a_filter_are_aware_datetimes(tmp_path: Path) -> None:
+    """Rows have UTC times; a filter compares instants, in any zone, and refuses a time without one."""
+    path = session_at(tmp_path, "0199aaaa", said("u1", None, "x"))
+    os.utime(path, ns=(0, 1_771_237_230_123_456_789))
+    modified = datetime(2026, 2, 16, 10, 20, 30, 123456, tzinfo=UTC)
+    with Library(Store(tmp_path)) as library:
+        (row,) = library.list().rows
+        assert (row.modified, row.modified_ns) == (modified, 1_771_237_230_123_456_789)
+        assert row.created == datetime(2026, 2, 16, 10, 20, 30, tzinfo=UTC)
+        berlin = modified.astimezone(timezone(timedelta(hours=1)))
+        assert library.list(Filter(since=berlin)).total == 1
+        assert library.list(Filter(until=berlin)).total == 0
+        assert library.list(Filter(until=berlin + timedelta(microseconds=1))).total == 1
+        for extreme in (datetime.min, datetime.max):
+            library.list(Filter(since=extreme.replace(tzinfo=UTC), until=extreme.replace(tzinfo=UTC)))
+        for naive in (Filter(since=datetime(2026, 1, 1)), Filter(until=datetime(2026, 1, 1))):
+            with pytest.raises(InvalidQuery, match="must have a time zone"):
+                library.list(naive)
+            with pytest.raises(InvalidQuery, match="must have a time zone"):
+                library.usage(naive)
+
+
+def test_a_notebook_shows_tables_in_which_nothing_runs(tmp_path: Path) -> None:
+    """Titles, projects and excerpts are stored text: they are escaped."""
+    hostile = "<script>alert(1)</script> & <img src=x onerror=y>"
+    session_at(tmp_path, "0199aaaa", said("u1", None, hostile), title=hostile)
+    with Library(Store(tmp_path)) as library:
+        shown = [library.list()._repr_html_(), library.search("alert")._repr_html_()]
+        assert repr(library) == f"<Library of {str(tmp_path)!r} with sessions of sessile>"
+    for html in shown:
+        assert set(re.findall(r"</?(\w+)", html)) == {"table", "caption", "thead", "tbody", "tr", "th", "td"}
+        assert "&lt;script&gt;" in html
+    assert "1 of 1 sessions" in shown[0] and "1 hits" in shown[1]

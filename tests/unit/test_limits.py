@@ -144,7 +144,7 @@ def test_a_session_id_is_bounded(length: int, fits: bool) -> None:
     if fits:
         assert check_session_id(name) == name
     else:
-        with pytest.raises(InvalidId, match="cannot be a session id"):
+        with pytest.raises(InvalidId, match="invalid session id"):
             check_session_id(name)
 
 

@@ -1,4 +1,4 @@
-"""The scanner: what the corpus does not show."""
+"""The scanner: behaviour that the corpus does not cover."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ A, B, C = (encode(said(name, parent)) for name, parent in (("a", None), ("b", "a
 
 
 def codes(data: bytes) -> list[str]:
-    """Ids of lines and codes of findings, in order."""
+    """Return the ids of lines and the codes of findings, in order."""
     return [item.head.id or "-" if isinstance(item, Line) else item.code for item in scan(data)]
 
 
 def test_a_line_is_its_exact_bytes_with_its_place_and_head() -> None:
-    """Nothing is normalised: the raw line can be copied as it is."""
+    """Nothing is normalized: the raw line can be copied."""
     items = list(scan(A + b"\n" + encode(answered("b", "a")) + b"\n"))
     assert items[0] == Line(0, A, Head("message", "a", None, None, MessageHead("user")))
     assert items[1] == Line(
@@ -38,19 +38,19 @@ def test_a_line_is_its_exact_bytes_with_its_place_and_head() -> None:
     ids=["fast", "surrogate", "wrong type"],
 )
 def test_the_head_is_read_wherever_its_members_stand(raw: bytes) -> None:
-    """Order does not matter, nested members of the same name are not taken, the fast and the exact way agree."""
+    """Order does not matter, nested members are ignored, and both decoders agree."""
     assert read_head(raw) == Head("custom", "a", "b", "x", MessageHead("user"))
 
 
 def test_members_of_the_wrong_type_are_forgiven() -> None:
-    """An id that is a number is no id; the record is still read."""
+    """A numeric id is ignored; the record is still read."""
     head = read_head(b'{"type":"message","id":5,"parentId":["a"],"customType":{},"message":"hi"}')
     assert head == Head("message")
 
 
 @pytest.mark.parametrize("raw", [b"5", b"[]", b"null", b"{}", b'{"type":null}', b'{"type":5}', b"", b"{", b"\xff"])
 def test_what_has_no_type_has_no_head(raw: bytes) -> None:
-    """A value that is no object with a type raises ValueError."""
+    """A value that is not an object with a type raises `ValueError`."""
     with pytest.raises(ValueError):
         read_head(raw)
 
@@ -58,7 +58,7 @@ def test_what_has_no_type_has_no_head(raw: bytes) -> None:
 @pytest.mark.promise("P25")
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_a_line_over_the_limit_is_reported_and_not_held(size: int) -> None:
-    """The limit holds for any way of feeding; at the limit the line is still read, and its neighbours always."""
+    """In any chunks; a line at the limit and the neighbours are still read."""
     long = encode(said("x", "a", "long" * 20))
     data = A + b"\n" + long + b"\n" + B + b"\n"
     for limit, expected in ((len(long), ["a", "x", "b"]), (len(long) - 1, ["a", "too_long", "b"])):
@@ -75,7 +75,7 @@ def test_a_line_over_the_limit_is_reported_and_not_held(size: int) -> None:
 
 @pytest.mark.promise("P26")
 def test_unless_told_a_line_may_have_forty_eight_megabytes() -> None:
-    """Six times what our own writer writes, for those who know no blobs; the finding names the limit."""
+    """Six times what our own writer writes; the finding names the limit."""
     assert MAX_LINE == 50_331_648
     scanner = Scanner()
     block = b" " * (1 << 20)
@@ -95,7 +95,7 @@ def test_an_unfinished_line_over_the_limit_is_reported_too() -> None:
 
 
 def test_scanning_can_begin_in_the_middle_of_a_file() -> None:
-    """Offsets are those of the file, and the scanner tells where the unfinished line begins."""
+    """Offsets are those of the file, and `line_start` is the start of the unfinished line."""
     scanner = Scanner(offset=1000)
     first, *rest = scanner.feed(A + b"\n" + B[:10])
     assert (first.offset, rest) == (1000, [])
@@ -109,7 +109,7 @@ def test_scanning_can_begin_in_the_middle_of_a_file() -> None:
 
 @pytest.mark.promise("P18")
 def test_a_file_cut_at_any_byte_loses_at_most_the_cut_entry() -> None:
-    """Every line before the cut is read, and what is left of the cut one is a torn tail or nothing."""
+    """Every earlier line is read, and the rest is a torn tail or nothing."""
     lines = [encode(said(f"e{number}", None, 'naïve 🙂 {"x":[1]}')) for number in range(20)]
     data = b"".join(line + b"\n" for line in lines)
     ends = [sum(len(line) + 1 for line in lines[: number + 1]) - 1 for number in range(20)]
@@ -123,7 +123,7 @@ def test_a_file_cut_at_any_byte_loses_at_most_the_cut_entry() -> None:
 
 @pytest.mark.promise("P17")
 def test_a_torn_line_never_becomes_another_entry() -> None:
-    """Wherever a message with tool calls is torn, its parts are not taken for entries."""
+    """Parts of a torn message with tool calls are not taken for entries."""
     call = {
         "type": "toolCall",
         "id": "call_1",
@@ -147,7 +147,7 @@ def test_a_torn_line_never_becomes_another_entry() -> None:
 
 @pytest.mark.promise("P18")
 def test_an_entry_glued_to_a_line_torn_anywhere_is_read() -> None:
-    """Whatever is left of the line before, the entry behind it survives."""
+    """The entry after the torn line survives."""
     call = {"type": "toolCall", "id": "call_1", "name": "read {", "arguments": {"path": '\\"{', "x": [True, 1.5, None]}}
     message = {"role": "assistant", "content": [{"type": "text", "text": '{"é":'}, call], "provider": "p", "model": "m"}
     line = encode({"type": "message", "id": "t", "parentId": "a", "timestamp": "", "message": message})
@@ -160,7 +160,7 @@ def test_an_entry_glued_to_a_line_torn_anywhere_is_read() -> None:
     "joint", [b"", b" ", b"\t\r ", b"\0", b"*", b"\xff", b'"', b"{", b'{"', b'{"a":', b"[", b"}", b"\\", b'{"{"{"']
 )
 def test_two_entries_survive_whatever_replaced_the_newline_between_them(joint: bytes) -> None:
-    """Both neighbours of the damage are read, and only the damage is reported."""
+    """Both are read, and only the damage is reported."""
     items = list(scan(A + joint + B + b"\n"))
     assert [item.head.id for item in items if isinstance(item, Line)] == ["a", "b"]
     (finding,) = (item for item in items if isinstance(item, Finding))
@@ -168,14 +168,14 @@ def test_two_entries_survive_whatever_replaced_the_newline_between_them(joint: b
 
 
 def test_an_entry_behind_very_many_object_starts_is_found() -> None:
-    """The search does not give up after some starts."""
+    """The search does not give up after a few starts."""
     torn = encode({"type": "custom", "id": "x", "parentId": None, "data": [{"n": number} for number in range(500)]})
     for prefix in (torn[:-2], torn[:-2] + b",", torn[:-10], b'{"' * 500, b'{"a":[' * 300):
         assert codes(prefix + B + b"\n") == ["not_json", "b"]
 
 
 def test_objects_without_id_are_entries_only_if_nothing_else_is_on_the_line() -> None:
-    """Glued rows of version 1 or of other formats are read; beside garbage an object needs the marks of an entry."""
+    """Next to garbage an object needs the base members of an entry."""
     row = b'{"type":"summary","summary":"x"}'
     assert codes(row + row + b"\n") == ["-", "glued", "-"]
     assert codes(row + b"]}\n") == ["not_json"]
@@ -213,7 +213,7 @@ def test_objects_without_id_are_entries_only_if_nothing_else_is_on_the_line() ->
     ids=lambda data: repr(data[:12]),
 )
 def test_hostile_lines_take_linear_time(data: bytes) -> None:
-    """Four hundred kilobytes made to provoke recursion or quadratic work are done at once."""
+    """400 kB made to provoke recursion or quadratic work are scanned at once."""
     started = time.process_time()
     scanner = Scanner()
     items = [*scanner.feed(data), *scanner.finish()]
@@ -223,13 +223,13 @@ def test_hostile_lines_take_linear_time(data: bytes) -> None:
 
 
 def test_what_is_wrong_with_a_line_is_told_by_its_column() -> None:
-    """Which line it is says the offset; the decoder has seen this one only."""
+    """The offset tells the line."""
     (finding,) = (item for item in scan(A + b"\n" + b'{"type":"x","id":"\0"}' + b"\n") if isinstance(item, Finding))
     assert finding.detail.startswith("Invalid control character at: column 19")
 
 
 def test_a_format_reads_heads_of_its_own_and_what_it_refuses_has_a_plain_one() -> None:
-    """Each line is decoded once, as far as the format wants it; damage is found as ever."""
+    """Each line is decoded once; damage is still found."""
 
     class Named(Head):
         name: str = ""
@@ -244,7 +244,7 @@ def test_a_format_reads_heads_of_its_own_and_what_it_refuses_has_a_plain_one() -
 
 
 def found(data: bytes, *, untyped: bool = False) -> list[tuple[str, int, int]]:
-    """Lines (by their ids) and findings (by their codes) with their places and lengths."""
+    """Return lines (by id) and findings (by code) with their offsets and lengths."""
     return [
         (item.head.id or "-", item.offset, len(item.raw)) if isinstance(item, Line) else item[:3]
         for item in scan(data, untyped=untyped)
@@ -252,7 +252,7 @@ def found(data: bytes, *, untyped: bool = False) -> list[tuple[str, int, int]]:
 
 
 def test_splitting_tells_the_place_of_each_line_and_keeps_the_limit() -> None:
-    """Empty lines too; what is over the limit has a place and no bytes, in whatever pieces it came."""
+    """Including empty lines; a line over the limit has an offset and no bytes."""
     scanner = Scanner(100, limit=4)
     assert list(scanner.split(b"ab\n\ncd")) == [(100, b"ab"), (103, b"")]
     assert list(scanner.split(b"\nlonger\nabcd\n")) == [(104, b"cd"), (107, None), (114, b"abcd")]
@@ -264,7 +264,7 @@ def test_splitting_tells_the_place_of_each_line_and_keeps_the_limit() -> None:
 
 
 def test_a_line_over_the_limit_is_counted_to_its_end() -> None:
-    """In however many pieces it comes."""
+    """In any number of chunks."""
     scanner = Scanner(limit=10)
     for _ in range(5):
         assert list(scanner.feed(b"x" * 6)) == []
@@ -290,19 +290,19 @@ def test_a_line_over_the_limit_is_counted_to_its_end() -> None:
     ],
 )
 def test_damage_is_named_for_what_it_is(line: bytes, expected: list[tuple[str, int, int]]) -> None:
-    """Padding is padding and nothing else: a letter beside it is no part of it."""
+    """A letter next to padding is not padding."""
     assert found(line) == expected
 
 
 def test_a_torn_tail_says_so_and_other_damage_says_what_is_wrong() -> None:
-    """The words of a finding are for people."""
+    """The detail describes the damage."""
     (torn,), (broken,) = list(scan(b'{"type":')), list(scan(b'{"type":\n'))
     assert isinstance(torn, Finding) and torn.detail == "the last line is incomplete"
     assert isinstance(broken, Finding) and broken.detail != torn.detail
 
 
 def test_rows_without_a_type_are_lines_where_a_format_has_such() -> None:
-    """As plain lines, without a newline, glued, and with members of the wrong type; their type is empty."""
+    """As plain lines, without a newline, glued, and with invalid members; their type is empty."""
     row = b'{"id":"1","role":"user","content":"c"}'
     assert found(row + b"\n") == found(row) == [("not_an_entry", 0, len(row))]
     assert found(row + b"\n", untyped=True) == found(row, untyped=True) == [("1", 0, len(row))]
@@ -325,12 +325,12 @@ def test_rows_without_a_type_are_lines_where_a_format_has_such() -> None:
     ],
 )
 def test_behind_garbage_only_what_has_the_marks_of_an_entry_is_one(row: bytes, untyped: bool, is_entry: bool) -> None:
-    """All else may be a part of a torn one."""
+    """Anything else may be a part of a torn entry."""
     lines = [item.raw for item in scan(b"xx" + row + b"\n", untyped=untyped) if isinstance(item, Line)]
     assert lines == ([row] if is_entry else [])
 
 
 def test_a_head_with_one_wrong_member_keeps_all_others() -> None:
-    """The forgiving way reads what the quick way reads."""
+    """The tolerant decoder returns what the fast one returns."""
     raw = b'{"type":"message","id":5,"parentId":"p","message":{"role":"assistant","provider":"p","model":"m"}}'
     assert read_head(raw) == Head("message", None, "p", None, MessageHead("assistant", "p", "m"))

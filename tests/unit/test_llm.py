@@ -1,4 +1,4 @@
-"""Messages as a model takes them."""
+"""Messages for models."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.mission("X13")
 
 
 def text_of(message: Json) -> Any:
-    """The text of the one block of the one message that comes out."""
+    """Return the text of the single block of the single converted message."""
     (converted,) = convert_to_llm([message])
     assert converted["role"] == "user"
     (block,) = converted["content"]
@@ -35,7 +35,7 @@ def text_of(message: Json) -> Any:
     ids=lambda message: message["role"],
 )
 def test_messages_of_a_model_pass(message: Json) -> None:
-    """The very same value."""
+    """They are returned unchanged."""
     (converted,) = convert_to_llm([message])
     assert converted is message
 
@@ -81,7 +81,7 @@ def test_a_custom_message_becomes_a_user_message(role: str) -> None:
     ],
 )
 def test_a_shell_run_becomes_text(members: Json, text: str) -> None:
-    """Command, fenced output or none, then how it ended and where the rest is."""
+    """Command, fenced output or none, then the exit and the path of the full output."""
     assert text_of({"role": "bashExecution", "command": "ls", **members}) == text
 
 
@@ -98,13 +98,13 @@ def test_a_shell_run_becomes_text(members: Json, text: str) -> None:
     ],
 )
 def test_a_python_run_becomes_text(members: Json, text: str) -> None:
-    """Code, fenced output or none, and how it ended."""
+    """Code, fenced output or none, and the exit."""
     assert text_of({"role": "pythonExecution", "code": "1+1", **members}) == text
 
 
 @pytest.mark.parametrize("role", ["bashExecution", "pythonExecution"])
 def test_a_run_that_is_excluded_is_left_out(role: str) -> None:
-    """The user ran it for himself."""
+    """The user excluded it from the context."""
     assert convert_to_llm([{"role": role, "command": "x", "excludeFromContext": True}]) == []
     assert len(convert_to_llm([{"role": role, "command": "x", "excludeFromContext": False}])) == 1
 
@@ -122,7 +122,7 @@ def test_mentioned_files_become_one_reminder_and_their_images() -> None:
 
 
 def test_a_pruned_result_is_its_text() -> None:
-    """All its text joined, or the notice."""
+    """Its joined text, or the notice."""
     blocks = [{"type": "text", "text": "a"}, {"type": "image", "data": "AA"}, {"type": "text", "text": "b"}]
     (message,) = convert_to_llm([{"role": "toolResult", "content": blocks, "prunedAt": 5}])
     assert message["content"] == [{"type": "text", "text": "a\nb"}]
@@ -132,7 +132,7 @@ def test_a_pruned_result_is_its_text() -> None:
 
 @pytest.mark.parametrize("message", [{}, {"role": "later", "content": "x"}, {"role": 5}, {"role": ["user"]}])
 def test_unknown_roles_are_left_out(message: Json) -> None:
-    """A model would not understand them."""
+    """Models do not know them."""
     assert convert_to_llm([message]) == []
 
 
@@ -168,7 +168,7 @@ TALK: list[Json] = [
 
 
 def test_the_shape_of_anthropic() -> None:
-    """Results of one turn share a user message, only signed thoughts go back, empty messages are left out."""
+    """Results of one turn share a user message, only signed thoughts are sent, empty messages are left out."""
     assert to_anthropic(TALK) == [
         {"role": "user", "content": [{"type": "text", "text": "be kind"}]},
         {"role": "user", "content": [{"type": "text", "text": "hi"}]},
@@ -250,7 +250,7 @@ def test_a_tool_result_that_is_a_text_keeps_it() -> None:
 @pytest.mark.promise("P24")
 @pytest.mark.parametrize("shape", [to_anthropic, to_openai])
 def test_no_lone_surrogate_is_sent_wherever_it_hides(shape: Any) -> None:
-    """Texts, thoughts, names, arguments and their keys; the answer can be written as strict UTF-8."""
+    """In texts, thoughts, names, arguments and keys; the result is valid UTF-8."""
     bad = "x\ud83dy"
     blocks = [
         {"type": "text", "text": bad},
@@ -278,7 +278,7 @@ def test_no_lone_surrogate_is_sent_wherever_it_hides(shape: Any) -> None:
 )
 @pytest.mark.parametrize("role", ["user", "assistant", "toolResult", "system", "custom", "hookMessage", "fileMention"])
 def test_contents_of_the_wrong_type_raise_nothing(role: str, content: object) -> None:
-    """Whatever a file holds can be turned into a request."""
+    """Any stored content can be converted."""
     message = {"role": role, "content": content, "files": content, "summary": content, "prunedAt": content}
     for shape in (convert_to_llm, to_anthropic, to_openai):
         assert encode({"messages": shape([message])})

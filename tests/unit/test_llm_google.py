@@ -1,4 +1,4 @@
-"""Messages in the shape of Gemini."""
+"""Messages for Gemini."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_the_shape_of_google() -> None:
 
 @pytest.mark.promise("P24")
 def test_no_lone_surrogate_is_sent() -> None:
-    """Wherever it hides."""
+    """In any text."""
     bad = "x\ud83dy"
     call = {"type": "toolCall", "id": bad, "name": bad, "arguments": {bad: [bad]}}
     messages = [user(bad), {"role": "assistant", "content": [call]}, {"role": "toolResult", "content": bad}]
@@ -73,5 +73,5 @@ def test_no_lone_surrogate_is_sent() -> None:
 @pytest.mark.parametrize("content", [None, 5, True, "", [], {}, [None, 5, "x", {}], [{"type": "text"}], [{"type": 5}]])
 @pytest.mark.parametrize("role", ["user", "assistant", "toolResult", "system"])
 def test_contents_of_the_wrong_type_raise_nothing(role: str, content: Any) -> None:
-    """Whatever a file holds can be turned into a request."""
+    """Any stored content can be converted."""
     assert encode({"contents": to_google([{"role": role, "content": content}])})

@@ -226,7 +226,7 @@ class TestOpenSessions:
         plan = plan_prune(store, OLD)
         assert (gone(plan), plan.sees_open_files) == ([made.id], False)
         with store.open(made.path) as opened:
-            opened._named().hold()
+            opened._own_journal().hold()
             assert spared(plan_prune(store, OLD)) == {made.id: "open"}
             assert apply_prune(store, plan).refused == ((made.path, "it is open"),)
 

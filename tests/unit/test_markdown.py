@@ -79,7 +79,7 @@ def test_a_document_from_beginning_to_end() -> None:
 
 
 def test_the_depth_is_respected_and_what_it_hides_is_counted() -> None:
-    """Fewer depths, fewer words; the last line says what is missing."""
+    """A lower depth shows less; the last line says what is hidden."""
     entries = [said("e1", None, "Go."), called("e2", "e1"), result("e3", "e2", "done")]
     chat = written(entries, "chat")
     assert "Let me see." in chat and "pytest" not in chat and "done" not in chat
@@ -89,7 +89,7 @@ def test_the_depth_is_respected_and_what_it_hides_is_counted() -> None:
 
 
 def test_pictures_become_files_once_each() -> None:
-    """Named by their content; without somebody who keeps them, or without bytes, they are words."""
+    """Files are named by their content; without `keep`, or without bytes, images are words."""
     image = {"type": "image", "data": PNG, "mimeType": "image/png"}
     lost = image | {"data": f"blob:sha256:{'0' * 64}"}
     broken = image | {"data": "not base64!"}
@@ -108,10 +108,12 @@ def test_pictures_become_files_once_each() -> None:
 
 
 def test_damage_and_jumps_are_told_where_they_are() -> None:
-    """Before the first entry, behind an entry, and for entries that are not here."""
+    """Before the first entry, after an entry, and for entries that are not in the transcript."""
     entries = [said("e1", None), said("e2", "e1"), said("e3", "e1")]
     text = written(entries, gaps=[Gap(None, "first"), Gap("e1", "second"), Gap("gone", "third")])
-    order = [text.index(word) for word in ("first", "## 1.", "second", "## 2.", "*goes on from e1*", "## 3.", "third")]
+    order = [
+        text.index(word) for word in ("first", "## 1.", "second", "## 2.", "*continues from e1*", "## 3.", "third")
+    ]
     assert order == sorted(order)
 
 
@@ -177,7 +179,7 @@ def html_in(tokens: list[Token]) -> list[str]:
 
 @given(hostile)
 def test_what_somebody_said_ends_where_it_ends(text: str) -> None:
-    """Whatever it opens, what follows it is a heading of the document; nothing in it is HTML or a large heading."""
+    """Whatever a text leaves open, the next heading belongs to the document; the text contains no HTML and no large heading."""
     check_that_it_ends(text)
 
 
@@ -215,7 +217,7 @@ def test_known_ways_out_are_closed(text: str) -> None:
     ],
 )
 def test_what_is_harmless_stays_as_it_was_written(text: str, lines: list[str]) -> None:
-    """Code, lists and rules are kept; headings are lowered; what is left open is closed, or quoted."""
+    """Code, lists and rules are kept; headings are lowered; unclosed blocks are closed or quoted."""
     assert list(prose(text)) == lines
 
 
@@ -230,7 +232,7 @@ def check_that_it_ends(text: str) -> None:
 
 @given(hostile | probes, st.sampled_from(["", "text", "diff"]))
 def test_a_fence_holds_any_text(text: str, language: str) -> None:
-    """Parsed back it is one block of code with just that text."""
+    """Parsed again, it is one code block with exactly that text."""
     tokens = parser.parse("\n".join(fenced(text, language)))
     assert [token.type for token in tokens] == ["fence"]
     assert tokens[0].info == language
@@ -240,7 +242,7 @@ def test_a_fence_holds_any_text(text: str, language: str) -> None:
 
 @given(hostile | strategies.text)
 def test_an_inline_text_means_only_itself(text: str) -> None:
-    """Parsed back there is no markup in it."""
+    """Parsed again, it contains no markup."""
     tokens = parser.parse(f"## {inline(text)} end")
     children = tokens[1].children or []
     assert {child.type for child in children} <= {"text", "text_special"}
@@ -249,7 +251,7 @@ def test_an_inline_text_means_only_itself(text: str) -> None:
 @pytest.mark.promise("P37")
 @given(hostile | probes, st.sampled_from(["prompts", "chat", "tools", "all"]))
 def test_stored_text_cannot_change_the_document(text: str, depth: Depth) -> None:
-    """With it in every field the outline is the same as without, and nothing drives a terminal."""
+    """Hostile text in every field leaves the structure unchanged and cannot control a terminal."""
     assert outline_of(entries_with(text), text, depth) == outline_of(entries_with("word"), "word", depth)
 
 
@@ -317,5 +319,5 @@ def outline_of(entries: list[Json], text: str, depth: Depth) -> list[str]:
 
 
 def test_the_probe_is_written_in_words() -> None:
-    """As in every other output."""
+    """Stored text is escaped, as in all other output."""
     assert "\\x1b" in written([said("e1", None, PROBE)])

@@ -178,7 +178,7 @@ def test_a_full_disk_is_told(tmp_path: Path) -> None:
     with pytest.raises(StorageFull, match="No space") as caught:
         noted(tmp_path, fs=FaultyFilesystem(FS, plan=[Fail(errno.ENOSPC, on={"write"})]))
     assert caught.value.path == str(tmp_path / DAY)
-    assert "asked for again" in (caught.value.hint or "")
+    assert "taken again" in (caught.value.hint or "")
 
 
 def test_an_editor_that_replaces_the_file_meanwhile_keeps_its_text(tmp_path: Path) -> None:

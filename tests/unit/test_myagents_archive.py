@@ -1,4 +1,4 @@
-"""Archives that are read in place, and expiry that asks first."""
+"""Archives that are read in place, and expiry with a preview."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def with_session() -> MyAgentsStore:
 
 
 def test_a_packed_session_is_smaller_and_read_in_place() -> None:
-    """Any tool can read it, the original is in the trash."""
+    """Any tool can read it, and the original is in the trash."""
     store = with_session()
     before = content(store, FILE)
     deletion = Archive(store).pack("s")
@@ -58,7 +58,7 @@ def test_a_packed_session_is_smaller_and_read_in_place() -> None:
 
 
 def test_an_open_session_is_not_packed() -> None:
-    """Its program would begin a new file beside the archive."""
+    """Its program would create a new file beside the archive."""
     store = with_session()
     before = everything(store.fs, "/")
     with pytest.raises(SessionBusy):
@@ -67,7 +67,7 @@ def test_an_open_session_is_not_packed() -> None:
 
 
 def test_an_archive_is_not_appended_to() -> None:
-    """It says what to do first."""
+    """The hint says what to do first."""
     store = with_session()
     Archive(store).pack("s")
     with pytest.raises(Unsupported):
@@ -79,7 +79,7 @@ def test_an_archive_is_not_appended_to() -> None:
 
 
 def test_an_archive_of_several_parts_is_read() -> None:
-    """As gzip allows it, whatever its size."""
+    """Concatenated gzip files are read, whatever their size."""
     store = begun(folder())
     big = [asked(n, "y" * 1000) for n in range(3000)]
     put(
@@ -90,7 +90,7 @@ def test_an_archive_of_several_parts_is_read() -> None:
 
 @pytest.mark.parametrize("damage", [slice(None, -12), slice(None, 40), slice(5, None)])
 def test_a_damaged_archive_is_told_and_not_unpacked(damage: slice) -> None:
-    """What can be read of it is read."""
+    """Its undamaged part is read."""
     store = begun(folder())
     put(store.fs, PACKED, gzip.compress(line(asked(0)) * 50)[damage])
     assert "damaged_archive" in [finding.code for finding in store.load("s").findings]
@@ -114,7 +114,7 @@ def test_a_session_that_grew_while_it_was_packed_stays() -> None:
 
 
 def test_an_archive_with_other_messages_is_not_replaced() -> None:
-    """Both stay, and reading tells of both."""
+    """Both are kept, and reading reports both."""
     store = with_session()
     put(store.fs, PACKED, gzip.compress(line(asked(9))))
     with pytest.raises(SessionExists):
@@ -126,7 +126,7 @@ def test_an_archive_with_other_messages_is_not_replaced() -> None:
 
 
 def test_there_is_nothing_to_pack_or_unpack() -> None:
-    """It says so."""
+    """A missing session or archive is an error."""
     store = begun(folder())
     with pytest.raises(SessionNotFound):
         Archive(store).pack("s")
@@ -138,7 +138,7 @@ def test_there_is_nothing_to_pack_or_unpack() -> None:
 
 
 def aged() -> tuple[MyAgentsStore, Time]:
-    """Sessions of the same age: two plain ones, and some that must stay."""
+    """Return sessions of the same age: two plain ones, and some that must stay."""
     time = Time()
     fs = MemoryFilesystem(clock=time)
     put_index(
@@ -169,15 +169,15 @@ def test_only_closed_sessions_over_30_days_are_proposed() -> None:
     assert {each.row.id: each.why for each in plan.spared} == {
         "open": "open",
         "pinned": "pinned",
-        "cron": "on a schedule",
-        "unknown": "its last use is not known",
-        "bad.id": "its last use is not known",
+        "cron": "scheduled",
+        "unknown": "last use unknown",
+        "bad.id": "last use unknown",
     }
     assert everything(store.fs, "/") == before
 
 
 def test_a_file_that_was_written_since_is_not_proposed() -> None:
-    """Whatever the index says: its time may be what was lost."""
+    """The time of the file counts even if the index has an older one."""
     store, time = aged()
     time.nanoseconds += 20 * DAY * 1_000_000
     put(store.fs, f"{ROOT}/sessions/plain.jsonl", line(asked(0)))
@@ -186,7 +186,7 @@ def test_a_file_that_was_written_since_is_not_proposed() -> None:
 
 
 def test_a_session_that_is_locked_is_open() -> None:
-    """By a later version, or by one of our processes."""
+    """A lock of a later version, or of one of our processes, marks a session as open."""
     store, _ = aged()
     put(store.fs, f"{ROOT}/session-locks/plain.jsonl.lock/owner", b"node:7:1")
     fd = store.fs.open(f"{ROOT}/sessions/open.jsonl", 0)
@@ -196,7 +196,7 @@ def test_a_session_that_is_locked_is_open() -> None:
 
 
 def test_what_was_proposed_goes_to_the_trash_unless_it_was_used_since() -> None:
-    """And can be taken back."""
+    """The deletion can be undone."""
     store, _ = aged()
     archive = Archive(store)
     plan = archive.plan(NOW_MS + 40 * DAY)

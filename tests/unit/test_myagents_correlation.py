@@ -1,4 +1,4 @@
-"""MyAgents' sessions beside Claude Code's transcripts."""
+"""MyAgents' sessions compared with Claude Code's transcripts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PROJECTS = "/home/.claude/projects"
 
 
 def spoke(uuid: str, kind: str, content: Any, **members: Any) -> bytes:
-    """A row of a transcript."""
+    """Return a row of a transcript."""
     return line({"type": kind, "uuid": uuid, "message": {"role": kind, "content": content}} | members)
 
 
@@ -38,7 +38,7 @@ TRANSCRIPT = b"".join(
 
 
 def two_stores() -> MyAgentsStore:
-    """A unified session, one with an id of its own, one that lost its transcript, one that never had any."""
+    """A unified session, one with another id, one that lost its transcript, and one that never had any."""
     store = folder()
     begun(store, "one", sdkSessionId="one", unifiedSession=True)
     begun(store, "two", sdkSessionId="sdk-2")
@@ -54,7 +54,7 @@ def two_stores() -> MyAgentsStore:
 
 
 def test_sessions_are_paired_by_unified_and_by_separate_ids() -> None:
-    """And it is told how, and what has no counterpart."""
+    """Each pair has its kind, and sessions without a counterpart are listed."""
     found = report(two_stores(), PROJECTS)
     assert {pair.row.id: pair.how for pair in found.pairs} == {
         "one": "unified",
@@ -66,7 +66,7 @@ def test_sessions_are_paired_by_unified_and_by_separate_ids() -> None:
 
 
 def test_the_report_adds_up_what_both_stores_take() -> None:
-    """Overlap, bytes, sum and ratio, of the sessions that are in both."""
+    """Number, bytes, sum and ratio of the sessions that are in both."""
     store = two_stores()
     found = report(store, PROJECTS)
     own = 2 * store.fs.lstat(f"{ROOT}/sessions/one.jsonl").st_size
@@ -76,12 +76,12 @@ def test_the_report_adds_up_what_both_stores_take() -> None:
 
 
 def test_an_empty_report_has_no_ratio() -> None:
-    """Nothing divided by nothing is not zero."""
+    """Without sessions there is no ratio."""
     assert report(folder(), PROJECTS).ratio is None
 
 
 def test_drift_is_told() -> None:
-    """A transcript that is gone, ids that contradict each other, a session without a file."""
+    """A missing transcript, contradicting ids, and a session without a file are reported."""
     store = two_stores()
     begun(store, "liar", sdkSessionId="sdk-9", unifiedSession=True)
     begun(store, "stranger")
@@ -91,19 +91,19 @@ def test_drift_is_told() -> None:
 
 
 def test_drift_of_conversations_is_told_when_they_are_read() -> None:
-    """The transcript has a turn that MyAgents does not know, and the other way round."""
+    """Turns that only one of the stores has are reported."""
     store = two_stores()
     store.append("one", [asked(2, "again"), told(3)])
     store.append("two", [asked(2, "never sent")])
     found = [drift for drift in report(store, PROJECTS, deep=True).drift if drift.session_id in ("one", "two")]
     assert [(drift.session_id, drift.problem) for drift in found] == [
         ("two", "1 questions are not in the transcript"),
-        ("two", "2 rows of the transcript belong to no message"),
+        ("two", "2 rows of the transcript have no message"),
     ]
 
 
 def test_the_joined_view_adds_usage_tools_and_duration() -> None:
-    """An answer stands for all rows of its turn; rows of sub-agents are not in it."""
+    """An answer stands for all rows of its turn, without those of sub-agents."""
     view = joined(two_stores(), PROJECTS, "two")
     assert [each.uuids for each in view.rows] == [("u1",), ("a1", "r1", "a2")]
     answer = view.rows[1]
@@ -120,7 +120,7 @@ def test_a_noted_uuid_beats_the_text() -> None:
 
 
 def test_a_session_without_a_transcript_is_shown_alone() -> None:
-    """An unknown one is an error."""
+    """An unknown session is an error."""
     store = two_stores()
     assert [each.uuids for each in joined(store, PROJECTS, "none").rows] == [(), ()]
     with pytest.raises(SessionNotFound):
@@ -128,7 +128,7 @@ def test_a_session_without_a_transcript_is_shown_alone() -> None:
 
 
 def test_of_several_transcripts_of_one_id_that_of_the_project_counts() -> None:
-    """Also when another is newer."""
+    """Even if another one is newer."""
     store = two_stores()
     put(store.fs, f"{PROJECTS}/-other/one.jsonl", b"{}\n")
     assert len(transcripts(store.fs, PROJECTS)["one"]) == 2
@@ -137,7 +137,7 @@ def test_of_several_transcripts_of_one_id_that_of_the_project_counts() -> None:
 
 
 def test_correlating_writes_nothing() -> None:
-    """In neither store."""
+    """Neither store changes."""
     store = two_stores()
     before = everything(store.fs, "/")
     report(store, PROJECTS, deep=True)
@@ -151,7 +151,7 @@ def pair(store: MyAgentsStore, session_id: str) -> Pair:
 
 @pytest.mark.parametrize("folder_of", ["/work/ä/😀 app", "/" + "long/" * 60, "/work/cafe\u0301"])
 def test_the_folder_of_the_project_is_named_as_claude_code_names_it(folder_of: str) -> None:
-    """In UTF-16 units, composed, and with a hash where it is long; a newer transcript elsewhere does not count."""
+    """In UTF-16 units, composed, with a hash for long paths; a newer transcript elsewhere does not count."""
     store = folder()
     store.create("x", folder_of, sdkSessionId="x")
     put(store.fs, f"{PROJECTS}/{slug(folder_of)}/x.jsonl", b"{}\n")
@@ -161,7 +161,7 @@ def test_the_folder_of_the_project_is_named_as_claude_code_names_it(folder_of: s
 
 
 def test_a_long_folder_that_an_older_release_hashed_is_preferred_to_a_strange_one() -> None:
-    """Its beginning is the same."""
+    """The prefix is the same."""
     store = folder()
     name = slug("/" + "long/" * 60)
     store.create("x", "/" + "long/" * 60, sdkSessionId="x")
@@ -172,7 +172,7 @@ def test_a_long_folder_that_an_older_release_hashed_is_preferred_to_a_strange_on
 
 
 def test_a_unified_session_needs_no_second_id() -> None:
-    """Its own is that of the transcript; one that nobody has noted is told as that."""
+    """Its own id is that of the transcript; if the index has not recorded it, that is reported."""
     store = two_stores()
     begun(store, "three", unifiedSession=True)
     begun(store, "four")
@@ -182,24 +182,24 @@ def test_a_unified_session_needs_no_second_id() -> None:
 
 
 def test_where_the_named_transcript_is_gone_that_of_the_own_id_is_shown_and_the_drift_told() -> None:
-    """After a rewind or a fork both may have been there."""
+    """After a rewind or a fork both may have existed."""
     store = two_stores()
     put(store.fs, f"{PROJECTS}/-work-app/lost.jsonl", TRANSCRIPT)
     assert pair(store, "lost").how == "same id"
     assert [each.problem for each in report(store, PROJECTS).drift if each.session_id == "lost"] == [
-        "the transcript gone is gone: Claude Code cannot resume it"
+        "the transcript gone is missing, so Claude Code cannot resume it"
     ]
 
 
 def test_a_session_file_without_a_row_is_in_the_report() -> None:
-    """With its bytes, its transcript, and the drift; it can be joined, and its folder is found for its adoption."""
+    """It has its size, its transcript and its drift; it can be joined, and its folder is found for adoption."""
     store = two_stores()
     put(store.fs, f"{ROOT}/sessions/orphan.jsonl", line(asked(0)) + line(told(1)))
     put(store.fs, f"{PROJECTS}/-work-app/orphan.jsonl", spoke("u1", "user", "hello", cwd="/work/app"))
     found = report(store, PROJECTS)
     assert found.both == 3 and pair(store, "orphan").how == "same id"
     assert [each.problem for each in found.drift if each.session_id == "orphan"] == [
-        "its file is in no row of the index: MyAgents does not show it"
+        "its file has no row in the index, so MyAgents does not show it"
     ]
     assert [each.uuids for each in joined(store, PROJECTS, "orphan").rows] == [("u1",), ()]
     assert working_folder(store.fs, PROJECTS, "orphan") == "/work/app"
@@ -208,7 +208,7 @@ def test_a_session_file_without_a_row_is_in_the_report() -> None:
 
 
 def test_a_transcript_that_two_sessions_claim_is_told_of_both() -> None:
-    """One of them is wrong."""
+    """One of them must be wrong."""
     store = two_stores()
     begun(store, "twin", sdkSessionId="sdk-2")
     problems = [each.session_id for each in report(store, PROJECTS).drift if "more than one" in each.problem]

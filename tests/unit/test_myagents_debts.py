@@ -1,4 +1,4 @@
-"""Notes of statistics that MyAgents' index has not learned yet."""
+"""Notes about statistics that MyAgents' index does not have yet."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def stats_of(store: MyAgentsStore) -> object:
 
 
 def test_a_write_that_came_to_the_index_leaves_no_note() -> None:
-    """Nor does one that was refused before it wrote anything."""
+    """Neither does a write that was refused before it wrote anything."""
     store = begun(folder())
     store.save("s", [asked(0), told(1)])
     with pytest.raises(SessileError):
         store.save("s", [asked(0)])
-    assert store.fs.names(PENDING) == [] and store.owed() == []
+    assert store.fs.names(PENDING) == [] and store.pending() == []
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_a_write_that_came_to_the_index_leaves_no_note() -> None:
 def test_a_process_that_is_killed_anywhere_leaves_statistics_that_catch_up(
     act: Callable[[MyAgentsStore], object],
 ) -> None:
-    """Between the message and the index, too, and without anybody asking for a recount."""
+    """Also between the message and the index, and without an explicit recount."""
     for number in count(1):
         time = Time()
         inner = MemoryFilesystem(clock=time)
@@ -63,14 +63,14 @@ def test_a_process_that_is_killed_anywhere_leaves_statistics_that_catch_up(
         later = folder(inner, time)
         later.settle()
         assert stats_of(later) == later.recount("s"), f"killed before call {number}"
-        assert later.owed() == []
+        assert later.pending() == []
         if not faulty.struck:
             assert number > 20
             return
 
 
 def behind(*notes: str) -> tuple[MyAgentsStore, Time]:
-    """A session with one message that the index has not counted, and some notes; the process 8 lives."""
+    """Return a session with one uncounted message and some notes; process 8 is alive."""
     time = Time()
     inner = MemoryFilesystem(clock=time)
     begun(folder(inner, time)).save("s", [asked(0)])
@@ -81,20 +81,20 @@ def behind(*notes: str) -> tuple[MyAgentsStore, Time]:
 
 
 def test_the_next_write_pays_what_a_dead_process_owes() -> None:
-    """Also a note that nobody understands; one that was never finished is none."""
+    """An invalid note counts too; an unfinished one is ignored."""
     store, _ = behind("s.7-1", "s.strange", ".s.0a1b.tmp")
-    assert store.owed() == ["s"]
+    assert store.pending() == ["s"]
     store.append("s", [asked(1)])
     assert stats_of(store) == store.recount("s")
-    assert store.owed() == [] and store.fs.names(PENDING) == [".s.0a1b.tmp"]
+    assert store.pending() == [] and store.fs.names(PENDING) == [".s.0a1b.tmp"]
 
 
 def test_while_another_writes_nobody_counts_again() -> None:
-    """What it is about to add would count twice; the debt stays, and is paid when the other is done."""
+    """What the other process is about to add would count twice; the note stays until it is done."""
     store, time = behind("s", "s.8-1")
-    assert store.append("s", [asked(1)]).owed is None
+    assert store.append("s", [asked(1)]).pending is None
     assert stats_of(store) == {"messageCount": 1, "totalInputTokens": 0, "totalOutputTokens": 0}
-    assert store.owed() == ["s"]
+    assert store.pending() == ["s"]
     with pytest.raises(SessionBusy):
         store.repair_stats("s")
     assert 4.9 < sum(time.pauses) < 5.1
@@ -103,22 +103,22 @@ def test_while_another_writes_nobody_counts_again() -> None:
 
 
 def test_a_note_that_is_older_than_any_write_takes_is_owed() -> None:
-    """Another process may have the number of the dead one by now."""
+    """Another process may have the number of the dead one."""
     store, time = behind("s.8-1")
-    assert store.owed() == []
+    assert store.pending() == []
     time.nanoseconds += 30_000_000_001
     assert store.settle() == ["s"] and stats_of(store) == store.recount("s")
 
 
 def test_an_earlier_process_of_our_number_is_dead() -> None:
-    """In a container every one may have the same."""
+    """In a container every process may have the same number."""
     store = begun(folder(alive=lambda pid: True))
     put(store.fs, f"{PENDING}/s.{locks.own_pid()}-1", b"")
-    assert store.owed() == ["s"]
+    assert store.pending() == ["s"]
 
 
 def test_a_debt_made_while_another_is_paid_stays() -> None:
-    """A message may have come between the recount and the removal of the note."""
+    """A message may have been stored between the recount and the removal of the note."""
     time = Time()
     inner = MemoryFilesystem(clock=time)
     store = begun(folder(inner, time))
@@ -128,44 +128,44 @@ def test_a_debt_made_while_another_is_paid_stays() -> None:
 
     def another() -> None:
         time.nanoseconds += 1
-        assert folder(inner, time).append("s", [asked(1)]).owed is not None
+        assert folder(inner, time).append("s", [asked(1)]).pending is not None
 
     faulty = FaultyFilesystem(inner, plan=[Meddle(another, on={"rmdir"})])  # where the lock is released
     folder(faulty, time).settle()
     assert faulty.struck
     later = folder(inner, time)
-    assert later.owed() == ["s"] and later.settle() == ["s"]
+    assert later.pending() == ["s"] and later.settle() == ["s"]
     assert stats_of(later) == later.recount("s")
 
 
 @pytest.mark.parametrize("code", [errno.EACCES, errno.ENOSPC, errno.EROFS])
 def test_where_no_note_can_be_made_the_message_is_stored_all_the_same(code: int) -> None:
-    """Our folder may be full or forbidden; that is no reason to lose what somebody said."""
+    """If our folder is full or not writable, messages are stored anyway."""
     inner = MemoryFilesystem()
     begun(folder(inner))
     faulty = FaultyFilesystem(inner, plan=[Fail(code, on={"mkdir"})])  # the first folder that an append makes is ours
     store = folder(faulty)
     put(inner, f"{ROOT}/sessions/s.jsonl", b"")
-    assert store.append("s", [asked(0)]).owed is None and faulty.struck
+    assert store.append("s", [asked(0)]).pending is None and faulty.struck
     assert stats_of(store) == store.recount("s")
 
 
 def test_a_write_that_failed_half_way_is_counted_again() -> None:
-    """Nobody knows how far it came."""
+    """It is unknown how much was written."""
     inner = MemoryFilesystem()
     begun(folder(inner)).save("s", [asked(0), told(1)])
     faulty = FaultyFilesystem(inner, plan=[Fail(errno.EIO, on={"sync"})])
     with pytest.raises(SessileError):
         folder(faulty).append("s", [asked(2)])
     later = folder(inner)
-    assert later.owed() == ["s"] and later.settle() == ["s"]
+    assert later.pending() == ["s"] and later.settle() == ["s"]
     assert stats_of(later) == later.recount("s")
 
 
 def test_a_debt_to_a_session_without_a_row_is_dropped_and_looking_writes_nothing() -> None:
-    """There is nothing to count into; whoever adopts the file counts it."""
+    """There are no statistics to update; adopting the file counts it."""
     store = folder()
     put(store.fs, f"{PENDING}/gone", b"")
     before = everything(store.fs, "/")
-    assert store.owed() == ["gone"] and everything(store.fs, "/") == before
-    assert store.settle() == [] and store.owed() == []
+    assert store.pending() == ["gone"] and everything(store.fs, "/") == before
+    assert store.settle() == [] and store.pending() == []

@@ -1,4 +1,4 @@
-"""MyAgents' values, statistics, titles and texts."""
+"""MyAgents' values, statistics, titles and displayed texts."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ DAY = 86_400_000
 @pytest.mark.mission("M8")
 @pytest.mark.parametrize("session_id", ["a", "0-Z", "x" * 99, "session-1771237230000-a1b2c3"])
 def test_an_id_of_letters_digits_and_hyphens_is_accepted(session_id: str) -> None:
-    """One to ninety-nine of them."""
+    """One to ninety-nine characters."""
     assert check_session_id(session_id) == session_id
 
 
 @pytest.mark.mission("M8")
 @pytest.mark.parametrize("session_id", ["", "x" * 100, "../../evil", "a.b", "a_b", "a/b", "é", "a\n", "a\0"])
 def test_any_other_id_is_refused(session_id: str) -> None:
-    """Also a newline at the end, which a careless pattern lets through."""
+    """Also with a newline at the end, which a careless pattern accepts."""
     with pytest.raises(InvalidId):
         check_session_id(session_id)
 
 
 @pytest.mark.mission("M2")
 def test_members_that_are_missing_or_of_another_type_are_unknown() -> None:
-    """Nothing is zero that nobody has said."""
+    """Unknown values are never zero."""
     message = Message({"id": 7, "role": None, "usage": [], "toolCount": "3", "durationMs": True, "attachments": "x"})
     assert (message.id, message.role, message.usage, message.tool_count, message.duration_ms) == (None,) * 5
     assert message.attachments == () and message.content is None and message.text == ""
@@ -48,7 +48,7 @@ def test_members_that_are_missing_or_of_another_type_are_unknown() -> None:
 
 @pytest.mark.mission("M2")
 def test_a_message_gives_its_usage_by_model_and_its_attachments() -> None:
-    """The documented members are read by their names."""
+    """The documented members are read by name."""
     attachment = {"id": "a", "name": "x.png", "mimeType": "image/png", "path": "s/a.png"}
     usage = {"inputTokens": 3, "outputTokens": 4.0, "model": "m", "modelUsage": {"n": {"inputTokens": 1}, "bad": 5}}
     message = Message(told(1, usage=usage, attachments=[attachment, 5], toolCount=2, durationMs=900))
@@ -75,13 +75,13 @@ def test_a_message_gives_its_usage_by_model_and_its_attachments() -> None:
     ],
 )
 def test_content_is_blocks_only_if_it_begins_with_a_bracket_and_is_an_array(stored: object, content: object) -> None:
-    """Anything else stays the text that it is."""
+    """Anything else stays a text."""
     assert decode_content(stored) == content
 
 
 @pytest.mark.mission("M2")
 def test_a_change_keeps_unknown_members_and_their_order() -> None:
-    """What later versions added is theirs; a member that becomes None is left out."""
+    """Members of later versions are kept; a member that becomes None is removed."""
     known = Metadata(row("s", pinnedAt=AT, sdkSessionId="x"))
     changed = known.changed(title="t", sdkSessionId=None)
     assert list(changed.value) == ["id", "agentDir", "title", "createdAt", "lastActiveAt", "pinnedAt"]
@@ -90,7 +90,7 @@ def test_a_change_keeps_unknown_members_and_their_order() -> None:
 
 @pytest.mark.mission("M2")
 def test_the_time_of_activity_never_goes_back() -> None:
-    """An earlier moment changes nothing, a time that cannot be read is replaced."""
+    """An earlier time changes nothing, and an invalid time is replaced."""
     known = Metadata(row("s"))
     assert known.touched(NOW_MS - 1) is known
     assert known.touched(NOW_MS + 1).last_active_at == "2026-02-16T10:20:30.001Z"
@@ -99,7 +99,7 @@ def test_the_time_of_activity_never_goes_back() -> None:
 
 @pytest.mark.mission("M2")
 def test_titles_are_cut_and_a_picture_has_a_name_of_its_own() -> None:
-    """Forty units and three dots; twenty where a session is made; spaces around do not count."""
+    """Forty units and three dots, or twenty for new sessions; surrounding spaces are removed."""
     assert types.title_of("  hi  ") == types.title_of("\ufeff\u3000hi\n") == "hi"
     assert types.title_of("\x1chi\x85") == "\x1chi\x85"
     assert types.title_of("x" * 40) == "x" * 40
@@ -110,7 +110,7 @@ def test_titles_are_cut_and_a_picture_has_a_name_of_its_own() -> None:
 
 @pytest.mark.mission("M2")
 def test_only_a_default_title_may_be_replaced() -> None:
-    """Neither another title nor one that a person chose to call the same."""
+    """Neither another title, nor the same one if the user chose it."""
     assert types.may_be_titled(Metadata(row("s")))
     assert not types.may_be_titled(Metadata(row("s", title="mine")))
     assert not types.may_be_titled(Metadata(row("s", titleSource="user")))
@@ -118,7 +118,7 @@ def test_only_a_default_title_may_be_replaced() -> None:
 
 @pytest.mark.mission("M2")
 def test_statistics_count_questions_and_the_tokens_of_answers() -> None:
-    """Totals of caches that are zero are not stored; members of others stay."""
+    """Cache totals of zero are not stored, and unknown members stay."""
     counted = types.recount([Message(asked(0)), Message(told(1)), Message({"role": "assistant"})], {"later": 1})
     assert counted == {
         "later": 1,
@@ -131,7 +131,7 @@ def test_statistics_count_questions_and_the_tokens_of_answers() -> None:
 
 @pytest.mark.mission("M4")
 def test_usage_that_arrives_late_counts_once() -> None:
-    """The difference of two tallies is what changes."""
+    """The difference of two tallies is added."""
     before, after = Message(told(1, tokens=10)), Message(told(1, tokens=30))
     late = types.tally([after]).minus(types.tally([before]))
     assert types.add(types.recount([before]), late) == types.recount([after])
@@ -139,7 +139,7 @@ def test_usage_that_arrives_late_counts_once() -> None:
 
 @pytest.mark.mission("M2")
 def test_use_by_model_and_the_list_of_answers() -> None:
-    """An answer without a model counts for unknown; questions are cut at a hundred units."""
+    """An answer without a model counts for `unknown`; questions are cut at a hundred units."""
     usage = {"inputTokens": 5, "modelUsage": {"a": {"inputTokens": 2}, "b": {"inputTokens": 3}}}
     messages = [Message(asked(0, "q" * 200)), Message(told(1, usage=usage)), Message(told(2, usage={}))]
     assert [(use.model, use.answers, use.tally.input) for use in types.by_model(messages)] == [
@@ -172,7 +172,7 @@ def test_use_by_model_and_the_list_of_answers() -> None:
     ],
 )
 def test_tokens_as_javascript_rounds_them(tokens: int | None, text: str) -> None:
-    """One decimal, halves upwards, of the number as the machine holds it."""
+    """One decimal, halves upwards, from the exact binary value."""
     assert format_tokens(tokens) == text
 
 
@@ -195,13 +195,13 @@ def test_tokens_as_javascript_rounds_them(tokens: int | None, text: str) -> None
     ],
 )
 def test_durations_as_their_window_shows_them(milliseconds: int | None, text: str) -> None:
-    """Even where that is sixty seconds."""
+    """Even if that is sixty seconds."""
     assert format_duration(milliseconds) == text
 
 
 @pytest.mark.mission("M2")
 def test_a_session_without_statistics_shows_hyphens() -> None:
-    """What is unknown is not zero; tokens of caches are not in the sum."""
+    """Unknown values are not zero, and cached tokens are not in the sum."""
     assert row_text(None) == row_text({}) == row_text({"messageCount": "3"}) == "- 条消息 · - tokens"
     assert row_text({"messageCount": 3}) == "3 条消息 · - tokens"
     assert row_text({"messageCount": 0, "totalInputTokens": 0, "totalOutputTokens": 0}) == "0 条消息 · 0 tokens"
@@ -214,6 +214,6 @@ def test_a_session_without_statistics_shows_hyphens() -> None:
     [(0, "10:20"), (DAY - 1, "10:20"), (DAY, "昨天"), (2 * DAY, "2天前"), (7 * DAY, "2月16日")],
 )
 def test_the_time_of_a_row_counts_days_of_24_hours(later: int, text: str) -> None:
-    """Not those of the calendar."""
+    """Not calendar days."""
     assert row_time(AT, NOW_MS + later, UTC) == text
     assert row_time(None, NOW_MS, UTC) == "-"

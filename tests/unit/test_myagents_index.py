@@ -1,4 +1,4 @@
-"""MyAgents' index: read strictly, salvaged when damaged, changed at once and under their lock."""
+"""MyAgents' index: parsed strictly, salvaged when damaged, changed atomically under MyAgents' lock."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ INDEX = f"{ROOT}/sessions.json"
 
 
 def test_a_missing_index_is_empty_and_listing_creates_nothing() -> None:
-    """Not even a folder."""
+    """Not even a folder is created."""
     store = folder()
     assert store.list_sessions() == []
     assert store.fs.names("/") == []
 
 
 def test_rows_are_written_as_they_write_them() -> None:
-    """An array two spaces deep, without a newline at its end."""
+    """An array indented by two spaces, without a newline at the end."""
     store = begun(begun(folder(), "s"), "t", sdkSessionId="é\ud800")
     expected = json.dumps([row("s"), row("t", sdkSessionId="é")], ensure_ascii=False, indent=2)
     assert content(store, INDEX) == expected.replace("é", "é\\ud800").encode()
 
 
 def test_a_change_leaves_other_rows_byte_for_byte() -> None:
-    """Whatever their spacing, unknown members and numbers are."""
+    """Regardless of their spacing, unknown members and numbers."""
     strange = '{"id":"odd" , "n":1.50,"pins":[ ] }'
     fs = MemoryFilesystem()
     put(fs, INDEX, b"\xef\xbb\xbf[" + strange.encode() + b", 17,\n" + json.dumps(row("s")).encode() + b"]")
@@ -47,7 +47,7 @@ def test_a_change_leaves_other_rows_byte_for_byte() -> None:
 
 
 def test_sessions_of_a_folder_are_listed_last_active_first() -> None:
-    """Folders are compared as they are written; a time that cannot be read comes last."""
+    """Folders are compared as written; an invalid time comes last."""
     fs = MemoryFilesystem()
     put_index(
         fs,
@@ -61,7 +61,7 @@ def test_sessions_of_a_folder_are_listed_last_active_first() -> None:
 
 
 def test_a_second_session_of_one_id_is_refused() -> None:
-    """The first one's row stays as it is."""
+    """The row of the first one does not change."""
     store = begun(folder())
     before = content(store, INDEX)
     with pytest.raises(SessionExists):
@@ -70,10 +70,10 @@ def test_a_second_session_of_one_id_is_refused() -> None:
 
 
 def test_a_title_of_a_person_is_not_replaced_by_another() -> None:
-    """The change sees the row as it is at that moment and may refuse."""
+    """The change gets the current row and may refuse."""
     store = begun(folder())
-    assert store.name_after("s", "first words") is not None
-    assert store.name_after("s", "second words") is None
+    assert store.title_from("s", "first words") is not None
+    assert store.title_from("s", "second words") is None
     store.rename("s", "mine")
     assert store.get("s") == Metadata(row("s", title="mine", titleSource="user"))
     with pytest.raises(SessionNotFound):
@@ -81,7 +81,7 @@ def test_a_title_of_a_person_is_not_replaced_by_another() -> None:
 
 
 def test_a_change_that_another_program_makes_at_that_moment_is_kept() -> None:
-    """What was prepared without the lock is made anew if the index is not the same any more."""
+    """A change prepared without the lock is repeated if the index has changed."""
     time = Time()
     inner = MemoryFilesystem(clock=time)
     put_index(inner, row("s"))
@@ -92,7 +92,7 @@ def test_a_change_that_another_program_makes_at_that_moment_is_kept() -> None:
 
 
 def test_a_busy_index_says_so_and_stays_as_it_is() -> None:
-    """And no temporary file is left."""
+    """No temporary file is left."""
     store = begun(folder())
     before = content(store, INDEX)
     store.fs.mkdir(f"{ROOT}/sessions.lock")
@@ -110,7 +110,7 @@ WHOLE = json.dumps([row("a"), row("b"), row("c", stats={"messageCount": 1})], in
 @pytest.mark.mission("M5")
 @pytest.mark.parametrize("cut", range(60, len(WHOLE), 37))
 def test_a_torn_index_is_salvaged_kept_and_never_taken_for_an_empty_one(cut: int) -> None:
-    """Rows that are whole are listed; the next change writes them, and the torn file is in our folder."""
+    """Whole rows are listed; the next change writes them, and the torn file is saved in our folder."""
     fs = MemoryFilesystem()
     put(fs, INDEX, WHOLE[:cut])
     store = folder(fs)
@@ -142,7 +142,7 @@ def test_an_index_of_which_nothing_can_be_read_is_not_replaced(data: bytes) -> N
 
 
 def test_the_file_that_a_later_version_was_about_to_put_in_place_is_preferred() -> None:
-    """If it is whole and not older."""
+    """If it is sound and not older."""
     fs = MemoryFilesystem()
     put(fs, INDEX, WHOLE[:200])
     put(fs, f"{INDEX}.tmp", WHOLE)
@@ -152,7 +152,7 @@ def test_the_file_that_a_later_version_was_about_to_put_in_place_is_preferred() 
 
 
 def test_damage_in_the_middle_costs_one_row() -> None:
-    """Those behind it are found again; objects inside of a row are not taken for one."""
+    """Rows after it are found; objects inside a row are not taken for rows."""
     data = WHOLE.replace(b'"id": "b"', b'"id": "b')
     parsed = parse(data)
     assert [each.metadata.id for each in parsed.rows if each.metadata] == ["a", "c"]
@@ -188,7 +188,7 @@ def test_activity_in_the_index_never_goes_back() -> None:
 
 @pytest.mark.mission("M5")
 def test_an_index_that_is_just_being_written_in_place_is_waited_for() -> None:
-    """The first versions do that, with the lock held; it is not damaged."""
+    """The first versions write in place with the lock held; the index is not damaged."""
     time = Time()
     fs = MemoryFilesystem(clock=time)
     put(fs, INDEX, WHOLE[:100])
@@ -203,7 +203,7 @@ def test_an_index_that_is_just_being_written_in_place_is_waited_for() -> None:
 
 @pytest.mark.mission("M5")
 def test_an_index_that_was_finished_before_the_lock_was_looked_at_is_read_again() -> None:
-    """There is no lock any more by then; what was read before is half of a file, and not damaged."""
+    """The lock is released by then; what was read before was half a file, not damage."""
     inner = MemoryFilesystem()
     put(inner, INDEX, WHOLE[:100])
     faulty = FaultyFilesystem(inner, plan=[Meddle(lambda: put(inner, INDEX, WHOLE), on={"lstat"}, at=3)])
@@ -213,7 +213,7 @@ def test_an_index_that_was_finished_before_the_lock_was_looked_at_is_read_again(
 
 @pytest.mark.mission("M5")
 def test_nothing_slow_is_done_while_the_lock_is_held() -> None:
-    """What is written is made durable before the lock is taken, and its name after it: the lock is held about a millisecond."""
+    """The file is made durable before the lock is taken and its name after it, so the lock is held about a millisecond."""
     faulty = FaultyFilesystem(MemoryFilesystem())
     store = begun(folder(faulty))
     faulty.calls.clear()

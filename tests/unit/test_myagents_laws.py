@@ -1,4 +1,4 @@
-"""What holds of a MyAgents session whatever is done to it, in whatever order."""
+"""Invariants of a MyAgents session under any sequence of operations."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ steps = st.one_of(
 
 
 class Life:
-    """A session, and what it should hold."""
+    """A session and its expected content."""
 
     def __init__(self) -> None:
         self.time = Time()
@@ -91,7 +91,7 @@ def stats_of(store: MyAgentsStore) -> object:
 
 @given(st.lists(steps, max_size=25))
 def test_every_message_is_read_as_it_was_given_and_the_statistics_catch_up(taken: list[tuple[str, int, int]]) -> None:
-    """In its order, once, whatever garbage lies between, however busy the index is, and also by another process."""
+    """Messages are in order and read once, despite damaged lines, a busy index, and also from another process."""
     life = Life()
     for name, number, used in taken:
         life.take(name, number, used)
@@ -102,6 +102,6 @@ def test_every_message_is_read_as_it_was_given_and_the_statistics_catch_up(taken
     later.settle()
     if life.messages:
         assert stats_of(later) == later.recount("s")
-    assert later.owed() == []
+    assert later.pending() == []
     for message in life.messages:
         assert content(later, FILE).count(line(message).rstrip(b"\n")) >= 1

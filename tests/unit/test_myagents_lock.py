@@ -1,4 +1,4 @@
-"""MyAgents' lock folder: taken, waited for, broken and released as their versions do it."""
+"""MyAgents' lock folder: taken, waited for, broken and released as MyAgents does it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STALE = 30_000_000_001
 
 
 class Rig:
-    """A lock on a file system in memory, with a clock and processes to decide about."""
+    """A lock on a file system in memory, with a fake clock and fake processes."""
 
     def __init__(self, *, owner: bool = False, alive: frozenset[int] = frozenset()) -> None:
         self.time = Time()
@@ -38,7 +38,7 @@ class Rig:
 
 
 def test_the_lock_is_a_folder_that_is_there_while_it_is_held() -> None:
-    """And nothing is left behind, also when what it guards fails."""
+    """Nothing is left behind, even if the guarded code fails."""
     rig = Rig()
     with pytest.raises(RuntimeError), rig.lock.held():
         assert atomic.is_folder(rig.fs, LOCK)
@@ -48,7 +48,7 @@ def test_the_lock_is_a_folder_that_is_there_while_it_is_held() -> None:
 
 
 def test_a_busy_lock_is_tried_three_more_times_10_ms_apart() -> None:
-    """Then it is said that it is busy; the lock of the other stays."""
+    """Then it raises; the lock of the other process stays."""
     rig = Rig()
     rig.taken_by_another()
     with pytest.raises(SessionBusy), rig.lock.held():
@@ -58,7 +58,7 @@ def test_a_busy_lock_is_tried_three_more_times_10_ms_apart() -> None:
 
 
 def test_a_lock_that_is_released_meanwhile_is_taken() -> None:
-    """Waiting is worth it."""
+    """Waiting succeeds."""
     rig = Rig()
     rig.taken_by_another()
     lock = DirectoryLock(rig.fs, LOCK, clock=rig.time, pause=lambda seconds: rig.fs.rmdir(LOCK))
@@ -71,7 +71,7 @@ def test_a_lock_that_is_released_meanwhile_is_taken() -> None:
     "owner", [None, b"renderer:1771237230000", b"node:x:1", b"node:0:1", b"", b"\xef\xbb\xbfnode:5:1"]
 )
 def test_a_lock_without_a_process_goes_stale_after_30_seconds(owner: bytes | None) -> None:
-    """Not a moment earlier; an owner that names no process does not count."""
+    """Not a moment earlier; an owner that does not name a process is ignored."""
     rig = Rig(alive=frozenset({5}))
     rig.taken_by_another(owner)
     rig.time.nanoseconds += STALE - 1 - 30_000_000
@@ -104,7 +104,7 @@ def test_the_lock_of_a_dead_process_is_broken_at_once() -> None:
 
 
 def test_where_later_versions_are_at_home_we_name_ourselves() -> None:
-    """In their form, so that they know at once when we are dead."""
+    """In their format, so they notice at once when we are dead."""
     rig = Rig(owner=True)
     with rig.lock.held():
         kind, pid, start = atomic.read_all(rig.fs, f"{LOCK}/owner").split(b":")
@@ -114,7 +114,7 @@ def test_where_later_versions_are_at_home_we_name_ourselves() -> None:
 
 @pytest.mark.parametrize("owner", [False, True])
 def test_a_lock_that_was_broken_while_we_slept_is_not_released(owner: bool) -> None:
-    """It is another's by now, and we are told before we write."""
+    """It belongs to another process, and writing is refused."""
     rig = Rig(owner=owner)
     with rig.lock.held():
         rig.fs.rename(LOCK, f"{ROOT}/broken")
@@ -126,7 +126,7 @@ def test_a_lock_that_was_broken_while_we_slept_is_not_released(owner: bool) -> N
 
 
 def test_a_lock_that_changed_hands_before_it_was_broken_stays() -> None:
-    """Of two who find a stale lock the slower does not take the new lock of the faster away."""
+    """If two processes find a stale lock, the slower one does not break the new lock of the faster one."""
     rig = Rig()
     rig.taken_by_another()
     rig.time.nanoseconds += STALE
@@ -144,7 +144,7 @@ def test_a_lock_that_changed_hands_before_it_was_broken_stays() -> None:
 
 
 def test_a_lock_that_was_taken_in_the_very_moment_of_breaking_is_given_back() -> None:
-    """Between the last look and the rename another has broken the stale lock and taken it."""
+    """Between the last check and the rename another process has broken the stale lock and taken it."""
     rig = Rig()
     rig.taken_by_another()
     rig.time.nanoseconds += STALE
@@ -162,7 +162,7 @@ def test_a_lock_that_was_taken_in_the_very_moment_of_breaking_is_given_back() ->
 
 
 def test_breaking_a_stale_lock_costs_an_attempt_and_no_time() -> None:
-    """As theirs: the next attempt follows at once, and the last one breaks for whoever comes next."""
+    """As in MyAgents, the next attempt follows at once, and the last attempt breaks it for the next process."""
     rig = Rig()
     rig.taken_by_another()
     rig.time.nanoseconds += STALE
@@ -172,7 +172,7 @@ def test_breaking_a_stale_lock_costs_an_attempt_and_no_time() -> None:
 
 
 def test_a_lock_that_goes_away_while_one_looks_costs_an_attempt_and_no_time() -> None:
-    """It was just released; four who are just as fast are a busy lock."""
+    """It was just released; four processes that are as fast make a busy lock."""
     rig = Rig()
     meddling = [Meddle(rig.taken_by_another, at=number, on={"mkdir"}) for number in range(1, 5)]
     meddling += [Meddle(lambda: rig.fs.rmdir(LOCK), at=number, on={"lstat"}) for number in range(1, 5)]

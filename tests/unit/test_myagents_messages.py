@@ -14,7 +14,7 @@ Json = dict[str, Any]
 
 
 def read(data: bytes, size: int = 1 << 20) -> list[Item]:
-    """All items of a file, fed in pieces."""
+    """Return all items of a file, fed in chunks."""
     return list(scan(data[at : at + size] for at in range(0, len(data), size)))
 
 
@@ -24,7 +24,7 @@ def rows_of(data: bytes) -> list[Row]:
 
 @pytest.mark.mission("M6")
 def test_a_line_that_cannot_be_read_is_a_finding_and_the_next_is_read() -> None:
-    """With its place and its length."""
+    """With its offset and length."""
     first = line(asked(0))
     items = read(first + b"{broken\n" + b"[1]\n" + line(asked(1)))
     assert [type(item) for item in items] == [Row, Finding, Finding, Row]
@@ -48,7 +48,7 @@ def test_how_a_file_is_cut_into_pieces_does_not_matter(size: int) -> None:
 
 @pytest.mark.mission("M6")
 def test_a_message_glued_to_a_torn_one_is_read() -> None:
-    """What the first versions lose for ever."""
+    """The first versions lose it."""
     torn = line(asked(1))[:20]
     items = read(line(asked(0)) + torn + line(asked(2)))
     assert [item.message.id for item in items if isinstance(item, Row)] == ["0", "2"]
@@ -57,7 +57,7 @@ def test_a_message_glued_to_a_torn_one_is_read() -> None:
 
 @pytest.mark.mission("M6")
 def test_whole_messages_on_one_line_are_all_read() -> None:
-    """And it is said that they were glued."""
+    """A finding reports that they were on one line."""
     items = read(line(asked(0))[:-1] + line(asked(1)))
     assert [item.message.id for item in items if isinstance(item, Row)] == ["0", "1"]
     assert [item.code for item in items if isinstance(item, Finding)] == ["glued"]
@@ -65,7 +65,7 @@ def test_whole_messages_on_one_line_are_all_read() -> None:
 
 @pytest.mark.mission("M2")
 def test_rows_are_written_as_javascript_writes_them() -> None:
-    """No spaces, non-ASCII as it is, order kept."""
+    """Without spaces, with non-ASCII characters and the order of members kept."""
     assert encode_row(asked(0, "é\ud800")) + b"\n" == (
         f'{{"id":"0","role":"user","content":"é\\ud800","timestamp":"{AT}"}}\n'.encode()
     )

@@ -1,4 +1,4 @@
-"""From JSON to JSONL: read as it is, migrated by the first write, and the more complete file wins."""
+"""From JSON to JSONL: read in the old form, migrated by the first write, the more complete file wins."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ THREE = [asked(0), told(1), asked(2)]
 
 
 def with_legacy(messages: Any = THREE, lines: bytes | None = None, **members: Any) -> MyAgentsStore:
-    """A store with a session in the old form, and perhaps the new one too."""
+    """Return a store with a session in the old form, and perhaps the new one too."""
     store = begun(folder())
     put(store.fs, LEGACY, json.dumps({"id": "s", "messages": messages} | members).encode())
     if lines is not None:
@@ -38,7 +38,7 @@ def test_a_legacy_session_is_read_unmigrated() -> None:
 
 
 def test_the_first_write_migrates_and_keeps_the_original() -> None:
-    """The object as it was is in our folder, with whatever else it held."""
+    """The original object is in our folder, with all its members."""
     store = with_legacy(extra="kept")
     original = content(store, LEGACY)
     saved = store.save("s", [*THREE, told(3)])
@@ -49,7 +49,7 @@ def test_the_first_write_migrates_and_keeps_the_original() -> None:
 
 
 def test_a_truncated_file_of_an_interrupted_migration_does_not_win() -> None:
-    """The first versions show one of three messages here, and say nothing."""
+    """The first versions silently show one of three messages here."""
     truncated = line(asked(0)) + line(told(1))[:10]
     store = with_legacy(lines=truncated)
     assert ids(store) == ["0", "1", "2"]
@@ -60,7 +60,7 @@ def test_a_truncated_file_of_an_interrupted_migration_does_not_win() -> None:
 
 
 def test_a_finished_migration_only_removes_the_old_file() -> None:
-    """With as many messages the new form wins, byte for byte."""
+    """With the same number of messages the new form wins, byte for byte."""
     lines = b"".join(line(each) for each in THREE) + line(told(3))
     store = with_legacy(lines=lines)
     kept = store.append("s", [asked(4)]).kept
@@ -70,7 +70,7 @@ def test_a_finished_migration_only_removes_the_old_file() -> None:
 
 @pytest.mark.parametrize("data", [b"{torn", b"[]", b'{"messages":5}', b""])
 def test_a_legacy_file_that_cannot_be_read_is_not_hidden_by_an_append(data: bytes) -> None:
-    """Reading says so, writing is refused, the file stays."""
+    """Reading reports it, writing is refused, and the file stays."""
     store = begun(folder())
     put(store.fs, LEGACY, data)
     assert [finding.code for finding in store.load("s").findings] == ["not_json"]
@@ -81,7 +81,7 @@ def test_a_legacy_file_that_cannot_be_read_is_not_hidden_by_an_append(data: byte
 
 @pytest.mark.parametrize("cut", range(1, 200, 17))
 def test_of_a_torn_legacy_file_the_whole_messages_are_read(cut: int) -> None:
-    """And it is said that there was more; writing is refused all the same."""
+    """A finding reports the rest, and writing is refused."""
     store = begun(folder())
     whole = json.dumps({"id": "s", "messages": THREE, "x": []}, indent=1).encode()
     data = whole[:-cut]
@@ -95,7 +95,7 @@ def test_of_a_torn_legacy_file_the_whole_messages_are_read(cut: int) -> None:
 
 
 def test_every_further_file_of_a_session_is_told() -> None:
-    """Also an archive beside both others, and a later version's file of which nothing can be read."""
+    """Also an archive beside both others, and an unreadable v2 file."""
     store = with_legacy(lines=b"".join(line(each) for each in THREE))
     put(store.fs, f"{FILE}.gz", gzip.compress(line(asked(0))))
     put(store.fs, f"{ROOT}/sessions-v2/s.jsonl", b"{torn")
@@ -115,14 +115,14 @@ def test_a_legacy_file_without_messages_becomes_an_empty_session() -> None:
 
 
 def test_a_message_that_is_no_object_is_told() -> None:
-    """The rest is read."""
+    """The others are read."""
     store = with_legacy([asked(0), 5])
     assert ids(store) == ["0"]
     assert [finding.code for finding in store.load("s").findings] == ["not_a_message"]
 
 
 def test_what_another_program_migrates_and_writes_at_that_moment_is_not_overwritten() -> None:
-    """The first versions know no lock for it."""
+    """The first versions use no lock for it."""
     inner = with_legacy().fs
     theirs = b"".join(line(each) for each in [*THREE, told(3)])
     faulty = FaultyFilesystem(inner, plan=[Meddle(lambda: put(inner, FILE, theirs), on={"write"})])
@@ -132,7 +132,7 @@ def test_what_another_program_migrates_and_writes_at_that_moment_is_not_overwrit
 
 
 def test_where_no_link_can_be_made_the_session_is_migrated_all_the_same() -> None:
-    """Some disks have none."""
+    """Some file systems have no links."""
     inner = with_legacy().fs
     faulty = FaultyFilesystem(inner, plan=[Fail(errno.ENOTSUP, on={"link"}, forever=True)])
     folder(faulty).append("s", [told(3)])

@@ -1,4 +1,4 @@
-"""What a list of all agents' sessions learns from MyAgents' index."""
+"""What listings take from MyAgents' index."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WHOLE = json.dumps(ROWS, ensure_ascii=False, indent=2).encode()
 
 
 def test_each_session_has_its_title_its_folder_and_the_id_that_claude_code_knows() -> None:
-    """By its own id."""
+    """By the id of the session."""
     assert described(WHOLE) == {
         "a": Described("Fix it", "/work/app", "sdk-a"),
         "b": Described("New Chat", "/work/app", None),
@@ -27,27 +27,27 @@ def test_each_session_has_its_title_its_folder_and_the_id_that_claude_code_knows
 
 
 def test_what_is_missing_blank_or_of_another_type_is_unknown() -> None:
-    """And what is no row is left out; of two rows with one id the last counts."""
+    """Invalid rows are left out, and of two rows with the same id the last counts."""
     rows = [17, {"title": "no id"}, {"id": 5}, {"id": "x", "title": "old"}]
     rows += [{"id": "x", "title": " \n", "agentDir": None, "sdkSessionId": ["y"]}]
     assert described(json.dumps(rows).encode()) == {"x": Described(None, None, None)}
 
 
 def test_a_byte_order_mark_does_not_matter_and_texts_can_be_stored_anywhere() -> None:
-    """Neither escapes of half a character nor bytes that are not UTF-8 get through."""
+    """Lone surrogates and invalid UTF-8 are replaced."""
     told = described(b'\xef\xbb\xbf[{"id":"x","title":"a\\ud800b","agentDir":"/\xff"}]')["x"]
     assert told == Described("a\ufffdb", "/\ufffd", None)
 
 
 @pytest.mark.parametrize("cut", range(0, len(WHOLE), 23))
 def test_a_torn_index_tells_of_the_rows_that_are_whole(cut: int) -> None:
-    """Each one as the whole index would."""
+    """Each is the same as in the undamaged index."""
     whole = WHOLE[:cut].count(b"\n  }")
     assert described(WHOLE[:cut]) == dict(list(described(WHOLE).items())[:whole])
 
 
 def test_many_rows_behind_a_damaged_one_are_all_found() -> None:
-    """A store has thousands of sessions, and one bad byte at its start must not cost the end."""
+    """In an index of thousands of sessions a bad byte at its start must not cost the end."""
     rows = [row(f"s-{number}", stats={"messageCount": 1}) for number in range(5000)]
     data = json.dumps(rows, indent=2).encode().replace(b'"id": "s-0"', b'"id" "s-0"')
     assert list(described(data)) == [f"s-{number}" for number in range(1, 5000)]
@@ -55,12 +55,12 @@ def test_many_rows_behind_a_damaged_one_are_all_found() -> None:
 
 @given(st.one_of(st.binary(), st.text().map(str.encode), st.binary().map(lambda data: WHOLE[:99] + data + WHOLE[99:])))
 def test_whatever_the_bytes_are_it_answers(data: bytes) -> None:
-    """Also where nothing of it is an index."""
+    """Even if the bytes are not an index."""
     for told in described(data).values():
         assert isinstance(told, Described) and all(text is None or text.encode() for text in told)
 
 
 @pytest.mark.parametrize("data", [b"", b"null", b"{}", b"[", b"[" * 100_000, b'[{"id":"x"' + b"[" * 50_000, b"\0" * 99])
 def test_what_is_no_index_tells_nothing(data: bytes) -> None:
-    """Nesting without end is no exception."""
+    """Endless nesting is handled too."""
     assert described(data) == {}

@@ -1,4 +1,4 @@
-"""Session files that MyAgents' index does not name."""
+"""Session files without a row in MyAgents' index."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import json
 import pytest
 
 from myagents_folder import AT, NOW_MS, OURS, ROOT, Time, asked, begun, content, everything, folder, line, put, told
-from sessile.agents.myagents.archive import Orphan, adopt, orphans
+from sessile.agents.myagents.correlation import Orphan, adopt, orphans
 from sessile.agents.myagents.store import MyAgentsStore
 from sessile.errors import Damaged, Invalid, InvalidId, SessionExists, SessionNotFound
 from sessile.storage.memory import MemoryFilesystem
@@ -20,7 +20,7 @@ INDEX = f"{ROOT}/sessions.json"
 
 
 def with_orphans() -> MyAgentsStore:
-    """A listed session, and files of every form that no row names."""
+    """A listed session, and files of every form without a row."""
     store = begun(folder())
     store.save("s", [asked(0)])
     put(store.fs, f"{SESSIONS}/lost.jsonl", line(asked(0, "where am I?")) + line(told(1)))
@@ -34,7 +34,7 @@ def with_orphans() -> MyAgentsStore:
 
 
 def test_files_without_a_row_are_shown() -> None:
-    """In every form, with size and time; a name that cannot be an id is shown as that, and nothing is written."""
+    """In every form, with size and time; an invalid name is reported as such, and nothing is written."""
     store = with_orphans()
     before = everything(store.fs, "/")
     found = orphans(store)
@@ -54,14 +54,14 @@ def test_two_forms_of_one_session_are_one_orphan() -> None:
 
 
 def test_a_folder_without_sessions_has_no_orphans() -> None:
-    """And nothing is made."""
+    """Nothing is created."""
     store = folder()
     assert orphans(store) == [] and store.fs.names("/") == []
 
 
 @pytest.mark.mission("M2")
 def test_an_adopted_session_has_the_times_title_and_statistics_of_its_messages() -> None:
-    """As MyAgents would have written them; the file stays as it is."""
+    """The row is as MyAgents would have written it, and the file does not change."""
     store = with_orphans()
     rows = [asked(0, "where am I?", timestamp="2026-01-01T00:00:00.000Z"), told(1)]
     put(store.fs, f"{SESSIONS}/lost.jsonl", b"".join(line(each) for each in rows))
@@ -75,13 +75,13 @@ def test_an_adopted_session_has_the_times_title_and_statistics_of_its_messages()
         "stats": {"messageCount": 1, "totalInputTokens": 10, "totalOutputTokens": 1, "totalCacheReadTokens": 2},
     }
     assert "lost" not in [each.session_id for each in orphans(store)]
-    assert store.append("lost", [asked(2)]).owed is None
+    assert store.append("lost", [asked(2)]).pending is None
     known = store.get("lost")
     assert known is not None and known.stats == store.recount("lost")
 
 
 def test_a_session_without_times_has_those_of_its_file() -> None:
-    """And the default name, if nobody asked anything."""
+    """It also has the default title if there is no question."""
     time = Time()
     fs = MemoryFilesystem(clock=time)
     put(fs, f"{SESSIONS}/lost.jsonl", b"")
@@ -94,7 +94,7 @@ def test_a_session_without_times_has_those_of_its_file() -> None:
 
 @pytest.mark.mission("M8")
 def test_what_cannot_be_adopted_is_told() -> None:
-    """No file, a row already, no folder, no id."""
+    """No file, an existing row, no folder, or an invalid id."""
     store = with_orphans()
     before = everything(store.fs, "/")
     for session_id, agent_dir, problem in (
@@ -111,7 +111,7 @@ def test_what_cannot_be_adopted_is_told() -> None:
 @pytest.mark.mission("M5")
 @pytest.mark.parametrize("data", [b"", b"\0\0\0", b'[{"id"'])
 def test_after_the_loss_of_the_whole_index_every_session_can_be_had_again(data: bytes) -> None:
-    """It is repaired on demand only: the damaged one is kept, and the sessions are adopted one by one."""
+    """The index is only repaired on request: the damaged one is saved, and the sessions are adopted one by one."""
     store = begun(begun(folder()), "t")
     for session_id in ("s", "t"):
         store.save(session_id, [asked(0, session_id), told(1)])

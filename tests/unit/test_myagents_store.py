@@ -24,8 +24,8 @@ from myagents_folder import (
     row,
     told,
 )
-from sessile.agents.myagents.archive import Archive, adopt
-from sessile.agents.myagents.correlation import joined
+from sessile.agents.myagents.archive import Archive
+from sessile.agents.myagents.correlation import adopt, joined
 from sessile.agents.myagents.store import MyAgentsStore
 from sessile.agents.myagents.switching import Steps, Switcher
 from sessile.errors import (
@@ -53,7 +53,7 @@ def stats_of(store: MyAgentsStore) -> object:
 
 
 def reads_of(faulty: FaultyFilesystem, act: object) -> int:
-    """How many bytes-reading calls something makes."""
+    """Return the number of calls that read bytes."""
     before = len(faulty.calls)
     act()  # type: ignore[operator]
     return sum(call.method == "read" for call in faulty.calls[before:])
@@ -64,7 +64,7 @@ def reads_of(faulty: FaultyFilesystem, act: object) -> int:
 
 @pytest.mark.mission("M3")
 def test_only_new_messages_of_the_full_list_are_written() -> None:
-    """Byte for byte as JavaScript writes them, behind what was there."""
+    """Byte for byte as JavaScript writes them, after what was there."""
     store = begun(folder())
     messages = [asked(0), told(1)]
     assert store.save("s", messages).appended == 2
@@ -88,7 +88,7 @@ def test_a_malformed_line_does_not_shift_the_count() -> None:
 
 @pytest.mark.mission("M3")
 def test_a_torn_last_line_is_left_and_the_next_message_begins_a_line() -> None:
-    """What is torn is told, what is new is read."""
+    """The torn line is a finding, and the new message is read."""
     fs = MemoryFilesystem()
     put_index(fs, row("s"))
     torn = line(asked(1))[:15]
@@ -102,7 +102,7 @@ def test_a_torn_last_line_is_left_and_the_next_message_begins_a_line() -> None:
 
 @pytest.mark.mission("M3")
 def test_an_append_to_a_long_session_reads_no_more_than_to_a_short_one() -> None:
-    """The count is kept, and checked with one look at the last row."""
+    """The count is cached, and checked with one read of the last row."""
     faulty = FaultyFilesystem(MemoryFilesystem())
     store = begun(folder(faulty))
     store.append("s", [asked(n) for n in range(3)])
@@ -115,7 +115,7 @@ def test_an_append_to_a_long_session_reads_no_more_than_to_a_short_one() -> None
 
 @pytest.mark.mission("M3")
 def test_what_others_append_is_counted_too() -> None:
-    """And a list that does not know it is refused, for it would write the same numbers twice."""
+    """A list without them is refused, because it would use the same numbers twice."""
     store = begun(folder())
     store.save("s", [asked(0)])
     other = folder(store.fs)
@@ -128,7 +128,7 @@ def test_what_others_append_is_counted_too() -> None:
 
 @pytest.mark.mission("M3")
 def test_a_shorter_list_is_refused() -> None:
-    """A memory of two messages once overwrote a file of twenty-two."""
+    """An incomplete memory of two messages once overwrote a file of twenty-two."""
     store = begun(folder())
     store.save("s", [asked(0), told(1), asked(2)])
     before = content(store, FILE)
@@ -139,7 +139,7 @@ def test_a_shorter_list_is_refused() -> None:
 
 @pytest.mark.mission("M3")
 def test_usage_that_arrives_late_is_stored_and_the_row_as_it_was_is_kept() -> None:
-    """In the file, in the statistics, and the old row in our folder under the name that is told."""
+    """In the file and in the statistics; the old row is saved in our folder, at the returned path."""
     store = begun(folder())
     before = {"id": "1", "role": "assistant", "content": "well", "timestamp": "t", "later": 1}
     store.save("s", [asked(0), before])
@@ -155,7 +155,7 @@ def test_usage_that_arrives_late_is_stored_and_the_row_as_it_was_is_kept() -> No
 
 @pytest.mark.mission("M3")
 def test_members_of_the_last_message_can_be_put_right() -> None:
-    """Without giving the whole list; nothing new writes nothing."""
+    """Without passing the whole list; without a change nothing is written."""
     store = begun(folder())
     store.save("s", [asked(0), told(1)])
     assert store.update_last("s", {"toolCount": 3, "durationMs": 40}).updated
@@ -166,7 +166,7 @@ def test_members_of_the_last_message_can_be_put_right() -> None:
 
 @pytest.mark.mission("M3")
 def test_what_another_appends_while_a_row_is_replaced_is_carried_over() -> None:
-    """Between the copy and the rename, into the old file."""
+    """Between the copy and the rename, to the old file."""
     inner = MemoryFilesystem()
     begun(folder(inner)).save("s", [asked(0), told(1, tokens=1)])
 
@@ -182,7 +182,7 @@ def test_what_another_appends_while_a_row_is_replaced_is_carried_over() -> None:
 
 @pytest.mark.mission("M3")
 def test_rows_written_into_a_file_that_was_just_replaced_are_written_again() -> None:
-    """Another program put its own file in place at that moment."""
+    """Another program replaced the file at that moment."""
     inner = MemoryFilesystem()
     begun(folder(inner)).save("s", [asked(0)])
     faulty = FaultyFilesystem(
@@ -194,7 +194,7 @@ def test_rows_written_into_a_file_that_was_just_replaced_are_written_again() -> 
 
 @pytest.mark.mission("M3")
 def test_a_deleted_session_is_not_brought_back_by_an_append() -> None:
-    """Neither row nor file: there is nothing to append to. A file without a row is appended to."""
+    """Without a row and a file there is nothing to append to; a file without a row is appended to."""
     store = begun(folder())
     store.save("s", [asked(0)])
     store.delete("s")
@@ -202,13 +202,13 @@ def test_a_deleted_session_is_not_brought_back_by_an_append() -> None:
         store.append("s", [asked(1)])
     assert store.fs.names(f"{ROOT}/sessions") == []
     put(store.fs, f"{ROOT}/sessions/orphan.jsonl", line(asked(0)))
-    assert store.append("orphan", [told(1)]).owed is None
+    assert store.append("orphan", [told(1)]).pending is None
     assert ids(store, "orphan") == ["0", "1"]
 
 
 @pytest.mark.mission("M3")
 def test_a_session_deleted_during_the_append_stays_deleted() -> None:
-    """The message is with the rest of it in the trash."""
+    """The message is in the trash with the rest of it."""
     inner = MemoryFilesystem()
     store = begun(folder(inner))
     store.save("s", [asked(0)])
@@ -223,7 +223,7 @@ def test_a_session_deleted_during_the_append_stays_deleted() -> None:
 @pytest.mark.mission("M8")
 @pytest.mark.parametrize("session_id", ["../../evil", "", "a/b", "x" * 100, "."])
 def test_no_verb_takes_an_id_that_breaks_the_rule(session_id: str) -> None:
-    """And nothing is written anywhere."""
+    """Nothing is written anywhere."""
     store = folder()
     attempts = (
         lambda: store.create(session_id, "/w"),
@@ -242,7 +242,7 @@ def test_no_verb_takes_an_id_that_breaks_the_rule(session_id: str) -> None:
         lambda: Switcher(store, STEPS).switch(session_id),
         lambda: store.attachments.size(f"{session_id}/a.png"),
         lambda: store.rename(session_id, "x"),
-        lambda: store.name_after(session_id, "x"),
+        lambda: store.title_from(session_id, "x"),
         lambda: store.delete(session_id),
         lambda: store.recount(session_id),
         lambda: store.repair_stats(session_id),
@@ -261,7 +261,7 @@ def test_no_verb_takes_an_id_that_breaks_the_rule(session_id: str) -> None:
 
 @pytest.mark.mission("M4")
 def test_statistics_grow_with_the_messages_and_equal_a_recount() -> None:
-    """Questions are counted, tokens added, the time of activity follows."""
+    """Questions are counted, tokens are added, and the time of activity is updated."""
     time = Time()
     store = begun(folder(time=time))
     time.nanoseconds += 5_000_000_000
@@ -282,7 +282,7 @@ def test_statistics_grow_with_the_messages_and_equal_a_recount() -> None:
 
 @pytest.mark.mission("M2")
 def test_an_old_session_counts_from_its_next_message() -> None:
-    """What was before is unknown until somebody counts it."""
+    """Earlier messages are unknown until a recount."""
     fs = MemoryFilesystem()
     put_index(fs, row("s"))
     put(fs, FILE, line(asked(0)) + line(asked(1)))
@@ -297,16 +297,16 @@ def test_an_old_session_counts_from_its_next_message() -> None:
 @pytest.mark.mission("M4")
 @pytest.mark.mission("M5")
 def test_a_busy_index_neither_delays_nor_loses_a_message_and_the_statistics_catch_up() -> None:
-    """At most 30 ms are waited; the next write brings the statistics to what a recount gives."""
+    """It waits at most 30 ms; the next write brings the statistics up to date."""
     time = Time()
     store = begun(folder(time=time))
     store.fs.mkdir(LOCK)
     saved = store.save("s", [asked(0), told(1)])
-    assert saved.appended == 2 and isinstance(saved.owed, SessionBusy) and sum(time.pauses) <= 0.031
-    assert ids(store) == ["0", "1"] and stats_of(store) is None and store.owed() == ["s"]
+    assert saved.appended == 2 and isinstance(saved.pending, SessionBusy) and sum(time.pauses) <= 0.031
+    assert ids(store) == ["0", "1"] and stats_of(store) is None and store.pending() == ["s"]
     store.fs.rmdir(LOCK)
-    assert store.append("s", [asked(2)]).owed is None
-    assert stats_of(store) == store.recount("s") and store.owed() == []
+    assert store.append("s", [asked(2)]).pending is None
+    assert stats_of(store) == store.recount("s") and store.pending() == []
 
 
 @pytest.mark.mission("M4")
@@ -318,18 +318,18 @@ def test_another_process_settles_what_one_that_ended_could_not_write() -> None:
     store.fs.rmdir(LOCK)
     later = folder(store.fs)
     assert later.settle() == ["s"]
-    assert stats_of(later) == later.recount("s") and later.owed() == []
+    assert stats_of(later) == later.recount("s") and later.pending() == []
 
 
 @pytest.mark.mission("M4")
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EACCES])
 def test_an_index_that_cannot_be_written_does_not_make_a_stored_message_look_lost(code: int) -> None:
-    """The message is stored, the reason is told."""
+    """The message is stored, and the reason is returned."""
     inner = MemoryFilesystem()
     begun(folder(inner))
     faulty = FaultyFilesystem(inner, plan=[Fail(code, on={"rename"}, forever=True)])
     saved = folder(faulty).append("s", [asked(0)])
-    assert isinstance(saved.owed, SessileError) and saved.appended == 1
+    assert isinstance(saved.pending, SessileError) and saved.appended == 1
     assert ids(folder(inner)) == ["0"]
 
 
@@ -338,7 +338,7 @@ def test_an_index_that_cannot_be_written_does_not_make_a_stored_message_look_los
 
 @pytest.mark.mission("M6")
 def test_reading_writes_nothing() -> None:
-    """Neither a byte nor a time nor a file of ours, whatever state the folder is in."""
+    """No byte, time or file changes, whatever the state of the folder."""
     time = Time()
     fs = MemoryFilesystem(clock=time)
     put_index(fs, row("s"), row("old"))
@@ -351,7 +351,7 @@ def test_reading_writes_nothing() -> None:
         store.load(session_id)
         store.recount(session_id)
     store.list_sessions()
-    store.owed()
+    store.pending()
     assert everything(fs, "/") == before
 
 
@@ -360,7 +360,7 @@ def test_reading_writes_nothing() -> None:
 
 @pytest.mark.mission("M8")
 def test_an_attachment_is_stored_under_checked_names() -> None:
-    """The extension comes from a table, the content comes back, its size is known."""
+    """The extension comes from a table, the content is read back, and its size is known."""
     store = folder()
     said = store.attachments.save("s", "img_1-a", "x.png", "image/png; q=1", b"data")
     assert said == {"id": "img_1-a", "name": "x.png", "mimeType": "image/png; q=1", "path": "s/img_1-a.png"}
@@ -375,14 +375,14 @@ def test_an_attachment_is_stored_under_checked_names() -> None:
 @pytest.mark.mission("M8")
 @pytest.mark.parametrize("mime", ["image/svg+xml", "text/html", "image/../../evil", "", "x/y"])
 def test_a_type_that_is_not_in_the_table_gets_a_plain_extension(mime: str) -> None:
-    """What a browser would run is not stored as that."""
+    """What a browser would execute is stored with another extension."""
     assert folder().attachments.save("s", "a", "n", mime, b"")["path"] == "s/a.bin"
 
 
 @pytest.mark.mission("M8")
 @pytest.mark.parametrize("path", ["../x/a.png", "s/../../a", "s/", "s/.hidden", "/etc/passwd", "s/a/b", "s/a\0"])
 def test_a_path_that_leads_elsewhere_is_refused(path: str) -> None:
-    """Whatever a message says."""
+    """Whatever a message contains."""
     with pytest.raises(InvalidId):
         folder().attachments.read(path)
     with pytest.raises(InvalidId):
@@ -417,7 +417,7 @@ def test_a_deleted_session_goes_to_our_trash_with_its_attachments_and_comes_back
 
 @pytest.mark.mission("M1")
 def test_undo_does_not_overwrite_what_has_the_name_now() -> None:
-    """It says so, and can be tried again."""
+    """It raises, and can be repeated."""
     store = begun(folder())
     store.save("s", [asked(0)])
     token = store.delete("s").token
@@ -432,7 +432,7 @@ def test_undo_does_not_overwrite_what_has_the_name_now() -> None:
 
 @pytest.mark.mission("M1")
 def test_a_deletion_that_cannot_have_the_lock_leaves_the_session() -> None:
-    """Five seconds are waited, for a person would rather wait than be refused."""
+    """It waits five seconds, since a user would rather wait than be refused."""
     time = Time()
     store = begun(folder(time=time, alive=lambda pid: True))
     store.save("s", [asked(0)])
@@ -445,7 +445,7 @@ def test_a_deletion_that_cannot_have_the_lock_leaves_the_session() -> None:
 
 
 def test_deleting_what_is_not_there_says_so() -> None:
-    """There is no deletion of nothing."""
+    """A missing session is an error."""
     store = folder()
     with pytest.raises(SessionNotFound):
         store.delete("s")
@@ -460,7 +460,7 @@ def test_deleting_what_is_not_there_says_so() -> None:
 
 @pytest.mark.mission("M5")
 def test_where_later_versions_are_at_home_their_session_lock_is_taken_for_a_rewrite() -> None:
-    """It is theirs as long as they hold it; an append does not wait for it."""
+    """An append does not wait for it."""
     time = Time()
     inner = MemoryFilesystem(clock=time)
     atomic.make_folders(inner, f"{ROOT}/session-locks")
@@ -480,7 +480,7 @@ def test_where_later_versions_are_at_home_their_session_lock_is_taken_for_a_rewr
 
 @pytest.mark.mission("M1")
 def test_a_transcript_of_later_versions_is_not_written() -> None:
-    """It says what can be done instead."""
+    """The hint says what can be done instead."""
     store = begun(folder())
     put(store.fs, f"{ROOT}/sessions-v2/s.jsonl", b"{}\n")
     with pytest.raises(Unsupported):
@@ -489,7 +489,7 @@ def test_a_transcript_of_later_versions_is_not_written() -> None:
 
 @pytest.mark.mission("M1")
 def test_a_deletion_keeps_the_row_as_it_was_at_the_last_moment() -> None:
-    """Another program may have renamed the session since we looked."""
+    """Another program may have renamed the session since it was read."""
     inner = MemoryFilesystem()
     begun(folder(inner)).save("s", [asked(0)])
     faulty = FaultyFilesystem(inner, plan=[Meddle(lambda: folder(inner).rename("s", "new"), on={"link"})])
@@ -529,7 +529,7 @@ def test_where_no_link_can_reach_copies_go_to_the_trash_and_come_back() -> None:
     ],
 )
 def test_undo_puts_nothing_where_no_file_of_the_session_can_be(session_id: str, path: str) -> None:
-    """Whatever somebody has written into the trash."""
+    """Whatever another program has written to the trash."""
     store = begun(folder())
     store.save("s", [asked(0)])
     note = {"token": "t", "session_id": session_id, "row": None, "paths": [path]}

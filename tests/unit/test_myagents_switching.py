@@ -1,4 +1,4 @@
-"""Going from one session to another: the order of the steps, and who wins."""
+"""Switching between sessions: the order of the steps, and which request wins."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.mission("M7")
 
 
 def noted(notes: list[str], *, ends: bool = True, at_reset: Callable[[], object] = lambda: None) -> Steps:
-    """Steps that write down when they are taken."""
+    """Return steps that record when they run."""
 
     def wait(seconds: float) -> bool:
         notes.append(f"wait {seconds:g}")
@@ -38,7 +38,7 @@ def two_sessions() -> MyAgentsStore:
 
 
 def test_the_steps_come_in_order_and_the_messages_are_loaded() -> None:
-    """Abort, empty the queue, await the end, reset; then the id, with what is stored and the next number."""
+    """Abort, empty the queue, wait for the end, reset; then the id, with the stored messages and the next number."""
     notes: list[str] = []
     store = two_sessions()
     switcher = Switcher(store, noted(notes))
@@ -51,13 +51,13 @@ def test_the_steps_come_in_order_and_the_messages_are_loaded() -> None:
 
 @pytest.mark.parametrize(("session_id", "resume", "number"), [("a", "x", "2"), ("b", None, "8"), ("c", "c", "0")])
 def test_what_is_resumed(session_id: str, resume: str | None, number: str) -> None:
-    """Claude Code's id of the session; without one a new run under the same id."""
+    """Claude Code's id of the session; without one, a new run under the same id."""
     active = Switcher(two_sessions(), noted([])).switch(session_id)
     assert active is not None and (active.resume, active.next_message_id) == (resume, number)
 
 
 def test_the_writer_of_a_session_writes_into_no_other() -> None:
-    """Also after a switch away from it."""
+    """Also after switching away from it."""
     store = two_sessions()
     switcher = Switcher(store, noted([]))
     first = switcher.switch("a")
@@ -69,7 +69,7 @@ def test_the_writer_of_a_session_writes_into_no_other() -> None:
 
 
 def test_an_unknown_session_changes_nothing() -> None:
-    """What runs goes on."""
+    """The running session continues."""
     notes: list[str] = []
     switcher = Switcher(two_sessions(), noted(notes))
     with pytest.raises(SessionNotFound):
@@ -78,7 +78,7 @@ def test_an_unknown_session_changes_nothing() -> None:
 
 
 def test_a_session_that_does_not_end_is_not_left() -> None:
-    """Nothing is reset, and it is said."""
+    """Nothing is reset, and it raises."""
     notes: list[str] = []
     switcher = Switcher(two_sessions(), noted(notes, ends=False), patience=0.5)
     with pytest.raises(SessionBusy):
@@ -87,7 +87,7 @@ def test_a_session_that_does_not_end_is_not_left() -> None:
 
 
 def test_the_latest_request_wins() -> None:
-    """One that was overtaken while it waited takes over nothing."""
+    """A request that was overtaken while it waited takes over nothing."""
     notes: list[str] = []
     later: list[object] = []
 
@@ -130,7 +130,7 @@ def in_thread(act: Callable[[], object]) -> threading.Thread:
 
 
 def test_a_request_that_was_made_first_does_not_win_because_its_look_up_was_slow() -> None:
-    """The order is that of the clicks."""
+    """The order is that of the requests."""
     store = two_sessions()
     looking, go_on = threading.Event(), threading.Event()
     find = store.get
@@ -156,7 +156,7 @@ def test_a_request_that_was_made_first_does_not_win_because_its_look_up_was_slow
 
 @pytest.mark.parametrize("slow_step", ["abort", "empty", "reset"])
 def test_no_step_of_an_overtaken_request_comes_after_those_of_a_later_one(slow_step: str) -> None:
-    """It would abort, or forget, what the later one has just begun."""
+    """It would abort or reset what the later one has just started."""
     notes: list[str] = []
     inside, go_on = threading.Event(), threading.Event()
 
@@ -187,7 +187,7 @@ def test_no_step_of_an_overtaken_request_comes_after_those_of_a_later_one(slow_s
 
 
 def test_an_unknown_target_does_not_overtake_a_request_that_runs() -> None:
-    """A click on nothing changes nothing."""
+    """An unknown target changes nothing."""
 
     def click_on_nothing() -> None:
         with pytest.raises(SessionNotFound):
@@ -199,7 +199,7 @@ def test_an_unknown_target_does_not_overtake_a_request_that_runs() -> None:
 
 
 def test_one_that_was_overtaken_while_it_waited_for_an_end_that_did_not_come_fails_silently() -> None:
-    """Its failure is nobody's business any more."""
+    """Its failure no longer matters."""
     waits: list[float] = []
 
     def wait(seconds: float) -> bool:
@@ -215,7 +215,7 @@ def test_one_that_was_overtaken_while_it_waited_for_an_end_that_did_not_come_fai
 
 
 def test_the_resume_choice_is_that_of_the_moment_of_the_switch() -> None:
-    """The session that just ended may be the target, and may have been given its id in Claude Code at its end."""
+    """The session that just ended may be the target, and may have got its Claude Code id at its end."""
     store = two_sessions()
     active = Switcher(store, noted([], at_reset=lambda: store.record_run("b", "sdk-b"))).switch("b")
     assert active is not None and active.resume == "sdk-b"
@@ -227,7 +227,7 @@ def test_the_resume_choice_is_that_of_the_moment_of_the_switch() -> None:
 
 
 def test_a_target_that_is_deleted_meanwhile_is_not_taken_over() -> None:
-    """There is nothing to go to."""
+    """There is no session to switch to."""
     store = two_sessions()
     switcher = Switcher(store, noted([], at_reset=lambda: store.delete("b")))
     with pytest.raises(SessionNotFound):
@@ -236,7 +236,7 @@ def test_a_target_that_is_deleted_meanwhile_is_not_taken_over() -> None:
 
 
 def test_what_a_switch_loads_can_be_saved_with_what_comes_next() -> None:
-    """Messages are saved by count: the loaded ones must be in the list."""
+    """Messages are saved by count, so the loaded ones must be in the list."""
     store = two_sessions()
     active = Switcher(store, noted([])).switch("a")
     assert active is not None

@@ -1,4 +1,4 @@
-"""MyAgents' sessions as sessions of ours: read in place, listed, searched, imported, and converted there and back."""
+"""MyAgents' sessions read in place, listed, searched, imported, and converted in both directions."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def put(folder: Path, data: bytes, name: str = "s.jsonl") -> Path:
 
 
 def test_a_session_is_a_chain_of_messages_with_calls_and_their_results(folder: Path, store: Store) -> None:
-    """A tool and its result are one block there, a call and a message that answers it here; usage has our names."""
+    """A tool and its result are one block there, and a call and a message here; usage has our names."""
     path = put(folder, line(asked(0)) + line(told(1, text=BLOCKS)))
     with store.open(path, readonly=True) as session:
         assert (session.id, session.cwd, session.title) == ("s", "/work/app", "Retries")
@@ -79,7 +79,7 @@ def test_a_session_is_a_chain_of_messages_with_calls_and_their_results(folder: P
 
 
 def test_an_entry_of_a_row_is_found_again_through_the_saved_index(folder: Path, store: Store) -> None:
-    """Several entries lie at one place; each has its id."""
+    """Several entries of one row have their own ids."""
     path = put(folder, b"".join(line(told(number, text=BLOCKS)) for number in range(100)))
     with store.open(path, readonly=True) as session:
         ids = [entry.id for entry in session.iter_entries()]
@@ -89,7 +89,7 @@ def test_an_entry_of_a_row_is_found_again_through_the_saved_index(folder: Path, 
 
 
 def test_whatever_rows_hold_is_there(folder: Path, store: Store) -> None:
-    """Other roles and bare objects are custom entries; bytes that are not UTF-8 are said."""
+    """Other roles and plain objects are custom entries; invalid UTF-8 is a finding."""
     with store.open(put(folder, b"".join(SAMPLES) + b'{"id":"10","ro'), readonly=True) as session:
         kinds = [entry.get("customType") or entry["message"]["role"] for entry in session.iter_entries()]
         results = ["toolResult", "toolResult"]
@@ -99,7 +99,7 @@ def test_whatever_rows_hold_is_there(folder: Path, store: Store) -> None:
 
 
 def test_a_library_lists_counts_and_searches_them(folder: Path, store: Store) -> None:
-    """Title and folder come from MyAgents' list, also when only that has changed."""
+    """Title and folder come from MyAgents' index, also if only that has changed."""
     put(folder, line(asked(0, "please look for rhubarb")) + line(told(1, text=BLOCKS)))
     with Library(store, [Source("myagents", str(folder), str(folder / "sessions"))]) as library:
         library.catch_up("index")
@@ -114,7 +114,7 @@ def test_a_library_lists_counts_and_searches_them(folder: Path, store: Store) ->
 
 
 def test_results_are_found_through_both_layers_of_escapes(folder: Path, store: Store) -> None:
-    """Blocks are JSON in a string of JSON: quotes and line breaks are escaped twice."""
+    """Blocks are JSON in a JSON string, so quotes and line breaks are escaped twice."""
     from sessile.storage.search import Needle
 
     block = {"type": "tool_use", "tool": {"id": "t", "name": "Run", "input": {}, "result": 'he said "no"\nthen left'}}
@@ -127,7 +127,7 @@ def test_results_are_found_through_both_layers_of_escapes(folder: Path, store: S
 
 
 def test_archives_and_the_old_form_are_read_in_place(folder: Path, store: Store) -> None:
-    """Nothing is unpacked beside them; of a session that is there twice, the plain one counts."""
+    """Nothing is unpacked beside them; if a session exists twice, the plain one counts."""
     rows = line(asked(0, "in an archive")) + line(told(1))
     put(folder, gzip.compress(rows), "packed.jsonl.gz")
     put(folder, json.dumps({"messages": [asked(0, "in the old form")]}).encode(), "old.json")
@@ -157,7 +157,7 @@ def test_a_damaged_archive_gives_what_is_whole_in_it_and_says_so(folder: Path, s
 
 
 def test_an_import_gives_the_same_bytes_back_and_rows_with_the_next_number(folder: Path, store: Store) -> None:
-    """Whatever was in them; calls of ours carry their results, tools are counted, usage has their names."""
+    """Whatever they contain; our calls contain their results, tools are counted, and usage has their names."""
     path = put(folder, b"".join(SAMPLES) + line(asked(41)))
     done = import_session(store, str(path))
     assert (done.format, done.rows, done.added) == ("myagents", 13, 13)
@@ -184,7 +184,7 @@ def test_an_import_gives_the_same_bytes_back_and_rows_with_the_next_number(folde
 
 
 def test_a_torn_last_row_is_not_glued_to_what_comes_behind_it(folder: Path, store: Store) -> None:
-    """What is converted back begins on a line of its own."""
+    """What is converted back starts on its own line."""
     path = put(folder, line(asked(0)) + b'{"id":"1","role":"assi')
     with store.open(import_session(store, str(path)).path) as session:
         session.append_message({"role": "user", "content": "next"})
@@ -213,10 +213,10 @@ def test_every_session_of_the_demo_goes_there_and_back(tmp_path: Path) -> None:
 
 
 def test_a_session_without_a_message_cannot_be_one_of_theirs(store: Store) -> None:
-    """It would be an empty file, and what it holds would be lost."""
+    """The file would be empty, and the entries would be lost."""
     with store.create("/work", publish=True) as session:
         session.append_thinking_level_change("high")
-        with pytest.raises(Unsupported, match="without a message"):
+        with pytest.raises(Unsupported, match="does not support sessions without messages"):
             list(converted(session, "myagents", {}))
 
 
@@ -232,7 +232,7 @@ message = st.fixed_dictionaries(
 
 @given(st.lists(message | st.none(), max_size=6), st.lists(st.booleans(), min_size=6, max_size=6))
 def test_entries_become_rows_and_the_same_entries_again(spoken: list[Any], on_path: list[bool]) -> None:
-    """Whatever their content; with some on other branches, and settings between them."""
+    """Whatever their content, with some on other branches and settings between them."""
     entries: list[dict[str, Any]] = []
     for number, said in enumerate(spoken):
         base = {"id": f"e{number}", "parentId": f"e{number - 1}" if number else None, "timestamp": AT}
@@ -253,7 +253,7 @@ def test_entries_become_rows_and_the_same_entries_again(spoken: list[Any], on_pa
 
 @given(st.lists(st.sampled_from(SAMPLES), max_size=5), st.integers(0, 5))
 def test_a_translator_goes_on_where_another_one_was_saved(samples: list[bytes], stop: int) -> None:
-    """What it keeps between rows is enough."""
+    """The saved state is enough."""
     lines = [item for item in scan(b"".join(samples), untyped=True) if isinstance(item, Line)]
     through = MyAgents().translator()
     expected = [through.take(each) for each in lines]
@@ -265,7 +265,7 @@ def test_a_translator_goes_on_where_another_one_was_saved(samples: list[bytes], 
 
 
 def test_rows_are_those_of_messages_not_of_anything_with_a_role() -> None:
-    """A file of another agent is not taken for one of MyAgents."""
+    """A file of another agent is not recognized as one of MyAgents."""
     known = MyAgents()
     assert known.recognises(encode_row(asked(0)) + b"\n")
     assert known.recognises(b"\n" + encode_row(asked(0)))

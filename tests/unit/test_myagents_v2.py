@@ -1,4 +1,4 @@
-"""Transcripts of later MyAgents versions: the committed prefix is read, and nothing is ever written."""
+"""V2 transcripts of MyAgents: the committed prefix is read, and nothing is written."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from myagents_folder import AT, ROOT, asked, begun, everything, folder, line, put
-from sessile.agents.myagents.messages import Row
-from sessile.agents.myagents.transcript_v2 import Projection, read_v2
+from sessile.agents.myagents.messages import Projection, Row, read_v2
 from sessile.agents.myagents.types import Message
 from sessile.core.lines import Finding
 
@@ -21,7 +20,7 @@ V2 = f"{ROOT}/sessions-v2/s.jsonl"
 
 
 def header(base: int = 0, **members: Any) -> bytes:
-    """The first line."""
+    """Return the first line."""
     return line(
         {"kind": "session-transcript", "version": 2, "sessionId": "s", "generation": "g", "baseRevision": base}
         | {"baseline": False}
@@ -30,7 +29,7 @@ def header(base: int = 0, **members: Any) -> bytes:
 
 
 def batch(first: int, *operations: Json, last: int | None = None, mode: str = "delta", **members: Any) -> bytes:
-    """A line with its checksum."""
+    """Return a line with its checksum."""
     revision = first if last is None else last
     value = {"id": "b", "mode": mode, "fromRevision": first, "revision": revision, "operations": operations} | members
     body = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
@@ -53,7 +52,7 @@ TOOL = {"id": "b2", "type": "tool_use", "tool": {"id": "t", "name": "Read", "sub
 
 
 def test_messages_are_built_from_their_operations() -> None:
-    """Blocks are added, texts continued, calls of sub-agents changed, members updated and cleared."""
+    """Blocks are added, texts continued, sub-agent calls changed, members updated and cleared."""
     data = header() + batch(
         1,
         made(0),
@@ -98,7 +97,7 @@ def test_messages_are_built_from_their_operations() -> None:
 
 
 def test_messages_and_blocks_are_removed_and_confirmed() -> None:
-    """With the turns that began there."""
+    """With the turns that started there."""
     data = header() + batch(
         1,
         made(0),
@@ -130,7 +129,7 @@ def test_messages_and_blocks_are_removed_and_confirmed() -> None:
     ],
 )
 def test_only_the_prefix_before_a_bad_line_is_read(bad: bytes) -> None:
-    """Nothing of that batch, and nothing behind it, which is one finding to the end of the file."""
+    """Nothing of that batch and after it is read; the rest of the file is one finding."""
     good = header() + batch(1, made(0))
     data = good + bad + batch(2, made(1))
     messages, findings = read(data)
@@ -142,13 +141,13 @@ def test_only_the_prefix_before_a_bad_line_is_read(bad: bytes) -> None:
 
 @pytest.mark.parametrize("cut", [1, 20, 90])
 def test_a_torn_end_is_told(cut: int) -> None:
-    """What was committed before is read."""
+    """The batches before it are read."""
     messages, findings = read(header() + batch(1, made(0)) + batch(2, made(1))[:-cut])
     assert [message.id for message in messages] == ["0"] and [finding.code for finding in findings] == ["torn_tail"]
 
 
 def test_a_baseline_counts_when_its_end_is_there() -> None:
-    """And the next revision follows the base."""
+    """The next revision follows the base."""
     start = header(5, baseline=True) + batch(0, made(0), last=5, mode="baseline")
     whole = start + batch(0, made(1), last=5, mode="baseline", baselineEnd=True) + batch(6, made(2))
     assert [message.id for message in read(whole)[0]] == ["0", "1", "2"]
@@ -158,13 +157,13 @@ def test_a_baseline_counts_when_its_end_is_there() -> None:
 
 @pytest.mark.parametrize("first", [b"{}\n", header(version=3), b"[]\n", b"x\n"])
 def test_another_first_line_is_no_transcript(first: bytes) -> None:
-    """Nothing is read, and it is told."""
+    """Nothing is read, and there is a finding."""
     messages, findings = read(first + batch(1, made(0)))
     assert messages == [] and [finding.offset for finding in findings] == [0]
 
 
 def test_a_batch_that_fails_is_taken_back_as_a_whole() -> None:
-    """Order and turns included."""
+    """Including order and turns."""
     projection = Projection()
     projection.apply([made(0), made(1), {"kind": "turn-update", "turn": {"id": "t", "rootUserMessageId": "0"}}])
     before = (dict(projection.messages), list(projection.messages), dict(projection.turns))
@@ -183,7 +182,7 @@ def test_a_batch_that_fails_is_taken_back_as_a_whole() -> None:
 
 
 def test_a_store_reads_such_a_session_and_tells_of_an_older_file() -> None:
-    """Without writing anything; one that gives nothing does not hide the older file."""
+    """Nothing is written; an empty one does not hide the older file."""
     store = begun(folder())
     put(store.fs, V2, header() + batch(1, made(0), made(1, "assistant")))
     put(store.fs, f"{ROOT}/sessions/s.jsonl", line(asked(0)))
@@ -197,7 +196,7 @@ def test_a_store_reads_such_a_session_and_tells_of_an_older_file() -> None:
 
 
 def test_input_of_a_tool_that_is_complete_is_a_value() -> None:
-    """One that is not stays the text that it is."""
+    """An incomplete one stays a text."""
     tools = [
         {"id": "t", "inputJson": text, "inputComplete": done}
         for text, done in (('{"a":1}', True), ('{"a', True), ("{}", False))

@@ -1,4 +1,4 @@
-"""What MyAgents' files look like after we have written them: the bytes of JavaScript, and news of stored messages."""
+"""MyAgents' files after we have written them: the bytes of JavaScript, and late changes of stored messages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def stats_of(store: MyAgentsStore) -> object:
 
 @pytest.mark.mission("M2")
 def test_what_is_not_known_is_not_written() -> None:
-    """Neither in the message nor in its usage or attachments; members of others keep whatever they hold."""
+    """Neither in the message nor in its usage or attachments; unknown members are kept."""
     store = begun(folder(), sdkSessionId=None, unifiedSession=None, stats=None, cronTaskId=None)
     usage: dict[str, Any] = {"inputTokens": 3, "outputTokens": 1, "cacheReadTokens": None, "model": None}
     usage["modelUsage"] = {"m": {"inputTokens": 3, "outputTokens": 1, "cacheReadTokens": None}}
@@ -56,7 +56,7 @@ def test_what_is_not_known_is_not_written() -> None:
 
 @pytest.mark.mission("M2")
 def test_a_null_that_another_program_wrote_stays() -> None:
-    """In rows that are changed, too: unknown survives."""
+    """Also in rows that are changed."""
     fs = MemoryFilesystem()
     put_index(fs, {"id": "s", "agentDir": "/w", "lastActiveAt": AT, "icon": None})
     put(fs, FILE, line(asked(0, mood=None)))
@@ -69,7 +69,7 @@ def test_a_null_that_another_program_wrote_stays() -> None:
 @pytest.mark.mission("M2")
 @pytest.mark.parametrize("as_read", [False, True])
 def test_a_null_in_a_stored_message_is_no_news(as_read: bool) -> None:
-    """The message given back, as it was read or as a plain value, changes nothing of what another program wrote."""
+    """Passing the message back, as it was read or as a plain value, changes nothing."""
     fs = MemoryFilesystem()
     put_index(fs, {"id": "s", "agentDir": "/w", "lastActiveAt": AT})
     stored = line(told(0, usage={"inputTokens": None, "outputTokens": 1}, attachments=[{"id": None}]))
@@ -82,7 +82,7 @@ def test_a_null_in_a_stored_message_is_no_news(as_read: bool) -> None:
 
 @pytest.mark.mission("M2")
 def test_blocks_are_stored_as_text() -> None:
-    """As MyAgents reads them; given once more they are no news."""
+    """As MyAgents reads them; passing them again changes nothing."""
     store = begun(folder())
     blocks = [{"type": "text", "text": "ä\n"}]
     messages = [asked(0), told(1) | {"content": blocks}]
@@ -95,7 +95,7 @@ def test_blocks_are_stored_as_text() -> None:
 
 @pytest.mark.mission("M2")
 def test_the_index_has_the_characters_of_json_stringify() -> None:
-    """Numbers, empty values, escapes and half characters; what Node prints for the same value."""
+    """Numbers, empty values, escapes and lone surrogates are written as Node does."""
     value: dict[str, Any] = {"a": 1e-7, "b": 0.00001, "c": 2.0, "d": [], "e": {}, "f": [1, {"g": []}]}
     value |= {"h": '\x01\x7f\u2028\ud800"\\/é', "i": None, "j": True, "k": -0.0, "l": 1e16}
     assert render([row_of(value)]).decode() == (
@@ -107,7 +107,7 @@ def test_the_index_has_the_characters_of_json_stringify() -> None:
 
 @pytest.mark.mission("M2")
 def test_a_row_with_bytes_that_are_not_utf_8_can_be_changed() -> None:
-    """They are shown as U+FFFD and written as that; a row that is not changed keeps them."""
+    """They are shown and written as U+FFFD; an unchanged row keeps them."""
     fs = MemoryFilesystem()
     put(fs, INDEX, b'[{"id":"s","title":"\xff"},{"id":"t","title":"\xfe"}]')
     store = folder(fs)
@@ -123,7 +123,7 @@ def test_a_row_with_bytes_that_are_not_utf_8_can_be_changed() -> None:
 @pytest.mark.mission("M3")
 @pytest.mark.parametrize("form", ["jsonl", "json", "jsonl.gz", "both"])
 def test_the_count_is_that_of_the_reader_whatever_the_form(form: str) -> None:
-    """Also of a session that no write has migrated or unpacked yet."""
+    """Also for a session that was not migrated or unpacked yet."""
     store = begun(folder())
     rows = line(asked(0)) + b"{bad\n\n" + line(told(1))
     whole = json.dumps({"messages": [asked(0), told(1), asked(2)]}).encode()
@@ -138,7 +138,7 @@ def test_the_count_is_that_of_the_reader_whatever_the_form(form: str) -> None:
 
 @pytest.mark.mission("M3")
 def test_messages_as_they_were_loaded_can_be_saved_with_new_ones() -> None:
-    """Nothing that is stored is written again."""
+    """Stored messages are not written again."""
     store = begun(folder())
     store.save("s", [asked(0), told(1)])
     before = content(store, FILE)
@@ -150,7 +150,7 @@ def test_messages_as_they_were_loaded_can_be_saved_with_new_ones() -> None:
 @pytest.mark.mission("M4")
 @pytest.mark.parametrize("cold", [False, True])
 def test_usage_that_arrives_after_the_next_question_is_stored(cold: bool) -> None:
-    """An answer still streams when a person asks on; both late rows are put right, and everything is counted once."""
+    """An answer may still stream when the user asks again; both late rows are updated, and everything is counted once."""
     store = begun(folder())
     first = [asked(0), {"id": "1", "role": "assistant", "content": "we", "timestamp": AT}, asked(2, "and?")]
     store.save("s", first)
@@ -176,7 +176,7 @@ def test_a_list_that_differs_before_its_end_is_refused() -> None:
 @pytest.mark.mission("M3")
 @pytest.mark.mission("M4")
 def test_any_message_can_be_put_right_by_its_id() -> None:
-    """However long ago it was; a member that is None is taken out, and nothing new writes nothing."""
+    """However old it is; a member that is None is removed, and without a change nothing is written."""
     store = begun(folder())
     messages = [asked(0), told(1, wrong=5), *(asked(number) for number in range(2, 40))]
     store.save("s", messages)

@@ -53,7 +53,7 @@ def test_a_file_that_cannot_be_read_is_reported_and_never_overwritten(pins: Name
     pins.add("a")
     path = tmp_path / "root" / "pins.json"
     path.write_text('["a", oops')
-    with pytest.raises(Damaged, match="no JSON array"):
+    with pytest.raises(Damaged, match="not a JSON array"):
         pins.add("b")
     assert path.read_text() == '["a", oops'
 

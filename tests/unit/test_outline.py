@@ -113,7 +113,7 @@ def flags(record: Json) -> int:
 
 
 class Rig:
-    """Entries, the tree of them, and a note of every body that was looked at."""
+    """Entries, their tree, and which bodies were read."""
 
     def __init__(self, entries: Sequence[Json]) -> None:
         self.entries = entries
@@ -149,7 +149,7 @@ def tree(*nodes: str) -> Rig:
 
 
 def test_the_example_looks_as_it_was_drawn() -> None:
-    """Forks indent, runs are counted, the active branch comes last, ids stand at tips and labels."""
+    """Forks indent, runs are counted, the active branch comes last, heads and labels show ids."""
     rig = Rig(webhook_retries())
     rows = rig.rows("0b1d22ef", labels=LABELS, count=rig.count)
     drawn = [plain(line) for line in outline_lines(rows, 76, HEAD)]
@@ -158,7 +158,7 @@ def test_the_example_looks_as_it_was_drawn() -> None:
 
 
 def test_the_example_in_words() -> None:
-    """Each line begins with a word, nothing is drawn, branches say which they are and how deep."""
+    """Each line starts with a word, nothing is drawn, branches state their number and level."""
     rig = Rig(webhook_retries())
     rows = rig.rows("0b1d22ef", labels=LABELS, count=rig.count)
     spoken = [plain(line) for line in outline_lines(rows, None, HEAD._replace(id="6513270e"), plain_words=True)]
@@ -167,7 +167,7 @@ def test_the_example_in_words() -> None:
 
 
 def test_bodies_of_runs_are_not_read() -> None:
-    """Without a count a run says only how many entries it stands for, and nobody looks at them."""
+    """Without a count, a run shows only the number of its entries."""
     rig = Rig(webhook_retries())
     drawn = rig.drawn("0b1d22ef", labels=LABELS)
     assert "~ 3 entries" in drawn
@@ -176,7 +176,7 @@ def test_bodies_of_runs_are_not_read() -> None:
 
 
 def test_full_shows_every_entry_once_and_settings_make_no_fork() -> None:
-    """Nothing is elided; a label beside the branch stands behind what it hangs from, at the same depth."""
+    """Nothing is elided; a label beside the branch follows its parent, at the same level."""
     rig = Rig(webhook_retries())
     rows = rig.rows("0b1d22ef", labels=LABELS, full=True)
     assert sorted(row.number for row in rows) == list(range(len(rig.entries)))
@@ -196,7 +196,7 @@ def test_full_shows_every_entry_once_and_settings_make_no_fork() -> None:
     ],
 )
 def test_only_leaves_out_other_rows_but_never_tips(only: set[Any], ids: str) -> None:
-    """What is left out is counted in runs."""
+    """Excluded entries are counted in runs."""
     rig = Rig(webhook_retries())
     rows = rig.rows("0b1d22ef", labels=LABELS, only=only)
     assert " ".join(row.id for row in rows if row.shown) == ids
@@ -204,26 +204,26 @@ def test_only_leaves_out_other_rows_but_never_tips(only: set[Any], ids: str) -> 
 
 
 def test_a_label_beside_a_branch_is_no_branch() -> None:
-    """The entry that it hangs from stays a tip, or goes on straight."""
+    """Its parent stays a head, or continues straight."""
     rows = tree("a", "l<a!", "b<a", "m<b!", "n<m!").rows("b")
     assert [(row.id, row.level, row.settings, row.is_head) for row in rows] == [("a", 0, 1, False), ("b", 0, 2, True)]
 
 
 def test_a_label_that_people_stand_on_is_shown() -> None:
-    """The leaf is a row even if it only sets something."""
+    """The leaf is a row even if it is a setting."""
     rows = tree("a", "b<a", "l<a!").rows("l")
     assert [(row.id, row.glyph, row.level) for row in rows] == [("a", "○", 0), ("b", "○", 1), ("l", "@", 1)]
 
 
 def test_a_branch_that_begins_with_settings_begins_with_its_prompt() -> None:
-    """They are counted on the first row; settings alone before a fork are a row of their own."""
+    """The settings are counted on the first row; settings alone before a fork have their own row."""
     rig = tree("s!", "a<s", "b<a", "t<a!", "c<t")
     assert [(row.id, row.settings, row.branch) for row in rig.rows("c")] == [("a", 1, 0), ("b", 0, 1), ("c", 1, 2)]
     assert tree("s!", "a<s", "b<s").drawn("b")[0] == "~ 1 setting"
 
 
 def test_the_first_prompt_is_found_behind_what_comes_before_it() -> None:
-    """A message of the system is not what a session is about; where no prompt comes soon, the first message is shown."""
+    """A system message does not count as the first prompt; if no prompt follows soon, the first message is shown."""
     told = {"role": "system", "content": "be good"}
     entries = [entry("message", "x", None, message=told), entry("message", "a", "x", message=told), said("b", "a")]
     entries += [answered(str(n), str(n - 1) if n else "b") for n in range(4)]
@@ -232,14 +232,14 @@ def test_the_first_prompt_is_found_behind_what_comes_before_it() -> None:
 
 
 def test_no_more_than_a_few_messages_are_read_to_find_the_first_prompt() -> None:
-    """A session of answers alone is not read to its end."""
+    """A session that consists only of answers is not read to its end."""
     rig = Rig([answered(str(n), str(n - 1) if n else None) for n in range(100)])
     assert [row.id for row in rig.rows("99") if row.shown] == ["0", "99"]
     assert len(rig.looked) < 12
 
 
 def test_a_note_is_no_summary_and_a_labelled_setting_is_shown() -> None:
-    """What is like a branch summary to the index goes into a run; what somebody named does not."""
+    """A note goes into a run although the index cannot tell it from a branch summary; a labelled setting does not."""
     note = entry("custom_message", "n", "a", customType="x", content="hi", display=True)
     rows = Rig([said("a", None), note, answered("b", "n"), said("c", "b")]).rows("c")
     assert [row.id for row in rows if row.shown] == ["a", "c"]
@@ -248,14 +248,14 @@ def test_a_note_is_no_summary_and_a_labelled_setting_is_shown() -> None:
 
 
 def test_an_entry_alone_between_two_that_are_shown_is_shown() -> None:
-    """It takes no more room than a row that says that there is one; settings around it are counted."""
+    """It takes no more room than a run of one; settings around it are counted."""
     rows = tree("a", "s<a!", "b<s", "t<b!", "c<t").rows("c")
     assert [(row.id, row.settings) for row in rows] == [("a", 1), ("b", 1), ("c", 0)]
     assert [row.entries for row in tree("a", "b<a", "c<b", "d<c").rows("d")] == [1, 2, 1]
 
 
 def test_several_roots_are_branches_of_the_beginning() -> None:
-    """As when the first prompt was written anew."""
+    """This happens when the first prompt was edited."""
     assert tree("a", "b").drawn("a") == [
         "├─○ user    b                                                       b",
         "└─@ user    a                                     ← active leaf     a",
@@ -263,13 +263,13 @@ def test_several_roots_are_branches_of_the_beginning() -> None:
 
 
 def test_a_failed_entry_says_so_in_a_word() -> None:
-    """The glyph is never alone."""
+    """The glyph has a word next to it."""
     drawn = Rig([spoke("a", None, "Half a sen", stopReason="error")]).drawn(columns=None)
     assert drawn == ["✗ asst      failed: Half a sen  a"]
 
 
 def test_a_thousand_forks_down_the_active_path_stay_on_the_screen() -> None:
-    """Branches beyond the deepest that are drawn say their level."""
+    """Branches below the deepest indent state their level."""
     nodes = ["0"]
     for n in range(1, 1001):
         nodes += [f"x{n}<{n - 1}", f"{n}<{n - 1}"]
@@ -284,7 +284,7 @@ def test_a_thousand_forks_down_the_active_path_stay_on_the_screen() -> None:
 
 
 def test_a_thousand_forks_off_the_active_path_stay_on_the_screen() -> None:
-    """Each rewind went further back, so that every earlier branch holds all deeper forks."""
+    """Each rewind goes further back, so that every earlier branch contains all deeper forks."""
     nodes = ["0", *(f"{n}<{n - 1}" for n in range(1, 1001)), *(f"x{n}<{n}" for n in range(999, -1, -1))]
     rows = tree(*nodes).rows("x0")
     assert len({row.id for row in rows}) == 2001
@@ -310,7 +310,7 @@ SHAPES: dict[str, Callable[[], list[Node]]] = {
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_hundred_thousand_entries_are_outlined_in_seconds(name: str) -> None:
-    """Whatever the shape, without recursion."""
+    """For every shape of tree, without recursion."""
     made = Tree(SHAPES[name]())
     some = show(said("x", None))
     started = time.process_time()
@@ -346,7 +346,7 @@ options = st.fixed_dictionaries(
 def test_every_entry_is_shown_or_counted_exactly_once_and_every_tip_is_shown(
     entries: list[Json], chosen: dict[str, Any]
 ) -> None:
-    """For any list of entries: circles, missing parents, duplicate ids and markers among them."""
+    """For any list of entries, including cycles, missing parents, duplicate ids and markers."""
     rig = Rig(entries)
     rows = rig.rows(**chosen)
     people = [n for n, node in enumerate(rig.tree.nodes) if not node.flags & MARKER]
@@ -375,7 +375,7 @@ def test_every_entry_is_shown_or_counted_exactly_once_and_every_tip_is_shown(
 def test_lines_fit_and_hold_no_control_characters(
     entries: list[Json], chosen: dict[str, Any], nasty: str, columns: int | None, words: bool
 ) -> None:
-    """Stored text in any field cannot drive a terminal, and no line is wider than asked."""
+    """Stored text in any field cannot control a terminal, and no line is wider than requested."""
     head = OutlineHead(nasty, nasty, nasty, nasty, 1, 1, None, 2)
     for line in outline_lines(Rig(entries).rows(**chosen), columns, head, plain_words=words, ids=True):
         assert harmless(plain(line))

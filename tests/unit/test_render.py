@@ -1,4 +1,4 @@
-"""Entries as HTML: escaping, Markdown, each kind of part, the tree, and the law that nothing stored becomes markup."""
+"""Entries as HTML: escaping, Markdown, each kind of part, the tree, and that stored text never becomes markup."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from builders import AT, AT_MS, Json, answered, entry, said, user
 from sessile.render.html import (
-    DEEPEST_MARKDOWN,
-    MOST_CODE,
-    MOST_MARKDOWN,
+    MAX_CODE,
+    MAX_MARKDOWN,
+    MAX_NESTING,
     Place,
     anchor_of,
     code,
@@ -98,7 +98,7 @@ class Elements(HTMLParser):
 
 
 def test_raw_html_in_markdown_is_text() -> None:
-    """A tag that somebody wrote is shown, not obeyed."""
+    """A tag in a text is shown as text."""
     html = markdown("hello <script>alert(1)</script> <img src=x onerror=alert(1)>")
     assert {tag for tag, _ in Elements(html).found} == {"p"}
     assert "<script>alert(1)</script>" in Elements(html).text
@@ -113,7 +113,7 @@ def test_only_web_addresses_become_links(url: str) -> None:
 
 
 def test_links_give_nothing_away() -> None:
-    """A link to the web opens without an opener and without a referrer."""
+    """A link to the web has neither opener nor referrer."""
     assert Elements(markdown("[x](https://a.example/?q=1&r=2)")).first("a") == {
         "href": "https://a.example/?q=1&r=2",
         "rel": "noopener noreferrer",
@@ -144,27 +144,27 @@ def test_code_is_coloured_only_in_known_languages_and_up_to_a_size() -> None:
     """Each word of coloured code is an element; a long block is text."""
     assert '<span class="k">def</span>' in markdown("```python\ndef f(): pass\n```")
     assert "<span" not in markdown("```no-such-language\ndef f(): pass\n```")
-    assert "<span" not in code("x = 1\n" * MOST_CODE, "python")
+    assert "<span" not in code("x = 1\n" * MAX_CODE, "python")
 
 
 @pytest.mark.parametrize("make", [lambda i: "  " * i + f"- x{i}\n", lambda i: ">" * (i + 1) + f" x{i}\n\n"])
 def test_what_is_nested_deeper_than_the_parser_goes_is_shown_unformatted(make: Any) -> None:
-    """The parser leaves out what lies too deep; a reader must not miss it."""
-    for depth in range(DEEPEST_MARKDOWN // 2 - 4, DEEPEST_MARKDOWN + 4):
+    """The parser drops content that is nested too deeply; such text is shown unformatted."""
+    for depth in range(MAX_NESTING // 2 - 4, MAX_NESTING + 4):
         text = Elements(markdown("".join(map(make, range(depth))))).text
         assert all(f"x{i}" in text for i in range(depth))
 
 
 def test_a_text_beyond_the_limit_is_shown_whole_and_unformatted() -> None:
-    """A pasted log is no Markdown, and none of it is missing."""
-    text = "*line* <b>\n" * (MOST_MARKDOWN // 10)
+    """A pasted log is not Markdown, and nothing of it is missing."""
+    text = "*line* <b>\n" * (MAX_MARKDOWN // 10)
     html = markdown(text)
     assert html.startswith('<pre class="plain">')
     assert Elements(html).text == text
 
 
 def test_characters_that_turn_or_hide_text_are_named() -> None:
-    """Neither a character nor its number in Markdown turns the direction of writing."""
+    """Neither a character nor its number in Markdown changes the writing direction."""
     html = markdown("a\u202eb &#x202e; &#8203; `\u2066`") + gap_html("\u202e\x1b[2J")
     assert not re.search("[\u200b\u202e\u2066\x1b]", html)
     assert html.count("⟨U+202E⟩") == 3
@@ -182,7 +182,7 @@ def test_east_asian_texts_name_their_language() -> None:
 
 @given(st.text("ab .,'\"()/?!…") | st.text(NASTY + "ab *_<&[]()#>|`\n-"))
 def test_plain_words_and_markdown_keep_their_letters(text: str) -> None:
-    """Whichever way a text takes, its letters come out in order."""
+    """Every way of formatting keeps the letters of a text in order."""
     letters = re.sub("[^ab]", "", text)
     rendered = re.sub("⟨U\\+[0-9A-F]+⟩|\\\\x..", "", Elements(markdown(text)).text)
     assert re.sub("[^ab]", "", rendered) == letters or "[" in text  # a reference names a link and is not shown
@@ -207,7 +207,7 @@ def test_plain_words_and_markdown_keep_their_letters(text: str) -> None:
     ],
 )
 def test_colours_become_classes_and_all_else_is_visible(text: str, html: list[str]) -> None:
-    """A terminal's colours are kept; nothing else that drives a terminal is obeyed."""
+    """Terminal colours are kept; other control sequences are shown."""
     assert coloured_lines(text) == html
 
 
@@ -220,7 +220,7 @@ def test_a_storm_of_colours_is_shown_without_them() -> None:
 
 
 def test_an_entry_is_an_article_with_anchor_heading_time_and_link() -> None:
-    """What every entry has, whatever it is."""
+    """Every entry has a heading, a time and a link."""
     html = entry_html(shown(Text("hello")))
     elements = Elements(html)
     assert elements.first("article")["id"] == "e-a1"
@@ -231,7 +231,7 @@ def test_an_entry_is_an_article_with_anchor_heading_time_and_link() -> None:
 
 
 def test_an_entry_says_its_model_what_it_spent_its_label_and_that_it_failed() -> None:
-    """An unknown price is said to be unknown, and failing is a word."""
+    """An unknown price is called unknown, and a failure has a word."""
     spent = Spent(12100, 310, None, None, None, None)
     text = Elements(entry_html(shown(Text("x"), model="p/m", spent=spent, failed=True), label="tests-green")).text
     for words in ("p/m · 12.1k in · 310 out · cost n/a", "✗ failed", "tests-green"):
@@ -239,7 +239,7 @@ def test_an_entry_says_its_model_what_it_spent_its_label_and_that_it_failed() ->
 
 
 def test_a_time_before_the_first_year_is_left_out() -> None:
-    """A date that no calendar holds does not stop a page."""
+    """A date out of range does not break a page."""
     assert "<time" not in entry_html(shown(Text("x"), at=-(10**17)))
 
 
@@ -257,7 +257,7 @@ def test_a_result_is_one_line_that_is_open_only_if_it_failed() -> None:
 
 
 def test_a_call_whose_result_says_all_is_not_shown_twice() -> None:
-    """What the line of the result does not say remains, folded, with the call."""
+    """Arguments that the line of the result does not show stay with the call, folded."""
     small, large = (
         Call("c1", "bash", "ls", {"command": "ls"}),
         Call("c2", "bash", "ls", {"command": "ls", "timeout": 30}),
@@ -288,17 +288,17 @@ def test_one_endless_line_is_folded_too() -> None:
 
 
 def test_a_diff_keeps_its_signs_and_counts_its_lines() -> None:
-    """Colour is not all that tells what changed."""
+    """A change is not marked by colour alone."""
     html = entry_html(shown(Diff("a.py", " same\n-old <b>\n+new"), who="tool", name="edit"))
     assert '<span class="del">-old &lt;b&gt;\n</span><span class="add">+new\n</span>' in html
     assert "+1 −1" in Elements(html).text
 
 
 def test_thinking_is_folded_and_a_sealed_one_says_so() -> None:
-    """What a provider hid is not shown as empty."""
+    """Encrypted thinking is not shown as empty."""
     html = entry_html(shown(Thinking("let me see"), Thinking("", hidden=True)))
     assert "<details><summary><b>thinking</b>" in html
-    assert "sealed by the provider" in html
+    assert "encrypted by the provider" in html
 
 
 @pytest.mark.parametrize(
@@ -306,7 +306,7 @@ def test_thinking_is_folded_and_a_sealed_one_says_so() -> None:
     [(b"\x89PNG\r\n\x1a\n", "png"), (b"\xff\xd8\xff\xe0", "jpeg"), (b"GIF89a", "gif"), (b"RIFF1234WEBP", "webp")],
 )
 def test_a_picture_is_what_its_bytes_are(start: bytes, kind: str) -> None:
-    """The kind that an entry claims is not believed."""
+    """The type that an entry claims is not trusted."""
     data = base64.b64encode(start + bytes(3000)).decode()
     picture = Elements(entry_html(shown(Image("text/html", data)))).first("img")
     assert picture["src"] == f"data:image/{kind};base64,{data}"
@@ -316,9 +316,9 @@ def test_a_picture_is_what_its_bytes_are(start: bytes, kind: str) -> None:
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (base64.b64encode(b"<svg onload=alert(1)>").decode(), "image SVG+XML 21 B, not of a kind that is shown"),
-        (PNG[:-1], "not of a kind"),
-        ('x" onerror="alert(1)', "not of a kind"),
+        (base64.b64encode(b"<svg onload=alert(1)>").decode(), "image SVG+XML 21 B, not a supported image type"),
+        (PNG[:-1], "not a supported image type"),
+        ('x" onerror="alert(1)', "not a supported image type"),
         ("", "without data"),
     ],
 )
@@ -330,14 +330,14 @@ def test_what_is_no_picture_is_named_instead(data: str, words: str) -> None:
 
 
 def test_a_picture_that_is_kept_apart_is_named_by_its_hash() -> None:
-    """A page that can fetch it puts it there; any other shows the words."""
+    """A page that can fetch the blob shows it; others show the alternative text."""
     picture = Elements(entry_html(shown(Image("image/png", "blob:sha256:" + "0f" * 32)))).first("img")
     assert picture["data-blob"] == "0f" * 32 and "src" not in picture
-    assert picture["alt"] == "image PNG, kept outside this page"
+    assert picture["alt"] == "image PNG, stored outside this page"
 
 
 def test_values_that_are_no_json_are_shown_all_the_same() -> None:
-    """However deep or odd a value is, an entry is drawn."""
+    """Any value can be shown, however deep."""
     for depth in (200, 900, 5000):
         deep: Any = "x"
         for _ in range(depth):
@@ -358,14 +358,14 @@ def test_a_compaction_is_a_divider_with_its_summary_folded() -> None:
 
 
 def test_a_gap_stands_behind_its_entry() -> None:
-    """Damage is told where it is."""
+    """Damage is shown where it is."""
     assert entry_html(shown(Text("x")), gaps=["87 <bytes>"]).endswith(
         '<p class="gap"><b>gap</b> 87 &lt;bytes&gt;</p></article>\n'
     )
 
 
 def test_a_fork_has_a_switcher_at_the_message() -> None:
-    """`‹ 2/3 ›`, and nothing to follow at the ends."""
+    """`‹ 2/3 ›`, without links at the ends."""
     middle = Elements(entry_html(shown(Text("x")), place=Place(2, 3, "e-b", "e-d")))
     assert [a["href"] for tag, a in middle.found if tag == "a"][:2] == ["#e-b", "#e-d"]
     assert "‹2/3›" in middle.text
@@ -461,7 +461,7 @@ def test_whatever_is_stored_an_entry_holds_only_the_tags_attributes_and_addresse
 @pytest.mark.promise("P36")
 @given(st.lists(anything, min_size=14, max_size=14), values)
 def test_whatever_an_entry_of_a_file_holds_its_fragment_is_harmless(texts: list[str], value: Any) -> None:
-    """The same from the members of stored entries, through what people see of them."""
+    """The same for any member of a stored entry."""
     role, text, name, model, error, kind, mime, data, summary, label, target, command, entry_id, thought = texts
     block = [{"type": "text", "text": text}, {"type": "thinking", "thinking": thought}, {"type": kind, "x": value}]
     block += [
@@ -515,7 +515,7 @@ def outline(entries: list[Json], leaf: str | None = None, labels: Mapping[str, s
 
 
 def test_the_tree_is_indented_only_at_forks_and_tells_runs_in_one_row() -> None:
-    """A straight line of any length has one level."""
+    """A straight run of any length has one level."""
     rows = [(row.number, row.level, row.entries if row.shown is None else 0) for row in outline(FORKED).outline()]
     assert rows == [(0, 0, 0), (1, 0, 0), (2, 0, 0), (3, 1, 0), (4, 1, 0), (5, 1, 0), (6, 1, 0), (7, 1, 0)]
     longer = [*FORKED, answered("i", "h"), answered("j", "i"), said("k", "j")]
@@ -524,7 +524,7 @@ def test_the_tree_is_indented_only_at_forks_and_tells_runs_in_one_row() -> None:
 
 
 def test_rows_are_tree_items_and_the_shown_branch_is_marked() -> None:
-    """The tree speaks WAI-ARIA: levels, and the tip that is shown."""
+    """The tree has WAI-ARIA levels and marks the current leaf."""
     elements = Elements(tree_html(outline(FORKED, "e", {"b": "green"})))
     items = [attributes for tag, attributes in elements.found if tag == "li"]
     assert {item["role"] for item in items} == {"treeitem"}
@@ -534,12 +534,12 @@ def test_rows_are_tree_items_and_the_shown_branch_is_marked() -> None:
 
 
 def test_a_tree_with_too_many_rows_says_how_many_more_there_are() -> None:
-    """Nothing is left out in silence."""
+    """Nothing is left out silently."""
     assert "… 5 more rows" in tree_html(outline(FORKED), max_rows=3)
 
 
 def test_a_chain_of_a_hundred_thousand_and_a_comb_need_no_recursion() -> None:
-    """Neither length nor depth of the tree costs stack."""
+    """Neither the length nor the depth of the tree needs recursion."""
     chain = [said(str(n), str(n - 1) if n else None) for n in range(20_000)]
     comb = [said("0", None)]
     for n in range(1, 5_000):
@@ -551,13 +551,13 @@ def test_a_chain_of_a_hundred_thousand_and_a_comb_need_no_recursion() -> None:
 
 
 def test_entries_without_ids_form_one_chain() -> None:
-    """As in files of version 1."""
+    """Files of version 1 have no ids."""
     entries = [{"type": "message", "timestamp": AT, "message": user(str(n))} for n in range(3)]
     assert outline(entries).path == [0, 1, 2]
 
 
 def test_entries_with_one_id_have_anchors_of_their_own() -> None:
-    """Of duplicates the later one is meant by the id; both can be reached."""
+    """The id refers to the later one; both have an anchor."""
     found = outline([said("a", None), said("a", None), said("x" * 500, None), said("x" * 499 + "y", None)])
     assert found.anchors[1] == "e-a"
     assert len(set(found.anchors)) == 4
@@ -572,7 +572,7 @@ def test_a_leaf_marker_is_no_entry_and_means_what_it_hangs_from() -> None:
 
 
 def test_a_call_counts_as_answered_only_if_its_result_is_on_every_branch() -> None:
-    """Where a branch leaves between call and result, the call is shown there."""
+    """If a branch starts between call and result, the call is shown."""
     call = {"role": "assistant", "content": [{"type": "toolCall", "id": "c", "name": "ls", "arguments": {}}]}
     result = {"role": "toolResult", "toolCallId": "c", "content": "x"}
     entries = [entry("message", "a", None, message=call), entry("message", "b", "a", message=result)]
@@ -589,7 +589,7 @@ def blocks(html: str, kind: str = "application/json") -> Iterator[tuple[str, Any
 
 
 def test_a_page_holds_the_shown_branch_as_plain_html_and_the_others_in_a_template() -> None:
-    """Without script, all of the branch can be read."""
+    """The whole branch is readable without JavaScript."""
     before, template = page(FORKED, leaf="e").split('<template id="others">')
     ids = re.compile(r'<article[^>]* id="e-(\w)"')
     assert ids.findall(before) == ["a", "b", "c", "d", "e"]
@@ -597,7 +597,7 @@ def test_a_page_holds_the_shown_branch_as_plain_html_and_the_others_in_a_templat
 
 
 def test_a_page_in_chunks_holds_every_entry_once() -> None:
-    """The fragments of a large file are the same, in blocks that the script reads."""
+    """The fragments of a large file are the same, stored in blocks."""
     entries = [said(f"n{n}", f"n{n - 1}" if n else None, f"</script><!-- {n}") for n in range(250)]
     html = page(entries, whole=200)
     found = dict(blocks(html))
@@ -616,7 +616,7 @@ def test_chunks_keep_their_places_where_markers_are_left_out() -> None:
 
 
 def test_the_policy_names_the_script_and_the_style_by_their_hash() -> None:
-    """One script and one style sheet may be there; nothing may be loaded."""
+    """One script and one style sheet are allowed; nothing may be loaded."""
     html = page(FORKED)
     policy = Elements(html.split("<style>")[0]).found[3][1]["content"] or ""
     assert policy.startswith("default-src 'none'; script-src 'sha256-")
@@ -651,12 +651,12 @@ def test_title_project_notes_and_gaps_are_told_at_the_top() -> None:
 
 
 def test_an_empty_session_is_a_page() -> None:
-    """Nothing to show is shown as nothing."""
+    """An empty session gives a valid page."""
     assert page([]).rstrip().endswith("</html>")
 
 
 def test_a_page_goes_through_the_entries_without_keeping_them() -> None:
-    """The entries need not fit in memory: no more than a few are alive at a time."""
+    """The entries need not fit in memory: only a few exist at a time."""
 
     class Body(dict[str, Any]):
         alive = most = 0

@@ -20,8 +20,8 @@ from sessile import Store
 from sessile.core.resets import previous_sessions, read_reset_config
 from sessile.core.usage import Usage
 from sessile.errors import Conflict
-from sessile.gateway.conversations.conversations import Conversations
 from sessile.gateway.conversations.inbound import Inbound
+from sessile.gateway.conversations.registry import Conversations
 from sessile.storage.memory import MemoryFilesystem
 from sessions import Clock, numbered
 from yoyoclaw import GROUP, MAIN

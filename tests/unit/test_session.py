@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import re
 from pathlib import Path
 
 import pytest
@@ -63,7 +64,7 @@ def test_branching_to_an_unknown_entry_is_refused_with_the_words_of_the_family(t
     """The leaf stays where it was."""
     with begun(store_at(tmp_path)) as session:
         leaf = say(session, "one")
-        with pytest.raises(errors.EntryNotFound, match="Entry nobody not found"):
+        with pytest.raises(errors.EntryNotFound, match="entry not found: 'nobody'"):
             session.branch("nobody")
         assert session.leaf_id == leaf
 
@@ -374,3 +375,41 @@ def test_a_name_that_could_not_be_given_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(errors.StorageFailure), store_at(tmp_path, fs=filesystem).open(session.path) as again:
         again.set_session_name("After")
     assert Path(session.path).read_bytes() == before
+
+
+class TestRepr:
+    """What a person sees of a session while debugging."""
+
+    def test_it_is_one_line_with_id_title_leaf_and_path(self, tmp_path: Path) -> None:
+        """A draft, a session that is read-only and one that is closed say so; texts are not shown."""
+        store = store_at(tmp_path)
+        with store.create("/work/app", title="Fix\nthe " + "x" * 100) as session:
+            leaf = say(session, "a secret")
+            title = f"{('Fix the ' + 'x' * 100)[:59]}…"
+            assert repr(session) == f"<Session {session.id} {title!r} leaf={leaf} path={session.path!r} (draft)>"
+            session.publish()
+            assert repr(session).endswith(f"path={session.path!r}>")
+        assert repr(session).endswith("(closed)>")
+        with store.open(session.path, readonly=True) as reader:
+            assert repr(reader).endswith("(read-only)>")
+
+    def test_receipts_and_nodes(self) -> None:
+        """A receipt leaves out what is not set; a node of the tree names its entry, its label and its children."""
+        session = Session.in_memory()
+        receipt = session.append_message(user("hello"))
+        assert repr(receipt) == (
+            f"Receipt(id={receipt.id!r}, parent_id=None, path={session.path!r}, "
+            f"position={receipt.position!r}, durability='process')"
+        )
+        session.append_label_change(receipt.id, "here")
+        assert repr(session.get_tree()[0]) == f"<TreeNode {receipt.id} 'here' children=1>"
+
+    def test_a_notebook_shows_a_table_in_which_nothing_runs(self, tmp_path: Path) -> None:
+        """Title and project are stored text: they are escaped."""
+        hostile = "<script>alert(1)</script>&\u202e"
+        with store_at(tmp_path).create("/work/<b>", title=hostile) as session:
+            say(session, "hello")
+            html = session._repr_html_()
+        assert set(re.findall(r"</?(\w+)", html)) == {"table", "caption", "tbody", "tr", "th", "td"}
+        assert "&lt;script&gt;" in html and "/work/&lt;b&gt;" in html and "\u202e" not in html
+        assert "<th>entries</th><td>1</td>" in html and "findings" not in html

@@ -1,4 +1,4 @@
-"""What people see of an entry, whatever it holds."""
+"""What people see of any entry."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ CASES = [(kind, body) for kind, bodies in ENTRIES.items() for body in bodies]
 
 
 def texts(shown: Shown) -> str:
-    """Everything that can be read of an entry at depth `all`."""
+    """Everything that depth `all` shows of an entry."""
     return repr((shown.name, shown.headline, shown.at_depth("all")))
 
 
@@ -98,7 +98,7 @@ def test_every_kind_has_an_example() -> None:
 
 @pytest.mark.parametrize(("kind", "body"), CASES, ids=lambda value: value if isinstance(value, str) else "")
 def test_nothing_of_an_entry_is_left_out_at_depth_all(kind: str, body: Json) -> None:
-    """Every text of every kind, also where it is not of the type it should be."""
+    """Every text of every kind is shown, even if it has the wrong type."""
     shown = show(entry(kind, "e1", "e0", **body))
     assert "CANARY" in texts(shown)
     assert (shown.id, shown.parent_id, shown.type, shown.at) == ("e1", "e0", kind, AT_MS)
@@ -123,7 +123,7 @@ def test_an_entry_that_holds_nothing_has_a_headline(kind: str) -> None:
     ],
 )
 def test_a_headline_is_one_line_whatever_names_hold(record: Json) -> None:
-    """Names of kinds, tools, files and entries are stored text too."""
+    """Names of kinds, tools, files and entries are stored text, too."""
     assert "a b" in show(record).headline
 
 
@@ -160,7 +160,7 @@ anything = st.builds(
 @pytest.mark.promise("P19")
 @given(st.lists(anything | strategies.json_objects, max_size=4))
 def test_whatever_entries_hold_they_can_be_shown(entries: list[Json]) -> None:
-    """No value in any member raises; each entry gives one value, in order, with a headline on one line."""
+    """No value of any member raises; each entry gives one value, in order, with a headline of one line."""
     shown = list(show_all(entries))
     assert len(shown) == len(entries)
     for each in shown:
@@ -174,7 +174,7 @@ def results(*messages: Json) -> list[Shown]:
 
 
 def test_a_result_knows_its_call() -> None:
-    """Its tool, what it was called for, and the file that it changed."""
+    """Its tool, the summary of its call, and the file that it changed."""
     called = {"role": "assistant", "content": [CALL]}
     answer = {"role": "toolResult", "toolCallId": "c1", "content": [{"type": "text", "text": "done"}], "isError": True}
     shown = results(called, answer | {"details": {"diff": "+x"}})[1]
@@ -183,14 +183,14 @@ def test_a_result_knows_its_call() -> None:
 
 
 def test_a_result_without_a_call_is_told_alone() -> None:
-    """A command that a person ran has no id: no result answers it."""
+    """A command run by the user has no id, so no result answers it."""
     ran = {"role": "bashExecution", "command": "make", "output": ""}
     shown = results(ran, {"role": "toolResult", "content": [{"type": "text", "text": "done"}]})[1]
     assert (shown.name, shown.headline) == ("tool", "done")
 
 
 def test_an_answer_tells_its_model_and_what_it_spent() -> None:
-    """Numbers that nobody told are unknown; a price of nothing for something is no price."""
+    """Missing numbers are unknown; a price of 0 for used tokens is unknown, too."""
     usage = {"input": 3, "output": 5, "totalTokens": 8, "cost": {"total": 0}}
     shown = results(assistant("hi") | {"usage": usage})[0]
     assert shown.model == "p/m" and shown.spent is not None
@@ -201,7 +201,7 @@ def test_an_answer_tells_its_model_and_what_it_spent() -> None:
 
 
 def test_parts_come_in_their_order_and_at_their_depth() -> None:
-    """Prompts first, then what is said, then tools, then everything."""
+    """Prompts first, then answers, then tools, then everything."""
     content = [
         {"type": "thinking", "thinking": "", "redacted": True},
         {"type": "text", "text": "Look:"},
@@ -230,12 +230,12 @@ def test_parts_come_in_their_order_and_at_their_depth() -> None:
     ],
 )
 def test_a_headline_is_what_is_said_or_done_or_thought(content: list[Any], headline: str) -> None:
-    """In that order; pictures are named."""
+    """In that order; images have a word."""
     assert show(entry("message", "a", None, message={"role": "assistant", "content": content})).headline == headline
 
 
 def test_an_image_without_data_still_has_its_place() -> None:
-    """Readers see that there was one."""
+    """An image has a word in the headline."""
     shown = show(entry("message", "a", None, message={"role": "user", "content": [{"type": "image"}]}))
     assert isinstance(shown.parts[0], Image)
     assert shown.headline == "[image]"
@@ -258,7 +258,7 @@ def test_an_image_without_data_still_has_its_place() -> None:
     ],
 )
 def test_amounts_are_short(tokens: object, words: str) -> None:
-    """Thousands and millions with one digit; what is no number is not made one."""
+    """Thousands and millions have one digit; other values are left as they are."""
     assert amount(tokens) == words
 
 
@@ -276,12 +276,12 @@ def test_amounts_are_short(tokens: object, words: str) -> None:
     ],
 )
 def test_calls_are_summed_up_on_one_line(name: str, arguments: object, summary: str) -> None:
-    """The argument that tells most, or all of them."""
+    """The most informative argument, or all of them."""
     assert call_summary(name, arguments) == summary
 
 
 def test_values_nested_too_deeply_are_said_to_be() -> None:
-    """Rather than raising where somebody only wants to look."""
+    """It must not raise."""
     deep: list[Any] = []
     for _ in range(100_000):
         deep = [deep]
@@ -290,6 +290,6 @@ def test_values_nested_too_deeply_are_said_to_be() -> None:
 
 
 def test_a_time_that_is_none_is_unknown() -> None:
-    """Not 1970."""
+    """It is not shown as 1970."""
     assert show({"type": "label", "timestamp": "yesterday"}).at is None
     assert show({"type": "label", "timestamp": AT}).at == AT_MS

@@ -81,7 +81,7 @@ def test_the_status_tells_everything_line_by_line() -> None:
         "👥 Activation: mention",
         "🪢 Queue: collect (depth 1, debounce 1000 ms, cap 20, drop old)",
         "🔁 Reset: daily at 04:00 or after 60 idle minutes",
-        "🔇 Delivery: held back by the send policy",
+        "🔇 Delivery: blocked by the send policy",
     ]
 
 

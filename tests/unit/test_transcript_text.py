@@ -52,7 +52,7 @@ STORY = [
 
 
 def test_a_transcript_on_a_terminal() -> None:
-    """A line about each entry, texts wrapped below it, output folded, changes shown, what is hidden counted."""
+    """A heading for each entry, texts wrapped below, output folded, diffs shown, hidden parts counted."""
     assert printed(STORY, labels={"e2": "start"}) == [
         "user  10:20  e1",
         "  Add retries,",
@@ -86,7 +86,7 @@ def test_a_transcript_on_a_terminal() -> None:
 
 
 def test_all_shows_everything_in_full() -> None:
-    """Thinking, every line of output, every argument that the summary does not tell."""
+    """Thinking, every line of output, every argument that is not in the summary."""
     lines = printed(STORY, "all")
     assert lines.count("  line") == 40
     assert "  thinking" in lines and "  Hm." in lines and "  timeout: 5" in lines
@@ -97,7 +97,7 @@ def test_all_shows_everything_in_full() -> None:
     ("depth", "hidden"), [("prompts", "4 entries"), ("chat", "1 thought, 2 tool calls, 3 entries")]
 )
 def test_what_a_depth_hides_is_counted(depth: Depth, hidden: str) -> None:
-    """Entries that are left out, and parts of those that are not."""
+    """Hidden entries, and hidden parts of other entries."""
     assert printed(STORY, depth)[-1] == f"hidden at depth {depth}: {hidden}"
 
 
@@ -112,7 +112,7 @@ def test_a_pipe_gets_everything_on_its_lines() -> None:
 
 
 def test_a_very_long_line_of_output_is_cut_with_a_count() -> None:
-    """A line of a megabyte is no screen of text."""
+    """A line of a megabyte is cut."""
     lines = printed([result("e1", None, "y" * 5000)])
     assert lines[-1] == "  … 3,000 more characters"
     assert "".join(lines[1:-1]).count("y") == 2000
@@ -142,7 +142,7 @@ def test_styles_say_what_things_mean() -> None:
 
 
 def test_damage_is_told_where_it_is() -> None:
-    """Before the first entry, behind one even if it is hidden, and for entries that are not here."""
+    """Before the first entry, after an entry even if it is hidden, and for entries that are not in the transcript."""
     gaps = (Gap(None, "line 1"), Gap("e2", "line 4, 87 bytes"), Gap("gone", "line 9"))
     lines = printed([said("e1", None), result("e2", "e1", "x"), said("e3", "e2")], "chat", gaps=gaps)
     assert lines == [
@@ -160,21 +160,25 @@ def test_damage_is_told_where_it_is() -> None:
 
 
 def test_a_story_that_goes_back_says_so() -> None:
-    """Where an entry hangs from an earlier one; not at the beginning of a part, nor behind what is not here."""
+    """If the parent is an earlier entry; not at the start of a part, nor after an entry that is not in it."""
     entries = [said("e2", "e1"), said("e3", "e2"), said("e4", "e2"), said("e5", "marker")]
     rules = [line for line in printed(entries) if line.startswith("──")]
-    assert rules == ["── goes on from e2 " + "─" * 41]
+    assert rules == ["── continues from e2 " + "─" * 39]
 
 
 def test_pictures_and_details_are_named() -> None:
-    """A picture by its kind and size, sealed thoughts and unknown parts by what they are."""
+    """An image by its type and size, encrypted thinking and unknown parts by their kind."""
     content = [
         {"type": "image", "data": "A" * 16_000, "mimeType": "image/png"},
         {"type": "thinking", "thinking": "", "redacted": True},
         {"type": "new", "x": 1},
     ]
     lines = printed([entry("message", "e1", None, message={"role": "user", "content": content})], "all")
-    assert lines[1:] == ["  [image png 12 kB]", "  thinking (sealed by the provider)", '  new: {"type": "new", "x": 1}']
+    assert lines[1:] == [
+        "  [image png 12 kB]",
+        "  thinking (encrypted by the provider)",
+        '  new: {"type": "new", "x": 1}',
+    ]
 
 
 def transcript(entries: list[Json], text: str, depth: Depth) -> Transcript:
@@ -184,7 +188,7 @@ def transcript(entries: list[Json], text: str, depth: Depth) -> Transcript:
 
 
 def test_a_text_file() -> None:
-    """What it is, what to know of it, and the transcript."""
+    """Facts, notes and the transcript."""
     made = transcript(STORY[:1], "Retries", "chat")._replace(gaps=())
     assert "".join(text_export(made)) == (
         "Retries\nid: Retries\nproject: Retries\ncreated: 2026-02-16T10:20:30.000Z\nentries: 1\nnote: Retries\n\n"
@@ -213,7 +217,7 @@ def hostile(text: str) -> list[Json]:
 @pytest.mark.promise("P37")
 @given(probes, st.sampled_from(["prompts", "chat", "tools", "all"]), st.integers(12, 90) | st.none(), st.booleans())
 def test_lines_fit_and_hold_no_control_characters(text: str, depth: Depth, columns: int | None, words: bool) -> None:
-    """Stored text in any field cannot drive a terminal, and no line is wider than asked."""
+    """Stored text in any field cannot control a terminal, and no line is wider than requested."""
     gaps = [Gap("e1", text), Gap("gone", text)]
     shown = show_all(hostile(text))
     for line in transcript_lines(shown, depth, columns, {"e1": text, text: text}, gaps, plain_words=words):
@@ -225,17 +229,17 @@ def test_lines_fit_and_hold_no_control_characters(text: str, depth: Depth, colum
 @pytest.mark.promise("P19")
 @given(st.lists(st.dictionaries(strategies.names, strategies.small, max_size=4), max_size=3))
 def test_any_entries_can_be_printed(entries: list[Json]) -> None:
-    """Whatever they hold, at full depth."""
+    """For any entries, at full depth."""
     assert all(harmless(line) for line in printed(entries, "all"))
 
 
 def test_the_probe_is_shown_in_words() -> None:
-    """As in every other output."""
+    """Stored text is made visible, as in all other output."""
     assert "\\x1b" in "\n".join(printed([said("e1", None, PROBE)]))
 
 
 def test_numbers_in_words() -> None:
-    """Counts, prices, times and sizes as people say them; what is unknown is said to be."""
+    """Counts, prices, times and sizes; unknown values are called unknown."""
     assert (many(1, "entry"), many(1200, "entry"), many(2, "leaf", "leaves")) == (
         "1 entry",
         "1,200 entries",
@@ -258,5 +262,5 @@ def test_numbers_in_words() -> None:
     ],
 )
 def test_pictures_in_words(mime: str, data: str, word: str) -> None:
-    """The kind, and the size where it is known."""
+    """The type, and the size if it is known."""
     assert image_word(Image(mime, data)) == word

@@ -1,4 +1,4 @@
-"""Entries of another store as entries of ours: what is mapped, what is kept, and who changed one since."""
+"""Adopting entries of another store: mapped and kept members, and later changes."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ def members(entry: SessionEntry) -> Json:
 def test_what_means_something_else_here_is_mapped_and_all_else_stays(
     before: Json, session_id: str | None, after: Json
 ) -> None:
-    """The id of the session, its file, and the window that others call `contextTokens`."""
+    """The session id, its file, and the window that others call `contextTokens`."""
     assert members(adopt(SessionEntry(before), session_id, STORE).entry) == after
 
 
 def test_the_old_values_are_kept_and_told() -> None:
-    """In the entry itself, and in the account."""
+    """In the entry itself, and in the report."""
     entry = SessionEntry({"sessionId": "s", "sessionFile": "x/s.jsonl", "contextTokens": 9, "model": "m"})
     adopted = adopt(entry, "t", STORE)
     assert adopted.entry[MARK]["was"] == {"sessionId": "s", "sessionFile": "x/s.jsonl", "contextTokens": 9}
@@ -72,7 +72,7 @@ def test_the_old_values_are_kept_and_told() -> None:
 
 
 def test_a_change_made_here_is_known_as_one() -> None:
-    """Then the entry is ours alone; the order of its members is no change."""
+    """The entry is then our own; the order of its members does not count."""
     entry = adopt(SessionEntry({"sessionId": "s", "model": "m"}), "s", STORE).entry
     assert adopted_from(entry) == STORE
     assert adopted_from(SessionEntry(dict(reversed(entry.members.items())))) == STORE
@@ -91,7 +91,7 @@ documented = st.sampled_from(sorted(FIELDS)).flatmap(
 def test_no_member_of_an_entry_is_ever_lost(
     unknown: Json, known: list[tuple[str, Any]], session_id: str | None
 ) -> None:
-    """Whatever it holds: each member is there as it was, or its old value is in the mark; twice is once."""
+    """Each member is unchanged, or its old value is in the mark; adopting twice is the same as once."""
     before = {**unknown, **dict(known)}
     before.pop(MARK, None)
     adopted = adopt(SessionEntry(before), session_id, STORE)

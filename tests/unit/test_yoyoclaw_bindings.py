@@ -1,4 +1,4 @@
-"""Keys of a store file as bindings of ours: what is new comes in, what somebody changed or deleted here stays so."""
+"""Importing the keys of a store file: new ones are added, changes and deletions made here stay."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def store(tmp_path: Path) -> Store:
 
 
 def run(store: Store, entries: Json, path: str = THEIRS, **sessions: str) -> dict[str, str]:
-    """Import some entries; what became of each key."""
+    """Import some entries; return what happened to each key."""
     return {binding.key: binding.state for binding in accounts(store, entries, path, **sessions)}
 
 
@@ -38,13 +38,13 @@ def accounts(store: Store, entries: Json, path: str = THEIRS, **sessions: str) -
 
 
 def ours(store: Store) -> dict[str, Json]:
-    """Our bindings, without the marks."""
+    """Return our bindings, without the marks."""
     found = own_bindings(store, "main").read()
     return {key: {name: v for name, v in entry.members.items() if name != MARK} for key, entry in found.items()}
 
 
 def test_keys_are_bound_below_the_agent_in_our_root(store: Store, tmp_path: Path) -> None:
-    """In a store file of the same format, with the ids that the sessions have here; keys stay as they are written."""
+    """In a store file of the same format, with the ids of our sessions; keys are unchanged."""
     odd = {MAIN: {"sessionId": "a", "provider": "x"}, "cron:Nightly": {"sessionId": "b"}, "agent:": {"sessionId": "c"}}
     assert run(store, odd, a="a", b="b-topic-7") == {MAIN: "new", "cron:Nightly": "new", "agent:": "new"}
     assert own_bindings(store, "main").path == str(tmp_path / "ours/agents/main/sessions/sessions.json")
@@ -52,7 +52,7 @@ def test_keys_are_bound_below_the_agent_in_our_root(store: Store, tmp_path: Path
 
 
 def test_a_second_run_writes_nothing(store: Store, tmp_path: Path) -> None:
-    """No byte, no time, and no lock."""
+    """No byte, time or lock changes."""
     entries = {MAIN: {"sessionId": "a"}, "half \ud83d": {"sessionId": "b"}}
     run(store, entries)
     before = snapshot(tmp_path)
@@ -62,7 +62,7 @@ def test_a_second_run_writes_nothing(store: Store, tmp_path: Path) -> None:
 
 
 def test_a_binding_that_is_as_it_came_follows_its_source(store: Store) -> None:
-    """After a reset over there, the key leads to the new session."""
+    """After a reset in the source, the key leads to the new session."""
     run(store, {MAIN: {"sessionId": "a", "updatedAt": 5}})
     assert run(store, {MAIN: {"sessionId": "b", "updatedAt": 9}}) == {MAIN: "updated"}
     assert ours(store)[MAIN]["sessionId"] == "b"
@@ -72,14 +72,14 @@ def test_a_binding_that_is_as_it_came_follows_its_source(store: Store) -> None:
 
 
 def test_a_transcript_that_comes_later_is_bound_then(store: Store) -> None:
-    """Though the entry itself did not change."""
+    """Even if the entry itself did not change."""
     run(store, {MAIN: {"sessionId": "a"}})
     assert run(store, {MAIN: {"sessionId": "a"}}, a="a-topic-7") == {MAIN: "updated"}
     assert ours(store)[MAIN] == {"sessionId": "a-topic-7"}
 
 
 def test_what_was_changed_here_stays(store: Store) -> None:
-    """A gateway of ours has gone on with it; so does a binding that was never imported."""
+    """Our gateway has continued it; a binding that was never imported stays too."""
     own_bindings(store, "main").update(GROUP, lambda _: SessionEntry({"sessionId": "mine"}), now=NOW)
     run(store, {MAIN: {"sessionId": "a"}})
     change = {"sessionId": "mine"}
@@ -90,7 +90,7 @@ def test_what_was_changed_here_stays(store: Store) -> None:
 
 
 def test_what_was_deleted_here_stays_deleted(store: Store) -> None:
-    """Also if it changed over there since; the key begins a new session here with its next message."""
+    """Also if it changed in the source since; its next message starts a new session here."""
     run(store, {MAIN: {"sessionId": "a"}, GROUP: {"sessionId": "g"}})
     own = own_bindings(store, "main")
     own.update_all(lambda entries: {MAIN: None}, now=NOW)
@@ -99,7 +99,7 @@ def test_what_was_deleted_here_stays_deleted(store: Store) -> None:
 
 
 def test_two_homes_with_one_key_do_not_take_turns(store: Store) -> None:
-    """The newer one wins; of two that are equally old, the one that came first."""
+    """The newer one wins; of two with the same time, the first one."""
     one, other = {MAIN: {"sessionId": "a", "updatedAt": 5}}, {MAIN: {"sessionId": "b", "updatedAt": 5}}
     assert run(store, one) == {MAIN: "new"}
     for _ in range(2):
@@ -119,7 +119,7 @@ def test_another_spelling_of_a_key_is_the_same_key(store: Store) -> None:
 
 
 def test_what_is_odd_about_an_entry_is_told(store: Store) -> None:
-    """And kept as it is."""
+    """The entry is kept as it is."""
     [binding] = accounts(store, {MAIN: {"sessionId": "a", "queueCap": "three", "future": 1}}, a="a")
     assert binding.kept == ["sessionId", "queueCap", "future"]
     assert binding.odd == ["queueCap: expected int, found str"]
@@ -127,7 +127,7 @@ def test_what_is_odd_about_an_entry_is_told(store: Store) -> None:
 
 
 def test_an_entry_that_cannot_be_written_does_not_stop_the_others(store: Store) -> None:
-    """It is told what is wrong with it; the file that is kept still holds it."""
+    """The error is reported, and the saved file still has the entry."""
     theirs = parse_store(b'{"agent:main:x": {"n": 1e400}, "agent:main:main": {"sessionId": "a"}}').entries
     refused, new = import_bindings(store, "main", THEIRS, theirs, {})
     assert (refused.key, refused.state, new.state) == ("agent:main:x", "refused", "new")
@@ -135,7 +135,7 @@ def test_an_entry_that_cannot_be_written_does_not_stop_the_others(store: Store) 
 
 
 def test_broken_files_of_ours_are_never_written_over(store: Store, tmp_path: Path) -> None:
-    """Neither the bindings nor the list of keys that were imported."""
+    """Neither the bindings nor the list of imported keys."""
     run(store, {MAIN: {"sessionId": "a"}})
     path = Path(own_bindings(store, "main").path)
     whole = path.read_bytes()
@@ -151,7 +151,7 @@ def test_broken_files_of_ours_are_never_written_over(store: Store, tmp_path: Pat
 
 
 def test_the_keys_of_a_gateway_are_told_at_a_glance(store: Store, tmp_path: Path) -> None:
-    """Of a folder without a store file, and of a broken one, nothing is known; that is not none."""
+    """They are unknown for a folder without a store file and for a broken one."""
     assert conversation_keys(store, str(tmp_path)) is None
     write(tmp_path, "sessions.json", stored({MAIN: {}, GROUP: {}}))
     assert conversation_keys(store, str(tmp_path)) == [MAIN, GROUP]

@@ -1,4 +1,4 @@
-"""Entries of `sessions.json`, and the text that they stand in."""
+"""Entries of `sessions.json`, and the text of the file."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ DOCUMENTED = (
 
 
 def as_they_write(entries: dict[str, Any]) -> bytes:
-    """What `JSON.stringify(store, null, 2)` gives."""
+    """Return what `JSON.stringify(store, null, 2)` returns."""
     return json.dumps(entries, indent=2, ensure_ascii=False).encode()
 
 
@@ -58,7 +58,7 @@ def test_every_documented_field_is_known() -> None:
 
 
 def test_older_names_are_found_and_kept() -> None:
-    """`provider`, `lastProvider` and `room` are read as what they became, and changed where they stand."""
+    """`provider`, `lastProvider` and `room` are read under their new names, and changed in place."""
     entry = SessionEntry({"provider": "telegram", "room": "#x", "lastProvider": "slack"})
     assert (entry["channel"], entry["groupChannel"], entry.known("lastChannel")) == ("telegram", "#x", "slack")
     changed = entry.changed({"channel": "signal"})
@@ -71,7 +71,7 @@ def test_older_names_are_found_and_kept() -> None:
 
 
 def test_unknown_members_survive_a_change() -> None:
-    """Whatever they hold, in their order."""
+    """Whatever they contain, in order."""
     entry = SessionEntry({"sessionId": "s", "future": {"a": [1]}, "model": "m"})
     changed = entry.changed({"model": "n", "label": "L", "sessionId": None})
     assert list(changed.members.items()) == [("future", {"a": [1]}), ("model", "n"), ("label", "L")]
@@ -82,7 +82,7 @@ def test_unknown_members_survive_a_change() -> None:
     ("before", "patch", "after"), [(5, {}, 9), (12, {}, 12), (5, {"updatedAt": 20}, 20), (None, {}, 9)]
 )
 def test_the_time_of_change_never_goes_back(before: int | None, patch: dict[str, Any], after: int) -> None:
-    """A patch cannot lower it, nor can a clock that went back."""
+    """Neither a patch nor a clock that went back can lower it."""
     entry = SessionEntry({} if before is None else {"updatedAt": before})
     assert entry.touched(patch, now=9).updated_at == after
 
@@ -101,7 +101,7 @@ def test_the_time_of_change_never_goes_back(before: int | None, patch: dict[str,
     ],
 )
 def test_a_member_of_the_wrong_type_is_told_and_unknown(members: dict[str, Any], odd: str) -> None:
-    """It is neither repaired nor taken for a value."""
+    """It is neither repaired nor used."""
     entry = SessionEntry(members)
     assert [misfit.name for misfit in misfits(entry)] == [odd]
     assert entry.members == members
@@ -110,7 +110,7 @@ def test_a_member_of_the_wrong_type_is_told_and_unknown(members: dict[str, Any],
 
 
 def test_documented_values_are_no_misfits() -> None:
-    """Also the older words for a chat, numbers with a fraction, and what is unknown."""
+    """Also older names of chat types, numbers with a fraction, and unknown values."""
     entry = SessionEntry(
         {
             "chatType": "room",
@@ -138,7 +138,7 @@ def test_a_reply_goes_where_one_message_came_from() -> None:
 
 
 def test_of_two_entries_the_newer_wins_and_the_older_fills_gaps() -> None:
-    """Whichever comes first; an older name is no gap."""
+    """In any order; a member with its older name is not a gap."""
     old = SessionEntry({"updatedAt": 1, "model": "a", "label": "L", "provider": "x"})
     new = SessionEntry({"updatedAt": 2, "model": "b", "channel": "y"})
     assert merge_entries(old, new) == merge_entries(new, old)
@@ -147,7 +147,7 @@ def test_of_two_entries_the_newer_wins_and_the_older_fills_gaps() -> None:
 
 
 def test_stores_are_combined_newest_first() -> None:
-    """A key that two agents have is one row."""
+    """A key of two agents is one row."""
     a = {"k": SessionEntry({"updatedAt": 1, "label": "L"}), "x": SessionEntry({})}
     b = {"k": SessionEntry({"updatedAt": 3, "model": "m"}), "y": SessionEntry({"updatedAt": 2})}
     combined = combine_entries({"a": a, "b": b})
@@ -183,7 +183,7 @@ def test_stores_are_combined_newest_first() -> None:
     ],
 )
 def test_a_broken_store_says_where(text: bytes, line: int, column: int, complaint: str) -> None:
-    """By line and column, and what was expected there; it never loads as empty."""
+    """With line, column and what was expected; it never loads as empty."""
     with pytest.raises(BrokenStore, match=f"line {line}, column {column}") as caught:
         parse_store(text, "/x/sessions.json")
     assert caught.value.place == Place(line, column)
@@ -193,13 +193,13 @@ def test_a_broken_store_says_where(text: bytes, line: int, column: int, complain
 
 
 def test_nesting_without_end_is_refused() -> None:
-    """Not with a crash."""
+    """Without a crash."""
     with pytest.raises(BrokenStore, match="nested too deeply"):
         parse_store(b'{"a": ' + b'{"x":' * 200_000)
 
 
 def test_a_store_is_written_as_its_owner_writes_it() -> None:
-    """Two spaces, no newline at the end, letters as they are; an entry that is added too."""
+    """Two spaces, no newline at the end, non-ASCII characters unescaped, also for an added entry."""
     entries: dict[str, Any] = {
         "agent:main:main": {"sessionId": "s", "list": [1, {}], "e": {}},
         "ключ": {"t": "é🙂\u2028"},
@@ -214,7 +214,7 @@ def test_a_store_is_written_as_its_owner_writes_it() -> None:
 
 
 def test_entries_that_nobody_changed_keep_their_text() -> None:
-    """Their numbers, escapes and spacing, and the newline that an editor put at the end."""
+    """With their numbers, escapes and spacing, and the newline that an editor added at the end."""
     text = b'{"a": {"n":1.0, "big": 12345678901234567890123, "s": "\\u00e9\\ud800"},\n\t"b": {}, "c":{"x":1e2}}\n'
     data = parse_store(text).with_changes({"b": SessionEntry({"y": 1}), "c": None})
     assert data == (
@@ -223,14 +223,14 @@ def test_entries_that_nobody_changed_keep_their_text() -> None:
 
 
 def test_removing_the_last_entry_leaves_an_empty_store() -> None:
-    """Which is no broken one."""
+    """It is not a broken one."""
     data = parse_store(b'{"a": {}}').with_changes({"a": None})
     assert data == b"{}"
     assert parse_store(data).entries == {}
 
 
 def test_lone_surrogates_are_written_as_escapes() -> None:
-    """Half an emoji that a channel cut off must not make the store unwritable."""
+    """A truncated emoji must not make the store unwritable."""
     data = StoreDocument.empty().with_changes({"k": SessionEntry({"label": "\ud83d"})})
     assert b'"\\ud83d"' in data
     assert parse_store(data).entries["k"]["label"] == "\ud83d"
@@ -244,13 +244,13 @@ def test_what_has_no_form_in_json_is_refused(value: object) -> None:
 
 
 def test_a_byte_order_mark_is_no_damage() -> None:
-    """Some editors leave one."""
+    """Some editors write one."""
     assert list(parse_store(b'\xef\xbb\xbf{"a": {}}').entries) == ["a"]
 
 
 @given(st.dictionaries(text, json_objects, max_size=2), st.dictionaries(text, st.none() | json_objects, max_size=2))
 def test_any_change_of_any_store_is_read_back(before: dict[str, Json], changes: dict[str, Json | None]) -> None:
-    """Whatever keys and members hold: what was changed is there, and nothing else is different."""
+    """Whatever keys and members contain: changes are read back, and nothing else differs."""
     document = StoreDocument.empty()
     before = {as_javascript(key): as_javascript(value) for key, value in before.items()}
     changes = {as_javascript(key): as_javascript(value) for key, value in changes.items()}
@@ -263,7 +263,7 @@ def test_any_change_of_any_store_is_read_back(before: dict[str, Json], changes: 
 
 
 def test_an_entry_that_is_nested_too_deeply_is_refused_before_anything_is_written() -> None:
-    """Not with a crash."""
+    """Without a crash."""
     deep: Json = {}
     for _ in range(5000):
         deep = {"x": deep}
@@ -273,7 +273,7 @@ def test_an_entry_that_is_nested_too_deeply_is_refused_before_anything_is_writte
 
 @given(st.binary(max_size=30), st.integers(0, 60))
 def test_whatever_happens_to_a_store_file_it_is_whole_or_broken(garbage: bytes, at: int) -> None:
-    """Never an error of another kind, and never entries that are no objects."""
+    """There are no other errors, and entries are always objects."""
     whole = as_they_write({"a": {"sessionId": "s", "n": [1, {"x": None}]}})
     try:
         document = parse_store(whole[:at] + garbage + whole[at:])
@@ -284,7 +284,7 @@ def test_whatever_happens_to_a_store_file_it_is_whole_or_broken(garbage: bytes, 
 
 
 def test_odd_members_are_told_with_their_place() -> None:
-    """The line and column of the value, whose it is, and what was expected."""
+    """With the line and column of the value, its key, and what was expected."""
     document = parse_store(b'{\n  "k": {\n    "updatedAt": 5,\n    "queueCap": "three"\n  }\n}')
     [odd] = document.oddities()
     assert (odd.key, odd.place, odd.misfit.name) == ("k", Place(4, 17), "queueCap")

@@ -1,4 +1,4 @@
-"""A state folder brought into a store of ours: everything accounted for, nothing twice, the source untouched."""
+"""Importing a state folder: everything is accounted for, nothing twice, the source unchanged."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Rig:
         write(self.sessions, "sessions.json", stored(entries))
 
     def run(self, template: str | None = None, **options: Any) -> ImportReport:
-        """Import; the account of every session must be even."""
+        """Import; the counts of every session must add up."""
         before = snapshot(self.state)
         report = import_state(self.store, StateFolder(str(self.state), template=template), **options)
         assert snapshot(self.state) == before
@@ -58,7 +58,7 @@ def rig(tmp_path: Path) -> Rig:
 
 
 def test_a_session_is_imported_line_by_line(rig: Rig) -> None:
-    """Its entries byte for byte, its header with where it is from, its title from the store."""
+    """Entries byte for byte, a header that names the source, and the title of the store."""
     source = rig.write("s1.jsonl", *talk("s1", "a", "b", "c", extra=1))
     rig.entries({MAIN: {"sessionId": "s1", "displayName": "telegram:joe", "label": " Trip\n"}})
     account = rig.only()
@@ -74,7 +74,7 @@ def test_a_session_is_imported_line_by_line(rig: Rig) -> None:
 
 
 def test_a_second_run_changes_nothing(rig: Rig) -> None:
-    """No byte and no time, in the source or in the store."""
+    """No byte or time changes, in the source or in the store."""
     rig.write("s1.jsonl", *talk("s1", "a", "b"), "{torn", dumps_without_id())
     rig.write("s2.jsonl.reset.2026", *talk("s2", "x"))
     rig.entries({MAIN: {"sessionId": "s1"}})
@@ -91,7 +91,7 @@ def dumps_without_id() -> str:
 
 
 def test_new_lines_are_added_on_the_next_run(rig: Rig) -> None:
-    """Behind what is there, and only they."""
+    """Only they are added, at the end."""
     source = rig.write("s1.jsonl", *talk("s1", "a", "b"))
     first = rig.only()
     append_raw(source, said("c", "b"), said("d", "c"))
@@ -104,7 +104,7 @@ def test_new_lines_are_added_on_the_next_run(rig: Rig) -> None:
 
 
 def test_what_was_said_in_ours_stays(rig: Rig) -> None:
-    """A session that went on in both places has two branches."""
+    """A session that was continued in both places has two branches."""
     source = rig.write("s1.jsonl", *talk("s1", "a", "b"))
     rig.only()
     with rig.store.open("s1") as session:
@@ -123,7 +123,7 @@ def text_of(record: Any) -> str:
 
 
 def test_an_entry_that_differs_is_counted_and_not_written_over(rig: Rig) -> None:
-    """Ours may have been redacted since."""
+    """Ours may have been redacted."""
     rig.write("s1.jsonl", *talk("s1", "a", "b"))
     path = rig.only().path
     before = lines_of(path)
@@ -134,7 +134,7 @@ def test_an_entry_that_differs_is_counted_and_not_written_over(rig: Rig) -> None
 
 
 def test_unreadable_lines_are_told_with_their_place(rig: Rig) -> None:
-    """The source still holds them; what can be read around them is imported."""
+    """The source still has them; the lines around them are imported."""
     source = rig.write("s1.jsonl", *talk("s1", "a"), "{broken", said("b", "a"), *talk("s1")[:1])
     with open(source, "ab") as file:
         file.write(b'{"type":"message","id":"torn')
@@ -159,7 +159,7 @@ def test_a_line_that_was_torn_is_imported_when_it_is_complete(rig: Rig) -> None:
 
 
 def test_a_session_is_the_union_of_its_archives_and_its_live_file(rig: Rig) -> None:
-    """What their compaction cut off, header and all, is found in the archive; nothing is there twice."""
+    """What their compaction removed, including the header, is found in the archive; nothing is there twice."""
     whole = talk("s1", "a", "b", "c", cwd="/work/app")
     rig.write("s1.jsonl.bak.2026-02-03T10-00-00.000Z", *whole)
     rig.write("s1.jsonl", *whole[2:], said("d", "c"))
@@ -173,7 +173,7 @@ def test_a_session_is_the_union_of_its_archives_and_its_live_file(rig: Rig) -> N
 
 
 def test_a_file_without_header_gets_one(rig: Rig) -> None:
-    """Its owner would empty such a file; here it is a session from its first entry on."""
+    """Its owner would empty such a file; here the session starts with its first entry."""
     rig.write("s1.jsonl", *talk("s1", "a", "b")[1:])
     account = rig.only()
     assert account.written == 2
@@ -184,7 +184,7 @@ def test_a_file_without_header_gets_one(rig: Rig) -> None:
 @pytest.mark.parametrize("timestamp", ["../../../x", "2026-01-01/10:00:00", 5, None])
 @pytest.mark.parametrize("cwd", ["/../../x", "", 5, "/a\0b"])
 def test_a_header_cannot_lead_out_of_the_store(rig: Rig, timestamp: Any, cwd: Any) -> None:
-    """Its time and folder become parts of a name."""
+    """Its time and folder become parts of a file name."""
     head, *rest = talk("s1", "a")
     rig.write("s1.jsonl", {**head, "timestamp": timestamp, "cwd": cwd}, *rest)
     account = rig.only()
@@ -193,7 +193,7 @@ def test_a_header_cannot_lead_out_of_the_store(rig: Rig, timestamp: Any, cwd: An
 
 
 def test_old_versions_are_migrated_with_ids_that_stay(rig: Rig) -> None:
-    """A second run knows them again."""
+    """A second run recognizes them."""
     head, first, second = talk("s1", "a", "b")
     old = [{k: v for k, v in record.items() if k not in ("id", "parentId")} for record in (first, second)]
     del head["version"]
@@ -207,7 +207,7 @@ def test_old_versions_are_migrated_with_ids_that_stay(rig: Rig) -> None:
 
 
 def test_orphans_and_keys_without_transcript_are_named(rig: Rig) -> None:
-    """Both are parts of the account; an archive is no orphan."""
+    """Both are in the report; an archive is not an orphan."""
     rig.write("named.jsonl", *talk("named", "a"))
     rig.write("orphan.jsonl", *talk("orphan", "a"))
     rig.write("over.jsonl.reset.2026", *talk("over", "a"))
@@ -224,7 +224,7 @@ def test_orphans_and_keys_without_transcript_are_named(rig: Rig) -> None:
 
 
 def test_deleted_sessions_are_left_out_unless_wanted(rig: Rig) -> None:
-    """What is left out is told, and why."""
+    """They are reported with the reason."""
     rig.write("s1.jsonl.deleted.2026", *talk("s1", "a"))
     write(rig.sessions, "s2.jsonl.deleted.2026.zst", b"\x28\xb5\x2f\xfd")
     write(rig.state / "agents" / "main" / "agent", "openclaw-agent.sqlite", b"")
@@ -239,7 +239,7 @@ def test_deleted_sessions_are_left_out_unless_wanted(rig: Rig) -> None:
 
 
 def test_a_topic_has_a_session_of_its_own(rig: Rig) -> None:
-    """Also if its file has the id of another one."""
+    """Even if its file has the id of another one."""
     rig.write("s1.jsonl", *talk("s1", "a"))
     rig.write("s1-topic-7.jsonl", *talk("s1", "b"))
     rig.write("s1-topic-a%2Fb.jsonl", *talk("s1", "c"))
@@ -258,7 +258,7 @@ def test_two_agents_with_one_id_have_two_sessions(rig: Rig) -> None:
 
 
 def test_a_session_of_ours_with_that_id_is_left_alone(rig: Rig) -> None:
-    """It was not imported, so it is another one."""
+    """It was not imported, so it is another session."""
     rig.write("s1.jsonl", *talk("s1", "a"))
     with rig.store.create("/work/app", session_id="s1", publish=True) as mine:
         say(mine, "mine")
@@ -269,7 +269,7 @@ def test_a_session_of_ours_with_that_id_is_left_alone(rig: Rig) -> None:
 
 
 def test_a_broken_store_does_not_hide_the_transcripts(rig: Rig) -> None:
-    """It is told with its line and column, kept as it was, and the sessions are imported without their keys."""
+    """It is reported with line and column and saved, and the sessions are imported without keys."""
     rig.write("s1.jsonl", *talk("s1", "a"))
     write(rig.sessions, "sessions.json", b'{"a": ')
     [agent] = rig.run().agents
@@ -279,7 +279,7 @@ def test_a_broken_store_does_not_hide_the_transcripts(rig: Rig) -> None:
 
 
 def test_the_store_file_is_kept_as_it_was(rig: Rig) -> None:
-    """Keys, toggles and counters are not lost; each version once."""
+    """Keys, toggles and counters are not lost; each version is saved once."""
     rig.entries({MAIN: {"sessionId": "s1", "totalTokens": 9}})
     kept = rig.run().agents[0].store
     assert kept is not None and Path(kept).read_bytes() == (rig.sessions / "sessions.json").read_bytes()
@@ -290,7 +290,7 @@ def test_the_store_file_is_kept_as_it_was(rig: Rig) -> None:
 
 
 def test_agents_share_a_store_by_their_keys(rig: Rig) -> None:
-    """Where the configuration names one file for all."""
+    """If the configuration names one file for all."""
     rig.write("s1.jsonl", *talk("s1", "a"))
     write(rig.state / "agents" / "ops" / "sessions", "s2.jsonl", lines(*talk("s2", "b")))
     write(
@@ -302,7 +302,7 @@ def test_agents_share_a_store_by_their_keys(rig: Rig) -> None:
 
 
 def test_older_layouts_and_strange_folders_are_seen(rig: Rig) -> None:
-    """Sessions from before there were agents belong to the default one; a folder with an odd name is told."""
+    """Sessions without an agent belong to the default one; a folder with an invalid name is reported."""
     write(rig.state / "sessions", "s1.jsonl", lines(*talk("s1", "a")))
     (rig.state / "agents" / "Not An Agent").mkdir(parents=True)
     report = rig.run()
@@ -311,7 +311,7 @@ def test_older_layouts_and_strange_folders_are_seen(rig: Rig) -> None:
 
 
 def test_a_file_outside_the_folders_is_not_imported(rig: Rig) -> None:
-    """An entry may not point anywhere else; that it does is told."""
+    """An entry must not point elsewhere; this is reported."""
     write(rig.state, "secret.jsonl", lines(*talk("secret", "a")))
     rig.entries({MAIN: {"sessionId": "secret", "sessionFile": "../../../secret.jsonl"}})
     [agent] = rig.run().agents
@@ -321,7 +321,7 @@ def test_a_file_outside_the_folders_is_not_imported(rig: Rig) -> None:
 
 
 def test_a_file_that_only_an_entry_leads_to_is_imported(rig: Rig) -> None:
-    """It lies deeper than others, or has a name of its own; it is found again."""
+    """In a subfolder, or with another name; it is found again."""
     write(rig.sessions / "2026", "deep.jsonl", lines(*talk("deep", "a")))
     rig.write("by-hand.txt", *talk("text", "b"))
     rig.entries({MAIN: {"sessionId": "deep", "sessionFile": "2026/deep.jsonl"}, GROUP: {"sessionFile": "by-hand.txt"}})
@@ -335,7 +335,7 @@ def test_a_file_that_only_an_entry_leads_to_is_imported(rig: Rig) -> None:
 
 @pytest.mark.mission("Y5")
 def test_a_session_file_behind_a_link_is_refused(rig: Rig) -> None:
-    """A folder that is a link leads out of the sessions folder."""
+    """A linked folder leads out of the sessions folder."""
     write(rig.state / "elsewhere", "secret.jsonl", lines(*talk("secret", "a")))
     rig.sessions.mkdir(parents=True)
     (rig.sessions / "link").symlink_to(rig.state / "elsewhere")
@@ -347,7 +347,7 @@ def test_a_session_file_behind_a_link_is_refused(rig: Rig) -> None:
 
 @pytest.mark.parametrize("name", ["a" * 300, "\ud83d", "a\0b", "x/" * 3000 + "y"])
 def test_an_entry_with_a_name_that_no_file_can_have_stops_nothing(rig: Rig, name: str) -> None:
-    """Its key is without transcript; the others are imported."""
+    """Its key has no transcript; the others are imported."""
     rig.write("s1.jsonl", *talk("s1", "a"))
     odd = {"agent:main:x": {"sessionId": name}, "agent:main:y": {"sessionId": "y", "sessionFile": f"{name}/y.jsonl"}}
     rig.entries({MAIN: {"sessionId": "s1"}, f"{GROUP}:topic:\ud83d": {"sessionId": "gone"}, **odd})
@@ -357,7 +357,7 @@ def test_an_entry_with_a_name_that_no_file_can_have_stops_nothing(rig: Rig, name
 
 
 def test_every_key_is_bound_to_its_session_of_ours(rig: Rig) -> None:
-    """A topic to that of its own; a key without transcript keeps its settings."""
+    """A topic to its own session; a key without a transcript keeps its settings."""
     rig.write("s1.jsonl", *talk("s1", "a"))
     rig.write("s1-topic-7.jsonl", *talk("s1", "b"))
     topic = f"{GROUP}:topic:7"
@@ -378,7 +378,7 @@ def test_every_key_is_bound_to_its_session_of_ours(rig: Rig) -> None:
 
 
 def test_broken_bindings_of_ours_do_not_stop_the_transcripts(rig: Rig) -> None:
-    """They are told as what they are, and left as they are."""
+    """They are reported and not changed."""
     rig.write("s1.jsonl", *talk("s1", "a"))
     rig.entries({MAIN: {"sessionId": "s1"}})
     path = write(rig.root / "agents" / "main" / "sessions", "sessions.json", b"{")
@@ -390,7 +390,7 @@ def test_broken_bindings_of_ours_do_not_stop_the_transcripts(rig: Rig) -> None:
 
 
 def test_a_folder_that_cannot_be_listed_does_not_stop_the_others(rig: Rig) -> None:
-    """It is told, with the reason; only the folder of all agents must be there to read."""
+    """It is reported with the reason; only the folder of all agents must be readable."""
     rig.write("s1.jsonl", *talk("s1", "a"))
     write(rig.state / "agents" / "ops" / "sessions", "s2.jsonl", lines(*talk("s2", "b")))
     fs = PosixFilesystem()
@@ -411,7 +411,7 @@ def test_a_folder_that_cannot_be_listed_does_not_stop_the_others(rig: Rig) -> No
 
 
 def test_what_lies_there_and_is_not_read_is_told(rig: Rig) -> None:
-    """Links, cold storage, and the copy that their rotation left of a store that is gone."""
+    """Links, cold storage, and the copy that a rotation left of a missing store."""
     rig.write("s1.jsonl", *talk("s1", "a"))
     (rig.sessions / "s2.jsonl").symlink_to(rig.sessions / "s1.jsonl")
     (rig.sessions / "cold").mkdir()
@@ -430,7 +430,7 @@ def test_a_store_is_not_imported_into_itself(rig: Rig) -> None:
 
 
 def test_imported_sessions_are_as_old_as_their_sources(rig: Rig) -> None:
-    """So that a listing shows them in their order."""
+    """Listings show them in order."""
     source = rig.write("s1.jsonl", *talk("s1", "a"))
     os.utime(source, (1_700_000_000, 1_700_000_000))
     assert os.stat(rig.only().path).st_mtime == 1_700_000_000
@@ -438,7 +438,7 @@ def test_imported_sessions_are_as_old_as_their_sources(rig: Rig) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"{garbage", lines(*talk("s1"))])
 def test_a_transcript_without_entries_waits_for_its_first(rig: Rig, content: bytes) -> None:
-    """It is left out, and said so; when something is said in it, it is imported."""
+    """It is left out and reported; once it has an entry, it is imported."""
     path = write(rig.sessions, "s1.jsonl", content)
     report = rig.run()
     assert report.sessions == []
@@ -448,7 +448,7 @@ def test_a_transcript_without_entries_waits_for_its_first(rig: Rig, content: byt
 
 
 def test_a_transcript_that_cannot_be_read_does_not_stop_the_others(rig: Rig) -> None:
-    """It is told with its reason; a failure of our own storage stops everything."""
+    """It is reported with the reason; a failure of our own storage stops the import."""
     rig.write("s1.jsonl", *talk("s1", "a"))
     rig.write("s2.jsonl", *talk("s2", "b"))
     rig.entries({MAIN: {"sessionId": "s1"}})
@@ -471,7 +471,7 @@ def test_a_transcript_that_cannot_be_read_does_not_stop_the_others(rig: Rig) -> 
 
 
 def test_many_new_lines_are_added_in_order(rig: Rig) -> None:
-    """More than go into one write."""
+    """More than fit into one write."""
     names = [f"e{number}" for number in range(1203)]
     whole = talk("s1", *names)
     source = rig.write("s1.jsonl", *whole[:2])

@@ -1,4 +1,4 @@
-"""Session keys: every documented pattern, their one spelling, and how a message finds its session."""
+"""Session keys: every documented pattern, the normal spelling, and the session of a message."""
 
 from __future__ import annotations
 
@@ -99,14 +99,14 @@ DOCUMENTED: dict[str, SessionKey] = {
 
 @pytest.mark.parametrize("text", DOCUMENTED)
 def test_a_documented_key_is_understood_and_written_back_unchanged(text: str) -> None:
-    """Each pattern of the documents has one structure, and the structure one text."""
+    """Each documented pattern has one structure, and each structure one text."""
     assert parse_key(text) == DOCUMENTED[text]
     assert render_key(DOCUMENTED[text]) == text
     assert str(parse_key(text)) == text
 
 
 def test_every_row_of_the_table_is_documented_by_an_example() -> None:
-    """No pattern is without a test, and no kind but `other` without a pattern."""
+    """Every pattern has a test, and every kind but `other` has a pattern."""
     met = {(key.kind, key.legacy, key.channel is None, key.account is None) for key in DOCUMENTED.values()}
     for pattern in PATTERNS:
         assert (
@@ -122,7 +122,7 @@ def test_every_row_of_the_table_is_documented_by_an_example() -> None:
     ["+15551234567", "whatsapp:12@g.us", "agent:main::x", "agent:main:a:thread:b:thread:c", "agent:main:x:y:z", "a:"],
 )
 def test_an_unknown_shape_is_kept_verbatim(text: str) -> None:
-    """What fits no row, and what would not come back the same, is not taken apart."""
+    """A text that fits no pattern, or would not be rendered the same, is not parsed."""
     key = parse_key(text)
     assert key.kind in ("other", "named")
     assert render_key(key) == text
@@ -131,7 +131,7 @@ def test_an_unknown_shape_is_kept_verbatim(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["agent:", "agent:main", "agent:main:", "agent::main", "agent:main:::", "AGENT:a:b"])
 def test_a_malformed_agent_key_is_refused(text: str) -> None:
-    """It is not given to the default agent."""
+    """It is not assigned to the default agent."""
     assert key_shape(text) == "malformed_agent"
     with pytest.raises(InvalidId, match="invalid agent key"):
         parse_key(text)
@@ -139,14 +139,14 @@ def test_a_malformed_agent_key_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "  "])
 def test_an_empty_key_is_refused(text: str) -> None:
-    """There is no session without a key."""
+    """Every session has a key."""
     assert key_shape(text) == "missing"
     with pytest.raises(InvalidId):
         parse_key(text)
 
 
 def test_ids_that_hold_colons_are_written_as_they_are() -> None:
-    """Matrix rooms and events have a server behind a colon; nothing in the key says so, and nothing needs to."""
+    """Matrix rooms and events have a server after a colon."""
     key = SessionKey(kind="channel", agent="main", channel="matrix", peer="!R:ex.org", thread="$E:ex.org")
     assert render_key(key) == "agent:main:matrix:channel:!R:ex.org:thread:$E:ex.org"
     assert parse_key(render_key(key)) == key
@@ -154,7 +154,7 @@ def test_ids_that_hold_colons_are_written_as_they_are() -> None:
 
 @pytest.mark.parametrize("peer", ["a:thread:b", "x:topic:1", "a:heartbeat", "a::b", ":a", "a:", "a%3Athread%3Ab"])
 def test_an_id_that_would_be_read_as_something_else_is_quoted(peer: str) -> None:
-    """Such an id comes back whole, and is not taken for a thread."""
+    """Such an id is read back, and not taken for a thread."""
     key = SessionKey(kind="group", agent="main", channel="signal", peer=peer)
     text = render_key(key)
     assert text.startswith("agent:main:signal:group:") and "%" in text
@@ -162,7 +162,7 @@ def test_an_id_that_would_be_read_as_something_else_is_quoted(peer: str) -> None
 
 
 def test_percent_signs_that_quote_nothing_are_left_alone() -> None:
-    """A key of another program that happens to hold `%3A` is written back unchanged."""
+    """A key of another program that contains `%3A` is written back unchanged."""
     for text in ("agent:main:signal:group:a%3Ab", "agent:main:signal:group:100%25", "agent:main:x%:group:%"):
         assert render_key(parse_key(text)) == text
     assert parse_key("agent:main:signal:group:a%3Ab").peer == "a%3Ab"
@@ -183,19 +183,19 @@ def test_percent_signs_that_quote_nothing_are_left_alone() -> None:
     ],
 )
 def test_a_key_that_no_text_can_stand_for_is_refused(key: SessionKey) -> None:
-    """It would be read back as another one."""
+    """It would be parsed as another key."""
     with pytest.raises(InvalidId):
         render_key(key)
 
 
 def test_words_inside_an_id_mean_nothing() -> None:
-    """`:group:` is looked for where a kind stands, not anywhere in the text."""
+    """`:group:` counts only in the position of a kind."""
     assert parse_key("agent:main:hook:a:group:b").kind == "hook"
     assert parse_key("agent:main:signal:direct:x:group:y").kind == "direct"
 
 
 def test_depth_counts_sub_agents() -> None:
-    """The first sub-agent is one deep."""
+    """The first sub-agent has depth one."""
     assert [
         parse_key(text).depth for text in ("agent:a:main", "agent:a:subagent:x", "agent:a:subagent:x:subagent:y")
     ] == [
@@ -206,7 +206,7 @@ def test_depth_counts_sub_agents() -> None:
 
 
 def test_incognito_is_a_reserved_prefix_of_dashboard_sessions() -> None:
-    """Other kinds may have such an id without meaning anything by it."""
+    """Other kinds may have such an id without this meaning."""
     assert parse_key("agent:main:dashboard:incognito-1").incognito
     assert not parse_key("agent:main:hook:incognito-1").incognito
 
@@ -233,7 +233,7 @@ def test_names_of_agents_and_accounts_are_made_safe(text: str, agent: str, accou
 
 
 def test_empty_names_have_defaults() -> None:
-    """As their owner gives them."""
+    """The same as the owner's."""
     assert (normalize_main_key(" "), normalize_channel(None)) == ("main", "unknown")
     assert (normalize_peer(" ", "slack", "group"), normalize_peer("", "slack", "direct")) == ("unknown", None)
 
@@ -252,7 +252,7 @@ def test_empty_names_have_defaults() -> None:
     ],
 )
 def test_case_is_kept_only_where_ids_are_opaque(text: str, normal: str) -> None:
-    """Lower case would merge two rooms of Matrix or two groups of Signal."""
+    """Lower case would merge two Matrix rooms or two Signal groups."""
     assert normalize_key(text) == normal
 
 
@@ -271,7 +271,7 @@ def test_case_is_kept_only_where_ids_are_opaque(text: str, normal: str) -> None:
     ],
 )
 def test_keys_of_older_releases_have_a_modern_form(text: str, modern: str) -> None:
-    """As the owner's own migration gives it."""
+    """As in the owner's own migration."""
     assert modern_key(text, "ops") == modern
 
 
@@ -295,7 +295,7 @@ def test_keys_of_older_releases_have_a_modern_form(text: str, modern: str) -> No
     ],
 )
 def test_a_group_is_known_by_its_type_or_its_sender(inbound: Inbound, group: Group | None) -> None:
-    """A chat type that says direct is believed."""
+    """A chat type of "direct" is believed."""
     assert group_of(inbound) == group
 
 
@@ -324,13 +324,13 @@ def test_the_scope_of_direct_chats_decides_who_shares_a_session(scope: str, key:
 
 
 def test_an_unknown_scope_is_refused() -> None:
-    """A typing error must not put strangers into one session."""
+    """A typo must not put strangers into one session."""
     with pytest.raises(InvalidConfig):
         peer_key("main", "telegram", Peer("direct", "joe"), dm_scope="per-pear")  # type: ignore[arg-type]
 
 
 def test_a_linked_identity_has_one_session_in_all_channels() -> None:
-    """Whatever the scope; the old keys, with the channel, can be had."""
+    """Regardless of the scope; the old keys with the channel are available as an option."""
     links = {"Alice": ["telegram:5", "discord:9"]}
     for scope in ("per-peer", "per-channel-peer", "per-account-channel-peer"):
         keys = {
@@ -352,7 +352,7 @@ def test_a_linked_identity_has_one_session_in_all_channels() -> None:
 
 
 def test_topics_and_threads_have_sessions_of_their_own_and_a_parent() -> None:
-    """Groups that are no forums have no topics, and a forum message without one is in the general topic."""
+    """Groups that are not forums have no topics, and a forum message without one is in the general topic."""
     group = peer_key("main", "telegram", Peer("group", "-100"))
     assert forum_topic(7, is_forum=False) is None
     topic = in_topic(group, forum_topic(None, is_forum=True))
@@ -372,13 +372,13 @@ def test_topics_and_threads_have_sessions_of_their_own_and_a_parent() -> None:
 
 @pytest.mark.parametrize("text", ["main", "work", "agent:main:main", "agent:main:work", "Agent:MAIN:Work"])
 def test_all_names_of_the_main_session_are_one(text: str) -> None:
-    """Also in a global scope, where there is only one session."""
+    """Also in the global scope, where there is only one session."""
     assert canonical_key(text, main_key="work") == main_session("main", "work")
     assert str(canonical_key(text, main_key="work", scope="global")) == "global"
 
 
 def test_other_bare_keys_belong_to_the_default_agent() -> None:
-    """Sentinels belong to nobody."""
+    """Sentinels have no agent."""
     assert str(canonical_key("cron:x", default_agent="ops")) == "agent:ops:cron:x"
     assert str(canonical_key("agent:../../etc:main")) == "agent:etc:main"
     assert str(canonical_key("main:thread:5", main_key="work")) == "agent:main:work:thread:5"
@@ -386,14 +386,14 @@ def test_other_bare_keys_belong_to_the_default_agent() -> None:
 
 
 def test_tools_show_the_main_session_by_its_alias() -> None:
-    """And never the sentinels."""
+    """Sentinels are never shown."""
     assert shown_key(parse_key("agent:ops:main")) == "main"
     assert shown_key(parse_key("agent:ops:cron:x")) == "agent:ops:cron:x"
     assert shown_key(parse_key("global")) is None
 
 
 def test_the_most_exact_binding_decides_who_answers() -> None:
-    """Peer, guild, team, account, channel, in that order, whatever the order of the bindings."""
+    """Peer, guild, team, account, channel, regardless of the order of the bindings."""
     bindings = [
         Binding(agent="anyone", channel="discord", account="*"),
         Binding(agent="default-account", channel="discord"),
@@ -417,6 +417,6 @@ def test_the_most_exact_binding_decides_who_answers() -> None:
 
 
 def test_a_route_carries_its_session_and_the_main_one() -> None:
-    """The configured name of the main session counts here too."""
+    """With the configured name of the main session."""
     route = resolve_route([Binding(agent="ops", channel="slack")], "slack", peer=Peer("channel", "C1"), main_key="work")
     assert (str(route.key), str(route.main_key)) == ("agent:ops:slack:channel:c1", "agent:ops:work")

@@ -1,4 +1,4 @@
-"""What sessions of a gateway are called in lists."""
+"""Titles of a gateway's sessions in listings."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ pytestmark = pytest.mark.mission("Y2")
     ],
 )
 def test_a_person_names_a_session_before_a_chat_does(entry: Json, title: str | None) -> None:
-    """Its label, else the subject of the chat, else what the program calls it; what is no text is no name."""
+    """The label, else the subject of the chat, else the display name; values that are not text are ignored."""
     assert described(stored({MAIN: {"sessionId": "s1", **entry}})) == {"s1": Described(title, MAIN)}
 
 
 def test_a_topic_is_named_apart_from_its_chat() -> None:
-    """By its own transcript; only where there is no other name, the chat's transcript has it too."""
+    """By its own transcript; without another name, the chat's transcript has it too."""
     topic = f"{GROUP}:topic:a/b"
     store = {GROUP: {"sessionId": "s1", "label": "Chat"}, topic: {"sessionId": "s1", "label": "Topic", "updatedAt": 9}}
     assert described(stored(store)) == {"s1": Described("Chat", GROUP), "s1-topic-a%2Fb": Described("Topic", topic)}
@@ -41,13 +41,13 @@ def test_a_topic_is_named_apart_from_its_chat() -> None:
 
 
 def test_a_file_that_an_entry_names_has_its_name() -> None:
-    """Wherever it lies."""
+    """In any folder."""
     store = {MAIN: {"sessionId": "s1", "sessionFile": "/x/2026-02-03T10-00-00-000Z_s1.jsonl", "label": "Fork"}}
     assert described(stored(store)) == {"2026-02-03T10-00-00-000Z_s1": Described("Fork", MAIN)}
 
 
 def test_of_several_keys_the_one_that_was_used_last_names_a_session() -> None:
-    """Also if it stands first, and if it has no title."""
+    """Also if it is the first one, or has no title."""
     store = {MAIN: {"sessionId": "s", "updatedAt": 9}, GROUP: {"sessionId": "s", "updatedAt": 5, "label": "Old"}}
     assert described(stored(store)) == {"s": Described(None, MAIN)}
 
@@ -56,7 +56,7 @@ def test_of_several_keys_the_one_that_was_used_last_names_a_session() -> None:
     "data", [b"", b"{", b"[]", b"5", b"\xff", b'{"a":' * 100_000, b'{"a": 5, "b": {"sessionId": 5}}']
 )
 def test_a_broken_store_has_no_names(data: bytes) -> None:
-    """And is no error: a list must not fail because of a comma."""
+    """A listing must not fail because of a comma."""
     assert described(data) == {}
 
 
@@ -67,7 +67,7 @@ entries = json_objects | st.integers() | st.fixed_dictionaries({"sessionId": tex
     st.binary(max_size=40) | st.dictionaries(text, entries, max_size=3).map(lambda value: json.dumps(value).encode())
 )
 def test_whatever_a_store_holds_its_names_can_be_asked_for(data: bytes) -> None:
-    """And all that is told of a session can be written."""
+    """All texts can be encoded."""
     for title, key in described(data).values():
         assert title != ""
         assert f"{title} {key}".encode()

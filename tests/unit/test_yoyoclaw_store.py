@@ -1,4 +1,4 @@
-"""`sessions.json` on disk: strict, locked, safe beside an editor; and where transcripts lie."""
+"""`sessions.json` on disk: strict, locked, safe beside an editor; and the paths of transcripts."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def on_disk(store: SessionStore) -> dict[str, Any]:
 
 
 def setting(name: str, value: Any, now: int = NOW) -> Any:
-    """A change that sets one member."""
+    """Return a change that sets one member."""
     return lambda entry: (entry or SessionEntry({"sessionId": "s"})).touched({name: value}, now)
 
 
@@ -47,7 +47,7 @@ def setting(name: str, value: Any, now: int = NOW) -> Any:
 
 
 def test_a_missing_store_is_empty_and_reading_makes_nothing(tmp_path: Path) -> None:
-    """No file, no folder, no lock."""
+    """No file, folder or lock is created."""
     store = store_in(tmp_path)
     assert store.read() == {}
     assert store.get(MAIN) is None
@@ -55,7 +55,7 @@ def test_a_missing_store_is_empty_and_reading_makes_nothing(tmp_path: Path) -> N
 
 
 def test_reading_changes_nothing(tmp_path: Path) -> None:
-    """No byte, no time, no file."""
+    """No byte, time or file changes."""
     put(tmp_path, {MAIN: {"sessionId": "a", "future": 1}})
     before = snapshot(tmp_path)
     store = store_in(tmp_path)
@@ -84,7 +84,7 @@ def test_a_key_is_found_under_any_spelling(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"", b'{"a": {},}', b"null", b"\0\0\0"])
 def test_a_broken_store_stops_reading_and_writing(tmp_path: Path, content: bytes) -> None:
-    """It never loads as empty, and stays as it is, byte for byte."""
+    """It never loads as empty, and is not changed."""
     path = write(tmp_path / "agent", "sessions.json", content)
     store = store_in(tmp_path)
     with pytest.raises(BrokenStore, match="line 1"):
@@ -96,7 +96,7 @@ def test_a_broken_store_stops_reading_and_writing(tmp_path: Path, content: bytes
 
 
 def test_a_symbolic_link_is_not_followed(tmp_path: Path) -> None:
-    """Writing would put a file in place of the link."""
+    """Writing would replace the link by a file."""
     target = write(tmp_path, "elsewhere.json", b"{}")
     (tmp_path / "agent").mkdir()
     (tmp_path / "agent" / "sessions.json").symlink_to(target)
@@ -108,7 +108,7 @@ def test_a_symbolic_link_is_not_followed(tmp_path: Path) -> None:
 
 
 def test_a_change_keeps_everything_else(tmp_path: Path) -> None:
-    """Other entries keep their text, the changed one its unknown members."""
+    """Other entries keep their text, and the changed one its unknown members."""
     path = write(
         tmp_path / "agent", "sessions.json", b'{\n  "a": {"n":1.0},\n  "b": {"sessionId": "b", "future": [1]}\n}'
     )
@@ -120,7 +120,7 @@ def test_a_change_keeps_everything_else(tmp_path: Path) -> None:
 
 
 def test_a_new_key_gets_an_entry_and_files_are_private(tmp_path: Path) -> None:
-    """Folders 0700, files 0600; no lock and no temporary file stays."""
+    """Folders have mode 0700 and files 0600; no lock or temporary file is left."""
     store = store_in(tmp_path)
     store.update(MAIN, setting("model", "m"), now=NOW)
     assert on_disk(store) == {MAIN: {"sessionId": "s", "model": "m", "updatedAt": NOW}}
@@ -136,7 +136,7 @@ def test_a_new_key_gets_an_entry_and_files_are_private(tmp_path: Path) -> None:
 
 
 def test_a_change_that_changes_nothing_writes_nothing(tmp_path: Path) -> None:
-    """Neither the store nor the copy."""
+    """Neither the store nor the copy is written."""
     put(tmp_path, {MAIN: {"sessionId": "a"}})
     before = snapshot(tmp_path)[f"{tmp_path}/agent/sessions.json"]
     store = store_in(tmp_path)
@@ -147,7 +147,7 @@ def test_a_change_that_changes_nothing_writes_nothing(tmp_path: Path) -> None:
 
 
 def test_compare_and_set_refuses_what_was_not_expected(tmp_path: Path) -> None:
-    """Whoever decided on an older entry decides again."""
+    """The caller must decide again on the current entry."""
     put(tmp_path, {MAIN: {"sessionId": "a"}})
     store = store_in(tmp_path)
     seen, new = store.get(MAIN), SessionEntry({"sessionId": "b"})
@@ -161,7 +161,7 @@ def test_compare_and_set_refuses_what_was_not_expected(tmp_path: Path) -> None:
 
 
 def test_a_change_that_raises_leaves_everything_as_it_was(tmp_path: Path) -> None:
-    """And frees the lock."""
+    """The lock is released."""
     put(tmp_path, {MAIN: {"sessionId": "a"}})
     before = snapshot(tmp_path)[f"{tmp_path}/agent/sessions.json"]
     store = store_in(tmp_path)
@@ -175,7 +175,7 @@ def test_a_change_that_raises_leaves_everything_as_it_was(tmp_path: Path) -> Non
 
 
 def test_an_edit_between_reading_and_writing_survives(tmp_path: Path) -> None:
-    """Whoever saves the file in the middle of our change keeps what was saved: the change is made again on top of it."""
+    """A save in the middle of our change is kept: the change is repeated on top of it."""
     put(tmp_path, {MAIN: {"sessionId": "a"}, GROUP: {"sessionId": "g"}})
 
     def edit() -> None:
@@ -195,7 +195,7 @@ def test_an_edit_between_reading_and_writing_survives(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_being_saved_is_read_when_it_is_complete(tmp_path: Path) -> None:
-    """Half of a file is not called broken before its editor had time to write the other half."""
+    """Half a file is not broken until its editor had time to finish it."""
     path = put(tmp_path, {MAIN: {"sessionId": "a"}})
     whole = path.read_bytes()
     path.write_bytes(whole[:10])
@@ -205,7 +205,7 @@ def test_a_file_that_is_being_saved_is_read_when_it_is_complete(tmp_path: Path) 
 
 
 def test_a_file_that_is_away_for_a_moment_is_not_taken_for_deleted(tmp_path: Path) -> None:
-    """Some editors move the old file away before they write the new one; its sessions must not begin anew."""
+    """Some editors move the old file away before they write the new one; its sessions must not start anew."""
     store = store_in(tmp_path)
     store.update(MAIN, setting("model", "m"), now=NOW)
     whole = Path(store.path).read_bytes()
@@ -218,7 +218,7 @@ def test_a_file_that_is_away_for_a_moment_is_not_taken_for_deleted(tmp_path: Pat
 
 
 def test_values_of_a_live_store_win_over_a_stale_edit(tmp_path: Path) -> None:
-    """An editor that was opened before our change takes it back when it saves; its own additions stay."""
+    """An editor opened before our change would undo it when it saves; its own additions stay."""
     put(tmp_path, {MAIN: {"sessionId": "a", "updatedAt": 1, "modelOverride": "x"}})
     store = store_in(tmp_path)
     store.update(
@@ -233,7 +233,7 @@ def test_values_of_a_live_store_win_over_a_stale_edit(tmp_path: Path) -> None:
 
 
 def test_an_edit_of_the_current_file_wins(tmp_path: Path) -> None:
-    """A person who changes a toggle in what the file holds now means it."""
+    """A user who changes a toggle in the current file means it."""
     store = store_in(tmp_path)
     store.update(MAIN, setting("thinkingLevel", "low"), now=NOW)
     put(tmp_path, {MAIN: {**on_disk(store)[MAIN], "thinkingLevel": "high"}})
@@ -242,7 +242,7 @@ def test_an_edit_of_the_current_file_wins(tmp_path: Path) -> None:
 
 
 def test_an_entry_that_was_deleted_by_hand_stays_deleted(tmp_path: Path) -> None:
-    """Its key begins a new session with the next change."""
+    """Its key starts a new session with the next change."""
     store = store_in(tmp_path)
     store.update(MAIN, setting("model", "m"), now=NOW)
     put(tmp_path, {})
@@ -257,7 +257,7 @@ def test_an_entry_that_was_deleted_by_hand_stays_deleted(tmp_path: Path) -> None
 
 
 def test_a_broken_store_offers_the_last_good_copy_and_takes_it(tmp_path: Path) -> None:
-    """The broken file is kept; nothing is lost."""
+    """The broken file is saved, and nothing is lost."""
     store = store_in(tmp_path)
     store.update(MAIN, setting("model", "m"), now=NOW)
     good = Path(store.path).read_bytes()
@@ -272,7 +272,7 @@ def test_a_broken_store_offers_the_last_good_copy_and_takes_it(tmp_path: Path) -
 
 
 def test_only_a_broken_store_is_restored_and_only_from_a_copy(tmp_path: Path) -> None:
-    """A store that can be read is not thrown away."""
+    """A readable store is not replaced."""
     store = store_in(tmp_path)
     with pytest.raises(NotFound):
         store.restore(now=NOW)
@@ -285,7 +285,7 @@ def test_only_a_broken_store_is_restored_and_only_from_a_copy(tmp_path: Path) ->
 
 
 def test_an_edit_can_be_kept_as_the_last_good_copy(tmp_path: Path) -> None:
-    """Byte for byte; one that is broken cannot."""
+    """Byte for byte; a broken one is refused."""
     path = put(tmp_path, {MAIN: {"sessionId": "by hand"}})
     store = store_in(tmp_path)
     store.keep_good_copy()
@@ -297,7 +297,7 @@ def test_an_edit_can_be_kept_as_the_last_good_copy(tmp_path: Path) -> None:
 
 
 def test_the_copy_of_a_deleted_store_is_set_aside(tmp_path: Path) -> None:
-    """A person who deletes the whole file begins anew, and can still change their mind."""
+    """A user who deletes the whole file starts anew, and can still go back."""
     store = store_in(tmp_path)
     store.update(MAIN, setting("model", "m"), now=NOW)
     os.unlink(store.path)
@@ -317,7 +317,7 @@ def foreign_lock(folder: Path, seconds_ago: float) -> Path:
 
 
 def test_the_lock_of_another_program_is_respected(tmp_path: Path) -> None:
-    """Nothing is written while it is held; the error says what to do."""
+    """Nothing is written while it is held, and the error has a hint."""
     path = put(tmp_path, {MAIN: {"sessionId": "a"}})
     before = path.read_bytes()
     lock = foreign_lock(tmp_path, seconds_ago=29)
@@ -329,7 +329,7 @@ def test_the_lock_of_another_program_is_respected(tmp_path: Path) -> None:
 
 
 def test_a_lock_that_its_owner_would_call_stale_is_broken(tmp_path: Path) -> None:
-    """After 30 seconds, as they agree."""
+    """After 30 seconds, the limit of its owner."""
     foreign_lock(tmp_path, seconds_ago=31)
     store = store_in(tmp_path)
     store.update(MAIN, setting("model", "m"), now=NOW)
@@ -337,14 +337,14 @@ def test_a_lock_that_its_owner_would_call_stale_is_broken(tmp_path: Path) -> Non
 
 
 def test_a_lock_that_a_dead_process_of_ours_left_is_taken_over_at_once(tmp_path: Path) -> None:
-    """Nobody holds the file's own lock, so nobody is alive."""
+    """The lock file itself is not locked, so its process is dead."""
     write(tmp_path / "agent", "sessions.json.lock", b'{"pid":1,"startedAt":1,"holder":"sessile"}')
     store_in(tmp_path).update(MAIN, setting("model", "m"), now=0)
     assert os.listdir(tmp_path / "agent") == ["sessions.json"]
 
 
 def test_the_lock_is_there_for_others_to_see_while_a_change_is_made(tmp_path: Path) -> None:
-    """In their format; and a second store waits for it."""
+    """In their format; a second store waits for it."""
     store = store_in(tmp_path)
 
     def change(entry: SessionEntry | None) -> SessionEntry | None:
@@ -374,7 +374,7 @@ def test_the_state_folder_says_where_things_lie(tmp_path: Path) -> None:
 
 
 def test_agents_are_those_that_have_a_folder(tmp_path: Path) -> None:
-    """And the default one, where older releases left sessions."""
+    """And the default one, if there are sessions of older releases."""
     fs = PosixFilesystem()
     assert StateFolder(str(tmp_path)).agents(fs) == []
     (tmp_path / "agents" / "ops").mkdir(parents=True)
@@ -403,12 +403,12 @@ def test_agents_are_those_that_have_a_folder(tmp_path: Path) -> None:
     ],
 )
 def test_the_name_of_a_transcript_says_what_it_is(name: str, meaning: tuple[Any, ...] | None) -> None:
-    """Live, of a topic, a fork, or an archive with its reason and time."""
+    """A live transcript, one of a topic, a fork, or an archive with its reason and time."""
     assert read_name(f"/f/{name}") == (None if meaning is None else Transcript(f"/f/{name}", *meaning))
 
 
 def test_names_of_transcripts_are_made_as_their_owner_makes_them() -> None:
-    """Numbers as they are, other topics percent-encoded, colons of a time as dashes."""
+    """Numbers as they are, other topics percent-encoded, colons in a time as hyphens."""
     assert transcript_name("s") == "s.jsonl"
     assert transcript_name("s", 7) == "s-topic-7.jsonl"
     assert transcript_name("s", "a:b/c~") == "s-topic-a%3Ab%2Fc~.jsonl"
@@ -437,7 +437,7 @@ def test_a_transcript_is_looked_for_in_order(tmp_path: Path) -> None:
 @pytest.mark.mission("Y5")
 @pytest.mark.parametrize("named", ["../secret.jsonl", "/etc/passwd", "x/../../secret.jsonl"])
 def test_a_session_file_outside_the_folders_is_refused(tmp_path: Path, named: str) -> None:
-    """And what was refused is told; the session is looked for by its id instead."""
+    """The refused path is returned, and the session is searched by its id instead."""
     folder = tmp_path / "sessions"
     write(tmp_path, "secret.jsonl", b"")
     own = write(folder, "s.jsonl", b"")
@@ -455,7 +455,7 @@ def test_an_id_that_is_no_name_finds_nothing(tmp_path: Path, session_id: Any) ->
 
 
 def test_links_and_folders_are_no_transcripts(tmp_path: Path) -> None:
-    """Only plain files are."""
+    """Only regular files are."""
     write(tmp_path, "a.jsonl", b"")
     (tmp_path / "b.jsonl").symlink_to(tmp_path / "a.jsonl")
     (tmp_path / "c.jsonl").mkdir()

@@ -326,7 +326,7 @@ class Log:
 
     def _add(self, line: Line, items: Iterable[tuple[Entry, bytes]]) -> None:
         for entry, text in items:
-            tip = Item(entry.id, text, line.place.tip, entry.timestamp or "")
+            tip = Item(entry.id, text, line.place.tip, entry.get("timestamp") or "")
             line.place = Place(tip, line.place.first)
             line.hangs_from = entry.id
             line.created = line.created or tip.at
@@ -382,7 +382,7 @@ class Log:
         source = self.line(data.get("of", MAIN)).place
         tip = self._items.get(data.get("keep") or "")
         first = source.first if tip is not None else None
-        self.lines[name] = Line(Place(tip, first), entry.id, entry.timestamp or "")
+        self.lines[name] = Line(Place(tip, first), entry.id, entry.get("timestamp") or "")
         return True
 
     def _delete(self, entry: Entry, data: Payload, _: Any) -> bool:

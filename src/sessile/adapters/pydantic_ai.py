@@ -175,7 +175,7 @@ _RECORDS = TypeAdapter(ConversationRecord)
 class _Log:
     """What the journal of a conversation says, as far as it was read."""
 
-    def __init__(self, header: bytes) -> None:
+    def __init__(self, header: Payload) -> None:
         self.header = header  # a session that was deleted and begun anew has another
         self.count = 0
         self.record: Payload | None = None
@@ -270,7 +270,7 @@ class SessileConversationStore(ConversationStore):
     def _caught_up(self, conversation_id: str) -> tuple[Session | None, _Log]:
         """The session of a conversation and what its journal says, also what other processes have written."""
         session = self._sessions.find("", conversation_id)
-        header = b"" if session is None else session.header_line()
+        header = {} if session is None else session.header
         log = self._logs.get(conversation_id)
         if log is None or log.header != header:
             log = self._logs[conversation_id] = _Log(header)

@@ -133,10 +133,8 @@ def encode_plain(value: Any) -> bytes:
 
 
 def _encode_exactly(value: Any) -> bytes:
-    import json  # rarely needed; commands start faster without it
-
     try:
-        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        text: str = _json().dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except (TypeError, ValueError) as error:
         raise InvalidEntry(f"the entry cannot be written as JSON: {error}") from error
     # Only lone surrogates cannot be encoded as UTF-8; they are written as \udXXX.
@@ -156,9 +154,15 @@ def decode(raw: bytes) -> Any:
 @cache
 def exact_decoder() -> JSONDecoder:
     """Return the standard library's decoder without its extensions; huge numbers are infinite, as in JavaScript."""
-    import json  # see above
+    decoder: JSONDecoder = _json().JSONDecoder(parse_constant=_refuse, parse_int=_integer)
+    return decoder
 
-    return json.JSONDecoder(parse_constant=_refuse, parse_int=_integer)
+
+@cache
+def _json() -> Any:
+    import json  # rarely needed; commands start faster without it
+
+    return json
 
 
 def decode_exactly(text: str) -> Any:

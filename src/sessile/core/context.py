@@ -1,16 +1,16 @@
-"""The context: what is sent to the model from the path that ends at one entry.
+"""The context: what is sent to the model for the path that ends at one entry.
 
-The state (thinking level, models, mode, rules) comes from the whole path; the messages come from its live part: the
-summary of the last compaction, what that kept, and all that came after. Later `context_edit` entries change or remove
-messages without touching the entries that they come from.
+The state (thinking level, models, mode, rules) comes from the whole path. The messages come from its live part: the summary
+of the last compaction, the entries that it kept, and everything after it. Later `context_edit` entries change or remove
+messages without changing the entries that they come from.
 
-Where the messages of a path are that the model does not see any more: who took them out of the context.
+`absences` lists the messages of a path that are no longer in the context, by the entry that removed them:
 
-    compaction      summed up: they lie before the first entry that it kept
-    reset_boundary  everything before it was left
-    context_edit    taken out one by one, or changed
+    compaction      summarized: they come before the first entry that it kept
+    reset_boundary  everything before it
+    context_edit    removed or changed one by one
 
-Nothing is ever gone: each absence names the entries, which are still in the session.
+The entries themselves are still in the session.
 """
 
 from __future__ import annotations
@@ -24,13 +24,11 @@ import msgspec
 from sessile.core.kinds import BOUNDARY, Json, State, fold, kind_of, remote_compaction
 from sessile.core.lines import Finding
 
-# --- context
-
 Message = dict[str, Any]
 
 
 class _LastEntry:
-    """Stands for "the last entry" where `None` means "before the first"."""
+    """Type of `LAST_ENTRY`, which differs from `None` ("before the first entry")."""
 
     def __repr__(self) -> str:
         return "LAST_ENTRY"
@@ -41,7 +39,27 @@ LeafId = str | None | _LastEntry
 
 
 class SessionContext(msgspec.Struct):
-    """What the model sees at one leaf. `sources[i]` is the id of the entry that gave `messages[i]`."""
+    """What the model sees at one leaf.
+
+    Attributes:
+        messages: The messages, oldest first. `convert_to_llm`, `to_anthropic`, `to_openai` and `to_google` translate them.
+        sources: The id of the entry of each message; `None` for a message that no entry has, such as a summary.
+        thinking_level: The thinking level, such as "off" or "high".
+        models: The model ("provider/model") for each role; "default" is the usual one.
+        mode: The mode of the agent, such as "plan"; "none" if there is none.
+        mode_data: Data that belongs to the mode.
+        injected_ttsr_rules: The names of rules that were injected so far.
+        service_tier: The service tier of the provider.
+        selected_mcp_tool_names: The selected MCP tools; `None` if there was no selection.
+        active_context: The active context of the agent: `contextName`, `tenant` and `namespace`.
+        findings: Problems on the path, such as a missing parent.
+
+    Example:
+        ```python
+        context = session.context()
+        client.messages.create(model=context.models["default"], messages=to_anthropic(context.messages))
+        ```
+    """
 
     messages: list[Message] = []
     sources: list[str | None] = []
@@ -57,7 +75,7 @@ class SessionContext(msgspec.Struct):
 
     @classmethod
     def at(cls, state: State, live: Live, findings: Iterable[Finding] = ()) -> SessionContext:
-        """The context of a live part under the state of its path."""
+        """Return the context of a live part with the state of its path."""
         messages, sources = live.messages()
         tools = state.selected_mcp_tools
         return cls(
@@ -76,7 +94,7 @@ class SessionContext(msgspec.Struct):
 
 
 class Live:
-    """The live part of a path: the compaction that begins it, if any, and the entries that still speak."""
+    """The live part of a path: the compaction that starts it, if any, and the entries after it."""
 
     __slots__ = ("_edited", "_kept", "_messages", "_sources")
 
@@ -94,14 +112,14 @@ class Live:
             if summary is not None:
                 self._push(summary(compaction), compaction)
         for entry in kept:
-            # A compaction that brings its own system message replaces the ones that it kept.
+            # The system message of a compaction replaces those that it kept.
             if not (isinstance(system, dict) and _role(entry) == "system"):
                 self.add(entry)
         for entry in after:
             self.add(entry)
 
     def add(self, entry: Json) -> None:
-        """Append one entry; the caller starts anew at a boundary."""
+        """Append one entry; the caller makes a new live part at a boundary."""
         entry_type = entry.get("type")
         self._kept.append(entry)
         if entry_type == "context_edit":
@@ -117,7 +135,7 @@ class Live:
             self._sources.append(source if isinstance(source, str) else None)
 
     def messages(self) -> tuple[list[Message], list[str | None]]:
-        """The messages and the ids of the entries that they come from."""
+        """Return the messages and the ids of the entries that they come from."""
         if not self._edited:
             return self._messages.copy(), self._sources.copy()
         edits = {
@@ -139,7 +157,7 @@ def _role(entry: Json) -> object:
 
 
 def edited_message(message: Message, replacement: object) -> Message | None:
-    """A message as a `context_edit` leaves it; `None` if that takes it out."""
+    """Return a message after a `context_edit`; `None` if the edit removes it."""
     if not isinstance(replacement, Mapping):
         return None
     content = replacement.get("content")
@@ -149,7 +167,7 @@ def edited_message(message: Message, replacement: object) -> Message | None:
 
 
 def live_part(path: Sequence[Json]) -> Live:
-    """The live part of a whole path, root first."""
+    """Return the live part of a whole path, root first."""
     boundary = next((i for i in reversed(range(len(path))) if kind_of(path[i].get("type")).flags & BOUNDARY), None)
     if boundary is None:
         return Live(None, (), path)
@@ -166,7 +184,7 @@ def live_part(path: Sequence[Json]) -> Live:
 
 
 def first_kept(compaction: Json) -> str | None:
-    """The id from which a compaction keeps entries; `None` if it keeps nothing."""
+    """Return the id of the first entry that a compaction keeps; `None` if it keeps nothing."""
     first = compaction.get("firstKeptEntryId")
     if remote_compaction(compaction) is not None or first == compaction.get("id"):
         return None
@@ -176,7 +194,18 @@ def first_kept(compaction: Json) -> str | None:
 def build_session_context(
     entries: Sequence[Json], leaf_id: LeafId = LAST_ENTRY, by_id: Mapping[str, Json] | None = None
 ) -> SessionContext:
-    """The context at `leaf_id`: `None` is before the first entry, an unknown id means the last one."""
+    """Return the context of entries that are in memory. `Session.context` reads them from a file.
+
+    Args:
+        entries: The entries of a session, in file order; a header is ignored.
+        leaf_id: The entry at which the context ends; `None` is before the first entry, an unknown id means the last entry.
+        by_id: The entries by id, if the caller has them.
+
+    Example:
+        ```python
+        context = build_session_context([entry.body for entry in session.get_entries()])
+        ```
+    """
     entries = [entry for entry in entries if entry.get("type") != "session"]
     if leaf_id is None or not entries:
         return SessionContext()
@@ -188,7 +217,7 @@ def build_session_context(
 
 
 def fold_path(path: Iterable[Json], state: State | None = None) -> State:
-    """The state after the entries of a path, root first."""
+    """Return the state after the entries of a path, root first."""
     state = State() if state is None else state
     for entry in path:
         state = fold(state, entry)
@@ -198,7 +227,10 @@ def fold_path(path: Iterable[Json], state: State | None = None) -> State:
 def walk(
     leaf: Json, by_id: Mapping[str, Json], bridge: Callable[[Json], Json | None] | None = None
 ) -> tuple[list[Json], list[Finding]]:
-    """The path from the root to `leaf`. It ends at a missing parent, or goes on at the entry that `bridge` gives."""
+    """Return the path from the root to `leaf`, and findings about it.
+
+    A missing parent ends the path, unless `bridge` returns an entry to continue at.
+    """
     path = [leaf]
     leaf_id = leaf.get("id")
     seen: set[object] = {leaf_id} if isinstance(leaf_id, str) else set()
@@ -212,7 +244,7 @@ def walk(
         if parent is None:
             break
         if parent.get("id") in seen:
-            findings.append(Finding("cycle", -1, 0, f"the ancestors of entry {leaf_id} form a circle"))
+            findings.append(Finding("cycle", -1, 0, f"the ancestors of entry {leaf_id} form a cycle"))
             break
         seen.add(parent.get("id"))
         path.append(parent)
@@ -222,20 +254,20 @@ def walk(
 
 
 def missing_parent(entry_id: object, parent_id: object) -> Finding:
-    """The finding for an entry whose parent is not in the session."""
-    return Finding("missing_parent", -1, 0, f"entry {entry_id} hangs from {parent_id}, which is not in the session")
+    """Return the finding for an entry whose parent is not in the session."""
+    return Finding("missing_parent", -1, 0, f"the parent {parent_id} of entry {entry_id} is not in the session")
 
 
-# --- whereabouts
+# -- absences
 
-_MESSAGES = ("message", "custom_message", "branch_summary")  # the kinds of entries that a model sees
-_TAKES = ("compaction", "reset_boundary")
+_MESSAGES = ("message", "custom_message", "branch_summary")  # kinds of entries that a model sees
+_REMOVERS = ("compaction", "reset_boundary")
 
 Entry = Mapping[str, Any]
 
 
 class Absence(NamedTuple):
-    """Messages that one entry took out of the context, or changed: how many, and the first and last of them."""
+    """The messages that one entry removed from the context, or changed: their number, the first and the last."""
 
     by: str
     kind: str
@@ -245,8 +277,8 @@ class Absence(NamedTuple):
     changed: bool = False
 
 
-class Taking(NamedTuple):
-    """A message that an entry took out of the context, or changed."""
+class Removal(NamedTuple):
+    """A message that an entry removed from the context, or changed."""
 
     message: str
     by: Entry
@@ -254,42 +286,45 @@ class Taking(NamedTuple):
 
 
 def absences(path: Iterable[Entry], seen: Collection[str | None]) -> list[Absence]:
-    """What took messages of a path (root first) out of its context; `seen` are the entries that are in it."""
+    """Return what removed messages of a path (root first) from its context; `seen` are the ids of the entries in it."""
     found: dict[str, Absence] = {}
-    for taking in takings(path, seen):
-        _count(found, taking.by, taking.message, changed=taking.changed)
+    for removal in removals(path, seen):
+        _count(found, removal.by, removal.message, changed=removal.changed)
     return list(found.values())
 
 
-def takings(path: Iterable[Entry], seen: Collection[str | None]) -> Iterator[Taking]:
-    """The same one by one, in the order of the messages. Of an entry its type, its id and what it takes must be known."""
+def removals(path: Iterable[Entry], seen: Collection[str | None]) -> Iterator[Removal]:
+    """Yield the same message by message, in their order.
+
+    Entries need only their type, their id and the members that name what they remove.
+    """
     places: dict[str, int] = {}
-    said: list[str] = []  # a path may be long, so only this is held of what somebody said
-    waiting: deque[tuple[int, int]] = deque()  # places of messages that are in the context, and their numbers
-    taken: dict[int, Entry] = {}  # by whom a message was left out first
+    messages: list[str] = []  # ids only, because a path may be long
+    present: deque[tuple[int, int]] = deque()  # places of the messages still in the context, and their numbers
+    removed: dict[int, Entry] = {}  # the entry that removed a message first
     edits: dict[str, Entry] = {}
     for place, entry in enumerate(entry for entry in path if isinstance(entry.get("id"), str)):
         places[str(entry["id"])] = place
         if entry.get("type") in _MESSAGES:
-            waiting.append((place, len(said)))
-            said.append(str(entry["id"]))
-        elif entry.get("type") in _TAKES:
+            present.append((place, len(messages)))
+            messages.append(str(entry["id"]))
+        elif entry.get("type") in _REMOVERS:
             kept = _kept_from(entry, place, places)
-            while waiting and waiting[0][0] < kept:
-                taken[waiting.popleft()[1]] = entry
+            while present and present[0][0] < kept:
+                removed[present.popleft()[1]] = entry
         elif entry.get("type") == "context_edit":
             edits[str(entry.get("targetId"))] = entry
-    for number, message in enumerate(said):
-        by = edits.get(message) if message in seen else taken.get(number) or edits.get(message)
+    for number, message in enumerate(messages):
+        by = edits.get(message) if message in seen else removed.get(number) or edits.get(message)
         if by is not None:
-            yield Taking(message, by, changed=message in seen)
+            yield Removal(message, by, changed=message in seen)
 
 
-def _kept_from(taker: Entry, at: int, places: Mapping[str, int]) -> int:
-    """The place from which on an entry leaves messages in the context."""
-    if taker.get("type") != "compaction":
+def _kept_from(remover: Entry, at: int, places: Mapping[str, int]) -> int:
+    """Return the place of the first message that an entry keeps in the context."""
+    if remover.get("type") != "compaction":
         return at
-    kept = places.get(first_kept(taker) or "", at)
+    kept = places.get(first_kept(remover) or "", at)
     return min(kept, at)
 
 

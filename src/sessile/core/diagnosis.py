@@ -1,25 +1,17 @@
-"""What the lines of a session file say about its health.
+"""Diagnosis and repair of session files: what is wrong with a file, and how to make it readable again.
 
-Feed it every item of the careful scanner with the number of its line, then `finish`. It holds a few dozen bytes an entry and
-no body, keeps the first problems of each kind and counts the rest, so that a file of any size can be examined. The bytes for
-excerpts and the state of blobs are arguments; nothing here opens a file.
+`TROUBLES` is the table of problems. A note is harmless; a warning is something that readers work around; damage is bytes or
+content that cannot be read, by Sessile or by other programs.
 
-Who hangs from whom, for a check of a session of any size: the rules of `Tree` in a few bytes an entry.
+`Diagnosis` is fed every item of the scanner with its line number, then finished. It holds a few dozen bytes per entry and no
+bodies, keeps the first problems of each kind and counts the rest, so that a file of any size can be checked. Its rules about
+parents are those of `core/tree.py`, except that leaf markers are entries, because a check looks at all lines.
 
-Rules are those of the tree: of two entries with one id the later is meant; a parent that is missing, or is the entry
-itself, makes a root; a circle is cut at its earliest entry. Markers are entries here, because a check looks at all lines.
-Everything is iterative and linear. It knows ids, not bodies or places.
+`Mending` describes the repaired file as ranges copied byte for byte from the old one and the few bytes that are added. Lines
+without damage are never changed. On a damaged line every entry gets its own line and the rest is removed. Valid JSON that is not
+an entry stays, and so do lines that are too long to be read. Nothing is invented.
 
-How a damaged session file becomes a readable one without losing or inventing anything.
-
-The new file is told in pieces: ranges that are copied from the old one byte for byte, and the few bytes that are added. A line
-without damage is never touched. On a line with damage every entry gets a line of its own and the rest is left out; what is
-JSON but no entry stays, and so does a line that is too long to be read. It does not know where the bytes come from.
-
-The table of what can be wrong with a session file: how bad it is, and what a repair does about it.
-
-A note is nothing to worry about; a warning is something that a reader works around; damage is bytes or content that
-cannot be read, by us or by others. A repair mends the damage that it can without inventing anything.
+Reading bytes and checking blobs are arguments; nothing here opens a file.
 """
 
 from __future__ import annotations
@@ -41,154 +33,17 @@ from sessile.core.migrate import VERSION, version_of
 from sessile.core.text import parse_timestamp
 from sessile.errors import InvalidId
 
-# --- kinship
-
 NOWHERE = -1
-_ON_THE_TRAIL, _ROOTED, _ADRIFT = 1, 2, 3
 
-
-class Oddity(NamedTuple):
-    """Something about the parents of one entry; entries are numbers in the order in which they were added."""
-
-    code: str
-    entry: int
-    detail: str
-
-
-class Kinship:
-    """Add entries in file order, then `settle`; `parents` is then the tree."""
-
-    def __init__(self) -> None:
-        self.parents = array("i")  # before `settle` the numbers of ids, after it those of entries
-        self._ids = IdTable()
-        self._own = array("i")
-        self._meant = array("i")  # for each id the entry that is meant by it
-
-    def __len__(self) -> int:
-        return len(self._own)
-
-    def add(self, entry_id: str, parent_id: str | None) -> bool:
-        """Add the next entry; says whether its id is new."""
-        own = self.number(entry_id)
-        new = self._meant[own] == NOWHERE
-        self._meant[own] = len(self._own)
-        self._own.append(own)
-        self.parents.append(self.number(parent_id) if parent_id else NOWHERE)
-        return new
-
-    def number(self, entry_id: str) -> int:
-        """A number for an id, whether there is such an entry or not."""
-        number = self._ids.number(entry_id)
-        if number == len(self._meant):
-            self._meant.append(NOWHERE)
-        return number
-
-    def entry(self, number: int) -> int:
-        """The entry that is meant by the id with that number, or `NOWHERE`."""
-        return self._meant[number]
-
-    def name(self, entry: int) -> str:
-        """The id of an entry."""
-        return self._ids.text(self._own[entry])
-
-    def settle(self) -> Iterator[Oddity]:
-        """Resolve all parents; gives what is not as it should be."""
-        for entry, wanted in enumerate(self.parents):
-            if wanted == NOWHERE:
-                continue
-            parent = self._meant[wanted]
-            if parent == NOWHERE:
-                missing = self._ids.text(wanted)
-                yield Oddity(
-                    "missing_parent", entry, f"entry {self.name(entry)} hangs from {missing}, which is not here"
-                )
-            elif wanted == self._own[entry]:
-                yield Oddity("cycle", entry, f"entry {self.name(entry)} is its own parent")
-                parent = NOWHERE
-            elif parent > entry:
-                own, later = self.name(entry), self.name(parent)
-                yield Oddity("forward_parent", entry, f"entry {own} comes before its parent {later}")
-            self.parents[entry] = parent
-        yield from self._cut_circles()
-
-    def _cut_circles(self) -> Iterator[Oddity]:
-        parents = self.parents
-        fate = bytearray(len(parents))
-        for start in range(len(parents)):
-            trail = array("i")
-            entry = start
-            while entry != NOWHERE and not fate[entry]:
-                fate[entry] = _ON_THE_TRAIL
-                trail.append(entry)
-                entry = parents[entry]
-            end = _ROOTED if entry == NOWHERE else fate[entry]
-            if end == _ON_THE_TRAIL:
-                first = min(trail[trail.index(entry) :])
-                parents[first] = NOWHERE
-                yield Oddity("cycle", first, f"entry {self.name(first)} is its own ancestor")
-                end = _ADRIFT
-            for entry in trail:
-                fate[entry] = end
-        adrift = fate.count(_ADRIFT)
-        if adrift:
-            detail = f"no root leads to {adrift} entries: they hang from a circle"
-            yield Oddity("unreachable", fate.index(_ADRIFT), detail)
-
-    def path(self, entry: int) -> Iterator[int]:
-        """From an entry to its root."""
-        while entry != NOWHERE:
-            yield entry
-            entry = self.parents[entry]
-
-
-class Lineage:
-    """Answers whether one entry is an ancestor of another, for many pairs of a settled tree."""
-
-    def __init__(self, parents: array[int]) -> None:
-        first, sibling = _children(parents)
-        self._enter = array("i", [0]) * len(parents)
-        self._leave = array("i", [0]) * len(parents)
-        clock = 0
-        for root in range(len(parents)):
-            entry = root if parents[root] == NOWHERE else NOWHERE
-            while entry != NOWHERE:
-                self._enter[entry] = clock
-                clock += 1
-                if first[entry] != NOWHERE:
-                    entry = first[entry]
-                    continue
-                self._leave[entry] = clock
-                while entry != root and sibling[entry] == NOWHERE:
-                    entry = parents[entry]
-                    self._leave[entry] = clock
-                entry = NOWHERE if entry == root else sibling[entry]
-
-    def leads(self, ancestor: int, entry: int) -> bool:
-        """Whether `ancestor` is on the path to `entry`."""
-        return self._enter[ancestor] <= self._enter[entry] < self._leave[ancestor]
-
-
-def _children(parents: array[int]) -> tuple[array[int], array[int]]:
-    """The first child of each entry, and the next child of the same parent."""
-    first = array("i", [NOWHERE]) * len(parents)
-    sibling = array("i", [NOWHERE]) * len(parents)
-    for child in reversed(range(len(parents))):
-        parent = parents[child]
-        if parent != NOWHERE:
-            sibling[child] = first[parent]
-            first[parent] = child
-    return first, sibling
-
-
-# --- troubles
+# -- the table of problems
 
 Severity = Literal["note", "warning", "damage"]
 
 
 class Problem(NamedTuple):
-    """One thing that is not as it should be; what is unknown, or does not apply, is `None`.
+    """A problem of a file; members that are unknown or do not apply are `None`.
 
-    `excerpt` shows a few characters of the bytes that it is about; what cannot be printed is a dot.
+    `excerpt` shows a few characters of the bytes concerned, with a dot for what cannot be printed.
     """
 
     kind: str
@@ -203,29 +58,29 @@ class Problem(NamedTuple):
 
 
 class Trouble(NamedTuple):
-    """One row of the table: `remedy` is what a repair does, `None` if it leaves the thing alone."""
+    """A row of the table: `remedy` is what a repair does, `None` if it changes nothing."""
 
     severity: Severity
     remedy: str | None = None
 
 
-_TAKEN_OUT = "is taken out; the file as it was is kept"
+_REMOVED = "removed; the original file is kept"
 
 TROUBLES: dict[str, Trouble] = {
-    # what the scanner finds
-    "torn_tail": Trouble("damage", _TAKEN_OUT),
-    "nul_run": Trouble("damage", _TAKEN_OUT),
-    "not_json": Trouble("damage", _TAKEN_OUT),
-    "bad_utf8": Trouble("damage", _TAKEN_OUT),
-    "bom": Trouble("damage", _TAKEN_OUT),
-    "glued": Trouble("damage", "each entry gets a line of its own"),
+    # lines
+    "torn_tail": Trouble("damage", _REMOVED),
+    "nul_run": Trouble("damage", _REMOVED),
+    "not_json": Trouble("damage", _REMOVED),
+    "bad_utf8": Trouble("damage", _REMOVED),
+    "bom": Trouble("damage", _REMOVED),
+    "glued": Trouble("damage", "each entry gets its own line"),
     "too_long": Trouble("damage"),
     "bad_utf8_inside": Trouble("warning"),
     "not_an_entry": Trouble("warning"),
     "blank": Trouble("note"),
     # the header
-    "no_header": Trouble("damage", "a header is made from the file name and the first date"),
-    "bad_header": Trouble("damage", "a header is made before it; the line stays"),
+    "no_header": Trouble("damage", "a header is created from the file name and the first date"),
+    "bad_header": Trouble("damage", "a header is inserted before it; the line stays"),
     "long_header": Trouble("note"),
     "hidden_header": Trouble("warning"),
     "second_header": Trouble("warning"),
@@ -239,7 +94,7 @@ TROUBLES: dict[str, Trouble] = {
     "forward_parent": Trouble("warning"),
     "cycle": Trouble("warning"),
     "unreachable": Trouble("warning"),
-    # what entries name
+    # references
     "lost_label": Trouble("note"),
     "lost_cut": Trouble("warning"),
     "unanswered_call": Trouble("note"),
@@ -262,24 +117,24 @@ TROUBLES: dict[str, Trouble] = {
 }
 
 UNREADABLE = frozenset({"torn_tail", "nul_run", "not_json", "bad_utf8", "bom", "too_long"})
-"""The kinds whose bytes nobody can read."""
+"""The kinds whose bytes cannot be read."""
 
 REASONS: dict[str, str] = {
-    "too_long": "stays: it is longer than what is read, and may be whole",
-    "bad_utf8_inside": "stays: the entry can be read, with U+FFFD for the bytes",
-    "not_an_entry": "stays: another program may know what it means",
-    "missing_parent": "stays: readers take the entry for a root, and no parent is invented",
-    "forward_parent": "stays: the order of lines is never changed",
-    "cycle": "stays: readers cut the circle at its earliest entry",
-    "unreachable": "stays: readers cut the circle at its earliest entry",
-    "duplicate_id": "stays: readers take the later entry, and both lines are kept",
+    "too_long": "stays: the line is too long to be read, and may be intact",
+    "bad_utf8_inside": "stays: the entry can be read, with U+FFFD in place of the bytes",
+    "not_an_entry": "stays: another program may use it",
+    "missing_parent": "stays: readers treat the entry as a root; no parent is invented",
+    "forward_parent": "stays: a repair never reorders lines",
+    "cycle": "stays: readers cut the cycle at its earliest entry",
+    "unreachable": "stays: readers cut the cycle at its earliest entry",
+    "duplicate_id": "stays: readers use the later entry; both lines are kept",
     "missing_blob": "stays: look for the blob in the trash or in a backup",
     "damaged_blob": "stays: look for the blob in the trash or in a backup",
-    "old_version": "stays: opening the session for writing brings it up to date",
+    "old_version": "stays: opening the session for writing migrates it",
     "draft": "stays: opening the session recovers it",
-    "permissions": "stays: change them yourself",
+    "permissions": "stays: change the permissions of the file",
 }
-"""Why a repair leaves something alone, where that needs saying."""
+"""Why a repair changes nothing."""
 
 
 def problem(
@@ -292,44 +147,44 @@ def problem(
     entry_id: str | None = None,
     excerpt: str = "",
 ) -> Problem:
-    """A problem of a kind that the table knows."""
+    """Make a problem of a kind in the table."""
     severity, remedy = TROUBLES[kind]
     return Problem(kind, message, offset, length, line, entry_id, severity, remedy is not None, excerpt)
 
 
 def remedy(kind: str) -> str:
-    """What a repair does about a kind of problem."""
-    return TROUBLES[kind].remedy or REASONS.get(kind, "stays as it is")
+    """Return what a repair does about a kind of problem."""
+    return TROUBLES[kind].remedy or REASONS.get(kind, "stays unchanged")
 
 
 def printable(raw: bytes) -> str:
-    """Bytes as a person may look at them: nothing in it can drive a terminal."""
+    """Return bytes as text that is safe to print in a terminal."""
     return "".join(c if c.isprintable() else "·" for c in raw.decode("utf-8", "replace"))
 
 
-# --- diagnosis
+# -- diagnosis
 
-MOST_OF_A_KIND = 1000  # problems kept in full; a file of garbage would otherwise fill the memory
+MOST_OF_A_KIND = 1000  # problems reported of each kind; a file of garbage would otherwise fill the memory
 EXCERPT = 32  # bytes
-FAMILY_PREFIX = 4096  # others read no more than this to find the header
-LISTED_PREFIX = 1 << 20  # nor do our listings read more than this
+FAMILY_PREFIX = 4096  # bytes in which other agents look for the header
+LISTED_PREFIX = 1 << 20  # bytes in which listings look for the header
 
 _REFERENCE = re.compile(rb'"blob:sha256:([0-9a-f]{64})"')
 
 Peek = Callable[[int, int], bytes]
-"""Gives bytes of the file: offset and length."""
+"""Return bytes of the file, given offset and length."""
 BlobState = Callable[[str], str | None]
-"""What is wrong with the blob of a hash: "missing_blob", "damaged_blob" or `None`."""
+"""Return what is wrong with the blob of a hash: "missing_blob", "damaged_blob" or `None`."""
 Numbered = tuple[int, Item]
 
 
 def numbered(chunks: Iterable[bytes], scanner: Scanner) -> Iterator[Numbered]:
-    """Every item of a file that comes in pieces, with the number of its line, from 1."""
+    """Yield every item of a file, given in chunks, with its line number from 1."""
     line, counted = 1, 0
     for chunk in chunks:
         start = scanner.offset
         for item in scanner.feed(chunk):
-            at = max(item.offset - start, counted)  # a line that began in an earlier piece has no newline since
+            at = max(item.offset - start, counted)  # a line that started in an earlier chunk has no newline since
             line += chunk.count(b"\n", counted, at)
             counted = at
             yield line, item
@@ -345,7 +200,7 @@ class Diagnosis:
     def __init__(self, peek: Peek, blob: BlobState) -> None:
         self.problems: list[Problem] = []
         self.session_id: str | None = None
-        self.header_at: int | None = None  # where the first record is that is no title slot
+        self.header_at: int | None = None  # offset of the first record that is not a title slot
         self.first_date: str | None = None
         self.cwd: str | None = None
         self.entries = 0
@@ -354,7 +209,7 @@ class Diagnosis:
         self._counts: Counter[str] = Counter()
         self._version: int | None = None
         self._peek, self._blob = peek, blob
-        self._kin = Kinship()
+        self._tree = CompactTree()
         self._offsets, self._lines = array("Q"), array("Q")
         self._labels = _Links()
         self._cuts = _Links()
@@ -364,7 +219,7 @@ class Diagnosis:
         self._blobs: dict[bytes, str | None] = {}
 
     def add(self, number: int, item: Item) -> None:
-        """Take the next item of the file."""
+        """Add the next item of the file."""
         if isinstance(item, Finding):
             self.accounted += item.length
             self._take_finding(number, item)
@@ -383,10 +238,10 @@ class Diagnosis:
             self._take_entry(number, item)
 
     def finish(self) -> list[Problem]:
-        """Everything that was found; to be asked once, at the end."""
+        """Return all problems; call it once, at the end."""
         if self.header_at is None:
-            self._report("no_header", "the file holds no header and no entry")
-        for code, entry, detail in self._kin.settle():
+            self._report("no_header", "the file contains no header and no entry")
+        for code, entry, detail in self._tree.settle():
             self._report_entry(code, entry, detail)
         self._examine_labels()
         self._examine_cuts()
@@ -403,14 +258,16 @@ class Diagnosis:
         self._report(kind, finding.detail, number, finding)
 
     def _take_first(self, number: int, line: Line) -> None:
-        """The first record must be the header."""
+        """Check the first record, which must be the header."""
         record = decode(line.raw)
         self._remember(record)
         if line.head.type != "session":
-            self._report("no_header", f"the file begins with a {line.head.type} entry, not with a header", number, line)
+            self._report(
+                "no_header", f"the file starts with an entry of type {line.head.type}, not with a header", number, line
+            )
             return
         if line.head.id is None:
-            self._report("bad_header", "the header names no session", number, line)
+            self._report("bad_header", "the header has no session id", number, line)
             return
         self.session_id = line.head.id
         self._version = version_of(record)
@@ -419,19 +276,21 @@ class Diagnosis:
         except InvalidId as error:
             self._report("unsafe_id", error.message, number, line)
         if self._version < VERSION:
-            detail = f"the file has version {self._version}, the current one is {VERSION}"
+            detail = f"the file has version {self._version}; the current version is {VERSION}"
             self._report("old_version", detail, number, line)
         elif self._version > VERSION:
-            detail = f"the file has version {self._version}; this release knows {VERSION} and will only read it"
+            detail = f"the file has version {self._version}; this release supports {VERSION} and opens it read-only"
             self._report("new_version", detail, number, line)
         end = line.offset + len(line.raw)
         if end > LISTED_PREFIX:
-            self._report("hidden_header", "the header ends so far behind that no listing finds it", number, line)
+            self._report("hidden_header", "the header ends after the part of the file that listings read", number, line)
         elif end > FAMILY_PREFIX:
-            self._report("long_header", "the header is longer than what some agents read of it", number, line)
+            self._report(
+                "long_header", "the header is longer than the part of the file that some agents read", number, line
+            )
 
     def _remember(self, record: dict[str, Any]) -> None:
-        """Note what a header needs, in case that there is none in its place."""
+        """Remember what a new header would need."""
         date, cwd = record.get("timestamp"), record.get("cwd")
         if self.first_date is None and isinstance(date, str) and parse_timestamp(date) is not None:
             self.first_date = date
@@ -443,28 +302,28 @@ class Diagnosis:
         head = line.head
         if head.id is None:
             if self._version is None or self._version > 1:
-                self._report("no_id", f"a {head.type} entry without an id; nothing can hang from it", number, line)
+                self._report("no_id", f"an entry of type {head.type} has no id, so it cannot be a parent", number, line)
         else:
             self.with_ids += 1
             self._offsets.append(line.offset)
             self._lines.append(number)
-            if not self._kin.add(head.id, head.parentId):
-                detail = f"entry {head.id} appears more than once; the later one is meant"
+            if not self._tree.add(head.id, head.parentId):
+                detail = f"entry {head.id} appears more than once; the later one is used"
                 self._report("duplicate_id", detail, number, line)
-            self._take_links(len(self._kin) - 1, line)
+            self._take_links(len(self._tree) - 1, line)
         if may_hold_refs(line.raw):
             self._take_blobs(number, line)
 
     def _take_links(self, entry: int, line: Line) -> None:
-        """Remember what an entry names, until all entries are known."""
+        """Remember what an entry refers to, until all entries are known."""
         role = line.head.message.role if line.head.message is not None else None
         if flags_of(line.head) & LABEL:
             target = decode(line.raw).get("targetId")
-            self._labels.add(entry, self._kin.number(target) if isinstance(target, str) else NOWHERE)
+            self._labels.add(entry, self._tree.number(target) if isinstance(target, str) else NOWHERE)
         elif line.head.type == "compaction":
             kept = first_kept(decode(line.raw))
             if kept is not None:
-                self._cuts.add(entry, self._kin.number(kept))
+                self._cuts.add(entry, self._tree.number(kept))
         elif role == "toolResult":
             call = decode(line.raw)["message"].get("toolCallId")
             if isinstance(call, str):
@@ -480,32 +339,30 @@ class Diagnosis:
                 self._blobs[key] = self._blob(digest)
             state = self._blobs[key]
             if state is not None:
-                what = "is not there" if state == "missing_blob" else "is not what its name says"
+                what = "is missing" if state == "missing_blob" else "does not match its hash"
                 self._report(state, f"the blob {digest} {what}", number, line)
 
     # -- links
 
     def _examine_labels(self) -> None:
         for entry, target in self._labels:
-            if target == NOWHERE or self._kin.entry(target) == NOWHERE:
-                self._report_entry(
-                    "lost_label", entry, f"label {self._kin.name(entry)} names an entry that is not here"
-                )
+            if target == NOWHERE or self._tree.entry(target) == NOWHERE:
+                self._report_entry("lost_label", entry, f"the target of label {self._tree.name(entry)} is missing")
 
     def _examine_cuts(self) -> None:
-        lineage = Lineage(self._kin.parents) if len(self._cuts) else None
+        ancestry = Ancestry(self._tree.parents) if len(self._cuts) else None
         for entry, kept in self._cuts:
-            target = self._kin.entry(kept)
-            if target == NOWHERE or (lineage is not None and not lineage.leads(target, entry)):
-                detail = f"compaction {self._kin.name(entry)} keeps entries from one on that is not on its path"
+            target = self._tree.entry(kept)
+            if target == NOWHERE or (ancestry is not None and not ancestry.leads(target, entry)):
+                detail = f"the first kept entry of compaction {self._tree.name(entry)} is not on its path"
                 self._report_entry("lost_cut", entry, detail)
 
     def _examine_tools(self) -> None:
-        """On the active branch, calls and results belong together."""
+        """Check that calls and results on the active branch belong together."""
         if not len(self._calls) and not len(self._results):
             return
-        active = bytearray(len(self._kin))
-        for entry in self._kin.path(len(self._kin) - 1):  # a marker of the leaf hangs from it
+        active = bytearray(len(self._tree))
+        for entry in self._tree.path(len(self._tree) - 1):  # a leaf marker is a child of the leaf
             active[entry] = 1
         called, answered = bytearray(len(self._tools)), bytearray(len(self._tools))
         for links, seen in ((self._calls, called), (self._results, answered)):
@@ -516,7 +373,7 @@ class Diagnosis:
                 self._report_entry("unanswered_call", entry, f"tool call {self._tools.text(call)} has no result")
         for entry, call in self._results:
             if active[entry] and not called[call]:
-                detail = f"a result for tool call {self._tools.text(call)}, which is not on the branch"
+                detail = f"the result of tool call {self._tools.text(call)} has no call on the branch"
                 self._report_entry("uncalled_result", entry, detail)
 
     # -- reporting
@@ -540,15 +397,15 @@ class Diagnosis:
             )
 
     def _report_entry(self, kind: str, entry: int, message: str) -> None:
-        """Report something about an entry whose line was passed long ago."""
+        """Report a problem of an entry whose line is no longer at hand."""
         self._counts[kind] += 1
         if self._counts[kind] <= MOST_OF_A_KIND:
             offset, line = self._offsets[entry], self._lines[entry]
-            self.problems.append(problem(kind, message, offset=offset, line=line, entry_id=self._kin.name(entry)))
+            self.problems.append(problem(kind, message, offset=offset, line=line, entry_id=self._tree.name(entry)))
 
 
 class _Links:
-    """Pairs of numbers: an entry, and what it names."""
+    """Pairs of numbers: an entry, and what it refers to."""
 
     def __init__(self) -> None:
         self._from, self._to = array("i"), array("i")
@@ -565,25 +422,166 @@ class _Links:
 
 
 def _blobs(raw: bytes) -> set[str]:
-    """The hashes of the blobs that an entry names."""
+    """Return the hashes of the blobs that an entry references."""
     try:
         return blob_refs(decode(raw))
     except RecursionError:
-        return {found.decode() for found in _REFERENCE.findall(raw)}  # too deep to tell a reference from a mere text
+        return {found.decode() for found in _REFERENCE.findall(raw)}  # too deep to tell references from text
 
 
 def _calls(content: Any) -> list[str]:
-    """The ids of the tool calls in the content of a message."""
+    """Return the ids of the tool calls in the content of a message."""
     blocks = content if isinstance(content, list) else []
     found = (block.get("id") for block in blocks if isinstance(block, dict) and block.get("type") == "toolCall")
     return [call for call in found if isinstance(call, str)]
 
 
-# --- mending
+# -- parents
+
+_VISITING, _ROOTED, _DETACHED = 1, 2, 3
+
+
+class TreeProblem(NamedTuple):
+    """A problem with the parent of an entry; entries are numbered in the order in which they were added."""
+
+    code: str
+    entry: int
+    detail: str
+
+
+class CompactTree:
+    """The parents of a session of any size, in a few bytes per entry.
+
+    Add entries in file order, then `settle`; `parents` is then the tree. Everything is iterative and linear.
+    """
+
+    def __init__(self) -> None:
+        self.parents = array("i")  # numbers of ids before `settle`, of entries after it
+        self._ids = IdTable()
+        self._own = array("i")
+        self._meant = array("i")  # the entry of each id
+
+    def __len__(self) -> int:
+        return len(self._own)
+
+    def add(self, entry_id: str, parent_id: str | None) -> bool:
+        """Add the next entry; return whether its id is new."""
+        own = self.number(entry_id)
+        new = self._meant[own] == NOWHERE
+        self._meant[own] = len(self._own)
+        self._own.append(own)
+        self.parents.append(self.number(parent_id) if parent_id else NOWHERE)
+        return new
+
+    def number(self, entry_id: str) -> int:
+        """Return the number of an id, whether there is such an entry or not."""
+        number = self._ids.number(entry_id)
+        if number == len(self._meant):
+            self._meant.append(NOWHERE)
+        return number
+
+    def entry(self, number: int) -> int:
+        """Return the entry of the id with that number, or `NOWHERE`."""
+        return self._meant[number]
+
+    def name(self, entry: int) -> str:
+        """Return the id of an entry."""
+        return self._ids.text(self._own[entry])
+
+    def settle(self) -> Iterator[TreeProblem]:
+        """Resolve all parents; yield the problems."""
+        for entry, wanted in enumerate(self.parents):
+            if wanted == NOWHERE:
+                continue
+            parent = self._meant[wanted]
+            if parent == NOWHERE:
+                missing = self._ids.text(wanted)
+                yield TreeProblem(
+                    "missing_parent", entry, f"the parent {missing} of entry {self.name(entry)} is missing"
+                )
+            elif wanted == self._own[entry]:
+                yield TreeProblem("cycle", entry, f"entry {self.name(entry)} is its own parent")
+                parent = NOWHERE
+            elif parent > entry:
+                own, later = self.name(entry), self.name(parent)
+                yield TreeProblem("forward_parent", entry, f"entry {own} comes before its parent {later}")
+            self.parents[entry] = parent
+        yield from self._cut_cycles()
+
+    def _cut_cycles(self) -> Iterator[TreeProblem]:
+        parents = self.parents
+        fate = bytearray(len(parents))
+        for start in range(len(parents)):
+            trail = array("i")
+            entry = start
+            while entry != NOWHERE and not fate[entry]:
+                fate[entry] = _VISITING
+                trail.append(entry)
+                entry = parents[entry]
+            end = _ROOTED if entry == NOWHERE else fate[entry]
+            if end == _VISITING:
+                first = min(trail[trail.index(entry) :])
+                parents[first] = NOWHERE
+                yield TreeProblem("cycle", first, f"entry {self.name(first)} is its own ancestor")
+                end = _DETACHED
+            for entry in trail:
+                fate[entry] = end
+        detached = fate.count(_DETACHED)
+        if detached:
+            detail = f"{detached} entries are not connected to a root because of a cycle"
+            yield TreeProblem("unreachable", fate.index(_DETACHED), detail)
+
+    def path(self, entry: int) -> Iterator[int]:
+        """Yield an entry and its ancestors up to the root."""
+        while entry != NOWHERE:
+            yield entry
+            entry = self.parents[entry]
+
+
+class Ancestry:
+    """Test whether one entry is an ancestor of another, for many pairs of a settled tree."""
+
+    def __init__(self, parents: array[int]) -> None:
+        first, sibling = _children(parents)
+        self._enter = array("i", [0]) * len(parents)
+        self._leave = array("i", [0]) * len(parents)
+        clock = 0
+        for root in range(len(parents)):
+            entry = root if parents[root] == NOWHERE else NOWHERE
+            while entry != NOWHERE:
+                self._enter[entry] = clock
+                clock += 1
+                if first[entry] != NOWHERE:
+                    entry = first[entry]
+                    continue
+                self._leave[entry] = clock
+                while entry != root and sibling[entry] == NOWHERE:
+                    entry = parents[entry]
+                    self._leave[entry] = clock
+                entry = NOWHERE if entry == root else sibling[entry]
+
+    def leads(self, ancestor: int, entry: int) -> bool:
+        """Return whether `ancestor` is on the path to `entry`."""
+        return self._enter[ancestor] <= self._enter[entry] < self._leave[ancestor]
+
+
+def _children(parents: array[int]) -> tuple[array[int], array[int]]:
+    """Return the first child of each entry, and the next sibling of each entry."""
+    first = array("i", [NOWHERE]) * len(parents)
+    sibling = array("i", [NOWHERE]) * len(parents)
+    for child in reversed(range(len(parents))):
+        parent = parents[child]
+        if parent != NOWHERE:
+            sibling[child] = first[parent]
+            first[parent] = child
+    return first, sibling
+
+
+# -- repair
 
 
 class Copy(NamedTuple):
-    """Bytes of the old file, from `start` to before `end`."""
+    """The bytes of the old file from `start` up to `end`, exclusive."""
 
     start: int
     end: int
@@ -593,16 +591,16 @@ Piece = Copy | bytes
 
 
 class Mending:
-    """One pass over a file; afterwards it knows what was done."""
+    """One pass of a repair over a file."""
 
     def __init__(self, peek: Peek, header: bytes | None = None, header_at: int | None = None) -> None:
-        self.salvaged = 0  # entries that stood on a damaged line
+        self.salvaged = 0  # entries recovered from damaged lines
         self._peek = peek
         self._header = header
         self._header_at = header_at
 
     def pieces(self, items: Iterable[Numbered], size: int) -> Iterator[Piece]:
-        """The new file. `header` goes before the record at `header_at`, or first if there is none."""
+        """Yield the new file. The header is inserted before the record at `header_at`, or first if there is none."""
         copied = 0
         if self._header is not None and self._header_at is None:
             yield self._header + b"\n"
@@ -618,7 +616,7 @@ class Mending:
                 if number:
                     yield b"\n"
                 yield piece
-            copied = end if kept else self._behind_line_end(end)
+            copied = end if kept else self._after_line_end(end)
         if copied < size:
             yield Copy(copied, size)
 
@@ -639,8 +637,8 @@ class Mending:
             elif item.length and not _is_mended(item) and item.code != "blank":
                 yield Copy(item.offset, _end(item))
 
-    def _behind_line_end(self, at: int) -> int:
-        """Where the next line begins, if this one has nothing more than its end."""
+    def _after_line_end(self, at: int) -> int:
+        """Return the start of the next line if nothing but the line end follows."""
         while self._peek(at, 1) == b"\r":
             at += 1
         return at + 1 if self._peek(at, 1) == b"\n" else at
@@ -648,7 +646,7 @@ class Mending:
 
 def _is_mended(finding: Finding) -> bool:
     if finding.code == "bad_utf8" and not finding.length:
-        return False  # the entry itself can be read
+        return False  # the entry can be read
     return TROUBLES[finding.code].remedy is not None
 
 

@@ -1,11 +1,13 @@
-"""What a catalog says of the entries of a session: counted line by line, and taken up again where it was left.
+"""Digest: what a catalog stores about the entries of a session, counted line by line and resumable.
 
-Rules: what nobody told is unknown, never zero: tokens without a `usage`, the price of a model that has none. Counts are over
-all branches. The digest holds tips, fork points, labels and markers, not all ids, so that it stays small for a session of any
-size; in a journal with duplicate ids or forward parents its number of branches is therefore an estimate. What was used is
-in its `spending`, by quarter-hour.
+Rules:
+- Unknown values are `None`, never zero: tokens without a `usage`, the cost of a model without a price.
+- Counts cover all branches.
+- A digest holds heads, labels and markers, not all ids, so it stays small for a session of any size. In a journal with duplicate
+  ids or forward parents its number of branches is an estimate.
+- Usage is in `spending`, by quarter-hour.
 
-It does not know where lines come from, nor the header: title, id and folder are told by the first line.
+The header (title, id, folder) is not part of a digest.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ _SHELLS = {"bashExecution": "bash", "pythonExecution": "python"}  # what a user 
 
 
 class Counts(msgspec.Struct, frozen=True):
-    """What is known of a session whose every line was looked at; `None` is unknown."""
+    """The counts of a session whose lines were all read; `None` is unknown."""
 
     entries: int
     messages: int
@@ -42,21 +44,21 @@ class Counts(msgspec.Struct, frozen=True):
     cache_write_tokens: int | None
     total_tokens: int | None
     cost: float | None
-    unpriced: int  # answers of which nobody said what they cost
+    unpriced: int  # answers without a known cost
     tool_calls: int
     tool_failures: int
     errors: int  # answers that failed
     images: int
-    findings: int  # lines, or parts of them, that are not as they should be
+    findings: int  # damaged or irregular lines, or parts of lines
 
 
 class Digest(msgspec.Struct, omit_defaults=True):
-    """The counts so far, and what is needed to go on counting."""
+    """The counts so far, and what is needed to continue counting."""
 
     entries: int = 0
     roles: dict[str, int] = {}
     heads: dict[str, None] = {}
-    rootless: int = 0  # entries of version 1, which have no ids and form one chain
+    rootless: int = 0  # 1 if there are entries of version 1, which have no ids and form one chain
     labels: dict[str, str] = {}
     markers: dict[str, str | None] = {}
     compactions: int = 0
@@ -64,13 +66,13 @@ class Digest(msgspec.Struct, omit_defaults=True):
     errors: int = 0
     images: int = 0
     findings: int = 0
-    named: bool = False  # an entry has given the session a name, or taken it away
+    named: bool = False  # an entry has set or removed the name of the session
     name: str | None = None
     first_text: str | None = None
     last_role: str | None = None
     last_status: str | None = None
-    last_response: str | None = None  # answers may stand in several rows, each with the usage of all of it
-    translator: Any = None  # what reading another agent's rows has to know to go on
+    last_response: str | None = None  # an answer may be split over rows that each repeat its usage
+    translator: Any = None  # state of the translator of another agent's rows
 
     def add(self, entry: Json) -> None:
         """Count the next entry."""
@@ -78,7 +80,7 @@ class Digest(msgspec.Struct, omit_defaults=True):
         if kind == "custom" and entry.get("customType") in MARKERS:
             self._mark(entry)
             return
-        if kind == "session_info" and "id" not in entry:  # a row of another agent's, beside its conversation
+        if kind == "session_info" and "id" not in entry:  # a row of another agent, outside its conversation
             self.named, self.name = True, name_in(entry)
             return
         self.entries += 1
@@ -96,7 +98,7 @@ class Digest(msgspec.Struct, omit_defaults=True):
             self.images += _images(entry.get("content"))
 
     def _mark(self, entry: Json) -> None:
-        """A leaf marker is no entry; what hangs from it hangs from what it marks."""
+        """Note a leaf marker, which is not an entry; its children are children of the entry that it marks."""
         marker = _string(entry.get("id"))
         if marker is not None:
             self.markers[marker] = self._parent_of(entry)
@@ -154,7 +156,7 @@ class Digest(msgspec.Struct, omit_defaults=True):
         self.spending.add_answer(name, quarter_of(entry, message), message.get("usage"), tools)
 
     def counts(self) -> Counts:
-        """The counts as they are now."""
+        """Return the current counts."""
         spent = self.spending.total()
         return Counts(
             entries=self.entries,
@@ -181,7 +183,7 @@ class Digest(msgspec.Struct, omit_defaults=True):
 
 
 def standing_of(message: Json) -> tuple[str | None, str | None]:
-    """Who spoke, and how it ended: the reason why an answer stopped, or whether a tool failed."""
+    """Return the role of a message and its status: the stop reason of an answer, or whether a tool failed."""
     role = _string(message.get("role"))
     if role == "toolResult":
         return role, "error" if message.get("isError") is True else "ok"
@@ -189,31 +191,31 @@ def standing_of(message: Json) -> tuple[str | None, str | None]:
 
 
 def name_in(entry: Json) -> str | None:
-    """The name that an entry gives the session, on one line."""
+    """Return the session name that an entry sets, on one line."""
     name = entry.get("name") if entry.get("type") == "session_info" else entry.get("title")
     return shown(name)
 
 
 def shown(value: object) -> str | None:
-    """A text as listings show it: on one line, without lone surrogates; `None` if nothing is left."""
+    """Return a text as listings show it: on one line, without lone surrogates; `None` if nothing is left."""
     if not isinstance(value, str):
         return None
-    if value.isprintable() and "  " not in value:  # as most are; neither controls nor surrogates are printable
+    if value.isprintable() and "  " not in value:  # the usual case; controls and surrogates are not printable
         return value.strip() or None
     return clean_name(without_surrogates(value)) or None
 
 
 def spoken(content: object) -> str:
-    """The beginning of what is said in the content of a message, on one line."""
+    """Return the start of the text in the content of a message, on one line."""
     if isinstance(content, str):
-        said = content
+        text = content
     else:
         texts = [block.get("text") for block in _blocks(content) if _kind(block) == "text"]
-        said = " ".join(text[: 2 * FIRST_TEXT] for text in texts if isinstance(text, str))
-    start = said[:FIRST_TEXT]
-    if shown(start) == start:  # as most are; then nothing behind it moves up
+        text = " ".join(part[: 2 * FIRST_TEXT] for part in texts if isinstance(part, str))
+    start = text[:FIRST_TEXT]
+    if shown(start) == start:  # the usual case: nothing is removed from it
         return start
-    return (shown(said[: 2 * FIRST_TEXT]) or "")[:FIRST_TEXT]
+    return (shown(text[: 2 * FIRST_TEXT]) or "")[:FIRST_TEXT]
 
 
 def _images(content: object) -> int:
@@ -233,5 +235,5 @@ def _string(value: object) -> str | None:
 
 
 def _failed(exit_code: object) -> bool:
-    """Whether a run failed; one that was cancelled has no exit code."""
+    """Return whether a run failed; a cancelled run has no exit code."""
     return isinstance(exit_code, int | float) and exit_code != 0

@@ -1,27 +1,51 @@
-"""Entries: the value that readers get, and the payload of each kind that writers make.
+"""Entries: the value that readers get, and the payloads that writers make.
 
-An `Entry` is a read-only mapping over one line. Its bytes are kept as they were read, its body is decoded when somebody
-looks at it. The functions below it give the members of each kind in the order in which they are written; members whose
-value is `None` are left out, as JavaScript leaves out what is undefined.
+An `Entry` is a read-only mapping over one line. It keeps the bytes as they were read and decodes the body on first access.
+The functions below it return the members of each kind in the order in which they are written. Members with the value `None`
+are left out, as JavaScript leaves out undefined members.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from sessile.core.codec import decode
 from sessile.core.kinds import DEFAULT_ROLE, LEAF_MARKER
+from sessile.core.text import parse_timestamp, utc_datetime
+from sessile.core.visible import visible_line
 
 Payload = dict[str, Any]
 Content = str | list[dict[str, Any]]
 
 BASE = ("type", "id", "parentId", "timestamp")
-ROOT = "root"  # stands for "before the first entry" in a branch summary
+ROOT = "root"  # means "before the first entry" in a branch summary
 
 
 class Entry(Mapping[str, Any]):
-    """One entry of a session: `entry["message"]`, `entry.id`, `entry.raw`."""
+    """One entry of a session: a read-only mapping over one line.
+
+    The bytes are kept as they were read; the body is decoded when it is first used. Two entries are equal if their bodies are.
+
+    Args:
+        id: The id of the entry.
+        parent_id: The id of the entry above it; `None` for a root.
+        raw: The line as it is stored, without its newline.
+        body: The decoded line, if it is known already.
+
+    Attributes:
+        id (str): The id of the entry.
+        parent_id (str | None): The id of the entry above it; `None` for a root.
+        raw (bytes): The line as it is stored.
+
+    Example:
+        ```python
+        for entry in session.get_branch():
+            if entry.type == "message":
+                print(entry.timestamp, entry["message"]["role"])
+        ```
+    """
 
     __slots__ = ("_body", "id", "parent_id", "raw")
 
@@ -33,18 +57,21 @@ class Entry(Mapping[str, Any]):
 
     @property
     def body(self) -> Payload:
-        """The decoded line. It is shared: treat it as read-only."""
+        """The decoded line. It is shared: do not change it."""
         if self._body is None:
             self._body = decode(self.raw)
         return self._body
 
     @property
     def type(self) -> str:
+        """The kind of entry, such as "message" or "compaction"."""
         return str(self.body["type"])
 
     @property
-    def timestamp(self) -> str | None:
-        return self.body.get("timestamp")
+    def timestamp(self) -> datetime | None:
+        """When the entry was appended, in UTC; `None` if that is missing or invalid. `body` has the stored text."""
+        milliseconds = parse_timestamp(self.body.get("timestamp"))
+        return None if milliseconds is None else utc_datetime(milliseconds * 1000)
 
     def __getitem__(self, name: str) -> Any:
         return self.body[name]
@@ -62,17 +89,32 @@ class Entry(Mapping[str, Any]):
         return self.body == other.body if isinstance(other, Entry) else self.body == other
 
     def __repr__(self) -> str:
-        return f"<Entry {self.type} {self.id}>"
+        return visible_line(f"<Entry {self._kind()} {self.id} parent={self.parent_id} {len(self.raw)} bytes>")
+
+    def _repr_html_(self) -> str:
+        from sessile.core.notebook import fields  # only notebooks need these two
+        from sessile.core.words import pieces
+
+        text = next((text for _, text in pieces(self.body) if text.strip()), None)
+        at = None if self.timestamp is None else f"{self.timestamp:%Y-%m-%d %H:%M:%S} UTC"
+        values = {"id": self.id, "parent": self.parent_id, "time": at, "size": f"{len(self.raw):,} bytes", "text": text}
+        return fields(f"Entry {self._kind()}", values)
+
+    def _kind(self) -> str:
+        """The type, with what else tells entries of that type apart."""
+        message, custom = self.body.get("message"), self.body.get("customType")
+        detail = message.get("role") if isinstance(message, dict) else custom
+        return f"{self.type}:{detail[:40]}" if isinstance(detail, str) else self.type
 
 
 def header(session_id: str, timestamp: str, cwd: str, **members: Any) -> Payload:
-    """The first line of a session."""
+    """Return the header, the first line of a session."""
     base = {"type": "session", "version": 3, "id": session_id, "timestamp": timestamp, "cwd": cwd}
     return base | _given(**members)
 
 
 def with_base(payload: Payload, entry_id: str, parent_id: str | None, timestamp: str) -> Payload:
-    """The payload as an entry: base members first, then the rest in its order."""
+    """Return the payload as an entry: base members first, then the others in their order."""
     base = {"type": payload["type"], "id": entry_id, "parentId": parent_id, "timestamp": timestamp}
     return base | payload | base
 
@@ -86,7 +128,7 @@ def thinking_level_change(level: str | None) -> Payload:
 
 
 def model_change(model: str, role: str | None = None) -> Payload:
-    """`model` is "provider/id". The default role is also written as pi reads it."""
+    """Return the change to a model, given as "provider/id". The default role is also written in pi's form."""
     payload = {"type": "model_change", "model": model} | _given(role=role)
     provider, slash, model_id = model.partition("/")
     if slash and role in (None, DEFAULT_ROLE):
@@ -135,7 +177,7 @@ def custom_message(
 
 
 def label(target_id: str, text: str | None) -> Payload:
-    """An absent or empty label clears the one before."""
+    """Return a label; an absent or empty text clears the previous one."""
     return {"type": "label", "targetId": target_id} | _given(label=text or None)
 
 
@@ -153,13 +195,13 @@ def session_init(system_prompt: str, task: str, tools: Sequence[str], output_sch
 
 
 def session_info(name: str, previous: str | None = None, source: str = "user") -> Payload:
-    """A name that a person gave needs no source: that is how pi writes it."""
+    """Return a name of the session. As in pi, a name given by the user has no source."""
     given = _given(previousTitle=previous, source=None if source == "user" else source)
     return {"type": "session_info", "name": name} | given
 
 
 def context_edit(target_id: str, content: Content | None) -> Payload:
-    """Replace what an entry puts into the context, or with `None` take it out; the entry itself stays."""
+    """Return an edit that replaces the content of an entry in the context, or removes it if `None`; the entry stays."""
     replacement = None if content is None else {"content": content}
     return {"type": "context_edit", "targetId": target_id, "replacement": replacement}
 

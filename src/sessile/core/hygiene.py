@@ -1,58 +1,42 @@
-"""Hygiene: the messages of a context as one provider takes them, and a note on everything that was done to them.
+"""Hygiene: make the messages of a context acceptable to one provider, with a note on every change.
 
-    responses joined → contents → ids → pairing → answers without a word → images of results → who begins
-    → answers merged → questions merged → limit of the history → pairing once more
+    join responses → contents → ids → pairing → empty answers → images of results → start of the conversation
+    → merge answers → merge user messages → history limit → pairing again
 
-It runs behind `convert_to_llm` and before the shape of a provider. It changes nothing that is stored: what is made up
-here is made up anew for each request. Cleaning what is clean changes nothing. What ends with the model's word is no
-request yet: the message that follows is the caller's. Lone surrogates are replaced by the shapes, except in ids, which
-must stay pairs.
+It runs after `convert_to_llm` and before the conversion to a provider's API. Nothing stored is changed; what is added here is
+added anew for each request. Cleaning clean messages changes nothing. Messages that end with the model's are not a request
+yet: the caller adds the next one. Lone surrogates are replaced by the conversion, except in ids, which must stay pairs. A
+note names a message by its position in the given list; everything dropped, moved, merged, added or changed has one.
 
-It knows no session and no clock; who resizes images and which tools exist are arguments.
+Contents:
+- Texts are not empty (with the policy `full`, not blank). Images go through `core/providers.py`. A tool call has a valid name
+  of a known tool, and arguments. A thought stays only with a signature that the API accepts.
+- A user message or a result with nothing left keeps its place with a short text. Answers with nothing left are dropped after
+  pairing.
+- Other agents' names for calls, arguments and signatures are converted here, so that later steps need not know them.
 
-The content of one message as a provider takes it: blocks of known types, calls that can be made, nothing empty.
+Pairing: every call has one result, directly after it, and every result has a call.
+- A result belongs to the first open call with its id in the last message with calls before it. A late result belongs to the
+  only open call with its id before it, and to none if there are several. Ids may repeat in later turns. Of several results
+  the first counts.
+- Results follow their message in the order of its calls; what was between follows the results.
+- A call without a result gets an added one, marked `synthetic` and never stored. A call of a turn that failed or was stopped
+  was never made and is removed instead.
 
-Rules, block by block: texts are texts and not empty (where the policy is `full`, not blank); images go through
-`core/providers.py`; a tool call has a name without blanks around it that is one of the known tools, and arguments; a
-thought stays only with a signature that this API takes back. What cannot stay is noted. A message of the user, or a
-result, that has nothing left keeps its place with a short text; `settle`, after pairing, drops answers that have
-nothing left to say.
+Ids of tool calls (`strict`, `strict9` and `none` in the policy):
 
-The names under which other agents store calls, arguments and signatures are brought to ours here, so that no later step
-knows them.
-
-What the steps of hygiene hand to each other: messages that know where they came from, and notes on what was done.
-
-A note names the message by its place in the list that was given, so that a person can find the entry behind it.
-Whatever is dropped, moved, merged, made up or changed has one.
-
-Tool calls and their results, side by side: every call has one result, directly behind it, and no result is without a
-call.
-
-Rules: a result belongs to the first call with its id that has none yet, in the last message with calls before it. If
-there is no such call, it came late: then it belongs to the only call before it with its id that is still open, and to
-none if there are several. Ids may repeat in later turns. Of several results the first counts. Results stand behind
-their message in the order of its calls, and what stood between follows them.
-
-A call without a result gets one that is made up and says so. It is only rendered: `synthetic` marks it, and nobody
-stores it. A call of a turn that failed or was stopped was never made, so it is taken out instead.
-
-Ids of tool calls in the form that a provider takes, one for each call.
-
-    strict    only letters and digits, at most 40; empty becomes `sanitizedtoolid`, missing `defaulttoolid`; what collides
+    strict    only letters and digits, at most 40; empty becomes `sanitizedtoolid`, missing `defaulttoolid`; a collision
               ends in eight digits of the hash of its original, then in `x2`, `x3`, …
     strict9   exactly nine letters and digits: the first nine, or nine of the hash of fewer; missing becomes `defaultid`
-    none      as it is; only a missing one is given
+    none      unchanged; only a missing one is added
 
-`rewrite` uses one map for the whole conversation, so that a result keeps the id of its call. `separate` comes after
-pairing: agents reuse ids, providers refuse to see one twice. An id depends only on the messages before it, so that a
-cached prompt stays valid.
+`rewrite` uses one map for the whole conversation, so that a result keeps the id of its call. `separate` runs after pairing,
+because agents reuse ids and providers refuse duplicates. An id depends only on the messages before it, so that a cached
+prompt stays valid.
 
-Turns as providers allow them: who begins, who follows whom, and how far back a conversation goes.
-
-Rules: what is merged keeps every block of both, a text as one block; the first one's members count, of two answers the
-later one's usage and end. A message that we add ourselves carries `synthetic` and is no turn of the user's. System
-messages at the beginning are not part of the history.
+Turns: merging keeps every block of both messages. The members of the first count, except that usage and end are those of the
+later answer. Messages added here carry `synthetic` and do not count as turns of the user. Leading system messages are not
+part of the history.
 """
 
 from __future__ import annotations
@@ -67,14 +51,12 @@ from sessile.core.ids import sha1
 from sessile.core.providers import DEFAULT, LIMITS, Limits, Policy, Resize, Signatures, ToolIds, fit, policy_for
 from sessile.core.text import without_surrogates
 
-# --- hygiene notes
-
 Message = dict[str, Any]
 Did = Literal["dropped", "moved", "merged", "made", "changed"]
 
 
 class Note(NamedTuple):
-    """One thing that was done to the messages; `place` is where the message stands in the list that was given."""
+    """A change to the messages; `place` is the position of the message in the given list."""
 
     place: int
     did: Did
@@ -82,11 +64,11 @@ class Note(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """A message under way; `place` is where it stood in the list that was given, `None` if it was made up."""
+    """A message in progress; `place` is its position in the given list, `None` if it was added here."""
 
     place: int | None
     message: Message
-    merged: tuple[int, ...] = ()  # the places of messages that were merged into it
+    merged: tuple[int, ...] = ()  # the positions of messages merged into it
 
     @property
     def role(self) -> str:
@@ -94,7 +76,7 @@ class Piece(NamedTuple):
 
     @property
     def blocks(self) -> list[Message]:
-        """The blocks of its content; a text is one block."""
+        """The blocks of the content; a text is one block."""
         content = self.message.get("content")
         if isinstance(content, str):
             return [{"type": "text", "text": content}]
@@ -102,30 +84,80 @@ class Piece(NamedTuple):
 
     @property
     def calls(self) -> list[Message]:
-        """The tool calls of an assistant, in order."""
+        """The tool calls of an assistant message, in order."""
         if self.role != "assistant":
             return []
         return [block for block in self.blocks if block.get("type") == "toolCall"]
 
     def having(self, **members: Any) -> Piece:
-        """The piece with some members of its message replaced."""
+        """Return the piece with some members of its message replaced."""
         return self._replace(message={**self.message, **members})
 
 
 class Notes(list[Note]):
-    """The notes of one run, in the order in which the steps made them."""
+    """The notes of one run, in the order of the steps."""
 
     def add(self, piece: Piece, did: Did, text: str) -> None:
-        """Note what was done to a piece; what we made up ourselves may go again without a word."""
+        """Add a note about a piece; messages that were added here need none."""
         places = piece.merged if piece.place is None else (piece.place, *piece.merged)
         self.extend(Note(place, did, text) for place in places)
 
 
-# --- hygiene contents
+class Care(NamedTuple):
+    """What the rules for contents need besides the policy."""
+
+    tools: Collection[str] | None = None  # the existing tools; `None` if unknown
+    limits: Limits = Limits()
+    resize: Resize | None = None
+
+
+class Cleaned(NamedTuple):
+    """Messages that can be sent, and the notes; `origins[i]` is the position of `messages[i]`, `None` if it was added."""
+
+    messages: list[Message]
+    origins: list[int | None]
+    notes: list[Note]
+
+
+def clean(
+    messages: Iterable[Message],
+    policy: Policy,
+    *,
+    history_limit: int | None = None,
+    tools: Collection[str] | None = None,
+    limits: Limits = LIMITS,
+    resize: Resize | None = None,
+) -> Cleaned:
+    """Return the messages for a provider, with at most the last `history_limit` user messages."""
+    notes = Notes()
+    parts = join_responses([Piece(*item) for item in enumerate(messages)], notes)
+    pieces = tidy(parts, policy, Care(tools, limits, resize), notes)
+    if any(piece.role == "toolResult" or piece.calls for piece in pieces):  # most conversations have none
+        pieces = rewrite(pieces, policy.tool_ids)
+        pieces = pair(pieces, policy.synthetic, notes)
+        pieces = separate(pieces, policy.tool_ids)
+    pieces = settle(pieces, notes)
+    # Providers that accept images in results do not accept them in failed ones.
+    pieces = images_after_results(pieces, notes, of_failures=policy.results)
+    if policy.bootstrap:
+        pieces = bootstrap(pieces, notes)
+    if policy.merge_assistants:
+        pieces = merge_assistants(pieces, notes)
+    if policy.merge_users:
+        pieces = merge_users(pieces, notes)
+    pieces = last_turns(pieces, history_limit, notes)
+    if history_limit is not None:
+        # A cut before a user message separates no pair, but pairs must be right in any case.
+        pieces = pair(pieces, policy.synthetic, notes)
+    notes.sort(key=lambda note: note.place)
+    return Cleaned([piece.message for piece in pieces], [piece.place for piece in pieces], list(notes))
+
+
+# -- contents
 
 EMPTY = {"user": "[omitted: this message was empty]", "toolResult": "[omitted: this result was empty]"}
 INTER_SESSION = "[Inter-session message]"
-SILENT = "NO_REPLY"  # an answer that was never delivered
+SILENT = "NO_REPLY"  # an answer that was not delivered
 
 _BLOCKS = {
     "user": ("text", "image"),
@@ -144,52 +176,44 @@ _NO_NAME = re.compile(r"[^A-Za-z0-9_-]")
 _LONGEST_NAME = 64
 
 
-class Care(NamedTuple):
-    """What the rules for contents need besides the policy."""
-
-    tools: Collection[str] | None = None  # the tools that exist; None if nobody knows
-    limits: Limits = Limits()
-    resize: Resize | None = None
-
-
 def tidy(pieces: Iterable[Piece], policy: Policy, care: Care, notes: Notes) -> list[Piece]:
-    """The pieces with their contents put in order; messages that no provider knows are dropped."""
+    """Clean the contents of the pieces; drop messages with roles that no provider knows."""
     result = []
     for piece in pieces:
         if piece.role in _BLOCKS:
-            result += _Tidying(piece, policy, care, notes).pieces()
+            result += _Cleaning(piece, policy, care, notes).pieces()
         else:
-            notes.add(piece, "dropped", f"no provider knows the role {piece.role}")
+            notes.add(piece, "dropped", f"unknown role {piece.role}")
     return result
 
 
 def settle(pieces: Iterable[Piece], notes: Notes) -> list[Piece]:
-    """The pieces without thoughts that nothing follows, and without answers that are empty or silent."""
+    """Drop thoughts at the end of answers, and answers that are empty or silent."""
     result = []
     for piece in pieces:
         if piece.role == "assistant":
             blocks = piece.blocks
-            said = max((at + 1 for at, block in enumerate(blocks) if block.get("type") not in _THOUGHTS), default=0)
-            if said < len(blocks):
-                notes.add(piece, "dropped", "a thought that nothing follows is refused")
-                piece = piece.having(content=blocks[:said])
-            if not said:
-                notes.add(piece, "dropped", "an answer that says nothing")
+            end = max((at + 1 for at, block in enumerate(blocks) if block.get("type") not in _THOUGHTS), default=0)
+            if end < len(blocks):
+                notes.add(piece, "dropped", "a thought at the end of an answer")
+                piece = piece.having(content=blocks[:end])
+            if not end:
+                notes.add(piece, "dropped", "an empty answer")
                 continue
-            if _is_silent(blocks[:said]):
-                notes.add(piece, "dropped", f"an answer that was never delivered ({SILENT})")
+            if _is_silent(blocks[:end]):
+                notes.add(piece, "dropped", f"an answer that was not delivered ({SILENT})")
                 continue
         result.append(piece)
     return result
 
 
 def _is_silent(blocks: list[Message]) -> bool:
-    said = [block for block in blocks if block.get("type") not in _THOUGHTS]
-    return len(said) == 1 and str(said[0].get("text", "")).strip() == SILENT
+    visible = [block for block in blocks if block.get("type") not in _THOUGHTS]
+    return len(visible) == 1 and str(visible[0].get("text", "")).strip() == SILENT
 
 
-class _Tidying:
-    """One message while its blocks are looked at."""
+class _Cleaning:
+    """Cleans the content of one message."""
 
     def __init__(self, piece: Piece, policy: Policy, care: Care, notes: Notes) -> None:
         self._piece = piece
@@ -199,23 +223,23 @@ class _Tidying:
         self._signatures: Signatures = policy.signatures if _is_own(piece.message, policy) else "none"
 
     def pieces(self) -> list[Piece]:
-        """The message as it can be sent; none if a system message says nothing."""
+        """Return the cleaned message; none if a system message is empty."""
         piece, role = self._piece, self._piece.role
         given = self._given()
         blocks = [tidied for block in given if (tidied := self._block(block)) is not None]
         if role == "user":
             blocks = self._marked(blocks)
         if not blocks and role in EMPTY:
-            self._say("made", "nothing was left of it; a text says so")
+            self._note("made", "the content was empty; a text replaces it")
             blocks = [{"type": "text", "text": EMPTY[role]}]
         if not blocks and role in ("system", "developer"):
-            self._say("dropped", "a system message that says nothing")
+            self._note("dropped", "an empty system message")
             return []
         if blocks == piece.blocks and (isinstance(piece.message.get("content"), list) or role != "assistant"):
             return [self._with_call_id(piece)]
         return [self._with_call_id(piece.having(content=blocks))]
 
-    def _say(self, did: Did, text: str) -> None:
+    def _note(self, did: Did, text: str) -> None:
         self._notes.add(self._piece, did, text)
 
     def _given(self) -> list[Any]:
@@ -225,11 +249,11 @@ class _Tidying:
         if isinstance(content, list):
             return content
         if content is not None:
-            self._say("dropped", f"a content that is neither text nor blocks: {type(content).__name__}")
+            self._note("dropped", f"content that is neither text nor blocks: {type(content).__name__}")
         return []
 
     def _with_call_id(self, piece: Piece) -> Piece:
-        """A result under the name that we use for the id of its call."""
+        """Rename `toolUseId` of a result to `toolCallId`."""
         if piece.role != "toolResult" or "toolUseId" not in piece.message:
             return piece
         message = {name: value for name, value in piece.message.items() if name != "toolUseId"}
@@ -241,7 +265,7 @@ class _Tidying:
         kind = block.get("type") if isinstance(block, dict) else None
         kind = "toolCall" if kind in _CALLS else kind
         if kind not in _BLOCKS[self._piece.role]:
-            self._say("dropped", f"a block of type {kind}, which {self._piece.role} messages cannot hold")
+            self._note("dropped", f"a block of type {kind}, which {self._piece.role} messages cannot contain")
             return None
         return {
             "text": self._text,
@@ -254,12 +278,12 @@ class _Tidying:
     def _text(self, block: Message) -> Message | None:
         text = block.get("text")
         if not isinstance(text, str):
-            self._say("dropped", "a text block without a text")
+            self._note("dropped", "a text block without a text")
             return None
         if not text:
             return None
         if self._policy.sanitize == "full" and not text.strip():
-            self._say("dropped", "a text of nothing but blanks")
+            self._note("dropped", "a blank text")
             return None
         return self._without_signatures(block)
 
@@ -268,13 +292,13 @@ class _Tidying:
         label = name if isinstance(name, str) and name else self._piece.role
         fitted = fit(block, label, self._care.limits, self._care.resize)
         if fitted.note is not None:
-            self._say("changed" if fitted.block.get("type") == "image" else "dropped", fitted.note)
+            self._note("changed" if fitted.block.get("type") == "image" else "dropped", fitted.note)
         return fitted.block
 
     def _thought(self, block: Message) -> Message | None:
         signature = next((value for name in _THOUGHT_SIGNATURES if (value := block.get(name))), None)
         if not _takes(self._signatures, signature) or not isinstance(block.get("thinking", ""), str):
-            self._say("dropped", "a thought without a signature that this API takes back")
+            self._note("dropped", "a thought without a signature that this API accepts")
             return None
         if block.get("redacted"):
             return self._sealed({"type": "redactedThinking", "data": signature})
@@ -286,7 +310,7 @@ class _Tidying:
     def _sealed(self, block: Message) -> Message | None:
         if self._signatures == "claude" and isinstance(block.get("data"), str) and block["data"]:
             return block
-        self._say("dropped", "a sealed thought that this API does not take back")
+        self._note("dropped", "a sealed thought that this API does not accept")
         return None
 
     def _call(self, block: Message) -> Message | None:
@@ -296,17 +320,17 @@ class _Tidying:
         )
         tools = self._care.tools
         if not isinstance(name, str) or not name or name != name.strip():
-            self._say("dropped", f"a tool call whose name is blank or padded: {name!r}")
+            self._note("dropped", f"a tool call with an invalid name: {name!r}")
             return None
         if tools is not None and name not in tools:
-            self._say("dropped", f"a call of {name}, which is no tool here")
+            self._note("dropped", f"a call of an unknown tool: {name}")
             return None
         if arguments is None:
-            self._say("dropped", f"a call of {name} without arguments: it was not finished")
+            self._note("dropped", f"an unfinished call of {name} without arguments")
             return None
         allowed = _NO_NAME.sub("_", name)[:_LONGEST_NAME]
         if allowed != name:
-            self._say("changed", f"the tool {name} is called {allowed}, as providers spell names")
+            self._note("changed", f"the tool {name} was renamed to {allowed}, a name that providers accept")
         given = self._arguments(name, arguments)
         if block.get("type") == "toolCall" and block.get("arguments") is given and allowed == name:
             return self._without_signatures(block)
@@ -314,7 +338,7 @@ class _Tidying:
         return self._without_signatures(rest | {"type": "toolCall", "name": allowed, "arguments": given})
 
     def _arguments(self, name: str, arguments: Any) -> Message:
-        """The arguments as an object: providers refuse everything else."""
+        """Return the arguments as an object, because providers refuse anything else."""
         if isinstance(arguments, dict):
             return arguments
         if isinstance(arguments, str):
@@ -324,43 +348,43 @@ class _Tidying:
                 decoded = None
             if isinstance(decoded, dict):
                 return decoded
-        self._say("changed", f"the arguments of {name} were no object; they were put into one")
+        self._note("changed", f"the arguments of {name} were not an object and were put into one")
         return {"arguments": arguments}
 
     def _without_signatures(self, block: Message) -> Message:
-        """The block without signatures that this API would refuse."""
+        """Return the block without signatures that this API would refuse."""
         gone = [name for name in _SIGNATURES if name in block and not self._takes_on_block(name, block[name])]
         if not gone:
             return block
-        self._say("changed", "a signature that this API does not take back was taken off")
+        self._note("changed", "a signature that this API does not accept was removed")
         return {name: value for name, value in block.items() if name not in gone}
 
     def _takes_on_block(self, name: str, signature: Any) -> bool:
-        if self._signatures == "openai":  # there it is the id of the message, not a seal
+        if self._signatures == "openai":  # there it is the id of the message, not a signature
             return name == "textSignature" and isinstance(signature, str)
         return self._signatures == "gemini" and _takes("gemini", signature)
 
     def _marked(self, blocks: list[Message]) -> list[Message]:
-        """A message that another session sent, with a mark that the model sees."""
+        """Mark a message from another session, visibly for the model."""
         provenance = self._piece.message.get("provenance")
         if not isinstance(provenance, dict) or provenance.get("kind") != "inter_session":
             return blocks
         if blocks and str(blocks[0].get("text", "")).startswith(INTER_SESSION):
             return blocks
         sender = provenance.get("sourceSessionKey")
-        told = f"{INTER_SESSION} from {sender}" if isinstance(sender, str) and sender else INTER_SESSION
-        self._say("made", "a mark that another session sent it")
-        return [{"type": "text", "text": told}, *blocks]
+        mark = f"{INTER_SESSION} from {sender}" if isinstance(sender, str) and sender else INTER_SESSION
+        self._note("made", "a mark for a message from another session")
+        return [{"type": "text", "text": mark}, *blocks]
 
 
 def _is_own(message: Message, policy: Policy) -> bool:
-    """Whether the signatures of a message may be of the kind that this API made; where nobody says, their form decides."""
-    provider, api, model = (_name(message.get(name)) for name in ("provider", "api", "model"))
+    """Return whether the signatures of a message may come from this API; if the origin is unknown, their form decides."""
+    provider, api, model = (_string(message.get(name)) for name in ("provider", "api", "model"))
     origin = policy_for(provider, api, model)
     return origin is DEFAULT or origin.signatures == policy.signatures
 
 
-def _name(value: Any) -> str | None:
+def _string(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
@@ -372,15 +396,15 @@ def _takes(signatures: Signatures, signature: Any) -> bool:
     return _BASE64.fullmatch(signature) is not None
 
 
-# --- pairing
+# -- pairing
 
 STOPPED = ("error", "aborted")
 
-_Call = tuple[int, int]  # the place of the message, and which of its calls
+_Call = tuple[int, int]  # the position of the message, and the number of the call in it
 
 
 def pair(pieces: Sequence[Piece], synthetic: str, notes: Notes) -> list[Piece]:
-    """The pieces with calls and results paired; ids are texts already."""
+    """Pair calls and results; ids must be texts already."""
     answers = _answers(pieces, notes)
     owned = set(answers.values())
     survivors = [at for at, piece in enumerate(pieces) if piece.role != "toolResult" or at in owned]
@@ -397,33 +421,29 @@ def pair(pieces: Sequence[Piece], synthetic: str, notes: Notes) -> list[Piece]:
             piece = _without_unanswered(piece, answered, notes)
             answered = [where for where in answered if where is not None]
         result.append(piece)
-        behind = rank[at] + 1  # where a result stands that need not move
+        behind = rank[at] + 1  # the position of a result that need not move
         for call, where in zip(piece.calls, answered, strict=True):
             if where is None:
-                notes.add(
-                    piece, "made", f"the call {call['id']} of {_pairing_name(call)} has no result; one was made up"
-                )
+                notes.add(piece, "made", f"the call {call['id']} of {_tool_name(call)} has no result; one was added")
                 result.append(Piece(None, _missing(piece, call, synthetic)))
                 continue
             found = pieces[where]
             if rank[where] == behind:
                 behind += 1
             else:
-                notes.add(found, "moved", f"the result of {_pairing_name(call)} was moved directly behind its call")
+                notes.add(found, "moved", f"the result of {_tool_name(call)} was moved directly after its call")
             result.append(
-                found
-                if found.message.get("toolName") == _pairing_name(call)
-                else found.having(toolName=_pairing_name(call))
+                found if found.message.get("toolName") == _tool_name(call) else found.having(toolName=_tool_name(call))
             )
     return result
 
 
 def _answers(pieces: Sequence[Piece], notes: Notes) -> dict[_Call, int]:
-    """Which result answers which call; what answers none is noted."""
+    """Return which result belongs to which call; note results that belong to none."""
     answers: dict[_Call, int] = {}
     unanswered: dict[str, list[_Call]] = {}
     called: set[str] = set()
-    last = -1  # the place of the last message with calls
+    last = -1  # the position of the last message with calls
     for at, piece in enumerate(pieces):
         for number, call in enumerate(piece.calls):
             unanswered.setdefault(call["id"], []).append((at, number))
@@ -439,25 +459,23 @@ def _answers(pieces: Sequence[Piece], notes: Notes) -> dict[_Call, int]:
             open_calls.remove(owner)
             answers[owner] = at
         elif open_calls:
-            notes.add(piece, "dropped", f"a result for {call_id} came late, and several calls could own it")
+            notes.add(piece, "dropped", f"a late result for {call_id}, which several calls could own")
         elif call_id in called:
-            notes.add(piece, "dropped", f"a second result for {call_id}; the first one counts")
+            notes.add(piece, "dropped", f"a second result for {call_id}; the first one is used")
         else:
-            notes.add(piece, "dropped", f"a result for {call_id}, which was not called before")
+            notes.add(piece, "dropped", f"a result for {call_id}, which has no call before it")
     return answers
 
 
 def _without_unanswered(piece: Piece, answered: Sequence[int | None], notes: Notes) -> Piece:
-    """The message of a stopped turn without the calls that were never made."""
+    """Return the message of a stopped turn without the calls that were never made."""
     if None not in answered:
         return piece
     following = iter(answered)
     kept = []
     for block in piece.blocks:
         if block.get("type") == "toolCall" and next(following) is None:
-            notes.add(
-                piece, "dropped", f"the call {block['id']} of {_pairing_name(block)} was stopped before it was made"
-            )
+            notes.add(piece, "dropped", f"the call {block['id']} of {_tool_name(block)} was stopped before it was made")
         else:
             kept.append(block)
     return piece.having(content=kept)
@@ -467,7 +485,7 @@ def _missing(piece: Piece, call: Message, text: str) -> Message:
     return {
         "role": "toolResult",
         "toolCallId": call["id"],
-        "toolName": _pairing_name(call),
+        "toolName": _tool_name(call),
         "content": [{"type": "text", "text": text}],
         "isError": True,
         "synthetic": True,
@@ -475,12 +493,12 @@ def _missing(piece: Piece, call: Message, text: str) -> Message:
     }
 
 
-def _pairing_name(call: Message) -> str:
+def _tool_name(call: Message) -> str:
     name = call.get("name")
     return name if isinstance(name, str) and name else "unknown"
 
 
-# --- tool ids
+# -- ids of tool calls
 
 LONGEST = 40
 _OTHER = re.compile(r"[^A-Za-z0-9]+")
@@ -489,7 +507,7 @@ Make = Callable[[str | None, Container[str]], str]
 
 
 def strict_id(original: str | None, taken: Container[str]) -> str:
-    """The strict form of an id that is none of the taken ones."""
+    """Return the strict form of an id, different from the taken ones."""
     base = "defaulttoolid" if original is None else _OTHER.sub("", original)[:LONGEST] or "sanitizedtoolid"
     if base not in taken:
         return base
@@ -500,7 +518,7 @@ def strict_id(original: str | None, taken: Container[str]) -> str:
 
 
 def strict9_id(original: str | None, taken: Container[str]) -> str:
-    """The form of nine characters of an id that is none of the taken ones."""
+    """Return the nine-character form of an id, different from the taken ones."""
     if original is None:
         base = "defaultid"
     else:
@@ -513,7 +531,7 @@ def strict9_id(original: str | None, taken: Container[str]) -> str:
 
 
 def plain_id(original: str | None, taken: Container[str]) -> str:
-    """The id as it is, as long as it is there and none of the taken ones."""
+    """Return the id unchanged, or a strict one if it is missing or taken."""
     return original if original is not None and original not in taken else strict_id(original, taken)
 
 
@@ -521,7 +539,7 @@ MAKERS: dict[ToolIds, Make] = {"none": plain_id, "strict": strict_id, "strict9":
 
 
 def rewrite(pieces: Iterable[Piece], form: ToolIds) -> list[Piece]:
-    """The pieces with every id of a call or result in its new form, the same id always in the same."""
+    """Convert all ids of calls and results; equal ids stay equal."""
     make = MAKERS[form]
     made: dict[str | None, str] = {}
     taken: set[str] = set()
@@ -537,11 +555,11 @@ def rewrite(pieces: Iterable[Piece], form: ToolIds) -> list[Piece]:
 
 
 def separate(pieces: Sequence[Piece], form: ToolIds) -> list[Piece]:
-    """The pieces, paired already, with an id of its own for each call; its result stands directly behind and follows it."""
+    """Give every call of paired pieces a unique id, and its result the same one."""
     make = MAKERS[form]
     taken: set[str] = set()
     result: list[Piece] = []
-    owed: list[str] = []  # the ids of the results that follow
+    owed: list[str] = []  # ids of the results that follow
     for piece in pieces:
         if piece.role == "toolResult":
             result.append(_with_ids(piece, [owed.pop(0)]))
@@ -575,7 +593,7 @@ def _with_ids(piece: Piece, ids: Sequence[str]) -> Piece:
 
 
 def _original(value: Any) -> str | None:
-    """An id as text; numbers are ids of careless agents, everything else is missing."""
+    """Return an id as text; some agents use numbers, any other value counts as missing."""
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     return without_surrogates(value) if isinstance(value, str) and value.strip() else None
@@ -585,29 +603,29 @@ def _hash(text: str, digits: int) -> str:
     return sha1(text.encode()).hexdigest()[:digits]
 
 
-# --- turns
+# -- turns
 
 BOOTSTRAP = "(session bootstrap)"
 ATTACHED = "Images from the tool results above:"
 SEE_BELOW = "(see the images below)"
 
 _LATER = ("usage", "stopReason", "errorMessage")
-_ORIGIN = ("provider", "api", "model")  # whose signatures a message holds; a mixed one has no single origin
+_ORIGIN = ("provider", "api", "model")  # the origin of the signatures; a merged message may have none
 _SYSTEM = ("system", "developer")
 
 
 def bootstrap(pieces: Sequence[Piece], notes: Notes) -> list[Piece]:
-    """The pieces with a short word of the user before a model that would begin."""
-    start = _behind_system(pieces)
+    """Add a short user message if the conversation starts with the model."""
+    start = _after_system(pieces)
     if start == len(pieces) or pieces[start].role != "assistant":
         return list(pieces)
-    notes.add(pieces[start], "made", f"the conversation began with the model; {BOOTSTRAP} was put before it")
+    notes.add(pieces[start], "made", f"the conversation started with the model; {BOOTSTRAP} was added before it")
     first = {"role": "user", "content": BOOTSTRAP, "synthetic": True}
     return [*pieces[:start], Piece(None, first), *pieces[start:]]
 
 
 def merge_assistants(pieces: Sequence[Piece], notes: Notes) -> list[Piece]:
-    """The pieces with answers that follow each other merged."""
+    """Merge consecutive answers."""
     result: list[Piece] = []
     for piece in pieces:
         if result and piece.role == result[-1].role == "assistant":
@@ -619,31 +637,31 @@ def merge_assistants(pieces: Sequence[Piece], notes: Notes) -> list[Piece]:
 
 
 def join_responses(pieces: Sequence[Piece], notes: Notes) -> list[Piece]:
-    """The pieces with the parts of one response joined: some agents store each block of it as a message of its own.
+    """Join the parts of one response, because some agents store each block of it as a separate message.
 
-    Between two parts there may be results of calls in the first one; a part that anything else comes before stays alone.
+    Results of calls may be between two parts. A part after anything else stays separate.
     """
     result: list[Piece] = []
-    begun: int | None = None  # where the response stands that may still go on
+    current: int | None = None  # the position of the response that may continue
     for piece in pieces:
         response = piece.message.get("responseId") if piece.role == "assistant" else None
-        if response and begun is not None and result[begun].message.get("responseId") == response:
-            notes.add(piece, "merged", f"joined with the beginning of its response, message {result[begun].place}")
-            result[begun] = _merged_answer(result[begun], piece)
+        if response and current is not None and result[current].message.get("responseId") == response:
+            notes.add(piece, "merged", f"joined with the start of its response, message {result[current].place}")
+            result[current] = _merged_answer(result[current], piece)
             continue
         if piece.role != "toolResult":
-            begun = len(result) if response else None
+            current = len(result) if response else None
         result.append(piece)
     return result
 
 
 def merge_users(pieces: Sequence[Piece], notes: Notes) -> list[Piece]:
-    """The pieces with messages of the user that follow each other merged, whether they are texts or blocks."""
+    """Merge consecutive user messages."""
     result: list[Piece] = []
     for piece in pieces:
         if result and piece.role == result[-1].role == "user":
             before = result[-1]
-            notes.add(piece, "merged", f"merged with the message of the user before it, message {before.place}")
+            notes.add(piece, "merged", f"merged with the user message before it, message {before.place}")
             merged = before.having(content=[*before.blocks, *piece.blocks])
             if not piece.message.get("synthetic"):
                 merged.message.pop("synthetic", None)
@@ -653,8 +671,8 @@ def merge_users(pieces: Sequence[Piece], notes: Notes) -> list[Piece]:
     return result
 
 
-def images_behind_results(pieces: Sequence[Piece], notes: Notes, *, of_failures: bool = False) -> list[Piece]:
-    """The pieces with the images of results, or of those that failed, in a message of the user behind the turn's last result."""
+def images_after_results(pieces: Sequence[Piece], notes: Notes, *, of_failures: bool = False) -> list[Piece]:
+    """Move images of results, or only of failed ones, to a user message after the last result of the turn."""
     result: list[Piece] = []
     images: list[Message] = []
     source: int | None = None
@@ -665,7 +683,7 @@ def images_behind_results(pieces: Sequence[Piece], notes: Notes, *, of_failures:
         concerned = piece.role == "toolResult" and (not of_failures or bool(piece.message.get("isError")))
         found = [block for block in piece.blocks if block.get("type") == "image"] if concerned else []
         if found:
-            notes.add(piece, "moved", f"images of a tool result ({len(found)}) were moved behind the results")
+            notes.add(piece, "moved", f"images of a tool result ({len(found)}) were moved after the results")
             rest = [block for block in piece.blocks if block.get("type") != "image"]
             piece = piece.having(content=rest or [{"type": "text", "text": SEE_BELOW}])
             images += found
@@ -675,22 +693,22 @@ def images_behind_results(pieces: Sequence[Piece], notes: Notes, *, of_failures:
 
 
 def last_turns(pieces: Sequence[Piece], limit: int | None, notes: Notes) -> list[Piece]:
-    """The pieces from the last so many messages of the user on; all of them without a limit."""
-    start = _behind_system(pieces)
-    asked = [
+    """Return the pieces from the last `limit` user messages on; all of them without a limit."""
+    start = _after_system(pieces)
+    questions = [
         at
         for at, piece in enumerate(pieces)
         if at >= start and piece.role == "user" and not piece.message.get("synthetic")
     ]
-    if limit is None or limit <= 0 or len(asked) <= limit:
+    if limit is None or limit <= 0 or len(questions) <= limit:
         return list(pieces)
-    cut = asked[-limit]
+    cut = questions[-limit]
     for piece in pieces[start:cut]:
-        notes.add(piece, "dropped", f"before the last {limit} messages of the user")
+        notes.add(piece, "dropped", f"before the last {limit} user messages")
     return [*pieces[:start], *pieces[cut:]]
 
 
-def _behind_system(pieces: Sequence[Piece]) -> int:
+def _after_system(pieces: Sequence[Piece]) -> int:
     return next((at for at, piece in enumerate(pieces) if piece.role not in _SYSTEM), len(pieces))
 
 
@@ -703,55 +721,10 @@ def _merged_answer(first: Piece, later: Piece) -> Piece:
 
 
 def _joined(merged: Piece, later: Piece) -> Piece:
-    """The merged piece, which remembers where its later part stood."""
+    """Return the merged piece with the position of its later part."""
     return merged if later.place is None else merged._replace(merged=(*merged.merged, later.place))
 
 
 def _attached(source: int | None, images: Sequence[Message]) -> Piece:
     text = {"type": "text", "text": ATTACHED}
     return Piece(source, {"role": "user", "content": [text, *images], "synthetic": True})
-
-
-# --- hygiene
-
-
-class Cleaned(NamedTuple):
-    """Messages that can be sent, and what was done; `origins[i]` is the place of what gave `messages[i]`, `None` if we did."""
-
-    messages: list[Message]
-    origins: list[int | None]
-    notes: list[Note]
-
-
-def clean(
-    messages: Iterable[Message],
-    policy: Policy,
-    *,
-    history_limit: int | None = None,
-    tools: Collection[str] | None = None,
-    limits: Limits = LIMITS,
-    resize: Resize | None = None,
-) -> Cleaned:
-    """The messages as the provider of this policy takes them, the last `history_limit` questions at most."""
-    notes = Notes()
-    parts = join_responses([Piece(*item) for item in enumerate(messages)], notes)
-    pieces = tidy(parts, policy, Care(tools, limits, resize), notes)
-    if any(piece.role == "toolResult" or piece.calls for piece in pieces):  # most chats have none
-        pieces = rewrite(pieces, policy.tool_ids)
-        pieces = pair(pieces, policy.synthetic, notes)
-        pieces = separate(pieces, policy.tool_ids)
-    pieces = settle(pieces, notes)
-    # Those who take images in results take none in a result that failed.
-    pieces = images_behind_results(pieces, notes, of_failures=policy.results)
-    if policy.bootstrap:
-        pieces = bootstrap(pieces, notes)
-    if policy.merge_assistants:
-        pieces = merge_assistants(pieces, notes)
-    if policy.merge_users:
-        pieces = merge_users(pieces, notes)
-    pieces = last_turns(pieces, history_limit, notes)
-    if history_limit is not None:
-        # A cut before a question parts no pair; whatever a limit does, the pairs are right afterwards.
-        pieces = pair(pieces, policy.synthetic, notes)
-    notes.sort(key=lambda note: note.place)
-    return Cleaned([piece.message for piece in pieces], [piece.place for piece in pieces], list(notes))

@@ -1,15 +1,7 @@
-"""Ids of sessions and entries: how they are made, which are accepted.
+"""Ids of sessions and entries, a compact table of ids, and hashes.
 
-Session ids are UUIDv7 in ours, any safe name in other people's files. Entry ids are eight letters and digits: eight hex
-digits would collide about six times in 237,000 entries. Randomness and time are arguments.
-
-A compact table of ids: each text gets a number, and the number gives the text back.
-
-A dict of a million ids takes over a hundred megabytes; here one takes its own bytes and about twenty more, so that a file
-of any size can be checked. Texts are compared, not only their hashes. It does not know what the ids are for.
-
-Hashes of bytes. Python's library of them is imported when the first is made: to load it takes longer than most commands
-need for all else that is their own, and a listing makes none.
+Session ids are UUIDv7; in files of other agents, any safe name. Entry ids are eight letters and digits: eight hex digits would
+collide about six times in 237,000 entries. Randomness and time are arguments.
 """
 
 from __future__ import annotations
@@ -26,19 +18,18 @@ if TYPE_CHECKING:
     from hashlib import _Hash
 
 
-# --- hashes
+# -- hashes
 
 
 def sha256(data: bytes = b"") -> _Hash:
-    """The SHA-256 of some bytes, to which more can be added."""
-    import hashlib
-
-    return hashlib.sha256(data)
+    """Return the SHA-256 hash of `data`; more bytes can be added."""
+    state: _Hash = _hashlib().sha256(data)
+    return state
 
 
 def blake2b(data: bytes, size: int) -> bytes:
-    """The BLAKE2b of some bytes, that many bytes long: faster, for what nobody else has to compute."""
-    state = _blake2b(size).copy()  # which takes half the time of making one
+    """Return the BLAKE2b hash of `data` with `size` bytes: faster, for hashes that stay inside Sessile."""
+    state = _blake2b(size).copy()  # takes half the time of a new one
     state.update(data)
     digest: bytes = state.digest()
     return digest
@@ -46,24 +37,28 @@ def blake2b(data: bytes, size: int) -> bytes:
 
 @cache
 def _blake2b(size: int) -> Any:
-    import hashlib
-
-    return hashlib.blake2b(digest_size=size)
+    return _hashlib().blake2b(digest_size=size)
 
 
 def sha1(data: bytes) -> _Hash:
-    """The SHA-1 of some bytes, for names that others derive the same way; it protects nothing."""
-    import hashlib
+    """Return the SHA-1 hash of `data`, for names that other programs derive the same way; not for security."""
+    state: _Hash = _hashlib().sha1(data, usedforsecurity=False)
+    return state
 
-    return hashlib.sha1(data, usedforsecurity=False)
+
+@cache
+def _hashlib() -> Any:
+    import hashlib  # slow to load, and a listing needs no hashes
+
+    return hashlib
 
 
-# --- ids
+# -- ids
 
 LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 ENTRY_ID_LENGTH = 8
 
-# 256 is no multiple of 62, so eight of the letters are drawn a little more often; it costs 0.01 bits a letter.
+# 256 is not a multiple of 62, so eight of the letters are a little more frequent; this costs 0.01 bits per letter.
 _LETTER_OF_BYTE = "".join(LETTERS[byte % len(LETTERS)] for byte in range(256)).encode("ascii")
 
 # A session id becomes part of a file name: the first and last character are letters or digits, so neither `..` nor a
@@ -71,11 +66,11 @@ _LETTER_OF_BYTE = "".join(LETTERS[byte % len(LETTERS)] for byte in range(256)).e
 _SESSION_ID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,126}[A-Za-z0-9])?")
 
 Random = Callable[[int], bytes]
-"""Gives that many random bytes, as `os.urandom` does."""
+"""Return that many random bytes, as `os.urandom` does."""
 
 
 def new_session_id(milliseconds: int, random: Random) -> str:
-    """A UUIDv7: sorts by time, unique without asking anybody."""
+    """Return a new UUIDv7, which sorts by time."""
     number = int.from_bytes(random(10), "big")
     value = (milliseconds & 0xFFFFFFFFFFFF) << 80 | number
     value = value & ~(0xF << 76) | 0x7 << 76
@@ -85,27 +80,27 @@ def new_session_id(milliseconds: int, random: Random) -> str:
 
 
 def is_plain_id(session_id: str) -> bool:
-    """Whether an id may become part of a file name or of a command; files of others hold any."""
+    """Return whether an id may be part of a file name or a command; files of other agents may contain any id."""
     return _SESSION_ID.fullmatch(session_id) is not None
 
 
 def check_session_id(session_id: str) -> str:
-    """The id itself if it may become part of a file name."""
+    """Return the id; raise if it may not be part of a file name."""
     if not is_plain_id(session_id):
         raise InvalidId(
-            f"{session_id[:80]!r} cannot be a session id",
-            hint="use letters and digits, inside also . _ -, at most 128 characters",
+            f"invalid session id {session_id[:80]!r}",
+            hint="use at most 128 letters and digits, with . _ - allowed between them",
         )
     return session_id
 
 
 def new_entry_id(random: Random) -> str:
-    """Eight letters and digits."""
+    """Return a new entry id."""
     return _letters(random(ENTRY_ID_LENGTH))
 
 
 def derived_entry_id(*parts: object) -> str:
-    """The same eight letters and digits for the same parts, so that links survive rereading and retries."""
+    """Return an entry id computed from `parts`, so that links survive rereading and retries."""
     digest = sha256("\0".join(map(str, parts)).encode("utf-8", "surrogatepass")).digest()
     return _letters(digest[:ENTRY_ID_LENGTH])
 
@@ -114,15 +109,19 @@ def _letters(drawn: bytes) -> str:
     return drawn.translate(_LETTER_OF_BYTE).decode("ascii")
 
 
-# --- id table
+# -- the table of ids
 
-_LONGEST = 128  # bytes; of a longer id, which only damage makes, its start and a hash are kept
+_LONGEST = 128  # bytes; of a longer id, a sign of damage, only the start and a hash are kept
 _FIRST_SLOTS = 1024
 _FREE = -1
 
 
 class IdTable:
-    """Numbers for texts, in the order in which they were first seen."""
+    """Number texts in the order in which they are added.
+
+    A dict of a million ids takes over a hundred megabytes. Here an id takes its own bytes and about twenty more, so that a
+    file of any size can be checked. Texts are compared, not only their hashes.
+    """
 
     def __init__(self) -> None:
         self._text = bytearray()
@@ -136,7 +135,7 @@ class IdTable:
         return self._slots[self._slot(_key(text))] != _FREE
 
     def number(self, text: str) -> int:
-        """The number of a text, a new one if it was not seen before."""
+        """Return the number of a text; add it if it is new."""
         key = _key(text)
         slot = self._slot(key)
         number = self._slots[slot]
@@ -150,14 +149,14 @@ class IdTable:
         return number
 
     def text(self, number: int) -> str:
-        """The text with that number."""
+        """Return the text of a number."""
         return self._bytes(number).decode("utf-8", "replace")
 
     def _bytes(self, number: int) -> bytearray:
         return self._text[self._ends[number] : self._ends[number + 1]]
 
     def _slot(self, key: bytes | bytearray) -> int:
-        """Where the number of a key is, or must go: the first slot that holds it or is free."""
+        """Return the slot of a key: the first that holds it or is free."""
         slots, last = self._slots, len(self._slots) - 1
         slot = hash(bytes(key)) & last
         while slots[slot] != _FREE and self._bytes(slots[slot]) != key:

@@ -1,7 +1,7 @@
-"""The table of entry kinds: one row each says what an entry of that kind means.
+"""The table of entry kinds.
 
-A row answers three questions: what the entry marks (flags, kept in every index), how it folds into the state of a path,
-and which message it puts into the context. A kind that is not in the table stays in the tree and contributes nothing.
+A row says three things about a kind: its flags (stored in every index), how it changes the state of a path, and which message it
+adds to the context. Entries of unknown kinds stay in the tree and contribute nothing.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from msgspec.structs import replace
 from sessile.core.lines import Head
 from sessile.core.text import parse_timestamp
 
-# What an entry marks. These numbers are stored in index files: never change one, only add.
-CHAIN = 1  # later entries may hang from it
-MARKER = 2  # stores the leaf; not an entry of the user's
-STATE = 4  # folds into the state of its path
-BOUNDARY = 8  # the context begins anew here
+# Flags of entries. They are stored in index files: never change one, only add.
+CHAIN = 1  # may be a parent
+MARKER = 2  # stores the leaf; not an entry for users
+STATE = 4  # changes the state of its path
+BOUNDARY = 8  # the context starts here
 LABEL = 16  # names another entry
 TITLE = 32  # names the session
 MESSAGE = 64  # a `message` entry, as listings count them
-TALK = 128  # somebody said something: a draft that holds one is worth keeping
+TALK = 128  # part of the conversation; a draft with such an entry is kept
 
 LEAF_MARKER = "sessile.leaf"
-IMPORT_MARKER = "sessile.import"  # where the bytes are that a session was imported from
-# Custom entries that are none of the user's; no set, since what a file names its type by may be anything.
+IMPORT_MARKER = "sessile.import"  # names the bytes that a session was imported from
+# Custom entries that are not shown to users. A tuple, because the type in a file may be unhashable.
 MARKERS = (LEAF_MARKER, IMPORT_MARKER)
-TAG = "sessile.tag"  # the custom entry that says in which drawer a session lies
+TAG = "sessile.tag"  # custom entry with the tag of a session
 DEFAULT_ROLE = "default"
 
 Json = Mapping[str, Any]
 
 
 class State(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the entries of a path have set, from the root to one entry."""
+    """The settings made by the entries of a path, from the root to one entry."""
 
     thinking_level: Any = "off"
     models: dict[str, str] = {}
@@ -62,7 +62,7 @@ class Kind(NamedTuple):
 
 
 def _fold_message(state: State, entry: Json) -> State:
-    """An assistant's model is the default model until somebody chose one."""
+    """Take the model of an answer as the default model until one is chosen explicitly."""
     message = entry.get("message")
     if state.explicit_model or not isinstance(message, Mapping) or message.get("role") != "assistant":
         return state
@@ -140,7 +140,7 @@ def _project_compaction(entry: Json) -> dict[str, Any]:
 
 
 def remote_compaction(entry: Json) -> Json | None:
-    """The provider's own replacement of the history, where a compaction carries one."""
+    """Return the provider's own replacement of the history, if a compaction has one."""
     preserved = entry.get("preserveData")
     remote = preserved.get("openaiRemoteCompaction") if isinstance(preserved, Mapping) else None
     if not isinstance(remote, Mapping) or not isinstance(remote.get("replacementHistory"), list):
@@ -185,12 +185,12 @@ KINDS: dict[str, Kind] = {
 
 
 def kind_of(entry_type: object) -> Kind:
-    """The row of an entry type."""
+    """Return the row of an entry type."""
     return KINDS.get(entry_type, UNKNOWN) if isinstance(entry_type, str) else UNKNOWN
 
 
 def flags_of(head: Head) -> int:
-    """What an entry marks, from its head alone."""
+    """Return the flags of an entry, from its head alone."""
     if head.type == "custom" and head.customType in MARKERS:
         return MARKER
     flags = kind_of(head.type).flags
@@ -200,7 +200,7 @@ def flags_of(head: Head) -> int:
 
 
 def fold_label(labels: dict[str, str], entry: Json) -> None:
-    """Give the entry that a label names its text, or take it away; the last label in the file counts."""
+    """Apply a label entry: set or remove the label of its target. The last label in the file counts."""
     target, text = entry.get("targetId"), entry.get("label")
     if isinstance(target, str):
         labels.pop(target, None)
@@ -209,6 +209,6 @@ def fold_label(labels: dict[str, str], entry: Json) -> None:
 
 
 def fold(state: State, entry: Json) -> State:
-    """The state after an entry."""
+    """Return the state after an entry."""
     step = kind_of(entry.get("type")).fold
     return step(state, entry) if step else state

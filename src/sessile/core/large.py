@@ -1,14 +1,11 @@
-"""What is too large for a line: how it leaves an entry before it is written, and how it comes back.
+"""Large content: how it is moved out of an entry before writing, and restored after reading.
 
-Images become blobs, strings over 500,000 UTF-16 units are cut with a notice, the working members of a half-received tool
-call are dropped. The entry names what was cut: `sessile.full` maps the JSON pointer of each cut string to a blob with
-its full text, so that nothing is lost. Storing and fetching blobs are arguments.
+Images become blobs. Strings over 500,000 UTF-16 units are cut and end with a notice. Working members of partially received tool
+calls are dropped. `sessile.full` in the entry maps the JSON pointer of each cut string to a blob with the full text, so nothing
+is lost. Storing and fetching blobs are arguments.
 
-Which values a journal gives back exactly as they were, when they are members of an entry.
-
-Almost all. But the working members of half-received tool calls are dropped on the way, a count of lines is corrected where a
-text is cut, and what looks like a reference to a blob is taken for one. Whoever keeps values of another program, and owes it
-every bit of them, stores such a value as text: text is never looked into.
+Not every value survives this unchanged: working members of tool calls are dropped, `lineCount` is corrected where a text is
+cut, and text that looks like a blob reference is taken for one. `survives` tells which values do; store the others as text.
 """
 
 from __future__ import annotations
@@ -20,11 +17,9 @@ from typing import Any
 
 from sessile.core.text import utf16_cut, utf16_length
 
-# --- large
-
 MAX_STRING = 500_000
 NOTICE = "\n\n[Session persistence truncated large content]"
-MIN_IMAGE = 1024  # base64 characters; a smaller image is cheaper in the line than as a file
+MIN_IMAGE = 1024  # base64 characters; smaller images are cheaper in the line than as a file
 FULL = "sessile.full"
 
 URL = "image_url"
@@ -34,9 +29,9 @@ _URL_SAFE = str.maketrans("-_", "+/")
 _REF = re.compile(r"blob:sha256:([0-9a-f]{64})")
 
 Put = Callable[[bytes], str]
-"""Stores bytes and gives their hash."""
+"""Store bytes and return their hash."""
 Get = Callable[[str], bytes | None]
-"""Gives the bytes of a hash, or `None` if they are missing."""
+"""Return the bytes of a hash, or `None` if they are missing."""
 
 
 def blob_ref(digest: str) -> str:
@@ -44,13 +39,13 @@ def blob_ref(digest: str) -> str:
 
 
 def parse_blob_ref(text: object) -> str | None:
-    """The hash that a blob reference names; anything but 64 hex digits is plain text."""
+    """Return the hash in a blob reference, or `None` if the text is not one."""
     match = _REF.fullmatch(text) if isinstance(text, str) else None
     return match.group(1) if match else None
 
 
 def shrink(entry: dict[str, Any], put: Put) -> dict[str, Any]:
-    """The entry as it is stored. Parts that do not change are shared with the original."""
+    """Return the entry as it is stored. Parts that do not change are shared with the original."""
     full: dict[str, str] = {}
     stored = _shrink_object(entry, "", put, full)
     if full:
@@ -96,7 +91,7 @@ def _shrink_string(text: str, key: str, at: str, put: Put, full: dict[str, str])
     if len(text) * 2 <= MAX_STRING or utf16_length(text) <= MAX_STRING:
         return text
     full[at] = _put_text(text, put)
-    # Half a signature is worse than none: the provider would refuse it.
+    # A provider refuses a truncated signature, but not a missing one.
     return "" if key in _SIGNATURES else utf16_cut(text, MAX_STRING - len(NOTICE)) + NOTICE
 
 
@@ -121,7 +116,7 @@ def _without_image(item: Any, at: str, put: Put, full: dict[str, str]) -> Any:
     except (binascii.Error, ValueError):
         return item
     if _base64(decoded) != data:
-        full[f"{at}/data"] = _put_text(data, put)  # another spelling of base64 would not come back as it was
+        full[f"{at}/data"] = _put_text(data, put)  # other forms of base64 would not be restored exactly
     return {**item, "data": blob_ref(put(decoded))}
 
 
@@ -132,12 +127,12 @@ def _image_data(item: Any) -> str | None:
 
 
 def may_hold_refs(line: bytes) -> bool:
-    """Whether an encoded entry can hold anything that `resolve` would change."""
-    return line.find(b'"blob:sha256:') >= 0  # `in` would first try to read what is looked for as a number
+    """Return whether an encoded entry may contain anything that `resolve` would change."""
+    return line.find(b'"blob:sha256:') >= 0  # faster than `in`, which first tries to convert to a number
 
 
 def resolve(value: Any, get: Get, missing: Callable[[str], None], key: str = "") -> Any:
-    """The value with images put back wherever `shrink` took them out; a missing blob is reported, its ref stays."""
+    """Return the value with the images that `shrink` moved out. References to missing blobs are reported and stay."""
     if isinstance(value, str):
         return _resolve_url(value, get, missing) if key == URL else value
     if isinstance(value, dict):
@@ -170,7 +165,7 @@ def _fetch(reference: str | None, get: Get, missing: Callable[[str], None]) -> b
 
 
 def restore(entry: dict[str, Any], get: Get, missing: Callable[[str], None]) -> dict[str, Any]:
-    """The entry with every cut string in full again."""
+    """Return the entry with images and full strings."""
     references = entry.get(FULL)
     restored = resolve({name: item for name, item in entry.items() if name != FULL}, get, missing)
     for pointer, reference in references.items() if isinstance(references, dict) else ():
@@ -181,7 +176,7 @@ def restore(entry: dict[str, Any], get: Get, missing: Callable[[str], None]) -> 
 
 
 def _put_at(value: Any, pointer: str, text: str) -> None:
-    """Put a text in the place of the string that a pointer names; one that leads nowhere changes nothing."""
+    """Replace the string at a JSON pointer; ignore an invalid pointer."""
     *steps, last = (step.replace("~1", "/").replace("~0", "~") for step in f"{pointer}".split("/"))
     try:
         for step in steps[1:]:
@@ -200,7 +195,7 @@ def _escape(key: str) -> str:
 
 
 def blob_refs(entry: dict[str, Any]) -> set[str]:
-    """The hashes of all blobs that an entry names."""
+    """Return the hashes of all blobs that an entry references."""
     found: set[str] = set()
 
     def note(digest: str) -> bytes | None:
@@ -218,11 +213,9 @@ def _base64(data: bytes) -> str:
     return binascii.b2a_base64(data, newline=False).decode("ascii")
 
 
-# --- verbatim
-
 _TOUCHED = (*(f'"{name}"'.encode() for name in (*DROPPED, "lineCount")), b'"blob:sha256:')
 
 
 def survives(raw: bytes) -> bool:
-    """Whether an encoded value comes back as it is; one that does not has to be stored as text."""
+    """Return whether an encoded value is read back unchanged; store it as text if not."""
     return not any(mark in raw for mark in _TOUCHED)

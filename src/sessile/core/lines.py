@@ -1,13 +1,12 @@
 """The byte-exact line scanner: bytes in, lines and findings out.
 
-It splits on the newline byte only, tolerates CR, NUL runs, a BOM, glued objects, torn tails and bytes that are not UTF-8,
-and says of each what it found and where. It accounts for every byte:
+It splits at newline bytes only. It tolerates CR, runs of NUL, a BOM, several objects on one line, torn tails and bytes that are
+not UTF-8, and reports where they are. It accounts for every byte:
 
     bytes of lines + bytes of findings + newlines = bytes fed
 
-A line is decoded only as far as its head: type, id, parent, role. The scanner does not know what the types mean, does not
-open files, and holds no more than one line, whatever is fed. In formats whose rows name no type, or have other heads, it is
-told so.
+Only the head of a line is decoded: type, id, parent, role. The scanner does not interpret types and holds at most one line in
+memory. Formats whose rows have no type, or other heads, are supported by arguments.
 """
 
 from __future__ import annotations
@@ -20,20 +19,20 @@ import msgspec
 
 from sessile.core.codec import decode_exactly, exact_decoder
 
-MAX_LINE = 48 * 1024 * 1024  # a longer line is reported, not held: memory stays bounded whatever a file holds
+MAX_LINE = 48 * 1024 * 1024  # longer lines are reported and skipped, which bounds memory use
 
 _BOM = b"\xef\xbb\xbf"
 _BLANK = b" \t"
 _CR = 13
 _SPACE = " \t\r"
 _SPACES = re.compile(r"[ \t\r]*")
-_SALVAGE_EFFORT = 200_000_000  # tries times bytes: each failure of Python's reader counts the lines before it
-_SALVAGE_TRIES = 64  # the least number of tries, however long the line
+_SALVAGE_EFFORT = 200_000_000  # tries times bytes: each failure of Python's decoder scans the text before it
+_SALVAGE_TRIES = 64  # minimum number of tries
 _BRACE = re.compile(r'"(?:[^"\\]|\\.)*"|[{}]')
 
 
 class MessageHead(msgspec.Struct):
-    """What is known of a message without decoding its content."""
+    """The parts of a message that are decoded with the head."""
 
     role: str | None = None
     provider: str | None = None
@@ -41,7 +40,7 @@ class MessageHead(msgspec.Struct):
 
 
 class Head(msgspec.Struct):
-    """What is known of a line without decoding its body."""
+    """The parts of a line that are decoded without its body."""
 
     type: str
     id: str | None = None
@@ -51,7 +50,7 @@ class Head(msgspec.Struct):
 
 
 class Line(NamedTuple):
-    """One readable record: where it lies, its exact bytes, its head."""
+    """A readable record: its offset, its exact bytes, its head."""
 
     offset: int
     raw: bytes
@@ -59,7 +58,20 @@ class Line(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """Something that is not as it should be. `length` counts the bytes that no line covers; it may be zero."""
+    """Something in a file that is damaged or irregular.
+
+    Attributes:
+        code: The kind of problem, such as "torn_tail" or "missing_parent".
+        offset: Where it is in the file, in bytes; -1 if it has no position.
+        length: The number of bytes that belong to no line; it may be zero.
+        detail: A description.
+
+    Example:
+        ```python
+        for finding in store.open(path, readonly=True).findings:
+            print(finding.offset, finding.detail)
+        ```
+    """
 
     code: str
     offset: int
@@ -70,7 +82,7 @@ class Finding(NamedTuple):
 Item = Line | Finding
 
 Json = dict[str, Any]
-_Piece = tuple[int, int]  # the place of an entry in the text of a line
+_Piece = tuple[int, int]  # start and end of an entry in the text of a line
 
 
 class _NotAnEntry(ValueError):
@@ -78,7 +90,7 @@ class _NotAnEntry(ValueError):
 
 
 class _UntypedHead(Head):
-    """The head of a row that may name no type."""
+    """The head of a row that may have no type."""
 
     type: str = ""
 
@@ -90,9 +102,9 @@ _decode_untyped = msgspec.json.Decoder(_UntypedHead).decode
 
 
 class Scanner:
-    """Feed it the bytes of a file in order, then `finish`. With `untyped`, objects without a type are lines too.
+    """Scan a file: `feed` its bytes in order, then `finish`. With `untyped`, objects without a type are lines too.
 
-    `decode` gives heads that know more, of lines that are as another format has them; what it refuses has a plain head.
+    `decode` may return richer heads for the rows of another format; lines that it refuses get a plain head.
     """
 
     def __init__(
@@ -109,11 +121,11 @@ class Scanner:
 
     @property
     def line_start(self) -> int:
-        """Where the line begins that is not complete yet."""
+        """The offset of the line that is not complete yet."""
         return self.offset - self._pending_size - self._skipping
 
     def feed(self, data: bytes) -> Iterator[Item]:
-        """The lines that `data` completes."""
+        """Yield the lines and findings that `data` completes."""
         decode = self._decode
         start = 0
         end = data.find(b"\n")
@@ -145,7 +157,7 @@ class Scanner:
             self._hold(data[start:] if start else data)
 
     def split(self, data: bytes) -> Iterator[tuple[int, bytes | None]]:
-        """The lines that `data` completes, with their places but not looked at; `None` is one over the limit."""
+        """Yield the offsets and bytes of the lines that `data` completes, not decoded; `None` for a line over the limit."""
         start = 0
         end = data.find(b"\n")
         base = self.offset
@@ -165,7 +177,7 @@ class Scanner:
             self._hold(data[start:] if start else data)
 
     def finish(self) -> Iterator[Item]:
-        """The last line, which has no newline."""
+        """Yield the last line, which has no newline."""
         yield from self._release(torn=True)
 
     def _hold(self, data: bytes) -> None:
@@ -179,7 +191,7 @@ class Scanner:
             self._pending, self._pending_size = [], 0
 
     def _complete(self, data: bytes) -> Iterator[Item]:
-        """The held line, which ends with `data` and a newline."""
+        """Yield the held line, which ends with `data` and a newline."""
         self._hold(data)
         self.offset += len(data)
         yield from self._release(torn=False)
@@ -198,7 +210,7 @@ class Scanner:
         return Finding("too_long", offset, length, f"a line over the limit of {self._limit} bytes")
 
     def _inspect(self, offset: int, raw: bytes, *, torn: bool) -> Iterator[Item]:
-        """Whatever can be read of a line that is not plain JSON, or may be torn."""
+        """Yield what can be read of a line that is not plain JSON, or may be torn."""
         body = raw.rstrip(b"\r")
         self.newline_bytes += len(raw) - len(body)
         raw = body
@@ -219,14 +231,14 @@ class Scanner:
 
 
 def scan(data: bytes, *, untyped: bool = False) -> Iterator[Item]:
-    """Every line and finding of a whole file."""
+    """Yield every line and finding of a whole file."""
     scanner = Scanner(untyped=untyped)
     yield from scanner.feed(data)
     yield from scanner.finish()
 
 
 def read_head(raw: bytes, *, untyped: bool = False) -> Head:
-    """The head of one line; raises ValueError if the line is not an object with a type."""
+    """Return the head of one line; raise `ValueError` if the line is not an object with a type."""
     try:
         return (_decode_untyped if untyped else _decode_head)(raw)
     except (msgspec.DecodeError, ValueError, RecursionError):
@@ -234,7 +246,7 @@ def read_head(raw: bytes, *, untyped: bool = False) -> Head:
 
 
 def _salvage(offset: int, raw: bytes, *, torn: bool, untyped: bool) -> Iterator[Item]:
-    """The entries of a line that is not simply one object; what lies between them is reported."""
+    """Yield the entries of a line that is not exactly one object, and findings for the bytes between them."""
     try:
         yield from _readable(offset, raw, read_head(raw, untyped=untyped))
         return
@@ -242,8 +254,8 @@ def _salvage(offset: int, raw: bytes, *, torn: bool, untyped: bool) -> Iterator[
         yield Finding("not_an_entry", offset, len(raw), str(error))
         return
     except ValueError as error:
-        problem = str(error).replace("line 1 column", "column")  # it is the only line that the decoder has seen
-    text = raw.decode("utf-8", "surrogateescape")  # bytes that are not UTF-8 keep their places
+        problem = str(error).replace("line 1 column", "column")  # the decoder sees a single line
+    text = raw.decode("utf-8", "surrogateescape")  # bytes that are not UTF-8 keep their positions
     pieces = _pieces(text, untyped)
     if not pieces:
         code = "torn_tail" if torn else "not_json" if _utf8(raw) is not None else "bad_utf8"
@@ -262,7 +274,7 @@ def _salvage(offset: int, raw: bytes, *, torn: bool, untyped: bool) -> Iterator[
         done, at = end, last
     if at < len(raw):
         code = "torn_tail" if torn else _code_of(text[done:])
-        yield Finding(code, offset + at, len(raw) - at, "bytes behind an entry on the same line")
+        yield Finding(code, offset + at, len(raw) - at, "a fragment after an entry on the same line")
 
 
 def _code_of(fragment: str) -> str:
@@ -284,7 +296,7 @@ def _readable(offset: int, raw: bytes, head: Head) -> Iterator[Item]:
 
 
 def _bad_utf8(offset: int) -> Finding:
-    return Finding("bad_utf8", offset, 0, "an entry holds bytes that are not UTF-8; they are shown as U+FFFD")
+    return Finding("bad_utf8", offset, 0, "an entry contains bytes that are not UTF-8; they are shown as U+FFFD")
 
 
 def _utf8(raw: bytes) -> str | None:
@@ -295,9 +307,9 @@ def _utf8(raw: bytes) -> str | None:
 
 
 def _pieces(text: str, untyped: bool) -> list[_Piece]:
-    """The entries that follow each other from the start of a line, and the one that ends with it."""
+    """Return the entries that follow each other from the start of a line, and the one that ends with it."""
     pieces: list[_Piece] = []
-    whole = 0  # how many of them are entries whatever else is on the line
+    whole = 0  # how many of them are certainly entries, whatever else is on the line
     at = _past_spaces(text, 0)
     while at < len(text):
         try:
@@ -311,7 +323,7 @@ def _pieces(text: str, untyped: bool) -> list[_Piece]:
         at = _past_spaces(text, end)
     if at == len(text):
         return pieces
-    # Something else is on the line. A part of a broken entry (a tool call has a type and an id as well) is no entry.
+    # Something else is on the line. A part of a broken entry, such as a tool call with type and id, is not an entry.
     pieces = pieces[:whole]
     last = _last_object(text, pieces[-1][1] if pieces else 0, untyped)
     return [*pieces, last] if last else pieces
@@ -323,7 +335,7 @@ def _past_spaces(text: str, at: int) -> int:
 
 
 def _is_whole(value: Json, untyped: bool) -> bool:
-    """Whether an object that stands beside garbage is an entry (of version 1, or a row of another format) and no part of one."""
+    """Return whether an object next to garbage is a whole entry, possibly of version 1 or of another format."""
     return _has_base(value, untyped) or (isinstance(value.get("type"), str) and isinstance(value.get("timestamp"), str))
 
 
@@ -336,11 +348,11 @@ def _has_base(value: Json, untyped: bool) -> bool:
 
 
 def _last_object(text: str, at: int, untyped: bool) -> _Piece | None:
-    """The entry that ends with the line, behind a damaged start.
+    """Return the entry that ends with the line, after a damaged start.
 
-    Each start is read until it fails, and the next one is sought from there: no entry can begin before the failure, except
-    in the two characters before it (a string that ends in a brace), or as the last thing inside an object that never ends.
-    That last thing may as well be a part of a torn row, so it must have all the marks of an entry.
+    Each candidate is decoded until it fails, and the search continues from there: no entry can start before the failure,
+    except in the two characters before it (a string that ends in a brace), or as the last member of an unterminated object.
+    That member may also be a part of a torn row, so it must have all base members of an entry.
     """
     is_entry = _is_whole
     whole = len(text.rstrip(_SPACE))
@@ -352,9 +364,9 @@ def _last_object(text: str, at: int, untyped: bool) -> _Piece | None:
         try:
             value, end = exact_decoder().raw_decode(text, start)
         except (ValueError, RecursionError) as error:
-            place = getattr(error, "pos", None)  # of a `JSONDecodeError`; others do not say where they failed
+            place = getattr(error, "pos", None)  # of a `JSONDecodeError`; other errors have no position
             if place is not None and place >= whole:
-                start, is_entry = _closed_by_the_end(text, start), _has_base
+                start, is_entry = _last_closed(text, start), _has_base
                 continue
             after = after if place is None else max(after, place - 2)
         else:
@@ -365,8 +377,8 @@ def _last_object(text: str, at: int, untyped: bool) -> _Piece | None:
     return None
 
 
-def _closed_by_the_end(text: str, start: int) -> int:
-    """Where the object begins that the last brace closes, in a text that ends too early."""
+def _last_closed(text: str, start: int) -> int:
+    """Return the start of the object that the last brace closes, in a text that ends too early."""
     opened: list[int] = []
     closed = -1
     for match in _BRACE.finditer(text, start + 1):
@@ -378,7 +390,7 @@ def _closed_by_the_end(text: str, start: int) -> int:
 
 
 def _head_of(value: object, untyped: bool) -> Head:
-    """The head of a decoded value, forgiving members of the wrong type."""
+    """Return the head of a decoded value, ignoring members of the wrong type."""
     if not isinstance(value, dict):
         raise _NotAnEntry("a value that is not an object")
     if not isinstance(value.get("type"), str) and not untyped:

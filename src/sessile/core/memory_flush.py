@@ -1,12 +1,14 @@
-"""Memory flush: before a compaction gives up old messages, the model notes what should be remembered.
+"""Memory flush: before a compaction removes old messages, the model writes notes about what to remember.
 
-Rules: it is due when the coming turn would come within the soft threshold of a compaction, once between two compactions, and
-only where the notes can be kept. The notes are a model's answer; the engine appends them to `memory/YYYY-MM-DD.md`, under the
-day of the user's time zone. A mark makes a flush that is repeated after a crash append nothing. It comes behind the notes, so
-that those of which a crash left only a beginning do not count as kept.
+Rules:
+- A flush is due when the next turn would come within the soft threshold of a compaction, once between two compactions, and
+  only if the notes can be stored.
+- The notes are the model's answer. They are appended to `memory/YYYY-MM-DD.md`, named after the day in the user's time zone.
+- A mark after the notes makes a flush that is repeated after a crash append nothing. Notes that a crash cut short have no
+  mark.
+- The model is called with a copy of the context; question and answer do not become part of the conversation.
 
-The turn is asked on a copy of the context, and neither question nor answer becomes a part of the conversation; who asks, and who
-appends, is the caller. Clock and zone are arguments.
+The caller calls the model and appends to the file. The clock and the time zone are arguments.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from sessile.core.delivery import NO_REPLY, is_silent
 from sessile.core.text import without_surrogates
 
 SOFT_THRESHOLD = 4_000  # tokens
-MAX_FAILURES = 3  # in one cycle; then it waits for the next one
+MAX_FAILURES = 3  # in one cycle between two compactions; then it waits for the next cycle
 PROMPT = (
     "The older part of this conversation will soon be summed up. Write down now what should be remembered for good: "
     "decisions, preferences, names, dates, open tasks, and where things are. Your answer is appended to memory/YYYY-MM-DD.md "
@@ -57,16 +59,16 @@ Outcome = Literal["written", "silent", "failed"]
 
 
 class FlushSettings(msgspec.Struct, frozen=True, rename="camel"):
-    """The `memoryFlush` of a configuration. A negative or infinite number means the default, and so does an empty text."""
+    """The `memoryFlush` of a configuration. Negative and infinite numbers and empty texts mean the default."""
 
-    enabled: bool = True  # whether the model is asked for notes before a compaction
-    soft_threshold_tokens: float = SOFT_THRESHOLD  # how long before the compaction
-    prompt: str = ""  # what it is asked
-    system_prompt: str = ""  # what it is told first
+    enabled: bool = True  # ask the model for notes before a compaction
+    soft_threshold_tokens: float = SOFT_THRESHOLD  # tokens before the compaction
+    prompt: str = ""  # the question to the model
+    system_prompt: str = ""  # the instructions of the turn
 
 
 class Flushed(NamedTuple):
-    """What an entry says of earlier flushes: the last one, its cycle, and the failures of a cycle. `None` is unknown."""
+    """The earlier flushes of a session: time and cycle of the last one, and failures in a cycle. `None` is unknown."""
 
     at: int | None = None
     cycle: int | None = None
@@ -75,14 +77,14 @@ class Flushed(NamedTuple):
 
 
 class Situation(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything about a coming turn that the decision needs. `tokens` are those of its context, and of what it adds."""
+    """What the decision about the next turn needs. `tokens` counts its context, including what the turn adds."""
 
     tokens: int | None
     window: int | None
-    compactions: int | None = None  # none yet
+    compactions: int | None = None  # `None` is 0
     flushed: Flushed = Flushed()
     workspace_access: str | None = None  # "rw", "ro" or "none"
-    command_runner: bool = False  # it keeps a context of its own
+    command_runner: bool = False  # it has its own context
     heartbeat: bool = False
     incognito: bool = False
 
@@ -95,14 +97,14 @@ class Decision(NamedTuple):
 
 
 def flush_threshold(window: int, settings: FlushSettings, compaction: CompactionSettings) -> int:
-    """How large a context is when its notes are due."""
+    """Return the size of the context from which on a flush is due."""
     soft = settings.soft_threshold_tokens
     usable = int(soft) if math.isfinite(soft) and soft >= 0 else SOFT_THRESHOLD
     return window - compaction.reserve(window) - usable
 
 
 def decide_flush(situation: Situation, settings: FlushSettings, compaction: CompactionSettings) -> Decision:
-    """Whether notes are due before a turn."""
+    """Decide whether to flush before a turn."""
     why = _why(situation, settings, compaction)
     return Decision(why == "due", why)
 
@@ -131,7 +133,7 @@ def _why(situation: Situation, settings: FlushSettings, compaction: CompactionSe
 
 
 def _in_this_cycle(flushed: Flushed, cycle: int) -> Why:
-    # A cycle of 0 without a time was written by somebody who sets all counters to 0: then nothing was flushed yet.
+    # A cycle of 0 without a time comes from a program that sets all counters to 0; nothing was flushed yet.
     if flushed.cycle == cycle and (cycle > 0 or flushed.at is not None):
         return "already_done"
     if flushed.failed_cycle == cycle and flushed.failures >= MAX_FAILURES:
@@ -139,11 +141,11 @@ def _in_this_cycle(flushed: Flushed, cycle: int) -> Why:
     return "due"
 
 
-# -- what the entry of a session remembers
+# -- the record in the entry of a session
 
 
 def flushed_of(entry: Mapping[str, Any]) -> Flushed:
-    """What an entry of the store says of earlier flushes; what is no count is unknown."""
+    """Read the earlier flushes from a store entry; invalid counts are unknown."""
     detail = entry.get("memoryFlush")
     if not isinstance(detail, Mapping):
         detail = {}
@@ -156,7 +158,7 @@ def flushed_of(entry: Mapping[str, Any]) -> Flushed:
 
 
 def outcome_patch(kind: Outcome, compactions: int | None, now: int, before: Flushed) -> dict[str, Any]:
-    """The members that record an outcome. A failure leaves the cycle open until there were too many."""
+    """Return the members that record an outcome. After a failure the cycle stays open until there are too many."""
     cycle = compactions or 0
     failures = (before.failures if before.failed_cycle == cycle else 0) + 1 if kind == "failed" else 0
     detail = {"kind": kind, "compactionCount": cycle, "failureCount": failures}
@@ -171,16 +173,16 @@ def _count(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
-# -- the question
+# -- prompts
 
 
 def flush_prompt(settings: FlushSettings, now: int, zone: tzinfo) -> str:
-    """What the model is asked; the day is filled in, and a text that knows no silence is told of it."""
+    """Return the question with the day filled in; a custom text without `NO_REPLY` gets a note about it."""
     return _with_silence(settings.prompt.strip() or PROMPT).replace(_DATE, _day(now, zone))
 
 
 def flush_system_prompt(settings: FlushSettings) -> str:
-    """The instructions of that turn, to go before the question."""
+    """Return the instructions of the turn."""
     return _with_silence(settings.system_prompt.strip() or SYSTEM_PROMPT)
 
 
@@ -192,35 +194,35 @@ def _with_silence(text: str) -> str:
 
 
 def memory_file(now: int, zone: tzinfo) -> str:
-    """The file of the day, below the workspace."""
+    """Return the path of the file of the day, relative to the workspace."""
     return f"memory/{_day(now, zone)}.md"
 
 
 def memory_file_before(now: int, zone: tzinfo) -> str:
-    """The file of the day before, where a flush around midnight may have put its notes already."""
+    """Return the path of the previous day's file, where a flush around midnight may have put its notes."""
     return f"memory/{(_local(now, zone).date() - timedelta(days=1)).isoformat()}.md"
 
 
 def flush_key(session_id: str, compactions: int | None) -> str:
-    """What tells one flush from every other: the session, and the compactions before it."""
+    """Return the key that identifies a flush: the session and the number of compactions before it."""
     return f"{session_id}:{compactions or 0}"
 
 
 def holds_block(file: str, key: str) -> bool:
-    """Whether the notes of a flush are in a file already."""
+    """Return whether a file already contains the notes of a flush."""
     return _mark(key) in map(str.rstrip, file.split("\n"))
 
 
 def block_to_append(file: str, reply: str, key: str, now: int, zone: tzinfo) -> str:
-    """What to append to a file for an answer; nothing for a silent one, and nothing twice.
+    """Return the text to append to a file for an answer; empty if the answer is silent or already there.
 
-    `now` is the time of the decision, so that a flush around midnight that is repeated finds its file again.
+    `now` is the time of the decision, so that a repeated flush around midnight finds its file again.
     """
     notes = without_surrogates(reply).strip()
     if not notes or is_silent(notes) or holds_block(file, key):
         return ""
     before = "" if not file else "\n" if file.endswith("\n") else "\n\n"
-    # A line of the notes that looks like a mark must not be taken for one.
+    # A line of the notes that looks like a mark must not count as one.
     lines = [f" {line}" if line.startswith(_MARK) else line for line in notes.split("\n")]
     return before + "\n".join([f"## {_local(now, zone):%H:%M}", "", *lines, "", _mark(key), ""])
 

@@ -1,14 +1,11 @@
-"""Messages of a context as a model takes them: the family's wrappers, then the shape of a provider's API.
+"""Convert the messages of a context for models: the wrappers of the pi family, then the shape of a provider's API.
 
-`convert_to_llm` leaves only `user`, `assistant`, `toolResult` and `system` messages: summaries and custom messages
-become user messages, shell and Python runs become text. `to_anthropic` and `to_openai` give the request's messages.
-Pairing of tool calls and other hygiene is done before, by `core/hygiene.py`; the shape of Gemini is in
-`core/messages.py`.
+`convert_to_llm` leaves only `user`, `assistant`, `toolResult`, `system` and `developer` messages: summaries and custom
+messages become user messages, shell and Python runs become text. `to_anthropic`, `to_openai` and `to_google` return the
+messages of a request. Tool calls must be paired and turns ordered before, by `core/hygiene.py`.
 
-Messages of a context in the shape of Google's Gemini API: `contents` with `parts`, the roles `user` and `model`.
-
-Results of one turn share a content, as Gemini counts them against the calls. A thought goes back only with its
-signature. Pairing and turns are hygiene's; the name of a result is that of its call, which Gemini compares.
+Gemini: the results of one turn share a content, because Gemini counts them against the calls. A thought is sent only with its
+signature. The name of a result must be that of its call.
 """
 
 from __future__ import annotations
@@ -18,8 +15,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from sessile.core.text import without_surrogates
-
-# --- llm
 
 Message = dict[str, Any]
 
@@ -35,7 +30,18 @@ _PASSED = ("user", "assistant", "toolResult", "system", "developer")
 
 
 def convert_to_llm(messages: Iterable[Message]) -> list[Message]:
-    """The messages that a model understands, in order."""
+    """Convert messages of a context to plain user, assistant and tool result messages.
+
+    Messages of other roles become user messages, or are left out if the model should not see them.
+
+    Args:
+        messages: The messages of a `SessionContext`.
+
+    Example:
+        ```python
+        messages = convert_to_llm(session.context().messages)
+        ```
+    """
     return [converted for message in messages if (converted := _convert(message)) is not None]
 
 
@@ -120,19 +126,19 @@ def _text(text: str) -> Message:
 
 
 def blocks_of(content: object) -> list[Message]:
-    """The blocks of a content, without what is none."""
+    """Return the blocks of a content, without invalid ones."""
     return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
 
 
 def joined_text(content: object) -> str:
-    """All text of a content, a line for each block."""
+    """Return the text of a content, one line per block."""
     if isinstance(content, str):
         return content
     return "\n".join(str(block.get("text", "")) for block in blocks_of(content) if block.get("type") == "text")
 
 
 def sendable(value: Any) -> Any:
-    """The value without lone surrogates, which no provider accepts, wherever they hide."""
+    """Return the value without lone surrogates in any text, which no provider accepts."""
     if isinstance(value, str):
         return without_surrogates(value)
     if isinstance(value, dict):
@@ -143,7 +149,16 @@ def sendable(value: Any) -> Any:
 
 
 def to_anthropic(messages: Iterable[Message]) -> list[Message]:
-    """Messages of the Anthropic API; results of one turn's tools share a user message."""
+    """Convert messages of a context for the Anthropic API. The tool results of one turn share a user message.
+
+    Args:
+        messages: The messages of a `SessionContext`.
+
+    Example:
+        ```python
+        client.messages.create(model="claude-sonnet-4-5", max_tokens=1000, messages=to_anthropic(context.messages))
+        ```
+    """
     result: list[Message] = []
     for message in convert_to_llm(messages):
         role = message["role"]
@@ -192,7 +207,16 @@ def _anthropic_blocks(content: object) -> list[Message]:
 
 
 def to_openai(messages: Iterable[Message]) -> list[Message]:
-    """Messages of the OpenAI chat API."""
+    """Convert messages of a context for the OpenAI chat API.
+
+    Args:
+        messages: The messages of a `SessionContext`.
+
+    Example:
+        ```python
+        client.chat.completions.create(model="gpt-5", messages=to_openai(context.messages))
+        ```
+    """
     return [_openai(sendable(message)) for message in convert_to_llm(messages)]
 
 
@@ -236,22 +260,28 @@ def _openai_parts(content: object) -> Any:
     return parts
 
 
-# --- llm google
-
-
 def to_google(messages: Iterable[Message]) -> list[Message]:
-    """The contents of a Gemini request."""
+    """Convert messages of a context to contents for the Gemini API.
+
+    Args:
+        messages: The messages of a `SessionContext`.
+
+    Example:
+        ```python
+        client.models.generate_content(model="gemini-2.5-pro", contents=to_google(context.messages))
+        ```
+    """
     contents: list[Message] = []
-    behind_results = False
+    after_results = False
     for message in convert_to_llm(messages):
         if message["role"] == "toolResult":
-            if behind_results:
+            if after_results:
                 contents[-1]["parts"].append(_response(message))
             else:
                 contents.append({"role": "user", "parts": [_response(message)]})
-            behind_results = True
+            after_results = True
             continue
-        behind_results = False
+        after_results = False
         parts = _parts(message.get("content"))
         if parts:
             contents.append({"role": "model" if message["role"] == "assistant" else "user", "parts": parts})

@@ -1,8 +1,8 @@
-"""Older versions of the native format, brought to version 3 in memory.
+"""Migrate older versions of the native format to version 3, in memory.
 
-Version 1 had no ids: entries are chained in file order, and a compaction's `firstKeptEntryIndex` (which counts the header
-as 0) becomes `firstKeptEntryId`. Version 2 called custom messages `hookMessage`. Ids are derived from the session id and
-the record number, so that reading a file twice gives the same links.
+Version 1 had no ids: entries are chained in file order, and the `firstKeptEntryIndex` of a compaction (which counts the header
+as 0) becomes `firstKeptEntryId`. Version 2 called custom messages `hookMessage`. Ids are derived from the session id and the
+record number, so that reading a file twice returns the same ids.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ VERSION = 3
 
 
 def version_of(header: dict[str, Any]) -> int:
-    """The version that a header states; without one it is 1. What is no number is not older than ours: nothing to migrate."""
+    """Return the version of a header; the default is 1. A version that is not a number counts as current."""
     version = header.get("version", 1)
     if version is None:
         return 1
@@ -24,7 +24,7 @@ def version_of(header: dict[str, Any]) -> int:
 
 
 def migrate_session_entries(entries: list[dict[str, Any]]) -> bool:
-    """Bring records (the header among them) to version 3 in place; says whether anything changed."""
+    """Migrate records, including the header, to version 3 in place; return whether anything changed."""
     headers = [record for record in entries if record.get("type") == "session"]
     version = version_of(headers[0]) if headers else 1
     if version >= VERSION or not entries:
@@ -63,6 +63,6 @@ def _link_first_kept(compaction: dict[str, Any], records: list[dict[str, Any]], 
     if not isinstance(index, int | float) or isinstance(index, bool):
         return
     del compaction["firstKeptEntryIndex"]
-    # A record further down has no id yet and stays unlinked, as in the family.
+    # A record further down has no id yet and stays unlinked, as in pi.
     if 0 <= index <= number and index == int(index) and records[int(index)].get("type") != "session":
         compaction["firstKeptEntryId"] = records[int(index)]["id"]

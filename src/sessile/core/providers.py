@@ -1,33 +1,30 @@
-"""What each provider takes: one table, one row a policy, chosen by provider, API and model.
+"""What each provider accepts: a table of message policies, and images that are small enough.
 
-    sanitize    `full` removes blank texts; `images` only what is empty altogether. Both care for images.
+A policy is chosen by provider, API and model:
+
+    sanitize    `full` removes blank texts; `images` only empty ones. Both check images.
     tool_ids    `none`, `strict` (letters and digits, at most 40) or `strict9` (exactly nine of them)
-    synthetic   the text of the result that is made up for a call without one
-    signatures  whose signatures and sealed thoughts the API takes back: `claude`, `gemini`, `openai` or nobody's
-    results     whether a tool result may hold images, if it is no failure; where not, they follow it in a message of the user
-    bootstrap   the conversation may not begin with the model
-    merge_…     turns of one side may not follow each other
+    synthetic   the text of the result that is added for a call without one
+    signatures  whose signatures and sealed thinking the API accepts: `claude`, `gemini`, `openai` or `none`
+    results     whether a successful tool result may contain images; otherwise they follow in a user message
+    bootstrap   the conversation may not start with the model
+    merge_…     consecutive turns of one side are merged
 
-Pairing of calls and results is no column, because every API that we know refuses a request without it: Anthropic
-("`tool_use` ids were found without `tool_result` blocks"), OpenAI chat ("must be followed by tool messages responding
-to each `tool_call_id`"), OpenAI Responses ("No tool output found for function call"), Google ("the number of function
-response parts is equal to the number of function call parts"), Mistral ("Not the same number of function calls and
-responses"), Bedrock (as Anthropic), and the servers that imitate OpenAI's chat. It costs nothing where a server would
-not mind. For the same reason a missing result is made up for everyone: to leave the call out instead would lose what
-the model said.
+Pairing of calls and results is not a column, because every known API refuses a request without it: Anthropic ("`tool_use` ids
+were found without `tool_result` blocks"), OpenAI chat ("must be followed by tool messages responding to each
+`tool_call_id`"), OpenAI Responses ("No tool output found for function call"), Google ("the number of function response parts
+is equal to the number of function call parts"), Mistral ("Not the same number of function calls and responses"), Bedrock (as
+Anthropic), and servers that imitate OpenAI's chat. A missing result is added for all of them, because removing the call would
+lose what the model said.
 
-The default for whoever is not listed is the one that nobody refuses: ids of letters and digits, no signatures, no
-images inside results; texts and turns are left as they are.
+The default policy is one that no provider refuses: ids of letters and digits, no signatures, no images in results, texts and
+turns unchanged.
 
-Images as providers take them: what they are, how large, and the steps that make one small enough.
-
-Rules: the type is read from the first characters of the data, whatever the block says. An image within both limits
-stays as it is. Another is made a JPEG, first with fewer pixels, then with less quality, until it fits, and is never
-enlarged; one that cannot fit becomes a text that says so. Who makes the JPEG is an argument: without such a callable an
-image of many pixels is sent as it is, as long as a provider takes it, because a person without that library would
-rather pay for it than lose it.
-
-The width and height are read from the header of a PNG, JPEG, GIF or WebP; nothing here decodes pixels.
+Images: the type is read from the first characters of the data, whatever the block says. An image within the limits is sent
+unchanged. A larger one is converted to JPEG, first with fewer pixels, then with less quality, until it fits; it is never
+enlarged. If it cannot fit, a text replaces it. Resizing is an argument; without it an image with many pixels is sent
+unchanged as long as a provider accepts it, which costs more but loses nothing. Width and height are read from the header of a
+PNG, JPEG, GIF or WebP; nothing here decodes pixels.
 """
 
 from __future__ import annotations
@@ -37,18 +34,16 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
-# --- hygiene policy
-
 Sanitize = Literal["full", "images"]
 ToolIds = Literal["none", "strict", "strict9"]
 Signatures = Literal["claude", "gemini", "openai", "none"]
 
 MISSING = "[The result of this tool call is missing: it was interrupted or never recorded.]"
-ABORTED = "aborted"  # what OpenAI's own agent sends for a call that was stopped
+ABORTED = "aborted"  # sent by OpenAI's own agent for a call that was stopped
 
 
 class Policy(NamedTuple):
-    """One row of the table: what the messages of a request must look like."""
+    """A row of the table: what the messages of a request must look like."""
 
     name: str
     sanitize: Sanitize = "images"
@@ -62,7 +57,7 @@ class Policy(NamedTuple):
 
 
 class Match(NamedTuple):
-    """When a row counts: all that is given must hold; `words` are looked for in the name of the model."""
+    """When a row applies: all given conditions must hold; `words` are searched in the name of the model."""
 
     providers: frozenset[str] = frozenset()
     apis: frozenset[str] = frozenset()
@@ -77,10 +72,10 @@ _ROUTERS = frozenset({"openrouter", "opencode", "kilocode"})
 _RESPONSES_APIS = frozenset({"openai-responses", "openai-codex-responses", "azure-openai-responses"})
 _MISTRAL = ("mistral", "mixtral", "codestral", "pixtral", "devstral", "ministral")
 
-# The first row that matches counts.
+# The first matching row is used.
 TABLE: tuple[tuple[Policy, tuple[Match, ...]], ...] = (
     (
-        # Google's door, Claude's signatures.
+        # Google's API with Claude's signatures.
         Policy("antigravity-claude", "full", signatures="claude", bootstrap=True, merge_assistants=True),
         (Match(apis=_GOOGLE_APIS, words=("claude",)), Match(providers=_GOOGLE, words=("claude",))),
     ),
@@ -89,12 +84,12 @@ TABLE: tuple[tuple[Policy, tuple[Match, ...]], ...] = (
         (Match(apis=_GOOGLE_APIS), Match(providers=_GOOGLE)),
     ),
     (
-        # Bedrock takes Anthropic's messages under another envelope, and is stricter about ids.
+        # Bedrock accepts Anthropic's messages in another envelope and is stricter about ids.
         Policy("bedrock", "full", signatures="claude", results=True, bootstrap=True, merge_users=True),
         (Match(providers=frozenset({"amazon-bedrock", "bedrock"})), Match(apis=frozenset({"bedrock-converse-stream"}))),
     ),
     (
-        # Ids that another provider made are refused unless they are letters, digits, `_` and `-`; the strict form is.
+        # Ids may contain only letters, digits, `_` and `-`, which the strict form guarantees.
         Policy("anthropic", "full", signatures="claude", results=True, bootstrap=True, merge_users=True),
         (Match(apis=frozenset({"anthropic-messages"})), Match(providers=frozenset({"anthropic"}))),
     ),
@@ -120,24 +115,24 @@ TABLE: tuple[tuple[Policy, tuple[Match, ...]], ...] = (
         (Match(providers=_ROUTERS),),
     ),
     (
-        # Local servers put messages through the template of the model, and many templates insist on turns.
+        # Local servers use the chat template of the model, and many templates require alternating turns.
         Policy("openai-compatible", bootstrap=True, merge_assistants=True, merge_users=True),
         (Match(apis=frozenset({"openai-completions"})),),
     ),
 )
 
 
-@lru_cache(maxsize=256)  # it is asked for every message
+@lru_cache(maxsize=256)  # called for every message
 def policy_for(provider: str | None = None, api: str | None = None, model: str | None = None) -> Policy:
-    """The policy of a provider, its API and its model, as far as they are known."""
-    named, spoken, called = (provider or "").lower(), (api or "").lower(), (model or "").lower()
+    """Return the policy of a provider, API and model, as far as they are known."""
+    names = (provider or "").lower(), (api or "").lower(), (model or "").lower()
     for policy, matches in TABLE:
-        if any(_holds(match, named, spoken, called) for match in matches):
+        if any(_applies(match, *names) for match in matches):
             return policy
     return DEFAULT
 
 
-def _holds(match: Match, provider: str, api: str, model: str) -> bool:
+def _applies(match: Match, provider: str, api: str, model: str) -> bool:
     return (
         (not match.providers or provider in match.providers)
         and (not match.apis or api in match.apis)
@@ -145,10 +140,12 @@ def _holds(match: Match, provider: str, api: str, model: str) -> bool:
     )
 
 
-# --- images
+# -- images
 
 Block = dict[str, Any]
-Resize = Callable[[bytes, int, int], bytes | None]  # data, longest side, quality: a JPEG; None if it cannot be read
+Resize = Callable[
+    [bytes, int, int], bytes | None
+]  # (data, longest side, quality) → JPEG, or None if the image cannot be read
 
 SIDES = (1800, 1600, 1400, 1200, 1000, 800)
 QUALITIES = (85, 75, 65, 55, 45, 35)
@@ -157,30 +154,30 @@ _HEADS = {"/9j/": "image/jpeg", "iVBOR": "image/png", "R0lGOD": "image/gif", "Uk
 
 
 class Limits(NamedTuple):
-    """The largest image that is sent: pixels of its longer side, and bytes."""
+    """The largest image to send: pixels of its longer side, and bytes."""
 
-    side: int = 2000  # above it Anthropic refuses requests with many images
+    side: int = 2000  # Anthropic refuses larger images in requests with many images
     size: int = 5 * 1024 * 1024 * 3 // 4  # Anthropic refuses 5 MiB of base64, which is a third longer
-    hard_side: int = 8000  # above it Anthropic refuses any; counts where nobody can resize
+    hard_side: int = 8000  # Anthropic refuses any larger image; the limit if images cannot be resized
 
 
 LIMITS = Limits()
 
 
 class Fitted(NamedTuple):
-    """A block that can be sent, and what was done to the image, if anything."""
+    """A block that can be sent, and a note on what was done to the image, if anything."""
 
     block: Block
     note: str | None = None
 
 
 def sniff(data: str) -> str | None:
-    """The type of an image in base64, from its first characters; `None` if no provider takes it."""
+    """Return the type of a base64 image from its first characters; `None` if no provider accepts it."""
     return next((mime for head, mime in _HEADS.items() if data.startswith(head)), None)
 
 
 def dimensions(image: bytes) -> tuple[int, int] | None:
-    """Width and height from the header of an image; `None` if they cannot be told."""
+    """Return width and height from the header of an image; `None` if it cannot be read."""
     found = None
     if image.startswith(b"\x89PNG\r\n\x1a\n") and image[12:16] == b"IHDR" and len(image) >= 24:
         found = int.from_bytes(image[16:20], "big"), int.from_bytes(image[20:24], "big")
@@ -206,7 +203,7 @@ def _webp(image: bytes) -> tuple[int, int] | None:
 
 
 def _jpeg(image: bytes) -> tuple[int, int] | None:
-    """The size of the first frame; segments before it (thumbnails, colour profiles) are skipped."""
+    """Return the size of the first frame, skipping segments such as thumbnails and colour profiles."""
     at = 2
     while at + 9 <= len(image) and image[at] == 0xFF:
         marker = image[at + 1]
@@ -220,7 +217,7 @@ def _jpeg(image: bytes) -> tuple[int, int] | None:
 
 
 def plan(width: int, height: int, size: int, limits: Limits = LIMITS) -> tuple[tuple[int, int], ...]:
-    """The longest sides and qualities to try, in order, until the JPEG fits; none for an image that fits already."""
+    """Return the longest sides and qualities to try, in order, until the JPEG fits; none if the image already fits."""
     longest = max(width, height)
     if longest <= limits.side and size <= limits.size:
         return ()
@@ -230,13 +227,13 @@ def plan(width: int, height: int, size: int, limits: Limits = LIMITS) -> tuple[t
 
 
 def omitted(label: str, reason: str | None) -> Block:
-    """The text that stands for an image that is not sent; without a reason it was empty."""
-    told = "omitted empty image payload" if reason is None else f"omitted image payload: {reason}"
-    return {"type": "text", "text": f"[{label}] {told}"}
+    """Return the text that replaces an image that is not sent; without a reason it was empty."""
+    detail = "omitted empty image payload" if reason is None else f"omitted image payload: {reason}"
+    return {"type": "text", "text": f"[{label}] {detail}"}
 
 
 def fit(block: Block, label: str, limits: Limits = LIMITS, resize: Resize | None = None) -> Fitted:
-    """An image block as it can be sent, or the text that stands for it."""
+    """Return an image block that can be sent, or a text that replaces it."""
     data = block.get("data")
     if not isinstance(data, str) or not data:
         return _omit(label, None)
@@ -254,19 +251,19 @@ def fit(block: Block, label: str, limits: Limits = LIMITS, resize: Resize | None
     if not steps or (resize is None and _passes(image, shape, limits)):
         if block.get("mimeType") == mime:
             return Fitted(block)
-        return Fitted({**block, "mimeType": mime}, f"an image that called itself {block.get('mimeType')} is {mime}")
+        return Fitted({**block, "mimeType": mime}, f"an image with the type {block.get('mimeType')} is {mime}")
     if resize is None:
-        return _omit(label, f"{_told(shape, len(image))} is over the limit, and nothing here can resize it")
+        return _omit(label, f"{_size(shape, len(image))} is over the limit, and nothing here can resize it")
     for side, quality in steps:
         smaller = resize(image, side, quality)
         if smaller is None:
             return _omit(label, "it cannot be decoded")
         made = dimensions(smaller)
         if made is not None and not plan(*made, len(smaller), limits):
-            told = f"an image of {_told(shape, len(image))} was made one of {_told(made, len(smaller))}"
+            note = f"an image of {_size(shape, len(image))} was resized to {_size(made, len(smaller))}"
             jpeg = binascii.b2a_base64(smaller, newline=False).decode()
-            return Fitted({**block, "data": jpeg, "mimeType": "image/jpeg"}, told)
-    return _omit(label, f"{_told(shape, len(image))} cannot be made small enough")
+            return Fitted({**block, "data": jpeg, "mimeType": "image/jpeg"}, note)
+    return _omit(label, f"{_size(shape, len(image))} cannot be made small enough")
 
 
 def _passes(image: bytes, shape: tuple[int, int], limits: Limits) -> bool:
@@ -274,8 +271,8 @@ def _passes(image: bytes, shape: tuple[int, int], limits: Limits) -> bool:
 
 
 def _omit(label: str, reason: str | None) -> Fitted:
-    return Fitted(omitted(label, reason), f"an image was left out: {reason or 'it was empty'}")
+    return Fitted(omitted(label, reason), f"an image was omitted: {reason or 'it was empty'}")
 
 
-def _told(shape: tuple[int, int], size: int) -> str:
+def _size(shape: tuple[int, int], size: int) -> str:
     return f"{shape[0]}×{shape[1]} pixels and {size} bytes"

@@ -1,15 +1,15 @@
-"""Finds secrets in text and in JSON, and puts stable placeholders in their place.
+"""Find secrets in text and JSON and replace them with stable placeholders.
 
 Rules:
+- The same secret gets the same placeholder throughout one `Redactor`, such as `[REDACTED:anthropic-key#1]`, so the
+  conversation stays readable.
+- Redacted text is scanned again until nothing is found. A text that does not settle is hidden as a whole.
+- Only text changes: objects keep their members, lists their items, numbers their values. Images and signatures are left
+  alone, because a changed byte breaks them and they cannot contain readable secrets.
+- The report contains rule, place and count, never the secret.
 
-- The same secret gets the same placeholder throughout one `Redactor`: `[REDACTED:anthropic-key#1]`. The story stays readable.
-- What was redacted is scanned again until nothing is found. A text that does not settle is hidden as a whole.
-- Only text changes: objects keep their members, lists their items, numbers their value. Images and signatures are left alone:
-  a changed byte breaks them, and no secret can be read in them.
-- The report names rule, place and count, and never the secret.
-
-Finding takes time in proportion to the text: a pattern is tried only where its literal stands. It is a best effort: the
-table of shapes decides, and whether a key is alive is not known here. Nothing is read or written.
+The time is proportional to the length of the text: a pattern is tried only where its literal occurs. Redaction is a best
+effort based on the table of shapes; it does not check whether a key is valid.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from sessile.core.secret_shapes import RULES, SECRET, WORD, Rule, random_looking
 from sessile.core.visible import uncoloured
 from sessile.errors import TooLarge
 
-MAX_PLACES = 100  # a report names so many places of one secret; `count` counts them all
-MAX_LEARNED = 256  # each learned secret is looked for in every text
-MAX_PASSES = 4  # two are enough for any text that was not built to need more
+MAX_PLACES = 100  # places that a report lists for one secret; `count` counts them all
+MAX_LEARNED = 256  # each learned secret is searched for in every text
+MAX_PASSES = 4  # two are enough, except for adversarial texts
 UNSETTLED = "unsettled"  # the rule that hides such a text
 
-_SHORTEST = 8  # characters; nothing shorter is a secret or an address
+_SHORTEST = 8  # characters of the shortest secret or address
 _SHORT = 400  # characters
-_LONGEST_VALUE = 8192  # characters; a longer text under a telling name is prose
+_LONGEST_VALUE = 8192  # characters; a longer value is prose, whatever its name
 
-# Base64 that is long enough to be an image or a signature, and longer than every key that could pass for base64.
+# Base64 that is long enough to be an image or a signature, and longer than any key.
 _OPAQUE = re.compile(r"[A-Za-z0-9+/=\r\n]{256,}|[A-Za-z0-9_=-]{256,}")
 _DATA_URL = re.compile(r"data:[\w.+/-]{1,128}(?:;[\w.+=-]{1,64}){0,4};base64,[A-Za-z0-9+/=_-]*")
 _SIGNATURES = frozenset(
@@ -44,15 +44,15 @@ _SIGNATURES = frozenset(
 _MEDIA = ("image", "audio", "video", "file", "base64", "input_audio", "redacted_thinking")
 _MEDIA_MEMBERS = frozenset(("mimeType", "mime_type", "media_type", "mediaType"))
 
-# The search for a literal stops at one of its characters: at one where the search for others stops too, or at a rare one.
-_STOPS = "./_-wk"  # the last is the best
+# The search for a literal stops at one of its characters: one shared with other literals, or a rare one.
+_STOPS = "./_-wk"  # from worst to best
 _COMMON = " etaoinsrlcdupmfhg,()=\"':y\nbv01[]2TESx"
-_INSIDE = r"[g-loqsu-zG-Z_-]"  # before this, no word can start: what remains is left to the patterns
+_INSIDE = r"[g-loqsu-zG-Z_-]"  # no word starts after one of these; the patterns check the rest
 _NAME_ENDS = r"(?=[\w.-]{0,48}+[\\\"'`\] \t:=])"
 
 
 class Secret(NamedTuple):
-    """Where a secret stands in a text, and the rule that found it."""
+    """The position of a secret in a text, and the rule that found it."""
 
     rule: str
     start: int
@@ -60,7 +60,7 @@ class Secret(NamedTuple):
 
 
 class Redaction(msgspec.Struct, frozen=True):
-    """What may be told of one secret: how it begins (`hint`), how long it is, how often and where it was found."""
+    """What a report says about one secret: its start (`hint`), its length, how often and where it was found."""
 
     rule: str
     placeholder: str
@@ -71,15 +71,27 @@ class Redaction(msgspec.Struct, frozen=True):
     kept: bool
 
     def counted(self, count: int) -> Redaction:
-        """The same with another count."""
+        """Return the same with another count."""
         return replace(self, count=count)
 
 
 def find_secrets(text: str, *, name: str = "", groups: Iterable[str] = (SECRET,)) -> list[Secret]:
-    """The secrets in a text, in order, none overlapping another.
+    """Find the secrets in a text.
 
-    `name` is what the text is called where it was found: the value of `"api_key"` is judged as one. Where two rules meet,
-    all that either found is one secret, under the name of the rule that says more.
+    Args:
+        text: The text.
+        name: The name of the text where it was found, such as `api_key`.
+        groups: The groups of rules: "secret", "personal".
+
+    Returns:
+        The secrets, in order and without overlaps. Overlapping matches of two rules are one secret with the name of the more
+        specific rule.
+
+    Example:
+        ```python
+        for secret in find_secrets(text):
+            print(secret.rule, secret.start, secret.end)
+        ```
     """
     return _merged(_hits(text, name, frozenset(groups)))
 
@@ -91,10 +103,10 @@ def _hits(text: str, name: str, groups: frozenset[str]) -> list[_Hit]:
     if len(text) < _SHORTEST:
         return []
     hits = list(_search(text, groups))
-    if "\x1b" in text:  # a tool that marks what it found cuts a key into pieces, and people see it whole
+    if "\x1b" in text:  # colours may split a key that people see as one
         plain, place = uncoloured(text)
         hits += ((place(start), rank, place(end - 1) + 1, rule) for start, rank, end, rule in _search(plain, groups))
-    if name and len(text) <= _LONGEST_VALUE and _tells(name):
+    if name and len(text) <= _LONGEST_VALUE and _names_secret(name):
         lead = len(name) + 2
         for start, rank, end, rule in _search(f'{name}="{text}"', groups):
             start, end = max(start - lead, 0), min(end - lead, len(text))
@@ -104,7 +116,7 @@ def _hits(text: str, name: str, groups: frozenset[str]) -> list[_Hit]:
 
 
 def _merged(hits: list[_Hit]) -> list[Secret]:
-    """One secret for all hits that share a character; dropping one of them could leave half a secret."""
+    """Merge overlapping hits into one secret each; dropping one of them could leave half a secret."""
     merged: list[_Hit] = []
     for hit in sorted(hits):
         if merged and hit[0] < merged[-1][2]:
@@ -116,15 +128,15 @@ def _merged(hits: list[_Hit]) -> list[Secret]:
     return [Secret(rule, start, end) for start, _, end, rule in merged]
 
 
-@lru_cache(maxsize=4096)  # the same few names, over and over
-def _tells(name: str) -> bool:
-    """Whether a name says that its value is a secret."""
+@lru_cache(maxsize=4096)  # the same few names repeat
+def _names_secret(name: str) -> bool:
+    """Return whether a name suggests that its value is a secret."""
     lower = name.lower()
     return len(name) <= 128 and any(word in lower for rule in RULES if rule.folded for word in rule.literals)
 
 
 class _Row(NamedTuple):
-    """A rule, ready to run."""
+    """A compiled rule."""
 
     rank: int
     rule: Rule
@@ -133,7 +145,7 @@ class _Row(NamedTuple):
 
     @property
     def in_word(self) -> bool:
-        """Whether the rule asks for the start of a word."""
+        """Whether the rule requires the start of a word."""
         return self.rule.pattern.startswith(WORD)
 
     def hit(self, text: str, match: re.Match[str]) -> _Hit | None:
@@ -149,26 +161,26 @@ class _Row(NamedTuple):
 
 
 class _Gate(NamedTuple):
-    """Stops where literals may stand: at one character, if what comes before it fits. The group tells the width of that."""
+    """Finds candidates for literals: stops at one character if the text before it fits; the group tells its width."""
 
     pattern: re.Pattern[str]
     widths: tuple[int, ...]
-    rows: dict[str, list[tuple[int, _Row]]]  # by what was found up to the stop; with the width of the row's own literal
+    rows: dict[str, list[tuple[int, _Row]]]  # by the text up to the stop, with the width of the row's own literal
 
 
 class _Finder(NamedTuple):
-    """The table, ready to run on texts: gates for the text as it is and in lower case, and rows that search for themselves."""
+    """The compiled table: gates for the text and for its lower case, and rows that are searched for directly."""
 
     exact: tuple[_Gate, ...]
     folded: tuple[_Gate, ...]
     alone: tuple[_Row, ...]
-    any: re.Pattern[str]  # all of it at once, case or not: slower on long texts, much faster on short ones
+    any: re.Pattern[str]  # everything at once: slower on long texts, much faster on short ones
 
 
 @lru_cache(maxsize=4)
 def _finder(groups: frozenset[str]) -> _Finder:
     rows = [_row(rank, rule) for rank, rule in enumerate(RULES) if rule.group in groups]
-    # A literal of one character stops everywhere; the pattern itself looks for it faster.
+    # A literal of one character would stop everywhere; searching for the pattern is faster.
     alone = tuple(row for row in rows if len(row.rule.literals[0]) == 1)
     rest = [row for row in rows if row not in alone]
     exact = _gates([row for row in rest if not row.rule.folded])
@@ -199,14 +211,14 @@ def _gates(rows: list[_Row]) -> tuple[_Gate, ...]:
 
 
 def _head(literal: str) -> str:
-    """A literal up to the character at which the search for it stops."""
+    """Return a literal up to the character at which the search for it stops."""
     places = range(min(2, len(literal) - 1), len(literal))
     return literal[: max(places, key=lambda place: (_rarity(literal[place]), place)) + 1]
 
 
 def _gate(stop: str, heads: dict[str, list[_Row]]) -> _Gate:
-    # Python wants one width in each look behind, and is quick with plain words in one. The longest comes first, and stands
-    # for the shorter ones that it ends with.
+    # A lookbehind needs a fixed width and is fast with plain words. The longest comes first and covers the shorter ones that
+    # it ends with.
     widths = sorted({(len(head), all(row.in_word for row in rows)) for head, rows in heads.items()}, reverse=True)
     behind = []
     for width, in_word in widths:
@@ -220,7 +232,7 @@ def _gate(stop: str, heads: dict[str, list[_Row]]) -> _Gate:
         head: [(len(end), row) for end, of_end in heads.items() if head.endswith(end) for row in of_end]
         for head in heads
     }
-    # A name is followed by what separates it from its value; asking here spares most tries.
+    # A name is followed by a separator from its value; checking that here avoids most tries.
     then = _NAME_ENDS if all(row.rule.folded for of_head in heads.values() for row in of_head) else ""
     pattern = re.compile(f"{re.escape(stop)}(?:{'|'.join(behind)}){then}", re.DOTALL)
     return _Gate(pattern, tuple(width for width, _ in widths), rows)
@@ -234,7 +246,7 @@ def _rarity(character: str) -> int:
 
 def _search(text: str, groups: frozenset[str]) -> Iterator[_Hit]:
     finder = _finder(groups)
-    # One ASCII character for each: the same offsets, and patterns run on narrow strings.
+    # One ASCII character for each character: offsets stay the same, and matching is faster.
     plain = text if text.isascii() else text.encode("ascii", "replace").decode("ascii")
     if len(plain) < _SHORT and finder.any.search(plain) is None:
         return
@@ -249,7 +261,7 @@ def _search(text: str, groups: frozenset[str]) -> Iterator[_Hit]:
 
 def _through(gates: tuple[_Gate, ...], folded: str, text: str) -> Iterator[_Hit]:
     for pattern, widths, rows in gates:
-        done: dict[int, int] = {}  # where the last hit of a row ended: within it, the row is not tried again
+        done: dict[int, int] = {}  # the end of the last hit of each row, inside which it is not tried again
         for stop in pattern.finditer(folded):
             end = stop.end()
             for width, row in rows[folded[end - widths[(stop.lastindex or 1) - 1] : end]]:
@@ -263,12 +275,23 @@ def _through(gates: tuple[_Gate, ...], folded: str, text: str) -> Iterator[_Hit]
 
 
 class Redactor:
-    """Redacts one export: all its texts share the numbers of their placeholders.
+    """Replaces secrets in texts by numbered placeholders. All texts of one export share one redactor.
 
-    `known` maps texts to the rule they count for: they are hidden wherever they stand as a word of their own (a user name,
-    what a person chose to hide everywhere). A secret that only its surroundings gave away (`PASSWORD=…`) is known from then
-    on; to hide earlier occurrences too, redact everything twice with one redactor. `keep` holds placeholders whose secrets
-    a person chose to show; they keep their numbers and are reported as kept.
+    A secret that was found only by its context (`PASSWORD=…`) is known from then on. To hide earlier occurrences too, redact
+    everything twice with one redactor, as `Export` does.
+
+    Args:
+        groups: The groups of rules: "secret", "personal".
+        known: Texts to hide wherever they occur as a whole word, by the rule that names them, such as a user name.
+        keep: Placeholders whose secrets are shown on purpose. They keep their numbers and are reported as kept.
+
+    Example:
+        ```python
+        redactor = Redactor()
+        print(redactor.redact("export API_KEY=sk-ant-api03-…"))
+        for found in redactor.report:
+            print(found.placeholder, found.count)
+        ```
     """
 
     def __init__(
@@ -282,11 +305,17 @@ class Redactor:
 
     @property
     def report(self) -> list[Redaction]:
-        """What was found so far, in the order in which it was found first."""
+        """The secrets found so far, in order of their first occurrence."""
         return list(self._seen.values())
 
     def redact(self, text: str, at: str = "", *, name: str = "") -> str:
-        """The text with placeholders. `at` is where it stands, for the report; `name` is what it is called there."""
+        """Return a text with placeholders instead of secrets.
+
+        Args:
+            text: The text.
+            at: Where it is, for the report.
+            name: The name of the text there, such as `api_key`.
+        """
         if len(text) < _SHORTEST and not self._known:
             return text
         for number in range(MAX_PASSES):
@@ -299,11 +328,11 @@ class Redactor:
         return self._note(UNSETTLED, text, at)
 
     def redact_value(self, value: Any, at: str = "") -> Any:
-        """The JSON value with placeholders in its texts and names. Parts that do not change are shared with the original."""
+        """Return a JSON value with placeholders in texts and member names. Unchanged parts are shared with the original."""
         try:
             return self._value(value, at, "")
         except RecursionError:
-            raise TooLarge("the value is nested too deeply to be redacted") from None
+            raise TooLarge("the value is nested too deeply to redact") from None
 
     def _value(self, value: Any, at: str, name: str) -> Any:
         if isinstance(value, str):
@@ -325,7 +354,7 @@ class Redactor:
         for key, item in value.items():
             new_key = self.redact(key, at) if isinstance(key, str) else key
             while new_key != key and (new_key in redacted or new_key in value):
-                new_key += "'"  # no member may hide another
+                new_key += "'"  # no member may replace another
             if not isinstance(item, str | dict | list | tuple) or _is_opaque(value, key, item):
                 new = item
             else:
@@ -357,12 +386,12 @@ class Redactor:
         return _merged(hits) if hits else []
 
     def _note(self, rule: str, secret: str, at: str) -> str:
-        """Count a secret that was found, and give its placeholder."""
+        """Count a secret and return its placeholder."""
         seen = self._seen.get(secret)
         if seen is None:
             number = self._numbers[rule] = self._numbers.get(rule, 0) + 1
             placeholder = f"[REDACTED:{rule}#{number}]"
-            hint = secret[: min(4, len(secret) // 4)]  # a short password keeps most of itself
+            hint = secret[: min(4, len(secret) // 4)]  # of a short password only a little is shown
             seen = Redaction(rule, placeholder, hint, len(secret), 0, (), placeholder in self._keep)
             self._learn(rule, secret)
         where = seen.where if len(seen.where) >= MAX_PLACES or at in seen.where else (*seen.where, at)
@@ -370,14 +399,14 @@ class Redactor:
         return seen.placeholder
 
     def _learn(self, rule: str, secret: str) -> None:
-        # What shows by itself need not be learned; what anybody might write (`postgres`) must not be.
+        # Secrets with a shape need not be learned; common words (`postgres`) must not be.
         telling = random_looking(secret) or strong_password(secret)
         if telling and len(self._known) < MAX_LEARNED and not find_secrets(secret):
             self._known[secret] = _Known(rule, _as_word(secret))
 
 
 class _Known(NamedTuple):
-    """A text to hide wherever it stands."""
+    """A text to hide wherever it occurs."""
 
     rule: str
     pattern: re.Pattern[str]
@@ -388,7 +417,7 @@ def _as_word(text: str) -> re.Pattern[str]:
 
 
 def _is_opaque(owner: dict[Any, Any], key: object, item: object) -> bool:
-    """Whether a member holds an image, or a signature: one wrong byte breaks it, and nobody can read a secret in it."""
+    """Return whether a member is an image or a signature, which must not change."""
     if not isinstance(item, str):
         return False
     if key in _SIGNATURES or (key == "data" and (owner.get("type") in _MEDIA or not _MEDIA_MEMBERS.isdisjoint(owner))):

@@ -1,28 +1,23 @@
-"""When a conversation begins a new session by itself: at an hour of the day, after idle minutes, or never.
+"""Resets: when a conversation starts a new session by itself, and what a reset keeps.
 
-Rules: what is said of a channel wins outright; else the type of the conversation fills in before the base. Nothing said means
-daily at 04:00. Of two reasons the one that came first counts. A session that began at the very hour, or was idle for just so
-long, is fresh. A time in the future or before 1970 tells nothing, and of what is unknown no session becomes stale.
+A session ends at an hour of the day, after idle minutes, or never. Rules:
+- A rule of the channel replaces all others. Otherwise the rule of the conversation's type takes precedence over the base,
+  member by member. The default is daily at 04:00.
+- If both reasons apply, the earlier one counts. A session that started exactly at the hour, or was idle for exactly the
+  limit, is fresh. Times in the future or before 1970 count as unknown, and unknown times never end a session.
+- The hour is local time. If the clocks skip it, the reset is at the jump; if it occurs twice, at the first one.
+- Nothing happens at the hour itself: the next message checks.
 
-The hour is that of a calendar: if the clocks skip it, it is the moment at which they jump; if it comes twice, it is the first.
-
-Clock and time zone are arguments. Which zone a name means, and which one is local, is for the caller to say. Nothing happens at
-the hour itself: the next message asks.
-
-What a reset keeps of an entry of the store, what it clears, and how it is taken back.
-
-Rules: there is one way to begin a new session under a key, whoever asks for it. What a person has set stays (`KEPT`), what
-belongs to the session goes (`CLEARED`), what nobody here has heard of survives. Overrides that the program chose by itself go
-too, for good: it can choose again.
-
-The session that was left is remembered in `previousSessions`, newest first:
+`roll_over` starts a new session under a key, for every reason. Settings of the user stay (`KEPT`), members of the session are
+removed (`CLEARED`), unknown members stay. Overrides that the program chose itself are removed for good, because it can choose
+again. The old session is recorded in `previousSessions`, newest first:
 
     {"sessionId": "…", "endedAt": 1771237230000, "reason": "daily", "sessionFile": "…", "members": {…}}
 
-`members` is what was cleared, so that a reset can be taken back whole; only the newest record carries it, because a store with a
-reset a day must stay small. A session that leaves the list stays on disk and in every listing of transcripts.
+`members` holds what was removed, so that `resume` can undo the reset completely. Only the newest record has it, to keep a
+store with a reset a day small. A session that drops off the list stays on disk and in listings.
 
-Ids and times are arguments; nothing here reads or writes a transcript.
+The clock, time zones and ids are arguments; nothing here reads or writes a transcript.
 """
 
 from __future__ import annotations
@@ -35,8 +30,6 @@ from typing import Any, Literal, NamedTuple, Protocol, cast
 import msgspec
 
 from sessile.errors import InvalidConfig, SessionNotFound
-
-# --- resets
 
 Mode = Literal["daily", "idle", "none"]
 ConversationType = Literal["direct", "group", "thread"]
@@ -53,14 +46,14 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 _MINUTE = 60_000  # milliseconds
 _LARGEST = 2**53  # what JavaScript can count
-_NEAR = range(-2, 3)  # days: no zone is further from its neighbours, and dates have come back or been left out
+_NEAR = range(-2, 3)  # days; zones have skipped and repeated whole dates
 
 
-# -- what the configuration says
+# -- configuration
 
 
 class ResetRule(msgspec.Struct, frozen=True):
-    """One object of the configuration, as it was written; what it does not say is `None`."""
+    """A reset rule of the configuration; members that are not set are `None`."""
 
     mode: Mode | None = None
     at_hour: float | None = None
@@ -69,7 +62,7 @@ class ResetRule(msgspec.Struct, frozen=True):
 
 
 class ResetConfig(msgspec.Struct, frozen=True):
-    """Everything that a configuration says of resets. `idle_minutes` is the older way to say it."""
+    """All reset rules of a configuration. `idle_minutes` is the older setting."""
 
     base: ResetRule | None = None
     by_type: dict[str, ResetRule] = {}
@@ -78,16 +71,16 @@ class ResetConfig(msgspec.Struct, frozen=True):
 
 
 class Remark(NamedTuple):
-    """Something in a configuration that has no effect."""
+    """A part of a configuration that has no effect."""
 
     place: str
     detail: str
 
 
 def read_reset_config(session: Mapping[str, Any]) -> tuple[ResetConfig, tuple[Remark, ...]]:
-    """What the `session` part of a configuration says of resets, and what in it is not understood.
+    """Read the reset rules from the `session` part of a configuration; also return remarks on unknown keys.
 
-    Raises `InvalidConfig` for a value that cannot be meant.
+    Raise `InvalidConfig` for an invalid value.
     """
     remarks: list[Remark] = []
     base = None if session.get("reset") is None else _rule(session["reset"], "session.reset", remarks)
@@ -96,9 +89,9 @@ def read_reset_config(session: Mapping[str, Any]) -> tuple[ResetConfig, tuple[Re
     for name, value in types.items():
         place = f"session.resetByType.{name}"
         if name not in _TYPES:
-            remarks.append(Remark(place, f"there are {', '.join(_TYPES)}"))
+            remarks.append(Remark(place, f"unknown type: use {', '.join(_TYPES)}"))
         elif name == "dm" and "direct" in types:
-            remarks.append(Remark(place, "`direct` says it too, and counts"))
+            remarks.append(Remark(place, "ignored because `direct` is set too"))
         else:
             by_type[_TYPES[name]] = _rule(value, place, remarks)
     channels = _object(session.get("resetByChannel"), "session.resetByChannel")
@@ -114,7 +107,7 @@ def read_reset_config(session: Mapping[str, Any]) -> tuple[ResetConfig, tuple[Re
 
 
 def zones_named(config: ResetConfig) -> dict[str, str]:
-    """The time zones that a configuration names, by the place where it does."""
+    """Return the time zones of a configuration by their keys."""
     rules = {"session.reset": config.base or ResetRule()}
     rules |= {f"session.resetByType.{name}": rule for name, rule in config.by_type.items()}
     rules |= {f"session.resetByChannel.{name}": rule for name, rule in config.by_channel.items()}
@@ -124,12 +117,14 @@ def zones_named(config: ResetConfig) -> dict[str, str]:
 def _rule(value: object, place: str, remarks: list[Remark]) -> ResetRule:
     members = _object(value, place)
     known = ("mode", "atHour", "idleMinutes", "timeZone")
-    remarks += [Remark(f"{place}.{name}", f"there are {', '.join(known)}") for name in members if name not in known]
+    remarks += [
+        Remark(f"{place}.{name}", f"unknown key: use {', '.join(known)}") for name in members if name not in known
+    ]
     mode, zone = members.get("mode"), members.get("timeZone")
     if mode is not None and mode not in MODES:
-        raise InvalidConfig(f"{place}.mode is no way to reset", hint=f"use one of {', '.join(MODES)}")
+        raise InvalidConfig(f"{place}.mode is invalid", hint=f"use {', '.join(MODES)}")
     if zone is not None and (not isinstance(zone, str) or not zone.strip()):
-        raise InvalidConfig(f"{place}.timeZone is no time zone", hint="use a name such as Europe/Berlin")
+        raise InvalidConfig(f"{place}.timeZone is not a time zone", hint="use a name such as Europe/Berlin")
     return ResetRule(
         mode=cast("Mode | None", mode),
         at_hour=_number(members.get("atHour"), f"{place}.atHour"),
@@ -142,7 +137,7 @@ def _object(value: object, place: str) -> Mapping[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise InvalidConfig(f"{place} is no object", hint='write it as {"mode": "daily", "atHour": 4}')
+        raise InvalidConfig(f"{place} is not an object", hint='write it as {"mode": "daily", "atHour": 4}')
     return value
 
 
@@ -150,9 +145,9 @@ def _number(value: object, place: str) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InvalidConfig(f"{place} is no number", hint="write it without quotes")
+        raise InvalidConfig(f"{place} is not a number", hint="write it without quotes")
     if isinstance(value, int) and abs(value) > _LARGEST:
-        raise InvalidConfig(f"{place} is too large", hint="a number of hours or minutes is meant")
+        raise InvalidConfig(f"{place} is too large", hint="use a number of hours or minutes")
     return value
 
 
@@ -160,23 +155,23 @@ def _folded(channel: str) -> str:
     return channel.strip().lower()
 
 
-# -- which policy holds
+# -- policies
 
 
 class ResetPolicy(msgspec.Struct, frozen=True):
-    """What holds for one conversation; `None` for an hour or minutes means that nothing happens by them."""
+    """The policy of one conversation; `None` for the hour or the minutes means no such reset."""
 
     at_hour: int | None = AT_HOUR
     idle_minutes: int | None = None
-    time_zone: str | None = None  # the local one
+    time_zone: str | None = None  # `None` is the local zone
 
 
 def resolve_policy(config: ResetConfig, kind: ConversationType, channel: str | None) -> ResetPolicy:
-    """The policy of a conversation of that type in that channel."""
+    """Return the policy of a conversation of that type in that channel."""
     base = config.base or ResetRule()
     chosen = None if channel is None else config.by_channel.get(_folded(channel))
     if chosen is not None:
-        # Where a person lives does not depend on the channel.
+        # The user's time zone does not depend on the channel.
         return _policy(chosen.mode or "daily", chosen.at_hour, chosen.idle_minutes, chosen.time_zone or base.time_zone)
     own = config.by_type.get(kind) or ResetRule()
     idle = _first(own.idle_minutes, base.idle_minutes, config.idle_minutes)
@@ -191,8 +186,8 @@ def _mode(own: ResetRule, base: ResetRule, config: ResetConfig) -> Mode:
         return "idle" if own.at_hour is None else "daily"
     if base.mode is not None:
         return base.mode
-    only_the_older = config.idle_minutes is not None and config.base is None and not config.by_type
-    return "idle" if only_the_older else "daily"
+    only_old_setting = config.idle_minutes is not None and config.base is None and not config.by_type
+    return "idle" if only_old_setting else "daily"
 
 
 def _policy(mode: Mode, hour: float | None, idle: float | None, zone: str | None) -> ResetPolicy:
@@ -215,7 +210,7 @@ def _first(*values: float | None) -> float | None:
 
 
 class Key(Protocol):
-    """What a session key tells of its conversation."""
+    """The parts of a session key that matter here."""
 
     @property
     def kind(self) -> str: ...
@@ -228,20 +223,20 @@ class Key(Protocol):
 def conversation_type(
     key: Key, *, chat_type: str | None = None, in_thread: bool = False, in_group: bool = False
 ) -> ConversationType:
-    """The type of a conversation, from its key and from what a message says of where it was sent."""
+    """Return the type of a conversation, from its key and from where a message was sent."""
     if in_thread or key.thread is not None or key.topic is not None:
         return "thread"
-    told = _folded(chat_type or "")
-    if in_group or key.kind in _GROUP_KINDS or (told and told not in _DIRECT):
+    given = _folded(chat_type or "")
+    if in_group or key.kind in _GROUP_KINDS or (given and given not in _DIRECT):
         return "group"
     return "direct"
 
 
-# -- whether a session is still the current one
+# -- freshness
 
 
 class Times(NamedTuple):
-    """When a session began, when somebody last spoke in it, and when its entry changed; `None` is unknown."""
+    """When a session started, when it was last used, and when its entry changed; `None` is unknown."""
 
     started: int | None = None
     interacted: int | None = None
@@ -249,7 +244,7 @@ class Times(NamedTuple):
 
 
 class Freshness(NamedTuple):
-    """Why a session is over and since when; `None` and `None` if it is not."""
+    """Why a session has ended and when; both `None` if it has not."""
 
     reason: Reason | None
     at: int | None
@@ -260,7 +255,7 @@ class Freshness(NamedTuple):
 
 
 def times_of(entry: Mapping[str, Any]) -> Times:
-    """The times that an entry of the store holds; what is no number is unknown."""
+    """Read the times of a store entry; values that are not numbers are unknown."""
     return Times(*(_time(entry.get(name)) for name in ("sessionStartedAt", "lastInteractionAt", "updatedAt")))
 
 
@@ -271,7 +266,7 @@ def _time(value: object) -> int | None:
 
 
 def freshness(times: Times, policy: ResetPolicy, now: int, zone: tzinfo) -> Freshness:
-    """Whether a session goes on, or which reason ended it first."""
+    """Return whether a session is still fresh, or which reason ended it first."""
     started, interacted, updated = (None if t is None or not 0 <= t <= now else t for t in times)
     started = updated if started is None else started
     interacted = started if interacted is None else interacted
@@ -288,38 +283,38 @@ def freshness(times: Times, policy: ResetPolicy, now: int, zone: tzinfo) -> Fres
 
 
 def daily_reset_before(now: int, hour: int, zone: tzinfo) -> int | None:
-    """The last moment, not after `now`, at which it became that hour in a zone; `None` where no calendar reaches."""
+    """Return the last time, not after `now`, at which that hour started in a zone; `None` if out of range."""
     return max((moment for moment in _resets_near(now, hour, zone) if moment <= now), default=None)
 
 
 def daily_reset_after(now: int, hour: int, zone: tzinfo) -> int | None:
-    """The first moment after `now` at which it becomes that hour in a zone; `None` where no calendar reaches."""
+    """Return the first time after `now` at which that hour starts in a zone; `None` if out of range."""
     return min((moment for moment in _resets_near(now, hour, zone) if moment > now), default=None)
 
 
 def _resets_near(now: int, hour: int, zone: tzinfo) -> Iterator[int]:
-    """The moments of that hour on the days around a moment."""
+    """Yield the times of that hour on the days around `now`."""
     try:
         today = (_EPOCH + now * _MILLISECOND).astimezone(zone).date()
     except OverflowError:
         return
     for days in _NEAR:
         try:
-            # The first of two equal hours; of one that is skipped, the time that the old clocks would show.
+            # The first of two equal hours; for a skipped hour, the time before the jump plus the offset.
             local = datetime.combine(today + timedelta(days=days), time(hour), zone)
             yield (local.astimezone(UTC) - _EPOCH) // _MILLISECOND
         except OverflowError:
             continue
 
 
-# --- rollover
+# -- rollover
 
 Json = dict[str, Any]
 RolloverReason = Literal["new", "reset", "daily", "idle"]
 
 PREVIOUS = "previousSessions"
-LIMIT = 20  # sessions that are remembered
-NEW_SESSION = "🧭 New session."  # what is said of one where there was none before
+LIMIT = 20  # recorded sessions
+NEW_SESSION = "🧭 New session."  # the notice of a first session
 
 _BACK = "Nothing is lost: /resume takes you back to the last one."
 _NO_RESETS = 'To have no resets, set session.reset.mode to "none".'
@@ -343,19 +338,19 @@ KEPT = (
 CLEARED = (
     *("sessionId", "sessionFile", "updatedAt", "sessionStartedAt", "lastInteractionAt", "lastActivityAt"),
     *("systemSent", "abortedLastRun", "status", "startedAt", "endedAt", "runtimeMs", "goal", "markedUnreadAt"),
-    *("archivedAt", "archivedReason"),  # whoever speaks in it again wants it back
+    *("archivedAt", "archivedReason"),  # a new message brings the conversation back
     *("inputTokens", "outputTokens", "totalTokens", "totalTokensFresh", "cacheRead", "cacheWrite"),
     *("contextTokens", "estimatedCostUsd", "contextBudgetStatus"),
     *("compactionCount", "memoryFlushAt", "memoryFlushCompactionCount", "memoryFlush"),
     *("fallbackNoticeSelectedModel", "fallbackNoticeActiveModel", "fallbackNoticeReason"),
     *("authProfileOverrideCompactionCount", "abortCutoffMessageSid", "abortCutoffTimestamp"),
-    # other programs' sessions, which would go on with the old conversation
+    # sessions of other programs, which would continue the old conversation
     *("cliSessionIds", "claudeCliSessionId", "acp"),
 )
 
-_NAMES = ("sessionId", "sessionFile")  # what finds a session again; every record has them
+_NAMES = ("sessionId", "sessionFile")  # they identify a session; every record has them
 
-# What goes as well when the program chose it by itself.
+# Also removed if the program chose the value itself.
 _CHOSEN = {
     "modelOverrideSource": ("modelOverrideSource", "providerOverride", "modelOverride"),
     "authProfileOverrideSource": ("authProfileOverrideSource", "authProfileOverride"),
@@ -363,7 +358,7 @@ _CHOSEN = {
 
 
 class Previous(NamedTuple):
-    """A session that a key had before; time and reason are `None` if unknown."""
+    """An earlier session of a key; time and reason are `None` if unknown."""
 
     session_id: str
     ended_at: int | None
@@ -371,42 +366,42 @@ class Previous(NamedTuple):
 
 
 def roll_over(entry: Mapping[str, Any], session_id: str, now: int, reason: RolloverReason) -> Json:
-    """The entry with a new session."""
+    """Return the entry with a new session."""
     records = [*_left(entry, now, reason), *_lighter(_records(entry))]
     return _begun(entry, {"sessionId": session_id, "compactionCount": 0}, records[:LIMIT], now)
 
 
 def resume(entry: Mapping[str, Any], number: int, now: int) -> Json:
-    """The entry with an earlier session, counted from 1 for the newest; the current one becomes the newest of the list.
+    """Return the entry with an earlier session, counted from 1 for the newest; the current one is added to the list.
 
-    The times begin anew: with the old ones the next message would reset the session again. Counters of any but the newest
-    are unknown, and missing.
+    The times start anew, because with the old ones the next message would reset the session again. Only the newest session
+    gets its counters back.
     """
     records = _records(entry)
     places = [place for place, record in enumerate(records) if _previous(record) is not None]
     if not 1 <= number <= len(places):
         there = f"{len(places)} earlier session{'' if len(places) == 1 else 's'}" if places else "no earlier session"
         raise SessionNotFound(
-            f"there is no session {number} to go back to: this conversation has {there}",
-            hint="older ones are found by `sessile search` and `sessile ls`",
+            f"earlier session {number} not found: this conversation has {there}",
+            hint="find older sessions with `sessile search` or `sessile ls`",
         )
     place = places[number - 1]
     chosen, others = records[place], [*records[:place], *records[place + 1 :]]
     members = chosen.get("members")
-    # People edit these files: a record brings back what a reset takes away, and sets nothing else.
+    # Users may edit these files: a record restores only what a reset removes.
     restored = {name: members[name] for name in CLEARED if name in members} if isinstance(members, dict) else {}
     restored |= {name: chosen[name] for name in _NAMES if name in chosen}
     return _begun(entry, restored, [*_left(entry, now, "resume"), *_lighter(others)], now)
 
 
 def previous_sessions(entry: Mapping[str, Any]) -> tuple[Previous, ...]:
-    """The sessions that the key of an entry had before, newest first; records that name none are passed over."""
+    """Return the earlier sessions of an entry's key, newest first, without invalid records."""
     found = (_previous(record) for record in _records(entry))
     return tuple(previous for previous in found if previous is not None)
 
 
 def with_session(entry: Mapping[str, Any], session_id: str) -> Json | None:
-    """The entry as it names that session, which is the current or an earlier one; `None` if it is neither."""
+    """Return the entry with that session, current or earlier; `None` if it has no such session."""
     records = [entry, *(record for record in _records(entry) if isinstance(record, dict))]
     named = next((record for record in records if record.get("sessionId") == session_id), None)
     if named is None:
@@ -416,21 +411,21 @@ def with_session(entry: Mapping[str, Any], session_id: str) -> Json | None:
 
 
 def _begun(entry: Mapping[str, Any], members: Json, records: list[Any], now: int) -> Json:
-    """What is kept of an entry, with the members of a session that begins now."""
+    """Return the kept members of an entry with those of a session that starts now."""
     cleared = {PREVIOUS, *CLEARED}
     for source, names in _CHOSEN.items():
         if entry.get(source) == "auto":
             cleared.update(names)
     kept = {name: value for name, value in entry.items() if name not in cleared}
     updated = times_of(entry).updated
-    # Of two entries the later change wins elsewhere: a clock that went back must not make this one the older.
+    # Elsewhere the later change of two wins, so a clock that was set back must not make this one older.
     latest = now if updated is None else max(now, updated)
     new = {**kept, **members, "updatedAt": latest, "sessionStartedAt": now, "lastInteractionAt": now}
     return {**new, PREVIOUS: records} if records else new
 
 
 def _left(entry: Mapping[str, Any], now: int, reason: str) -> list[Any]:
-    """The record of the session that is left, if there is one."""
+    """Return the record of the current session, if there is one, as a list."""
     session_id = entry.get("sessionId")
     if not isinstance(session_id, str) or not session_id:
         return []
@@ -440,7 +435,7 @@ def _left(entry: Mapping[str, Any], now: int, reason: str) -> list[Any]:
 
 
 def _lighter(records: list[Any]) -> list[Any]:
-    """Records without what only the newest one carries."""
+    """Return records without the members that only the newest one keeps."""
     return [
         {name: value for name, value in record.items() if name != "members"} if isinstance(record, dict) else record
         for record in records
@@ -463,7 +458,7 @@ def _previous(record: Any) -> Previous | None:
 
 
 def reset_notice(reason: str, policy: ResetPolicy | None = None) -> str:
-    """What the first reply after a reset says."""
+    """Return the notice for the first reply after a reset."""
     policy = policy or ResetPolicy()
     if reason == "daily":
         hour = "" if policy.at_hour is None else f" at {policy.at_hour:02d}:00"

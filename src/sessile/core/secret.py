@@ -1,6 +1,6 @@
-"""A secret: a text that no message, log or traceback shows by accident.
+"""Secrets: text that messages, logs and tracebacks do not show by accident.
 
-It is text only for whoever asks (`reveal`). Two are compared in a time that does not tell where they differ.
+Use `reveal` to get the text. Comparison takes constant time.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ _SHOWN = "Secret(…)"
 
 
 class Secret:
-    """A text that is not shown."""
+    """A text that is not shown by `repr`."""
 
     __slots__ = ("_text",)
 
@@ -19,11 +19,11 @@ class Secret:
         self._text = text
 
     def reveal(self) -> str:
-        """The text itself, for the one place that needs it."""
+        """Return the text."""
         return self._text
 
     def matches(self, offered: bytes) -> bool:
-        """Whether these bytes are the secret."""
+        """Return whether `offered` is the secret, in constant time."""
         return hmac.compare_digest(self._text.encode(), offered)
 
     def __eq__(self, other: object) -> bool:
@@ -36,4 +36,4 @@ class Secret:
         return _SHOWN
 
     def __reduce__(self) -> str:
-        raise TypeError("a secret is not copied into files")
+        raise TypeError("a Secret cannot be pickled or copied")

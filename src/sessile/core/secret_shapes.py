@@ -1,17 +1,15 @@
-"""The table of secret shapes: one row each says how a secret looks, with samples that it must and must not match.
+"""The table of secret shapes: what secrets look like, with samples that each row must and must not match.
 
 Rules of a row:
+- A pattern starts with one of its literals and is tried only where that literal occurs, so text without it costs nothing.
+- The group `secret`, or else the whole match, is hidden. A row with an unspecific shape (`password: …`) also has `accept`.
+- A pattern without a length limit starts only at the start of a word (`WORD`) and uses possessive quantifiers (`*+`), so
+  every character is read a bounded number of times, whatever the text.
+- The most specific row comes first: if two rows overlap, the earlier one names the secret.
 
-- A pattern is tried only where one of its literals stands, and begins with that literal. A literal is what makes scanning
-  cheap: text without it costs nothing.
-- What is hidden is the group `secret`, or all that matched. A row whose shape says little (`password: …`) also asks `accept`.
-- A pattern that runs on without a limit starts only where a word starts (`WORD`), and never gives back what it took (`*+`):
-  so every character is looked at a bounded number of times, whatever the text.
-- The row that says most comes first: where two rows overlap, the earlier one gives the name.
-
-Samples are written with fillers (`<w36>`: 36 characters of a word, `<h…>` hex, `<d…>` digits, `<u…>` base32, `<b…>` base64),
-so that this file holds no secret by its own rules, and scanners of repositories stay calm. The shapes are the published
-prefixes and lengths of the providers. The table does not know whether a key is alive, and cannot: nothing is asked.
+Samples contain fillers (`<w36>`: 36 word characters, `<h…>` hex, `<d…>` digits, `<u…>` base32, `<b…>` base64), so that this
+file contains no secret by its own rules and repository scanners do not report it. The shapes are the prefixes and lengths
+that the providers publish. Keys are not checked for validity.
 """
 
 from __future__ import annotations
@@ -23,13 +21,13 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 SECRET = "secret"
-PERSONAL = "personal"  # not a secret, but nobody else's business; looked for on demand only
+PERSONAL = "personal"  # not a secret, but private; searched for on demand only
 
 Accept = Callable[[str], bool]
 
 
 class Rule(NamedTuple):
-    """One row of the table."""
+    """A row of the table."""
 
     name: str
     literals: tuple[str, ...]
@@ -37,21 +35,21 @@ class Rule(NamedTuple):
     samples: tuple[str, ...]
     near_misses: tuple[str, ...] = ()
     accept: Accept | None = None
-    folded: bool = False  # the case of letters does not matter; literals are in lower case
-    before: str = ""  # what stands before the literal and belongs to it
+    folded: bool = False  # ignore case; literals are in lower case
+    before: str = ""  # pattern of the text before the literal that belongs to the secret
     group: str = SECRET
 
 
-# A word starts here. Escaped newlines, percent escapes and colours end in a letter or digit, but do not belong to a word.
+# The start of a word. Escaped newlines, percent escapes and colours end in a letter or digit, but are not part of a word.
 WORD = r"(?:(?<![\w-])|(?<=\\[nrt])|(?<=%[0-9A-Fa-f]{2})|(?<=\[[0-9]m)|(?<=\[[0-9]{2}m)|(?<=;[0-9]{2}m))"
-_T = r"[\w-]*+"  # the rest of the word, so that no second secret can start in its middle
+_T = r"[\w-]*+"  # the rest of the word, so that no second secret starts inside it
 _END = r"(?![\w-])"
 # Between the name of a setting and its value, in code, JSON (escaped or not), YAML, shells and headers.
 _IS = r"\\{0,3}[\"'`]?\]?[ \t]{0,8}(?:=>|:=|=|:)[ \t]{0,8}"
 _QUOTE = r"(?:\\{0,3}[\"'`])?"
 
-# What manuals and code write in the place of a secret.
-_STAND_INS = (
+# Placeholders for secrets in manuals and code.
+_PLACEHOLDERS = (
     *("xxxx", "***", "...", "<", "${", "{{", "$(", "%(", "%s", "your", "my-", "my_", "example", "sample", "changeme"),
     *("change-me", "change_me", "placeholder", "dummy", "redacted", "replace", "insert", "process.env", "environ"),
     *("getenv", "secrets.", "vault:", "12345678", "abcdefg", "test-", "test_", "fake", "foobar"),
@@ -66,13 +64,13 @@ _FILLERS = {
 }
 _FILLER = re.compile(r"<([a-z])([0-9]+)>")
 _PIECES = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
-_ENOUGH = 256  # characters of a secret tell whether it is one; the rest may be long
+_ENOUGH = 256  # characters that are enough to judge a secret, which may be long
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _WEAK = re.compile("(?:pass(?:w(?:or)?d)?|pwd?|secret|test|admin|root|user|guest|postgres|mysql|redis|mongo)[0-9]*")
 
 
 def fill(sample: str, pick: Callable[[str, int], str] | None = None) -> str:
-    """A sample with its fillers filled in; `pick(alphabet, length)` may choose the characters."""
+    """Return a sample with its fillers replaced; `pick(alphabet, length)` may choose the characters."""
 
     state = len(sample)
 
@@ -87,22 +85,22 @@ def fill(sample: str, pick: Callable[[str, int], str] | None = None) -> str:
     return _FILLER.sub(lambda filler: (pick or mixed)(_FILLERS[filler[1]], int(filler[2])), sample)
 
 
-def _stands_in(text: str) -> bool:
+def _is_placeholder(text: str) -> bool:
     lower = text.lower()
-    return text.startswith("$") or any(word in lower for word in _STAND_INS) or _REPEATED.search(text) is not None
+    return text.startswith("$") or any(word in lower for word in _PLACEHOLDERS) or _REPEATED.search(text) is not None
 
 
 def varied(text: str) -> bool:
-    """Not `xxxx…`, not `EXAMPLE`: somebody's real key uses many characters."""
+    """Return whether a text uses many different characters, unlike `xxxx…` or `EXAMPLE`."""
     lower = text[:_ENOUGH].lower()
     return len(set(text[:_ENOUGH])) >= 10 and not any(word in lower for word in ("xxxxxx", "example", "your-", "your_"))
 
 
 def random_looking(text: str) -> bool:
-    """Letters and digits that alternate as no name does; words, paths and identifiers are made of longer pieces."""
+    """Return whether letters and digits alternate as in random text; words and identifiers have longer pieces."""
     text = text[:_ENOUGH]
     pieces = _PIECES.findall(text)
-    if len(text) < 16 or not pieces or _UUID.fullmatch(text) or _stands_in(text):
+    if len(text) < 16 or not pieces or _UUID.fullmatch(text) or _is_placeholder(text):
         return False
     size = sum(map(len, pieces)) / len(pieces)
     digits = any(map(str.isdigit, text))
@@ -111,38 +109,38 @@ def random_looking(text: str) -> bool:
 
 
 def entropy(text: str) -> float:
-    """Bits a character, were each drawn alone."""
+    """Return the Shannon entropy of the characters, in bits per character."""
     return -sum(n / len(text) * math.log2(n / len(text)) for n in Counter(text).values())
 
 
 def strong_password(text: str) -> bool:
-    """What a person would type as a password and nobody would as a name in code."""
+    """Return whether a text looks like a password rather than a name in code."""
     kinds = [any(map(test, text)) for test in (str.islower, str.isupper, str.isdigit, lambda c: not c.isalnum())]
     return (
         8 <= len(text) <= 128
         and sum(kinds) >= 3
         and kinds[2]
         and len(set(text)) >= 7
-        and not _stands_in(text)
+        and not _is_placeholder(text)
         and not _UUID.fullmatch(text)
         and not re.search(r"[()\[\]{}<>,;]|::|://|->", text)
     )
 
 
 def _url_password(text: str) -> bool:
-    """Anything but the words of manuals: `user:pass@host`."""
+    """Return whether a text is a real password of a URL, not an example such as `user:pass@host`."""
     weak = len(text) < 6 or _WEAK.fullmatch(text.lower())
-    return not weak and not _stands_in(text) and not set(text) & set("{}()|\\")
+    return not weak and not _is_placeholder(text) and not set(text) & set("{}()|\\")
 
 
 def _has_key_material(text: str) -> bool:
-    """Code that only mentions the first and last line of a key has nothing to hide."""
+    """Return whether a match contains key material; code may mention only the first and last line of a key."""
     run = re.search(r"[A-Za-z0-9+/]{32}", text)
     return run is not None and len(set(run.group())) >= 8
 
 
 _PEM_LINE = r"(?:(?:\s|\\{1,4}[nrt]|[0-9|>→+\"',:?]){1,32}+[A-Za-z0-9+/=]{16,}+)"
-# To the next dashes if they end the key; else (cut by `head`) as far as lines of base64 go.
+# Up to the end line of the key; if that is missing (truncated output), as far as lines of base64 go.
 _PEM = (
     r"BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----"
     rf"(?:(?:[^-]++|-(?!----))*+-----END [A-Z0-9 ]{{0,30}}PRIVATE KEY(?: BLOCK)?-----|{_PEM_LINE}++)"
@@ -159,18 +157,18 @@ _FLAG = r"(?<=-)(?:%s)[ \t]{1,4}"  # `--token …`
 
 
 def _word(name: str, literals: str, shape: str, sample: str, near_miss: str = "", accept: Accept = varied) -> Rule:
-    """A token that stands by itself and begins with something only it begins with. Cut short, it is none."""
+    """A separate token with a unique prefix; a truncated one does not match."""
     near_misses = (_FILLER.sub(lambda filler: f"<{filler[1]}{int(filler[2]) // 4}>", sample), near_miss)
     return Rule(name, tuple(literals.split()), f"{WORD}(?:{shape}){_T}", (sample,), near_misses, accept)
 
 
 def _part(name: str, literal: str, pattern: str, sample: str, near_miss: str) -> Rule:
-    """A secret within something that is none: a connection string, a web address."""
+    """A secret inside something else: a connection string, a URL."""
     return Rule(name, (literal,), pattern, (sample,), (near_miss,), varied)
 
 
 def _setting(name: str, literals: str, value: str, sample: str, near_miss: str) -> Rule:
-    """A value without a shape of its own, told by the name that it is given: `MISTRAL_API_KEY=…`."""
+    """A value without its own shape, recognized by its name: `MISTRAL_API_KEY=…`."""
     names = literals.split()
     pattern = rf"(?:{'|'.join(names)})[\w.-]{{0,32}}+{_IS}{_QUOTE}(?P<secret>{value})(?![\w+/-])"
     return Rule(name, tuple(names), pattern, (sample,), (near_miss,), varied, folded=True)

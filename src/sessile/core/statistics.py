@@ -1,13 +1,14 @@
-"""Tables of what sessions have used: by day, week, model, project, session and tool.
+"""Usage tables of sessions: by day, week, model, project, session and tool.
 
     usage = catalog.usage(Filter(since=…))
     for row in daily(usage, ZoneInfo("Europe/Berlin")).rows: …
 
-Rules: what is unknown is `None`, never zero: a cost is that of the answers that have a price, and `unpriced` says how many
-have none; a table that cannot tell something by its names (tokens by tool, failures by model) says `None` too. A session counts
-once in a row, and once in the total, which is the same in every table. A quarter-hour belongs to the day in which it begins.
-
-Answers that a fork copied are in both sessions, and are counted in both. It does not know where the rows come from.
+Rules:
+- Unknown values are `None`, never zero. A cost covers the answers with a price; `unpriced` counts the others. A value that a
+  table cannot attribute (tokens by tool, failures by model) is `None` too.
+- A session counts once in a row and once in the total, which is the same in every table.
+- A quarter-hour belongs to the day in which it starts.
+- Answers copied by a fork are in both sessions and counted in both.
 """
 
 from __future__ import annotations
@@ -27,26 +28,26 @@ _Key = TypeVar("_Key", bound=str | int)
 
 
 class SessionUsage(NamedTuple):
-    """What one session has used, as it is stored."""
+    """The usage of one session, as it is stored."""
 
     id: str
     project: str | None
     title: str | None
-    spending: bytes  # what `Spending.encode` wrote
+    spending: bytes  # from `Spending.encode`
 
 
 class Usage(NamedTuple):
-    """What some sessions have used, newest first, in quarter-hours since 1970 from `since` to before `until`."""
+    """The usage of some sessions, newest first. `since` and `until` (exclusive) are quarter-hours since 1970."""
 
     sessions: Sequence[SessionUsage]
     since: int | None = None
     until: int | None = None
-    hidden: Mapping[str, int] = {}  # sessions that a filter leaves out, by the reason
-    uncounted: int = 0  # sessions of which nobody has counted yet what they used
+    hidden: Mapping[str, int] = {}  # sessions excluded by a filter, by reason
+    uncounted: int = 0  # sessions whose usage is not counted yet
 
 
 class StatRow(NamedTuple):
-    """One row of a table; `None` is unknown."""
+    """A row of a table; `None` is unknown."""
 
     name: str
     sessions: int
@@ -57,33 +58,33 @@ class StatRow(NamedTuple):
     cache_write: int | None = None
     total: int | None = None
     cost: float | None = None
-    unpriced: int | None = None  # answers of which nobody said what they cost
+    unpriced: int | None = None  # answers without a known cost
     calls: int | None = None
     failures: int | None = None
-    title: str | None = None  # of the session that the row is about
+    title: str | None = None  # title of the session of the row
 
 
 class Table(NamedTuple):
-    """Rows and their total. `shell` is what users ran themselves, which is in neither."""
+    """Rows and their total. `shell` lists commands that users ran, which are in neither."""
 
     rows: list[StatRow]
     total: StatRow
     shell: list[StatRow]
-    undated: int  # answers that a range of time leaves out because nobody knows when they were given
+    undated: int  # answers outside a time range because their time is unknown
 
 
 def daily(usage: Usage, zone: tzinfo) -> Table:
-    """By day, as a calendar in that zone has it, the earliest first."""
+    """Return usage by day in a time zone, earliest first."""
     return _by_time(usage, zone, _day)
 
 
 def weekly(usage: Usage, zone: tzinfo) -> Table:
-    """By week from Monday to Sunday, the earliest first; named as ISO 8601 does."""
+    """Return usage by ISO 8601 week in a time zone, earliest first."""
     return _by_time(usage, zone, _week)
 
 
 def models_by_time(usage: Usage, zone: tzinfo, *, weeks: bool = False) -> dict[str, dict[str, StatRow]]:
-    """By day or week, the earliest first, and there by model, the most expensive first; without what has no time."""
+    """Return usage by day or week, earliest first, and by model, most expensive first; without undated usage."""
     time = _week if weeks else _day
     names: dict[str, str] = {}
 
@@ -95,43 +96,43 @@ def models_by_time(usage: Usage, zone: tzinfo, *, weeks: bool = False) -> dict[s
         return f"{names[cell.quarter]} {cell.name or UNKNOWN}"
 
     found: dict[str, dict[str, StatRow]] = {}
-    for row in _table(usage, name_of, _model_row, _dearest).rows:
+    for row in _table(usage, name_of, _model_row, _by_cost).rows:
         at, _, model = row.name.partition(" ")
         found.setdefault(at, {})[model] = row._replace(name=model)
     return dict(sorted(found.items()))
 
 
 def by_model(usage: Usage) -> Table:
-    """By model, the most expensive first."""
+    """Return usage by model, most expensive first."""
 
     def name_of(number: int, cell: _Cell) -> str | None:
         return cell.name or UNKNOWN if isinstance(cell.amount, Spent) else None
 
-    return _table(usage, name_of, _model_row, _dearest)
+    return _table(usage, name_of, _model_row, _by_cost)
 
 
 def by_project(usage: Usage) -> Table:
-    """By the folder in which sessions ran, the most expensive first."""
-    return _table(usage, lambda number, cell: usage.sessions[number].project or UNKNOWN, _row, _dearest)
+    """Return usage by project folder, most expensive first."""
+    return _table(usage, lambda number, cell: usage.sessions[number].project or UNKNOWN, _row, _by_cost)
 
 
 def by_session(usage: Usage) -> Table:
-    """By session, the most expensive first; the name of a row is the session's id."""
+    """Return usage by session, most expensive first; the name of a row is the session's id."""
 
     def row(number: int, of: _Sum) -> StatRow:
         session = usage.sessions[number]
         return _row(session.id, of)._replace(title=session.title)
 
-    return _table(usage, lambda number, cell: number, row, _dearest)  # a copy of a session has the same id
+    return _table(usage, lambda number, cell: number, row, _by_cost)  # not by id: a copy of a session has the same one
 
 
 def by_tool(usage: Usage) -> Table:
-    """By tool, the one that was called most first."""
+    """Return usage by tool, most frequently called first."""
 
     def name_of(number: int, cell: _Cell) -> str | None:
         return cell.name or UNKNOWN if isinstance(cell.amount, Used) else None
 
-    return _table(usage, name_of, _tool_row, _busiest)
+    return _table(usage, name_of, _tool_row, _by_calls)
 
 
 def _by_time(usage: Usage, zone: tzinfo, name: Callable[[datetime], str]) -> Table:
@@ -157,11 +158,11 @@ def _week(moment: datetime) -> str:
     return "{:04d}-W{:02d}".format(*moment.isocalendar()[:2])
 
 
-# -- adding up
+# -- sums
 
 
 class _Cell(NamedTuple):
-    """What was used of a model or a tool in a quarter-hour."""
+    """The usage of a model or a tool in a quarter-hour."""
 
     name: str
     quarter: str
@@ -169,10 +170,10 @@ class _Cell(NamedTuple):
 
 
 class _Sum(msgspec.Struct):
-    """A row that is being added up."""
+    """The sum of a row."""
 
     sessions: int = 0
-    last: int | None = None  # session that was counted; one comes after the other
+    last: int | None = None  # the session counted last; cells come session by session
     spent: Spent = msgspec.field(default_factory=Spent)
     used: Used = msgspec.field(default_factory=Used)
 
@@ -192,7 +193,7 @@ def _table(
     row_of: Callable[[_Key, _Sum], StatRow],
     order: Callable[[StatRow], Any],
 ) -> Table:
-    """Add up by a key of each cell; a cell without one is in the total only."""
+    """Add up cells by key; a cell without one counts in the total only."""
     sums: dict[_Key, _Sum] = {}
     shell: dict[str, _Sum] = {}
     total = _Sum()
@@ -211,7 +212,7 @@ def _table(
             if _is_in(usage, cell.quarter):
                 shell.setdefault(cell.name, _Sum()).add(number, cell.amount)
     rows = sorted((row_of(key, of) for key, of in sums.items()), key=order)
-    runs = sorted((_tool_row(name, of) for name, of in shell.items()), key=_busiest)
+    runs = sorted((_tool_row(name, of) for name, of in shell.items()), key=_by_calls)
     return Table(rows, _row(TOTAL, total), runs, undated)
 
 
@@ -252,18 +253,18 @@ def _row(name: str, of: _Sum) -> StatRow:
 
 
 def _model_row(name: str, of: _Sum) -> StatRow:
-    """Results do not say which model asked for them."""
+    """Return a row without failures, because results do not name the model that called the tool."""
     return _row(name, of)._replace(calls=of.spent.calls, failures=None)
 
 
 def _tool_row(name: str, of: _Sum) -> StatRow:
-    """Answers are not made by tools."""
+    """Return a row with calls and failures only."""
     return StatRow(name, of.sessions, calls=of.used.calls, failures=of.used.failures)
 
 
-def _dearest(row: StatRow) -> tuple[bool, float, int, str]:
+def _by_cost(row: StatRow) -> tuple[bool, float, int, str]:
     return (row.cost is None, -(row.cost or 0), -(row.total or 0), row.name)
 
 
-def _busiest(row: StatRow) -> tuple[int, int, str]:
+def _by_calls(row: StatRow) -> tuple[int, int, str]:
     return (-(row.calls or 0), -(row.failures or 0), row.name)

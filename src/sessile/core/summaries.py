@@ -1,38 +1,30 @@
-"""What a summarizer is asked, what it answers, and one that needs no model.
+"""Summaries: what a summarizer is asked and returns, the prompts, the file lists, and branch summaries.
 
-    SummaryRequest      system prompt, prompt, the messages in question, what was summed up before
-    Summary      the text, and how it ended
-    extract      a summary made of the messages' own words: requests, answers, failures
+    SummaryRequest   system prompt, prompt, the messages concerned, the previous summary
+    Summary          the text, and how it ended
+    extract          a summarizer without a model: quotes requests, answers and failures
 
-An extract is worse than what a model writes, but it needs no key, no network and no money, it is the same every time, and it
-says what it is. It never invents anything. It has a longest length, however often it is made anew of the one before: what does
-not fit is left out of its middle, which says so.
+An extract is worse than a model's summary, but needs no key, network or money, is deterministic, and says what it is. It
+never invents anything. Its length is limited, however often it is extended: what does not fit is removed from its middle,
+with a notice.
 
-What a summarizer is asked: the conversation as one text, and the prompts around it.
+Prompts contain the conversation as text inside tags, not as messages, so that the model does not continue it. Nothing in the
+text can close the tags or speak as someone else: a tool result that contains a label such as `[User]:` is indented there.
+Long tool results are truncated with a notice of how much is missing; images are only mentioned. Redacting secrets is up to
+the caller.
 
-The conversation is given as text within tags, not as messages, so that the model does not go on with it. Nothing in it can end
-the tags, or speak as somebody else: a tool's result that holds a label of the user's is indented there. Long tool results are
-cut, with a notice that says how much is missing; pictures are only mentioned. Secrets are whoever's business who sends the text
-away.
+File lists name the files that a conversation read and changed, collected from its tool calls, at the end of a summary. They
+are cumulative: the list of the previous summary is included, unless an extension made it. A changed file is not listed as
+read. The details of a summary contain all names, its text at most twenty of each, one per line; line breaks and closing tags
+in names are escaped.
 
-Which files a conversation read and changed: collected from its tool calls, and told at the end of a summary.
-
-Lists are cumulative: the one of the summary before is added, unless an extension made it, which keeps whatever it likes there.
-A file that was changed is not listed as read. The details of a summary hold all names, its text at most twenty of each, a line
-for each: a name that holds line breaks or the end of its list cannot say anything behind it.
-
-Leaving a branch: where going to an entry leads, and what is to be summed up of what is left behind.
-
-Rules:
-
-- Going to something that a user said (or that was injected for him) means to say it anew: the leaf becomes its parent, its
-  text goes to the editor. Going to anything else means to go on after it.
-- Left behind is what lies between the old leaf and the deepest entry that both paths share.
-- What is to be summed up is taken from the newest on, until the budget is full; a summary that does not fit is still taken
-  while less than nine tenths are used, because it stands for much. Tool results are left out, their calls are not.
+Branch summaries cover what is left behind when the user goes to another entry:
+- Going to a user's message (or one injected for the user) means to write it again: the leaf becomes its parent, and its text
+  goes to the editor. Going to any other entry means to continue after it.
+- Left behind are the entries between the old leaf and the deepest entry that both paths share.
+- Messages are taken from the newest on until the budget is full. A summary that does not fit is still taken while less than
+  nine tenths are used, because it covers a lot. Tool results are left out, their calls are not.
 - Files are collected from everything that is left behind, also from what did not fit.
-
-Messages are as the model saw them. Nothing is read or written here.
 """
 
 from __future__ import annotations
@@ -48,128 +40,7 @@ from sessile.core.messages import blocks_of, convert_to_llm
 from sessile.core.text import utf16_cut, utf16_length
 from sessile.core.tokens import Counter, estimate
 
-# --- file lists
-
 Json = Mapping[str, Any]
-
-MOST = 20  # names of a list that the text of a summary shows
-
-_READ, _CHANGED = "read", "changed"
-_TOOLS = {
-    "read": _READ,
-    "write": _CHANGED,
-    "edit": _CHANGED,
-    "Read": _READ,
-    "Write": _CHANGED,
-    "Edit": _CHANGED,
-    "MultiEdit": _CHANGED,
-    "NotebookEdit": _CHANGED,
-}
-"""What tools of the family and of Claude Code do to the file that they are called with."""
-_PATHS = ("path", "file_path", "notebook_path")
-_NAMES, _ARGUMENTS = ("name", "toolName"), ("arguments", "args", "input")
-_ENDS = re.compile(r"<(?=/?(?:read|modified)-files\b)")
-_BREAKS = {ord(char): ascii(char)[1:-1] for char in "\n\r\v\f\x85\u2028\u2029"}
-_FILE_LISTS_TAGS = ("read-files", "modified-files")
-_BLOCK = re.compile(rf"\n{{0,2}}<({'|'.join(_FILE_LISTS_TAGS)})>\n")
-
-
-class FileLists(NamedTuple):
-    """Files that were only read, and files that were changed; each sorted as JavaScript sorts."""
-
-    read: tuple[str, ...] = ()
-    modified: tuple[str, ...] = ()
-
-    def details(self) -> dict[str, list[str]]:
-        """The lists as the details of an entry."""
-        return {"readFiles": list(self.read), "modifiedFiles": list(self.modified)}
-
-    def blocks(self) -> str:
-        """The lists as text to put behind a summary; empty if there is nothing to tell."""
-        return _block("read-files", self.read) + _block("modified-files", self.modified)
-
-    def told_in(self, summary: str) -> str:
-        """A summary that ends with these lists, in place of those that it had."""
-        return without_blocks(summary) + self.blocks()
-
-
-class Files:
-    """Collects the files of a conversation."""
-
-    def __init__(self) -> None:
-        self._files: dict[str, set[str]] = {_READ: set(), _CHANGED: set()}
-
-    def add_message(self, message: Json) -> None:
-        """Note the files that the calls in a message name; calls that were made by a tool too."""
-        content = message.get("content")
-        blocks = content if isinstance(content, list) else ()
-        calls = (block for block in blocks if isinstance(block, Mapping) and block.get("type") == "toolCall")
-        self._add_calls(calls if message.get("role") == "assistant" else ())
-        self._add_calls(_nested(message))
-
-    def _add_calls(self, calls: Iterable[Json]) -> None:
-        waiting = list(calls)
-        while waiting:
-            call = waiting.pop()
-            waiting.extend(_nested(call))
-            does = next((_TOOLS[name] for name in _strings(call, _NAMES) if name in _TOOLS), None)
-            arguments: Json = next((call[name] for name in _ARGUMENTS if isinstance(call.get(name), Mapping)), {})
-            path = next(_strings(arguments, _PATHS), None)
-            if does is not None and path is not None:
-                self._files[does].add(path)
-
-    def add_details(self, entry: Json | None) -> None:
-        """Note the files that an earlier summary listed."""
-        details = None if entry is None else entry.get("details")
-        if entry is None or not isinstance(details, Mapping) or entry.get("fromHook") or entry.get("fromExtension"):
-            return
-        for name, does in (("readFiles", _READ), ("modifiedFiles", _CHANGED)):
-            listed = details.get(name)
-            names = listed if isinstance(listed, list) else ()
-            self._files[does].update(file for file in names if isinstance(file, str))
-
-    def lists(self) -> FileLists:
-        """What was collected."""
-        read, changed = self._files[_READ], self._files[_CHANGED]
-        return FileLists(_sorted(read - changed), _sorted(changed))
-
-
-def without_blocks(summary: str) -> str:
-    """A summary without the file lists that were put behind it."""
-    last = {name: summary.rfind(f"</{name}>") for name in _FILE_LISTS_TAGS}  # behind which no beginning has an end
-    pieces, told, at = [], 0, 0
-    while block := _BLOCK.search(summary, at):
-        at = block.end() - 1  # the next may begin with this line break
-        if at < last[block[1]]:
-            pieces.append(summary[told : block.start()])
-            told = at = summary.index(">", summary.index(f"</{block[1]}>", at)) + 1
-    return "".join((*pieces, summary[told:])).rstrip()
-
-
-def _block(tag: str, names: tuple[str, ...]) -> str:
-    if not names:
-        return ""
-    shown = [_ENDS.sub("&lt;", name).translate(_BREAKS) for name in names[:MOST]]
-    if len(names) > MOST:
-        shown.append(f"… ({len(names) - MOST} more files omitted)")
-    return f"\n\n<{tag}>\n" + "\n".join(shown) + f"\n</{tag}>"
-
-
-def _nested(holder: Json) -> Iterator[Json]:
-    calls = holder.get("nestedCalls")
-    return (call for call in calls if isinstance(call, Mapping)) if isinstance(calls, list) else iter(())
-
-
-def _strings(holder: Json, names: tuple[str, ...]) -> Iterator[str]:
-    return (value for name in names if isinstance(value := holder.get(name), str))
-
-
-def _sorted(names: set[str]) -> tuple[str, ...]:
-    return tuple(sorted(names, key=lambda name: name.encode("utf-16-be", "surrogatepass")))
-
-
-# --- summaries
-
 Message = Mapping[str, Any]
 Purpose = Literal["history", "prefix", "short", "branch"]
 
@@ -179,16 +50,31 @@ _FIRST = 600  # characters of the first request
 _REQUEST = 240
 _ANSWER = 400
 _FAILURE = 240
-_REQUESTS = 24  # of the newest requests; older ones are counted
+_REQUESTS = 24  # newest requests; older ones are counted
 _FAILURES = 8
 _LONGEST = 16_000  # characters of a whole extract
-_LEAST = 1_000  # … if there is little room
+_LEAST = 1_000  # characters that are always allowed
 _LEFT_OUT = "\n\n(… a part is left out here; it is still in the session)\n\n"
 _BEFORE = "## Before\n\n"
 
 
 class SummaryRequest(NamedTuple):
-    """What is to be summed up. `messages` are what `prompt` tells as text, for those who do not read prompts."""
+    """What a summarizer is asked for.
+
+    Attributes:
+        purpose: What to summarize: "history", the "prefix" of a turn, a "branch", or everything in one line ("short").
+        system: The system prompt.
+        prompt: The prompt, with the messages as text.
+        messages: The same messages, for summarizers that do not use prompts.
+        previous: The summary that this one continues.
+        max_tokens: The maximum length of the summary, in tokens.
+
+    Example:
+        ```python
+        def summarize(request: SummaryRequest) -> Summary:
+            return Summary(ask_my_model(request.system, request.prompt))
+        ```
+    """
 
     purpose: Purpose
     system: str
@@ -199,7 +85,19 @@ class SummaryRequest(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """A summary; `stop` is why it ended ("stop" if it is whole), `model` and `usage` what it was made with."""
+    """The answer of a summarizer.
+
+    Attributes:
+        text: The summary.
+        stop: The stop reason; "stop" if it is complete. Others are rejected.
+        model: The model that wrote it.
+        usage: The usage of the call, as in a message.
+
+    Example:
+        ```python
+        Compactor(session, lambda request: Summary("The user asked for …"), window=8_000).compact()
+        ```
+    """
 
     text: str
     stop: str = "stop"
@@ -211,7 +109,7 @@ Summarizer = Callable[[SummaryRequest], Summary]
 
 
 def extract(request: SummaryRequest) -> Summary:
-    """A summary made of the messages' own words."""
+    """Summarize without a model, by quoting the messages."""
     if request.purpose == "short":
         return Summary(_cut(_last(request.messages, "assistant") or _last(request.messages, "user"), _ANSWER))
     parts = [EXTRACTED]
@@ -228,22 +126,22 @@ def extract(request: SummaryRequest) -> Summary:
     answer = _last(request.messages, "assistant")
     if answer:
         parts.append(f"## Last answer\n\n{_cut(answer, _ANSWER)}")
-    # As many characters as a model may write tokens: what only repeats words has to do with a quarter.
+    # As many characters as a model may write tokens: quotes get about a quarter of the room.
     longest = _LONGEST if request.max_tokens is None else min(_LONGEST, max(_LEAST, request.max_tokens))
     return Summary(_shortened("\n\n".join(parts), longest))
 
 
 def _without_note(text: str) -> str:
-    """An earlier extract without its first lines, one such line is enough, and without its files, which are told anew."""
+    """Return an earlier extract without its first line and its file lists, which are added again."""
     return without_blocks(text).removeprefix(EXTRACTED).lstrip().removeprefix(_BEFORE)
 
 
 def _shortened(text: str, longest: int) -> str:
-    """A text with its beginning, which says what it was all about, and its end, which is newest."""
+    """Shorten a text to its start, which states the goal, and its end, which is newest."""
     if len(text) <= longest:
         return text
     room = max(longest - len(_LEFT_OUT), 2)
-    # What was left out before lies in the part that goes now.
+    # Earlier notices are in the removed part, or are replaced by the new one.
     return (
         text[: room // 3].replace(_LEFT_OUT, "\n\n")
         + _LEFT_OUT
@@ -275,9 +173,9 @@ def _cut(text: str, longest: int) -> str:
     return text if len(text) <= longest else text[: longest - 1].rstrip() + "…"
 
 
-# --- conversation text
+# -- prompts
 
-MAX_RESULT = 2000  # UTF-16 units of a tool's result
+MAX_RESULT = 2000  # UTF-16 units of a tool result
 NO_HISTORY = "No prior history."
 SPLIT_TURN = "\n\n---\n\n**Turn Context (split turn):**\n\n"
 
@@ -374,11 +272,11 @@ Be brief, but copy file paths, names of functions, commands, numbers and error m
 
 
 def as_text(messages: Iterable[Message]) -> str:
-    """The conversation as text: one labelled paragraph for everything that was said, thought, called or given back."""
-    return "\n\n".join(part for message in convert_to_llm(map(dict, messages)) for part in _said(message))
+    """Return a conversation as text, with a labelled paragraph for each text, thought, call and result."""
+    return "\n\n".join(part for message in convert_to_llm(map(dict, messages)) for part in _paragraphs(message))
 
 
-def _said(message: Message) -> Iterator[str]:
+def _paragraphs(message: Message) -> Iterator[str]:
     role, content = message.get("role"), message.get("content")
     if role == "assistant":
         yield from _answer(content)
@@ -431,7 +329,7 @@ def _shown(block: Message) -> str:
 
 
 def cut_result(text: str) -> str:
-    """A tool's result, cut to its beginning if it is long."""
+    """Truncate a tool result if it is long."""
     length = utf16_length(text)
     if length <= MAX_RESULT:
         return text
@@ -440,7 +338,7 @@ def cut_result(text: str) -> str:
 
 
 def history_prompt(messages: Iterable[Message], previous_summary: str | None = None, focus: str | None = None) -> str:
-    """What to ask for the summary of a history; with the summary before, that one is to be updated."""
+    """Return the prompt for a summary of a history, or for an update of the previous summary."""
     task = SUMMARY_PROMPT if previous_summary is None else UPDATE_PROMPT
     return _conversation(messages) + _previous(previous_summary) + _focused(task, focus)
 
@@ -448,18 +346,18 @@ def history_prompt(messages: Iterable[Message], previous_summary: str | None = N
 def turn_prefix_prompt(
     messages: Iterable[Message], previous_summary: str | None = None, focus: str | None = None
 ) -> str:
-    """What to ask for the summary of the beginning of a split turn; with a summary of what came first in it, to go on from."""
+    """Return the prompt for a summary of the start of a split turn, continuing an earlier summary of it if given."""
     task = TURN_PREFIX_PROMPT if previous_summary is None else TURN_PREFIX_PROMPT + _GOING_ON
     return _conversation(messages) + _previous(previous_summary) + _focused(task, focus)
 
 
 def short_prompt(summary: str) -> str:
-    """What to ask for a few sentences that stand for a summary."""
+    """Return the prompt for a few sentences that describe a summary."""
     return _previous(summary) + SHORT_PROMPT
 
 
 def branch_prompt(messages: Iterable[Message], instructions: str | None = None, *, replace: bool = False) -> str:
-    """What to ask for the summary of a branch; the user's instructions are added to ours, or replace them."""
+    """Return the prompt for a summary of a branch; the user's instructions are added to the default ones or replace them."""
     if instructions and replace:
         return _conversation(messages) + instructions
     return _conversation(messages) + _focused(BRANCH_PROMPT, instructions)
@@ -474,7 +372,7 @@ def _previous(summary: str | None) -> str:
 
 
 def _enclosed(text: str) -> str:
-    """A text that cannot end the tags around it: whatever was said there stays what is to be summed up."""
+    """Escape tags in a text so that it cannot close the tags around it."""
     return _TAGS.sub("&lt;", text)
 
 
@@ -483,11 +381,129 @@ def _focused(task: str, focus: str | None) -> str:
 
 
 def merged(history: str | None, turn_prefix: str, previous_summary: str | None = None) -> str:
-    """The summary of a split turn: of the history, or what is known of it, then of the turn's beginning."""
+    """Join the summary of the history, if there is one, with that of the start of a split turn."""
     return f"{history or previous_summary or NO_HISTORY}{SPLIT_TURN}{turn_prefix}"
 
 
-# --- branch summary
+# -- file lists
+
+MOST = 20  # names of each list in the text of a summary
+
+_READ, _CHANGED = "read", "changed"
+_TOOLS = {
+    "read": _READ,
+    "write": _CHANGED,
+    "edit": _CHANGED,
+    "Read": _READ,
+    "Write": _CHANGED,
+    "Edit": _CHANGED,
+    "MultiEdit": _CHANGED,
+    "NotebookEdit": _CHANGED,
+}
+"""What tools of the pi family and of Claude Code do to the file in their arguments."""
+_PATHS = ("path", "file_path", "notebook_path")
+_NAMES, _ARGUMENTS = ("name", "toolName"), ("arguments", "args", "input")
+_ENDS = re.compile(r"<(?=/?(?:read|modified)-files\b)")
+_BREAKS = {ord(char): ascii(char)[1:-1] for char in "\n\r\v\f\x85\u2028\u2029"}
+_LIST_TAGS = ("read-files", "modified-files")
+_BLOCK = re.compile(rf"\n{{0,2}}<({'|'.join(_LIST_TAGS)})>\n")
+
+
+class FileLists(NamedTuple):
+    """The files that were only read and those that were changed, sorted as in JavaScript."""
+
+    read: tuple[str, ...] = ()
+    modified: tuple[str, ...] = ()
+
+    def details(self) -> dict[str, list[str]]:
+        """Return the lists as the details of an entry."""
+        return {"readFiles": list(self.read), "modifiedFiles": list(self.modified)}
+
+    def blocks(self) -> str:
+        """Return the lists as text to append to a summary; empty if both are empty."""
+        return _block("read-files", self.read) + _block("modified-files", self.modified)
+
+    def appended_to(self, summary: str) -> str:
+        """Return a summary that ends with these lists instead of those that it had."""
+        return without_blocks(summary) + self.blocks()
+
+
+class Files:
+    """Collect the files of a conversation."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, set[str]] = {_READ: set(), _CHANGED: set()}
+
+    def add_message(self, message: Json) -> None:
+        """Add the files in the tool calls of a message, including nested calls."""
+        content = message.get("content")
+        blocks = content if isinstance(content, list) else ()
+        calls = (block for block in blocks if isinstance(block, Mapping) and block.get("type") == "toolCall")
+        self._add_calls(calls if message.get("role") == "assistant" else ())
+        self._add_calls(_nested(message))
+
+    def _add_calls(self, calls: Iterable[Json]) -> None:
+        waiting = list(calls)
+        while waiting:
+            call = waiting.pop()
+            waiting.extend(_nested(call))
+            does = next((_TOOLS[name] for name in _strings(call, _NAMES) if name in _TOOLS), None)
+            arguments: Json = next((call[name] for name in _ARGUMENTS if isinstance(call.get(name), Mapping)), {})
+            path = next(_strings(arguments, _PATHS), None)
+            if does is not None and path is not None:
+                self._files[does].add(path)
+
+    def add_details(self, entry: Json | None) -> None:
+        """Add the files listed by an earlier summary."""
+        details = None if entry is None else entry.get("details")
+        if entry is None or not isinstance(details, Mapping) or entry.get("fromHook") or entry.get("fromExtension"):
+            return
+        for name, does in (("readFiles", _READ), ("modifiedFiles", _CHANGED)):
+            listed = details.get(name)
+            names = listed if isinstance(listed, list) else ()
+            self._files[does].update(file for file in names if isinstance(file, str))
+
+    def lists(self) -> FileLists:
+        """Return the collected files."""
+        read, changed = self._files[_READ], self._files[_CHANGED]
+        return FileLists(_sorted(read - changed), _sorted(changed))
+
+
+def without_blocks(summary: str) -> str:
+    """Return a summary without its file lists."""
+    last = {name: summary.rfind(f"</{name}>") for name in _LIST_TAGS}  # no list closes after it
+    pieces, copied, at = [], 0, 0
+    while block := _BLOCK.search(summary, at):
+        at = block.end() - 1  # the next list may start with this line break
+        if at < last[block[1]]:
+            pieces.append(summary[copied : block.start()])
+            copied = at = summary.index(">", summary.index(f"</{block[1]}>", at)) + 1
+    return "".join((*pieces, summary[copied:])).rstrip()
+
+
+def _block(tag: str, names: tuple[str, ...]) -> str:
+    if not names:
+        return ""
+    shown = [_ENDS.sub("&lt;", name).translate(_BREAKS) for name in names[:MOST]]
+    if len(names) > MOST:
+        shown.append(f"… ({len(names) - MOST} more files omitted)")
+    return f"\n\n<{tag}>\n" + "\n".join(shown) + f"\n</{tag}>"
+
+
+def _nested(holder: Json) -> Iterator[Json]:
+    calls = holder.get("nestedCalls")
+    return (call for call in calls if isinstance(call, Mapping)) if isinstance(calls, list) else iter(())
+
+
+def _strings(holder: Json, names: tuple[str, ...]) -> Iterator[str]:
+    return (value for name in names if isinstance(value := holder.get(name), str))
+
+
+def _sorted(names: set[str]) -> tuple[str, ...]:
+    return tuple(sorted(names, key=lambda name: name.encode("utf-16-be", "surrogatepass")))
+
+
+# -- branch summaries
 
 PREFIX = "The user explored a different conversation branch before returning here.\nSummary of that exploration:\n\n"
 NO_CONTENT = "No content to summarize"
@@ -499,7 +515,7 @@ _NEARLY_FULL = 0.9
 
 
 class Navigation(NamedTuple):
-    """Where going to an entry leads; `new_leaf` is `None` before the first entry."""
+    """The result of going to an entry; `new_leaf` is `None` before the first entry."""
 
     moves: bool
     new_leaf: str | None
@@ -509,16 +525,16 @@ class Navigation(NamedTuple):
 
 
 class BranchPreparation(NamedTuple):
-    """What is to be summed up of a branch, oldest first, what it takes, and which files it touched."""
+    """What to summarize of a branch, oldest first; its size, and the files that the branch used."""
 
     messages: Sequence[Message]
     tokens: int
     files: FileLists
-    left_out: int  # messages for which there was no room
+    left_out: int  # messages that did not fit
 
 
 def navigation(path: Sequence[str], target: Json, target_path: Sequence[str]) -> Navigation:
-    """Where going from the end of one path to an entry leads. Paths are ids, root first; the target ends its own."""
+    """Return where going from the end of a path to an entry leads. Paths are ids, root first; the target ends its own."""
     leaf = path[-1] if path else None
     shared = 0
     while shared < min(len(path), len(target_path)) and path[shared] == target_path[shared]:
@@ -526,23 +542,23 @@ def navigation(path: Sequence[str], target: Json, target_path: Sequence[str]) ->
     ancestor = path[shared - 1] if shared else None
     if leaf == target_path[-1]:
         return Navigation(False, leaf, None, (), ancestor)
-    text = _to_say_anew(target)
+    text = _editor_text(target)
     parent = target_path[-2] if len(target_path) > 1 else None
     new_leaf = target_path[-1] if text is None else parent
     return Navigation(True, new_leaf, text, tuple(path[shared:]), ancestor)
 
 
-def _to_say_anew(entry: Json) -> str | None:
-    """The text of what a user said; `None` if the entry is something else."""
+def _editor_text(entry: Json) -> str | None:
+    """Return the text of a user's message for the editor; `None` for any other entry."""
     if entry.get("type") == "custom_message":
-        return _branch_summary_text(entry.get("content"))
+        return _plain_text(entry.get("content"))
     message = entry.get("message") if entry.get("type") == "message" else None
     if not isinstance(message, Mapping) or message.get("role") != "user":
         return None
-    return _branch_summary_text(message.get("content"))
+    return _plain_text(message.get("content"))
 
 
-def _branch_summary_text(content: object) -> str:
+def _plain_text(content: object) -> str:
     if isinstance(content, str):
         return content
     blocks = content if isinstance(content, list) else ()
@@ -551,13 +567,13 @@ def _branch_summary_text(content: object) -> str:
 
 
 def branch_budget(window: int | None, reserve: int = RESERVE) -> int:
-    """How many tokens of a branch a model can be given to sum up; at least half of its window."""
+    """Return how many tokens of a branch fit into a prompt: the window without a reserve of at most half of it."""
     size = DEFAULT_WINDOW if window is None or window <= 0 else window
     return size - min(reserve, size // 2)
 
 
 def prepare_branch(abandoned: Iterable[Json], budget: int | None, counter: Counter = estimate) -> BranchPreparation:
-    """What to sum up of the entries that are left behind, newest first; without a budget, all of it."""
+    """Select what to summarize of the entries that are left behind, given newest first; without a budget, everything."""
     files, messages = Files(), []
     edits: dict[str, object] = {}
     tokens = left_out = 0
@@ -590,5 +606,5 @@ def _projected(entry: Json) -> dict[str, Any] | None:
 
 
 def branch_text(summary: str, files: FileLists) -> str:
-    """The text of a branch summary, made of what a summarizer wrote."""
-    return PREFIX + files.told_in(summary)
+    """Return the text of a branch summary from a summarizer's text."""
+    return PREFIX + files.appended_to(summary)

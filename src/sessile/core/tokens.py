@@ -1,23 +1,21 @@
-"""How many tokens messages take: estimates of single messages, and a snapshot of a whole context.
+"""Token counts: estimates of messages, and the size of a whole context.
 
-`estimate` is the family's documented rule: a quarter of the characters, counted in UTF-16 units, rounded up; an image counts
-as 4800 characters. `estimate_closely` is a better guess for text that is not English prose, with no tokenizer to load:
+`estimate` is the documented rule of the pi family: a quarter of the characters, in UTF-16 units, rounded up; an image counts
+as 4800 characters. `estimate_closely` is more accurate for text that is not English prose, without a tokenizer:
 
-    a word of ASCII letters           1 token for each 6 letters begun
-    a number                          1 for each 3 digits begun
-    symbols, as in code               1 for each 2 begun
-    a line break and its indentation  1; so is a wide gap within a line; a single space is part of the next word
-    other alphabets                   1 for each 3 letters begun
-    Chinese, Japanese, Korean, …      1 a character
-    everything else                   1 a character, 2 beyond the basic plane: emoji
+    a word of ASCII letters           1 token for every 6 letters or part of them
+    a number                          1 for every 3 digits
+    symbols, as in code               1 for every 2
+    a line break and its indentation  1, as a wide gap within a line; a single space is part of the next word
+    other alphabets                   1 for every 3 letters
+    Chinese, Japanese, Korean, …      1 per character
+    everything else                   1 per character, 2 beyond the basic plane (emoji)
 
-Anything that takes a message and gives a number can stand in for both (`Counter`).
+Any function that takes a message and returns a number can replace them (`Counter`).
 
-A snapshot believes the provider where it can: the last answer says how large the context was, later messages are added as
-estimates. An answer that failed or was aborted, reports nothing but zeros, or was given before the last compaction does not
-say how large the context is now.
-
-It knows nothing of windows and prices.
+The size of a context (`Snapshot`) comes from the provider if possible: the last answer reports how large the context was, and
+later messages are added as estimates. Answers that failed or were aborted, report only zeros, or precede the last compaction
+are ignored.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ from sessile.core.usage import usage_of
 
 Message = Mapping[str, Any]
 Counter = Callable[[Message], int]
-"""Says how many tokens a message takes."""
+"""Return the number of tokens of a message."""
 
 CHARS_PER_TOKEN = 4
 IMAGE_CHARS = 4800
@@ -42,7 +40,7 @@ _FAILED = ("aborted", "error")
 
 
 class Snapshot(NamedTuple):
-    """How large a context is, who says so, and the entry whose answer reported it."""
+    """The size of a context, where it comes from, and the entry whose answer reported it."""
 
     tokens: int
     source: Literal["provider", "estimate"]
@@ -50,14 +48,14 @@ class Snapshot(NamedTuple):
 
 
 class _Parts(NamedTuple):
-    """What a message consists of, as far as it takes tokens."""
+    """The parts of a message that take tokens."""
 
     texts: list[str]
     images: int
 
 
 def estimate(message: Message) -> int:
-    """The documented estimate. Roles that pi does not know count nothing in it."""
+    """Return the documented estimate. Roles that pi does not know count 0."""
     if message.get("role") in _UNCOUNTED:
         return 0
     texts, images = _parts(message)
@@ -65,7 +63,7 @@ def estimate(message: Message) -> int:
 
 
 def estimate_closely(message: Message) -> int:
-    """The estimate that looks at words, symbols and scripts; every role counts."""
+    """Return the estimate by words, symbols and scripts, for every role."""
     texts, images = _parts(message)
     return sum(map(_tokens, texts)) + images * (IMAGE_CHARS // CHARS_PER_TOKEN)
 
@@ -78,7 +76,7 @@ def _tokens(text: str) -> int:
 
 @cache
 def _patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Made when first needed: classes over all of Unicode are slow to compile."""
+    """Compile on first use: classes over all of Unicode are slow to compile."""
     unspaced = (
         "\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u2e80-\u2fdf\u3005-\u3007\u3040-\u30ff\u3105-\u318e"
         "\u31a0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7ff\uf900-\ufaff\uff66-\uffdc\U00020000-\U0003ffff"
@@ -96,7 +94,7 @@ def _parts(message: Message) -> _Parts:
     return _Parts([], 0) if gather is None else gather(message)
 
 
-def _said(message: Message) -> _Parts:
+def _from_content(message: Message) -> _Parts:
     return _content(message.get("content"))
 
 
@@ -112,7 +110,7 @@ def _content(content: object) -> _Parts:
     return _Parts(texts, images)
 
 
-def _answered(message: Message) -> _Parts:
+def _from_answer(message: Message) -> _Parts:
     content = message.get("content")
     texts = _strings(content)
     for block in _mappings(content):
@@ -126,40 +124,40 @@ def _answered(message: Message) -> _Parts:
     return _Parts(texts, 0)
 
 
-def _instructed(message: Message) -> _Parts:
+def _from_system(message: Message) -> _Parts:
     texts, images = _content(message.get("content"))
     sections = message.get("sections")
     texts += _strings(*(sections.values() if isinstance(sections, Mapping) else ()))
     return _Parts(texts + _json(message.get("toolsAdded")), images)
 
 
-def _ran(message: Message) -> _Parts:
+def _from_run(message: Message) -> _Parts:
     return _Parts(_strings(message.get("command"), message.get("code"), message.get("output")), 0)
 
 
-def _summed_up(message: Message) -> _Parts:
+def _from_summary(message: Message) -> _Parts:
     return _Parts(_strings(message.get("summary")), 0)
 
 
-def _mentioned(message: Message) -> _Parts:
+def _from_files(message: Message) -> _Parts:
     files = _mappings(message.get("files"))
     texts = [text for file in files for text in _strings(file.get("path"), file.get("content"))]
     return _Parts(texts, sum(isinstance(file.get("image"), Mapping) for file in files))
 
 
 _GATHER: dict[str, Callable[[Message], _Parts]] = {
-    "user": _said,
-    "custom": _said,
-    "toolResult": _said,
-    "assistant": _answered,
-    "system": _instructed,
-    "bashExecution": _ran,
-    "branchSummary": _summed_up,
-    "compactionSummary": _summed_up,
-    "developer": _said,
-    "hookMessage": _said,
-    "pythonExecution": _ran,
-    "fileMention": _mentioned,
+    "user": _from_content,
+    "custom": _from_content,
+    "toolResult": _from_content,
+    "assistant": _from_answer,
+    "system": _from_system,
+    "bashExecution": _from_run,
+    "branchSummary": _from_summary,
+    "compactionSummary": _from_summary,
+    "developer": _from_content,
+    "hookMessage": _from_content,
+    "pythonExecution": _from_run,
+    "fileMention": _from_files,
 }
 _UNCOUNTED = ("developer", "hookMessage", "pythonExecution", "fileMention")
 
@@ -173,12 +171,12 @@ def _strings(*values: object) -> list[str]:
 
 
 def _json(value: object) -> list[str]:
-    """A value as JavaScript writes it; nothing for what is not there."""
+    """Return a value as JSON, or nothing if it is `None`."""
     return [] if value is None else [encode_plain(plain(value).value).decode("utf-8")]
 
 
 class Tally:
-    """Adds up a context from its newest message to its oldest, until the provider's word settles it."""
+    """Add up a context from its newest message to its oldest, until a count of the provider settles it."""
 
     __slots__ = ("_at", "_counter", "_estimated", "_reported")
 
@@ -194,7 +192,7 @@ class Tally:
         return self._reported is not None
 
     def add(self, message: Message, source: str | None, *, current: bool = True) -> int:
-        """Count the next older message; what an answer that is not `current` reports is out of date. Gives its estimate."""
+        """Add the next older message and return its estimate. The count of an answer that is not `current` is ignored."""
         tokens = self._counter(message)
         if not self.settled:
             self._reported = reported(message) if current else None
@@ -205,14 +203,14 @@ class Tally:
         return tokens
 
     def snapshot(self) -> Snapshot:
-        """What was counted so far."""
+        """Return the size so far."""
         if self._reported is None:
             return Snapshot(self._estimated, "estimate")
         return Snapshot(self._reported + self._estimated, "provider", self._at)
 
 
 def reported(message: Message) -> int | None:
-    """How large the context was by the word of the provider that gave this answer; `None` if it did not say."""
+    """Return the size of the context that the provider reported with an answer, or `None`."""
     if message.get("role") != "assistant" or message.get("stopReason") in _FAILED:
         return None
     usage = usage_of(message.get("usage"))
@@ -222,7 +220,7 @@ def reported(message: Message) -> int | None:
 def context_tokens(
     messages: Sequence[Message], sources: Sequence[str | None] = (), counter: Counter = estimate
 ) -> Snapshot:
-    """How large a context is; `sources` are the ids of the entries that its messages come from."""
+    """Return the size of a context; `sources` are the ids of the entries of its messages."""
     compacted = next((m.get("timestamp") for m in messages if m.get("role") == "compactionSummary"), None)
     tally = Tally(counter)
     for number in reversed(range(len(messages))):
@@ -235,10 +233,10 @@ def context_tokens(
 
 
 def _is_later(time: object, other: object) -> bool:
-    """Whether both are known and one is later: of two in one millisecond nobody knows."""
+    """Return whether both times are known and the first is later; equal times do not count."""
     return isinstance(time, int | float) and isinstance(other, int | float) and time > other
 
 
 def total(messages: Iterable[Message], counter: Counter = estimate) -> int:
-    """What messages take together, estimated."""
+    """Return the estimated size of messages."""
     return sum(map(counter, messages))

@@ -1,13 +1,15 @@
-"""The tree of a session: who hangs from whom, for any list of entries however damaged.
+"""The tree of a session, built from any list of entries, however damaged; and the lines of a branch as a new session.
 
-Rules: of two entries with one id the later is meant, both stay; a parent that is missing, or is the entry itself, makes a
-root; a circle is cut at its earliest entry. Leaf markers are no nodes: what hangs from one hangs from its parent.
+Rules of the tree:
+- If two entries have the same id, the later one is used; both stay.
+- An entry whose parent is missing, or is the entry itself, is a root.
+- A cycle is cut at its earliest entry.
+- Leaf markers are not nodes: their children are children of their parent.
+
 Everything is iterative and linear. The tree knows ids and flags, not bodies.
 
-A branch as a session of its own: the entries of one path, chained anew.
-
-Labels and leaf markers on the path are left out, because a label belongs to a place and not to a story; what hung from one
-hangs from its parent, so that no history is cut. Labels whose target is on the path come back as new entries at the end.
+`branched_lines` leaves out labels and leaf markers on the path and connects their children to their parent. Labels whose target
+is on the path are appended as new entries at the end.
 """
 
 from __future__ import annotations
@@ -21,13 +23,11 @@ from sessile.core.entries import Entry
 from sessile.core.kinds import LABEL, MARKER, MARKERS, kind_of
 from sessile.core.lines import Finding
 
-# --- tree
-
 NOWHERE = -1
 
 
-class Hanging(Protocol):
-    """What the tree knows of an entry; a journal's rows are such."""
+class TreeEntry(Protocol):
+    """What the tree knows of an entry. Rows of a journal are such entries."""
 
     @property
     def id(self) -> str: ...
@@ -38,7 +38,7 @@ class Hanging(Protocol):
 
 
 class Node(NamedTuple):
-    """The same, alone."""
+    """A plain `TreeEntry`."""
 
     id: str
     parent_id: str | None
@@ -46,15 +46,15 @@ class Node(NamedTuple):
 
 
 class Tree:
-    """Parents, children, heads and roots, addressed by the number of an entry in the list."""
+    """Parents, children, heads and roots; entries are numbered by their position in the list."""
 
-    def __init__(self, nodes: Iterable[Hanging]) -> None:
-        self.nodes: Sequence[Hanging] = list(nodes)
+    def __init__(self, nodes: Iterable[TreeEntry]) -> None:
+        self.nodes: Sequence[TreeEntry] = list(nodes)
         self.findings: list[Finding] = []
         self._number: dict[str, int] = {}
         for number, node in enumerate(self.nodes):
             if node.id in self._number:
-                self._report("duplicate_id", f"entry {node.id} appears more than once; the later one is meant")
+                self._report("duplicate_id", f"entry {node.id} appears more than once; the later one is used")
             self._number[node.id] = number
         self.parents = self._resolve()
         self._skip_markers()
@@ -71,7 +71,7 @@ class Tree:
             parent = self._number.get(parent_id, NOWHERE) if parent_id else NOWHERE
             if parent == NOWHERE:
                 if parent_id:
-                    self._report("missing_parent", f"entry {node.id} hangs from {parent_id}, which is not here")
+                    self._report("missing_parent", f"the parent {parent_id} of entry {node.id} is missing")
             elif parent >= number:
                 if parent_id == node.id:
                     self._report("cycle", f"entry {node.id} is its own parent")
@@ -80,22 +80,21 @@ class Tree:
                     self._report("forward_parent", f"entry {node.id} comes before its parent {parent_id}")
                     forward = True
             parents.append(parent)
-        if forward:  # without one, every step leads towards the beginning
-            self._cut_circles(parents)
+        if forward:  # cycles need a parent that comes later
+            self._cut_cycles(parents)
         return parents
 
-    def _cut_circles(self, parents: list[int]) -> None:
+    def _cut_cycles(self, parents: list[int]) -> None:
         done = bytearray(len(parents))
         for start in range(len(parents)):
             trail = []
             number = start
             while number != NOWHERE and not done[number]:
-                done[number] = 1  # on the trail of this round
+                done[number] = 1  # on the trail of this start
                 trail.append(number)
                 number = parents[number]
             if number != NOWHERE and done[number] == 1:
-                circle = trail[trail.index(number) :]
-                first = min(circle)
+                first = min(trail[trail.index(number) :])
                 parents[first] = NOWHERE
                 self._report("cycle", f"entry {self.nodes[first].id} is its own ancestor")
             for number in trail:
@@ -110,15 +109,15 @@ class Tree:
             while parent != NOWHERE and self.nodes[parent].flags & MARKER:
                 passed.append(parent)
                 parent = self.parents[parent]
-            for entry in passed:  # the markers too, so that a long row of them is walked once
+            for entry in passed:  # the markers too, so that a long run of them is walked once
                 self.parents[entry] = parent
 
     def number(self, entry_id: str) -> int | None:
-        """The number of an entry; of duplicates the later."""
+        """Return the number of an entry; of duplicates, the later one."""
         return self._number.get(entry_id)
 
     def children(self, number: int) -> list[int]:
-        """The children of an entry in file order; those of `NOWHERE` are the roots. Markers are left out."""
+        """Return the children of an entry in file order, without markers; those of `NOWHERE` are the roots."""
         if self._children is None:
             self._children = {}
             for child, parent in enumerate(self.parents):
@@ -127,13 +126,13 @@ class Tree:
         return self._children.get(number, [])
 
     def heads(self) -> list[int]:
-        """The entries without children, in file order."""
+        """Return the entries without children, in file order."""
         shown = [number for number, node in enumerate(self.nodes) if not node.flags & MARKER]
         parents = {self.parents[number] for number in shown}
         return [number for number in shown if number not in parents]
 
     def path(self, number: int) -> list[int]:
-        """The numbers from the root to an entry."""
+        """Return the numbers from the root to an entry."""
         path = []
         while number != NOWHERE:
             path.append(number)
@@ -142,32 +141,29 @@ class Tree:
         return path
 
     def common_ancestor(self, first: int, second: int) -> int:
-        """The deepest entry on both paths, or `NOWHERE`."""
+        """Return the deepest entry on both paths, or `NOWHERE`."""
         ancestors = set(self.path(first))
         while second != NOWHERE and second not in ancestors:
             second = self.parents[second]
         return second
 
 
-# --- branching
-
-
 def branched_lines(
     path: Iterable[Entry], labels: Mapping[str, str], new_id: Callable[[], str], timestamp: str
 ) -> list[bytes]:
-    """The lines of a session that holds only this path (root first); lines that need no change stay as they are."""
+    """Return the lines of a session with only this path (root first). Lines that need no change are copied unchanged."""
     lines: list[bytes] = []
-    waiting: list[str] = []  # dropped entries that a compaction may name as its first kept one
-    instead: dict[str, str] = {}
+    dropped: list[str] = []  # a compaction may name one of them as its first kept entry
+    replacements: dict[str, str] = {}
     last: str | None = None
     kept = []
     for entry in path:
         if kind_of(entry.type).flags & LABEL or entry.get("customType") in MARKERS:
-            waiting.append(entry.id)
+            dropped.append(entry.id)
             continue
-        instead.update(dict.fromkeys(waiting, entry.id))
-        waiting.clear()
-        lines.append(_chained(entry, last, instead))
+        replacements.update(dict.fromkeys(dropped, entry.id))
+        dropped.clear()
+        lines.append(_chained(entry, last, replacements))
         kept.append(entry.id)
         last = entry.id
     for target in kept:
@@ -178,9 +174,9 @@ def branched_lines(
     return lines
 
 
-def _chained(entry: Entry, parent_id: str | None, instead: Mapping[str, str]) -> bytes:
+def _chained(entry: Entry, parent_id: str | None, replacements: Mapping[str, str]) -> bytes:
     first_kept = entry.get("firstKeptEntryId") if entry.type == "compaction" else None
-    moved = instead.get(first_kept) if isinstance(first_kept, str) else None
+    moved = replacements.get(first_kept) if isinstance(first_kept, str) else None
     if entry.parent_id == parent_id and moved is None:
         return entry.raw
     body = {**entry.body, "parentId": parent_id}

@@ -1,17 +1,16 @@
-"""What calls of models used, as whoever reported it named it: one table of names, and a ledger with one line a call.
+"""Usage of models: tokens and costs of calls, and totals by quarter-hour.
 
-Rules: a number that nobody told is `None`, never 0; what cannot be a number of tokens is not told. The ledger counts every
-call, also those that failed, went to a side model or lie on another branch: somebody paid for them. It is no measure of the
-context, for which `sessile.core.tokens` looks at the last answer only.
+`usage_of` reads the usage of one call under any of the names that agents use. `ledger` yields every call in a list of
+entries, including calls that failed, used a side model or are on another branch, because they were paid for. It does not
+measure the context; `core/tokens.py` does that from the last answer.
 
-What answers used and cost, and which tools were called: counted by quarter-hour, so that the days of any time zone can be
-made of it.
+`Spending` counts answers, their cost and tool calls by quarter-hour, from which the days of any time zone can be computed.
 
-Rules: a quarter-hour is that of the entry, else that of its message, else it is undated. What nobody told is unknown, never
-zero. The calls of an answer are counted when it was given, failures when the result came. What a user ran is counted apart
-from what a model called.
-
-It does not know of sessions, days or zones; nor whether an answer was copied here from another session by a fork.
+Rules:
+- Unknown numbers are `None`, never 0; values that cannot be a number of tokens are unknown.
+- The quarter-hour is that of the entry, else that of its message; otherwise the usage is undated.
+- Tool calls are counted at the time of the answer, failures at the time of the result. Commands that a user ran are counted
+  separately.
 """
 
 from __future__ import annotations
@@ -25,8 +24,6 @@ import msgspec
 from sessile.core.codec import decode, encode_plain
 from sessile.core.text import parse_timestamp
 
-# --- usage
-
 Json = Mapping[str, Any]
 
 NAMES: dict[str, tuple[str, ...]] = {
@@ -36,13 +33,14 @@ NAMES: dict[str, tuple[str, ...]] = {
     "cache_write": ("cacheWrite", "cache_write", "cache_creation_input_tokens"),
     "total": ("totalTokens", "total", "total_tokens"),
 }
-"""Our name of each number, and the names that it has in files; the first that holds a number counts."""
+"""The names of each number in files; the first that contains a number counts."""
 
 _MOST = 2**40  # tokens or dollars of one call; more is damage
+_NUMBERS = (int, float)  # faster to check than a union
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """What one call used; `None` is unknown."""
+    """The usage of one call; `None` is unknown."""
 
     input: int | None = None
     output: int | None = None
@@ -52,16 +50,16 @@ class Usage(msgspec.Struct, frozen=True):
 
     @property
     def context(self) -> int | None:
-        """How large the context was with the answer: the total, else the sum of what is known; all zero tells nothing."""
+        """The size of the context with the answer: the total, else the sum of the known parts; `None` if all are zero."""
         parts = (self.input, self.output, self.cache_read, self.cache_write)
         return self.total or sum(part for part in parts if part is not None) or None
 
 
 class Call(NamedTuple):
-    """One call of a model: for what, by which entry, and what it used."""
+    """A call of a model: its entry, its purpose and its usage."""
 
     entry_id: str | None
-    purpose: str  # "answer", the kind of entry that it served, or what the entry says
+    purpose: str  # "answer", "tool", the kind of the entry, or the purpose that the entry states
     model: str | None  # "provider/id"
     usage: Usage
     cost: float | None  # in dollars
@@ -69,7 +67,7 @@ class Call(NamedTuple):
 
 
 def usage_of(value: object) -> Usage | None:
-    """The usage that a member of that name holds; `None` if there is none."""
+    """Return the usage in a `usage` member, or `None` if it is not an object."""
     if not isinstance(value, Mapping):
         return None
     return Usage(**{name: _first(value, aliases) for name, aliases in NAMES.items()})
@@ -83,14 +81,8 @@ def _first(value: Json, aliases: tuple[str, ...]) -> int | None:
     return None
 
 
-def _number(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _MOST:
-        return None
-    return value
-
-
 def ledger(entries: Iterable[Json]) -> Iterator[Call]:
-    """Every call of a model that the entries tell of, in their order."""
+    """Yield every call of a model in the entries, in their order."""
     for entry in entries:
         kind = entry.get("type")
         if kind == "message":
@@ -108,19 +100,19 @@ def _message_call(entry: Json, message: object) -> Iterator[Call]:
     if message.get("role") == "assistant":
         yield _call(entry, message, "answer")
     elif message.get("role") == "toolResult" and isinstance(message.get("usage"), Mapping):
-        yield _call(entry, message, "tool")  # a tool that asked a model itself
+        yield _call(entry, message, "tool")  # a tool that called a model itself
 
 
 def _call(entry: Json, holder: Json, purpose: str) -> Call:
-    told = holder.get("usage")
-    usage = usage_of(told) or Usage()
+    reported = holder.get("usage")
+    usage = usage_of(reported) or Usage()
     entry_id, at = entry.get("id"), entry.get("timestamp")
     return Call(
         entry_id=entry_id if isinstance(entry_id, str) else None,
         purpose=purpose,
         model=_model(holder),
         usage=usage,
-        cost=_cost(told, usage),
+        cost=_cost(reported, usage),
         at=at if isinstance(at, str) else None,
     )
 
@@ -132,25 +124,24 @@ def _model(holder: Json) -> str | None:
     return f"{provider}/{model}" if isinstance(provider, str) and provider else model
 
 
-def _cost(told: object, usage: Usage) -> float | None:
-    price = told.get("cost") if isinstance(told, Mapping) else None
+def _cost(reported: object, usage: Usage) -> float | None:
+    price = reported.get("cost") if isinstance(reported, Mapping) else None
     cost = _number(price.get("total") if isinstance(price, Mapping) else price)
-    # The family writes 0 for a model without a price: that is no price, unless nothing was used.
+    # Agents of the pi family write 0 for a model without a price, so 0 counts only if nothing was used.
     return cost if cost or usage.context is None else None
 
 
-# --- spending
+# -- totals by quarter-hour
 
-QUARTER = 15 * 60 * 1000  # milliseconds; no zone in use is off by a part of that
+QUARTER = 15 * 60 * 1000  # milliseconds; offsets of time zones are multiples of it
 UNDATED = "undated"
-_LATEST = 253_370_764_800_000  # the year 9999: every zone can still tell what day it is
+_LATEST = 253_370_764_800_000  # in the year 9999, where every time zone can still compute a date
 _ISO_LENGTH, _MINUTE = len("2026-01-01T00:00:00.000Z"), len("2026-01-01T00:00:")
-_NUMBERS = (int, float)  # a union would be slower to ask for
 _TOKENS = ("input", "output", "cacheRead", "cacheWrite", "totalTokens")
 
 
 class Spent(msgspec.Struct, array_like=True):
-    """What some answers used; `None` if none of them said so."""
+    """The usage of some answers; `None` if none of them reported it."""
 
     answers: int = 0
     calls: int = 0
@@ -160,7 +151,7 @@ class Spent(msgspec.Struct, array_like=True):
     cache_write: int | None = None
     total: int | None = None
     cost: float | None = None
-    unpriced: int = 0  # answers of which nobody said what they cost
+    unpriced: int = 0  # answers without a known cost
 
     def add(self, usage: object, calls: int) -> None:
         """Count one more answer."""
@@ -169,22 +160,22 @@ class Spent(msgspec.Struct, array_like=True):
         if not isinstance(usage, dict):
             self.unpriced += 1
             return
-        told = usage.get
-        self.input = _more(self.input, told("input"))
-        self.output = _more(self.output, told("output"))
-        self.cache_read = _more(self.cache_read, told("cacheRead"))
-        self.cache_write = _more(self.cache_write, told("cacheWrite"))
-        self.total = _more(self.total, told("totalTokens"))
-        price = told("cost")
-        cost = _amount(price.get("total")) if isinstance(price, dict) else None
-        # The family writes 0 for a model without a price: that is no price, unless nothing was used.
-        if cost is not None and (cost or not any(told(name) for name in _TOKENS)):
+        get = usage.get
+        self.input = _plus(self.input, get("input"))
+        self.output = _plus(self.output, get("output"))
+        self.cache_read = _plus(self.cache_read, get("cacheRead"))
+        self.cache_write = _plus(self.cache_write, get("cacheWrite"))
+        self.total = _plus(self.total, get("totalTokens"))
+        price = get("cost")
+        cost = _number(price.get("total")) if isinstance(price, dict) else None
+        # Agents of the pi family write 0 for a model without a price, so 0 counts only if nothing was used.
+        if cost is not None and (cost or not any(get(name) for name in _TOKENS)):
             self.cost = (self.cost or 0.0) + cost
         else:
             self.unpriced += 1
 
     def merge(self, other: Spent) -> None:
-        """Count what other answers used."""
+        """Add the usage of other answers."""
         self.answers += other.answers
         self.calls += other.calls
         self.input = _sum(self.input, other.input)
@@ -198,14 +189,14 @@ class Spent(msgspec.Struct, array_like=True):
 
 
 class Used(msgspec.Struct, array_like=True):
-    """How often something was called, and how often that failed."""
+    """How often something was called, and how often it failed."""
 
     calls: int = 0
     failures: int = 0
 
 
 class Spending(msgspec.Struct, omit_defaults=True):
-    """By name and quarter-hour: answers by "provider/model", tools, and what the user ran. The name "" is unknown."""
+    """Usage by name and quarter-hour: answers by "provider/model", tools, and commands of the user. "" is unknown."""
 
     answers: dict[str, dict[str, Spent]] = {}
     tools: dict[str, dict[str, Used]] = {}
@@ -222,23 +213,23 @@ class Spending(msgspec.Struct, omit_defaults=True):
             _used(self.tools, tool, quarter).calls += 1
 
     def add_calls(self, model: str, quarter: str, tools: Sequence[str]) -> None:
-        """Count more tools that an answer calls which was counted before."""
+        """Count more tool calls of an answer that was counted before."""
         self.answers.setdefault(model, {}).setdefault(quarter, Spent()).calls += len(tools)
         for tool in tools:
             _used(self.tools, tool, quarter).calls += 1
 
     def add_failure(self, tool: str, quarter: str) -> None:
-        """Count the call of a tool as failed."""
+        """Count a failed tool call."""
         _used(self.tools, tool, quarter).failures += 1
 
     def add_run(self, shell: str, quarter: str, failed: bool) -> None:
-        """Count what a user ran."""
+        """Count a command that the user ran."""
         used = _used(self.shell, shell, quarter)
         used.calls += 1
         used.failures += failed
 
     def total(self) -> Spent:
-        """What all answers used."""
+        """Return the usage of all answers."""
         total = Spent()
         for quarters in self.answers.values():
             for spent in quarters.values():
@@ -246,7 +237,7 @@ class Spending(msgspec.Struct, omit_defaults=True):
         return total
 
     def models(self) -> dict[str, int]:
-        """Answers by model, where that is known."""
+        """Return the number of answers of each known model."""
         return {
             model: sum(spent.answers for spent in quarters.values())
             for model, quarters in self.answers.items()
@@ -254,21 +245,21 @@ class Spending(msgspec.Struct, omit_defaults=True):
         }
 
     def failures(self) -> int:
-        """How many calls of tools failed."""
+        """Return the number of failed tool calls."""
         return sum(used.failures for quarters in self.tools.values() for used in quarters.values())
 
     def encode(self) -> bytes | None:
-        """All of it as JSON; `None` if nothing was counted."""
+        """Encode as JSON; return `None` if nothing was counted."""
         return encode_plain(msgspec.to_builtins(self)) if self.answers or self.tools or self.shell else None
 
 
 def decode_spending(raw: bytes) -> Spending:
-    """What `Spending.encode` has written."""
+    """Decode the result of `Spending.encode`."""
     return msgspec.convert(decode(raw), Spending)
 
 
 def quarter_of(entry: Json, message: Json) -> str:
-    """The number of the quarter-hour since 1970 in which a message was written, or `UNDATED`."""
+    """Return the quarter-hour since 1970 in which a message was written, or `UNDATED`."""
     written = entry.get("timestamp")
     if isinstance(written, str) and len(written) == _ISO_LENGTH and written[-1] == "Z":
         quarter = _quarter_at(written[:_MINUTE])
@@ -277,7 +268,7 @@ def quarter_of(entry: Json, message: Json) -> str:
     return _quarter(parse_timestamp(written)) or _quarter(message.get("timestamp")) or UNDATED
 
 
-@lru_cache(maxsize=64)  # reading a date is slow, and a minute holds many answers
+@lru_cache(maxsize=64)  # parsing a date is slow, and many answers share a minute
 def _quarter_at(minute: str) -> str | None:
     return _quarter(parse_timestamp(f"{minute}00.000Z"))
 
@@ -289,7 +280,7 @@ def _quarter(milliseconds: object) -> str | None:
 
 
 def amount(tokens: object) -> str:
-    """A number of tokens as people say it: 940, 48.2k, 1.3M."""
+    """Format a number of tokens: 940, 48.2k, 1.3M."""
     if isinstance(tokens, bool) or not isinstance(tokens, int):
         return "?"
     if tokens < 1000:
@@ -305,10 +296,10 @@ def _used(table: dict[str, dict[str, Used]], name: str, quarter: str) -> Used:
         return used
 
 
-def _more(before: int | None, told: object) -> int | None:
-    if type(told) is int and 0 <= told < _MOST:  # as nearly all are
-        return told if before is None else before + told
-    number = _amount(told)
+def _plus(before: int | None, value: object) -> int | None:
+    if type(value) is int and 0 <= value < _MOST:  # the usual case
+        return value if before is None else before + value
+    number = _number(value)
     return before if number is None else int(number) + (before or 0)
 
 
@@ -318,8 +309,8 @@ def _sum(one: int | None, other: int | None) -> int | None:
     return one + other
 
 
-def _amount(value: object) -> float | None:
-    """A number of tokens or dollars; `None` for anything that cannot be one."""
+def _number(value: object) -> float | None:
+    """Return a valid number of tokens or dollars, or `None`."""
     if isinstance(value, _NUMBERS) and 0 <= value < _MOST and value is not True and value is not False:
         return value
     return None

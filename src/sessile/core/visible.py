@@ -1,8 +1,8 @@
-"""Stored text made safe for a terminal: what would drive it is shown instead.
+"""Make stored text safe for a terminal.
 
-Escape sequences, other control characters, characters that turn the direction of writing, invisible ones that hide text, and
-lone surrogates become visible: `\\x1b`, `⟨U+202E⟩`. Newlines stay in a text and tabs become spaces; in a line both become
-one space. Colours that a tool printed are not kept: a sequence that looks harmless need not be.
+Control characters (with them escape sequences), bidirectional controls, invisible characters and lone surrogates are shown
+visibly: `\\x1b`, `⟨U+202E⟩`. In a text newlines stay and tabs become spaces; in a line both become one space. Colours that a tool
+printed are not kept, because a sequence that looks harmless may not be.
 """
 
 from __future__ import annotations
@@ -17,33 +17,33 @@ _UNSAFE = re.compile(
     "\ud800-\udfff\U000e0000-\U000e0fff]"
 )
 _BLANKS = re.compile(r"\s+")
-# A title or link that never ends is no sequence: it would take the text behind it along.
+# An unterminated title or link is not a sequence: it would swallow the text after it.
 _ANSI = re.compile("\x1b(?:\\[[0-?]*[ -/]*[@-~]|\\][^\x07\x1b\n]*(?:\x07|\x1b\\\\)|[@-Z\\\\^_])")
 
 
 def visible(text: str) -> str:
-    """The text with everything visible that would not be, or would do something."""
+    """Return the text with unsafe and invisible characters shown visibly."""
     if text.isascii() and text.isprintable():
         return text
     return _UNSAFE.sub(_named, text.replace("\r\n", "\n").expandtabs(4))
 
 
 def visible_line(text: str) -> str:
-    """The same on one line, with single spaces and none at the ends."""
+    """Return the same on one line, with single spaces and trimmed ends."""
     if text.isascii() and text.isprintable() and "  " not in text:
         return text.strip()
     return _UNSAFE.sub(_named, _BLANKS.sub(" ", text)).strip()
 
 
 def without_colours(text: str) -> str:
-    """What a tool printed for a terminal, without its escape sequences."""
+    """Return the output of a tool without its escape sequences."""
     return _ANSI.sub("", text) if "\x1b" in text else text
 
 
 def uncoloured(text: str) -> tuple[str, Callable[[int], int]]:
-    """A text without its escape sequences, and where a character of that stands in the text as it is."""
+    """Return a text without its escape sequences, and a function that maps a position in it to the original text."""
     pieces: list[str] = []
-    starts, shifts = [0], [0]  # from which character on how much was left out
+    starts, shifts = [0], [0]  # how much was removed, and from which character on
     length = end = 0
     for match in _ANSI.finditer(text):
         pieces.append(text[end : match.start()])
@@ -61,7 +61,7 @@ def _named(match: re.Match[str]) -> str:
 
 
 def width(text: str) -> int:
-    """How many columns a terminal needs for a visible line."""
+    """Return how many terminal columns a visible line needs."""
     if text.isascii():
         return len(text)
     return sum(map(_columns, text))
@@ -74,7 +74,7 @@ def _columns(char: str) -> int:
 
 
 def cut(text: str, columns: int) -> str:
-    """A visible line in so many columns, with … where it goes on."""
+    """Shorten a visible line to a number of columns, ending in … if it was cut."""
     if columns < 1:
         return ""
     if width(text) <= columns:
@@ -83,19 +83,19 @@ def cut(text: str, columns: int) -> str:
 
 
 def fitting(text: str, start: int, columns: int) -> int:
-    """Where a visible line that begins at `start` must end to need no more than so many columns."""
+    """Return the end of the part of a visible line that starts at `start` and fits into a number of columns."""
     if text.isascii():
         return min(start + columns, len(text))
-    taken = 0
+    used = 0
     for place in range(start, len(text)):
-        taken += _columns(text[place])
-        if taken > columns:
+        used += _columns(text[place])
+        if used > columns:
             return place
     return len(text)
 
 
 def visible_json(encoded: str) -> str:
-    """A JSON text in which what could drive a terminal is escaped; it says the same."""
+    """Return an equivalent JSON text with unsafe characters escaped."""
     return _UNSAFE.sub(_escape, encoded)
 
 

@@ -1,26 +1,23 @@
-"""Words: how text is cut for a full-text index, what a query asks for, and where a text answers it.
+"""Words: the searchable text of entries, how it is split for a full-text index, and what a query matches.
 
-Rules:
+`passages` returns the texts of an entry by field:
 
-- Case and diacritics do not count, unless a word of the query has a capital: then its case does.
-- Words must all be there, in any order; "…" is a phrase; a trailing * stands for the rest of a word.
-- Scripts without spaces (Chinese, Japanese, Korean, Thai, …) and symbols are found as parts of their runs. Their runs are
-  indexed as pairs of characters and a last single one, so that any part is a phrase of pairs, and one character a prefix.
-- An index may only promise too much, never too little: `Query.find` decides, on the text itself.
-
-`indexed` writes text in such a way that SQLite's unicode61 tokenizer sees the same words as `Query`, whatever its tables
-know: it leaves ASCII as it is, and puts private characters in place of those that it may not take for letters. Nothing
-here knows of SQLite otherwise, nor of entries.
-
-What an entry says that people look for, kept apart by field, and short excerpts of it.
-
-    text         what users and models said, summaries, labels, tasks
+    text         messages of users and models, summaries, labels, tasks
     thinking     what a model thought
     tool_input   names and arguments of tool calls, commands that a user ran
-    tool_result  what tools and commands gave back
+    tool_result  output of tools and commands
 
-Base members, images, signatures and custom data are no passages. Nothing here knows where an entry is stored, or how
-passages are searched.
+Base members, images, signatures and custom data are not searchable.
+
+Rules of a query:
+- Case and diacritics are ignored, unless a word of the query contains a capital: then its case counts.
+- All words must occur, in any order; "…" is a phrase; a trailing * matches the rest of a word.
+- In scripts without spaces (Chinese, Japanese, Korean, Thai, …) and symbols any part of a run matches. Runs are indexed as
+  pairs of characters and a last single one, so that any part is a phrase of pairs, and one character is a prefix.
+- An index may return too much, never too little: `Query.find` decides on the text itself.
+
+`indexed` rewrites text so that SQLite's unicode61 tokenizer sees the same words as `Query`, whatever its version: ASCII is
+unchanged, and private characters replace those that the tokenizer may not take for letters.
 """
 
 from __future__ import annotations
@@ -31,17 +28,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any, Literal, NamedTuple
 
-# --- passages
-
 Field = Literal["text", "thinking", "tool_input", "tool_result"]
 Piece = tuple[Field, str]
 Span = tuple[int, int]
 
 FIELDS: tuple[Field, ...] = ("text", "thinking", "tool_input", "tool_result")
-INDEXED: tuple[Field, ...] = ("text", "thinking", "tool_input")  # results are most of the bytes and least of the sense
+INDEXED: tuple[Field, ...] = ("text", "thinking", "tool_input")  # results are most of the bytes and least relevant
 
 _BEFORE, _EXCERPT = 40, 160  # characters
-_SPOKEN = {
+_TEXT_MEMBERS = {
     "compaction": ("summary",),
     "branch_summary": ("summary",),
     "label": ("label",),
@@ -54,7 +49,7 @@ _RUNS = {"bashExecution": ("command", "output"), "pythonExecution": ("code", "ou
 
 
 class Excerpt(NamedTuple):
-    """A part of a passage; `marks` are the matches in it, `before` and `after` say that there is more."""
+    """A part of a passage; `marks` are the matches in it, `before` and `after` tell whether there is more."""
 
     text: str
     marks: tuple[Span, ...]
@@ -63,18 +58,18 @@ class Excerpt(NamedTuple):
 
 
 def pieces(entry: Mapping[str, Any]) -> list[Piece]:
-    """Every text of an entry with its field, in the order of the entry."""
+    """Return every text of an entry with its field, in order."""
     kind = entry.get("type")
     if kind == "message":
         message = entry.get("message")
         return _of_message(message) if isinstance(message, dict) else []
     if kind == "custom_message":
         return _of_content(entry.get("content"), "text")
-    return _given((entry.get(name), "text") for name in _SPOKEN.get(kind, ())) if isinstance(kind, str) else []
+    return _given((entry.get(name), "text") for name in _TEXT_MEMBERS.get(kind, ())) if isinstance(kind, str) else []
 
 
 def passages(entry: Mapping[str, Any]) -> dict[Field, str]:
-    """The texts of an entry by field, those of one field on lines of their own."""
+    """Return the texts of an entry by field, joined by line breaks."""
     found = pieces(entry)
     if len(found) < 2:
         return dict(found)
@@ -126,12 +121,12 @@ def _list(value: object) -> list[Any]:
 
 
 def _given(values: Iterable[tuple[object, Field]]) -> list[Piece]:
-    """Those that are texts, and not empty."""
+    """Return the non-empty texts."""
     return [(field, value) for value, field in values if isinstance(value, str) and value]
 
 
 def _scalars(value: object) -> list[str]:
-    """The strings and whole numbers in a value, in order; names of members say little and are left out."""
+    """Return the strings and whole numbers in a value, in order, without member names."""
     found: list[str] = []
     waiting: list[object] = [value]
     while waiting:
@@ -149,11 +144,11 @@ def _scalars(value: object) -> list[str]:
 
 
 def excerpt(text: str, spans: Sequence[Span], width: int = _EXCERPT) -> Excerpt:
-    """The part of a text around its first match."""
+    """Return the part of a text around its first match."""
     first = spans[0][0] if spans else 0
     start = max(0, first - _BEFORE)
     if start:
-        space = text.find(" ", start, first)  # begin with a whole word if there is one
+        space = text.find(" ", start, first)  # start with a whole word if there is one
         start = space + 1 if space >= 0 else start
     end = min(len(text), start + width)
     marks = tuple((a - start, min(b, end) - start) for a, b in spans if start <= a < end)
@@ -161,7 +156,7 @@ def excerpt(text: str, spans: Sequence[Span], width: int = _EXCERPT) -> Excerpt:
 
 
 def marked(part: Excerpt) -> Iterator[tuple[str, bool]]:
-    """The pieces of an excerpt in order, each with whether it is a match; an ellipsis where there is more."""
+    """Yield the pieces of an excerpt, each with whether it is a match; an ellipsis where there is more."""
     if part.before:
         yield "…", False
     at = 0
@@ -177,12 +172,14 @@ def marked(part: Excerpt) -> Iterator[tuple[str, bool]]:
         yield "…", False
 
 
-# --- words
+# -- queries
 
 _MARKS = "\u0300-\u036f"
-_JOINT = "\u0640"  # a letter that only lengthens a word in Arabic; stands for a combining mark, so that texts keep their length
+_JOINT = (
+    "\u0640"  # an Arabic letter that only lengthens a word; replaces combining marks, so that texts keep their length
+)
 
-# Scripts that are written without spaces, and symbols: every character may be looked for by itself.
+# Scripts without spaces, and symbols: every character may be searched for by itself.
 _UNSPACED = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u1100-\u11ff\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3040-\u30ff"
     "\u3105-\u312f\u3131-\u318e\u31a0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7ff\uf900-\ufaff\uff66-\uffdc"
@@ -195,7 +192,7 @@ _LONGEST_TERM = 1000  # characters
 
 
 class _Patterns(NamedTuple):
-    """Patterns over all of Unicode: slow to make, so made when first needed; a plain listing never does."""
+    """Patterns over all of Unicode: slow to compile, so compiled on first use; a plain listing needs none."""
 
     letter: re.Pattern[str]
     run: re.Pattern[str]
@@ -210,19 +207,19 @@ def _patterns() -> _Patterns:
     return _Patterns(
         letter=re.compile(letter),
         run=re.compile(f"([{_UNSPACED}]+)|{letter}+"),
-        # Starts at the beginning of a word and never gives back: a megabyte of base64 must not be walked once a letter.
+        # Starts at the start of a word and does not backtrack: a megabyte of base64 must be scanned only once.
         stretch=re.compile("(?<![0-9a-z])[0-9a-z]*+[^\x00-\x7f][0-9a-z\x80-\U0010ffff]*+"),
-        # What SQLite 3.40 surely takes for a letter and does not fold to nothing.
+        # Characters other than those that SQLite 3.40 certainly treats as letters and keeps when folding.
         foreign=re.compile(
             "[^\x00-\x7f\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f\u0391-\u03c9\u0410-\u044f\u3041-\u3096"
             "\u30a1-\u30fa\u4e00-\u9fa5\uac00-\ud7a3]"
         ),
-        word=re.compile("[0-9a-z\x80-\U0010ffff]+"),  # of what `indexed` gives, in lower case
+        word=re.compile("[0-9a-z\x80-\U0010ffff]+"),  # in the result of `indexed`, in lower case
     )
 
 
 class _Folding(dict[int, int]):
-    """One character for each character, computed when first met."""
+    """Maps each character to one character, computed on first use."""
 
     def __init__(self, lower: bool) -> None:
         self._lower = lower
@@ -236,7 +233,7 @@ class _Folding(dict[int, int]):
             char = base if len(base) == 1 else char
             lowered = char.lower() if self._lower else char
             folded = lowered if len(lowered) == 1 else char
-            folded = "σ" if folded == "ς" else folded  # which of the two it is depends on what follows
+            folded = "σ" if folded == "ς" else folded  # the choice between the two depends on the next letter
         self[code] = ord(folded)
         return self[code]
 
@@ -245,29 +242,29 @@ _FOLD_ALL, _FOLD_MARKS = _Folding(lower=True), _Folding(lower=False)
 
 
 def fold(text: str, *, keep_case: bool = False) -> str:
-    """The text without case and diacritics, character by character: places in both are the same."""
+    """Return the text without case and diacritics, character by character, so positions stay the same."""
     if text.isascii():
         return text if keep_case else text.lower()
     return text.translate(_FOLD_MARKS if keep_case else _FOLD_ALL)
 
 
 def indexed(text: str) -> str:
-    """The text as the index takes it."""
+    """Return the text as it is put into the index."""
     return text if text.isascii() else _patterns().stretch.sub(lambda stretch: _spread(stretch.group()), text.lower())
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a text in order, as an index holds them: what SQLite's tokenizer sees in `indexed`."""
+    """Return the words of a text in order, as SQLite's tokenizer splits `indexed` text."""
     return _patterns().word.findall(indexed(text.lower()))
 
 
-@lru_cache(maxsize=8192)  # words come again and again
+@lru_cache(maxsize=8192)  # words repeat
 def _spread(stretch: str) -> str:
     return " ".join(token for run, unspaced in _runs(fold(stretch)) for token in _tokens(run, unspaced))
 
 
 def _runs(folded: str) -> Iterator[tuple[str, bool]]:
-    """The words and unspaced runs of a folded text, and which they are."""
+    """Yield the words and unspaced runs of a folded text, each with whether it is unspaced."""
     for match in _patterns().run.finditer(folded):
         text = match.group().replace(_JOINT, "")
         if text:
@@ -275,7 +272,7 @@ def _runs(folded: str) -> Iterator[tuple[str, bool]]:
 
 
 def _tokens(run: str, unspaced: bool) -> Iterator[str]:
-    """A run as the index holds it."""
+    """Yield the tokens of a run in the index."""
     run = _patterns().foreign.sub(_stand_in, run)
     if unspaced:
         yield from (run[i : i + 2] for i in range(len(run) - 1))
@@ -289,7 +286,7 @@ def _stand_in(foreign: re.Match[str]) -> str:
 
 
 class Term(NamedTuple):
-    """One word or phrase of a query: its runs, folded."""
+    """A word or phrase of a query: its runs, folded."""
 
     text: str
     runs: tuple[tuple[str, bool], ...]
@@ -297,27 +294,27 @@ class Term(NamedTuple):
     open_end: bool
 
     def words(self) -> tuple[list[str], bool]:
-        """The words that must follow each other in an index, and whether the last one is only the beginning of one."""
+        """Return the words that must follow each other in an index, and whether the last one is a prefix."""
         folded = [(fold(run), unspaced) for run, unspaced in self.runs]
         tokens = [token for run, unspaced in folded for token in _tokens(run, unspaced)]
         last, unspaced = folded[-1]
         if unspaced and len(last) > 1:
-            tokens.pop()  # the text may go on behind the last pair
+            tokens.pop()  # the text may continue after the last pair
         return tokens, self.open_end or (unspaced and len(last) == 1)
 
     def phrase(self) -> str:
-        """The term as FTS5 takes it; tokens hold no character that means anything there."""
+        """Return the term as an FTS5 phrase; tokens contain no special characters."""
         tokens, is_open = self.words()
         return f'"{" ".join(tokens)}"{"*" if is_open else ""}'
 
     def pattern(self) -> re.Pattern[str]:
-        """What the term may match in a folded text; `is_at` decides. Exact classes of characters are slow to compile."""
+        """Return a pattern of candidates in a folded text; `is_at` decides. An exact pattern would be slow to compile."""
         start = "" if self.runs[0][1] else "(?<![0-9A-Za-z])"
         joint = f"{_JOINT}*"
         return re.compile(start + r"[\W_]*".join(joint.join(map(re.escape, run)) + joint for run, _ in self.runs))
 
     def is_at(self, folded: str, start: int, end: int) -> bool:
-        """Whether a match of the pattern is one of whole words."""
+        """Return whether a match of the pattern covers whole words."""
         if tuple(_runs(folded[start:end])) != self.runs:
             return False
         if start and not self.runs[0][1] and _patterns().letter.match(folded[start - 1]):
@@ -326,7 +323,7 @@ class Term(NamedTuple):
 
 
 class Query:
-    """What somebody looks for. Any text is one; `ignored` are its parts that no index can find, such as `=>`."""
+    """A search query. Any text is valid; `ignored` lists parts that no index can find, such as `=>`."""
 
     def __init__(self, text: str) -> None:
         self.terms: list[Term] = []
@@ -344,11 +341,11 @@ class Query:
             self.ignored.append(text)
 
     def match(self, fields: Sequence[str]) -> str:
-        """The query for FTS5: all terms in these columns, together or apart."""
+        """Return the query for FTS5: all terms, each in any of these columns."""
         return f"{{{' '.join(fields)}}} : ({' AND '.join(term.phrase() for term in self.terms)})"
 
     def find(self, text: str) -> list[Span]:
-        """Where the terms are in a text, in order; empty unless all of them are there."""
+        """Return where the terms are in a text, in order; empty unless all of them occur."""
         spans: list[Span] = []
         for term, pattern in zip(self.terms, self._patterns, strict=True):
             found = list(_found(term, pattern, fold(text, keep_case=term.keep_case)))

@@ -191,11 +191,11 @@ def _chores() -> str:
     """Return the repetitive sessions as scripts."""
     lines = []
     for story, old, new, modules in _CHORE.findall(_text("chores.txt")):
-        lines += [f"= {story}", f"> {story.split(' ', 3)[-1]}, please. One module after the other, with its tests."]
+        lines += [f"= {story}", f"> {story.split(' ', 3)[-1]}, please. One module at a time, with its tests."]
         for module in modules.split():
-            lines += [f"$ read src/{module}", f"|{old}", f"< {module.capitalize()} next.", f"$ edit src/{module}"]
+            lines += [f"$ read src/{module}", f"|{old}", f"< Next: {module}.", f"$ edit src/{module}"]
             lines += [f"|-{old}", f"|+{new}", f"$ bash make test-{module}", f"|{draw(4, 60, story, module)} passed"]
-        lines.append("< All modules are done, and every test passed on the way.")
+        lines.append("< All modules are done and all tests pass.")
     return "\n".join([*lines, ""])
 
 
@@ -301,7 +301,9 @@ def _payload(number: int, ids: list[str]) -> Payload:
     if number % 2_000 == 2 * _BATCH:
         return make.label(ids[number - _BATCH], f"batch-{batch - 1}")
     if place == 1:
-        return make.message({"role": "user", "content": f"Next is batch {batch + 1}, {_tenant(number + 1)} and on."})
+        return make.message(
+            {"role": "user", "content": f"Next: batch {batch + 1}, starting with {_tenant(number + 1)}."}
+        )
     if place % 2:
         return make.message(_migration_result(number))
     closing = _tenant_words()["closing"]

@@ -281,7 +281,7 @@ def _side(changes: list[str], mark: str) -> str:
     return "\n".join(line[1:] for line in changes if line[:1] in (mark, " "))
 
 
-# -- the words behind a colon
+# -- words after a colon
 
 _EXIT = {"exitCode": 0, "cancelled": False, "truncated": False}
 _MESSAGES: dict[str, Callable[[str, str], Payload]] = {

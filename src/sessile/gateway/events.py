@@ -1,32 +1,26 @@
-"""The hub: live events of sessions, for every client that listens.
+"""Live events of sessions, for every connected client.
 
-Rules: a durable entry is never pushed. Clients are only told how far a session's journal reaches, and read it by row
-number from where they are; so each gets every entry once and in order, also behind a restart, and a slow one costs no
-memory for entries. What is live only (deltas, typing, notices) is queued, in the order in which it was published and in its
-place between the entries. A client whose queue is full is dropped: its last event says so, and it comes back with the id of
-the event before. Entries of other processes are found by looking at each followed file four times a second, in one place.
+    Feed            the rows of one session as events; reads its journal
+    Subscription    the events that wait for one client
+    Hub             all clients, and the sessions that they follow
 
-Who listens to all sessions hears of those that the gateway names with `publish` while it listens; resuming is best effort
-there, and the first event says so.
+Rules:
+- Durable entries are not pushed. Clients learn how far a journal reaches, and read it by row number from where they
+  are. So each client gets every entry once and in order, also across a restart, and a slow client needs no memory for
+  entries.
+- An entry is identified by its row number, counted from 1, and the id of an event is the place to continue from. Leaf
+  markers have numbers, but no events. Numbers are valid as long as no rows are removed from the journal; that is
+  detected by the id of the last row.
+- Events without an entry (deltas, typing, notices) are queued in the order of publication, in their place between the
+  entries.
+- A client whose queue is full is dropped. Its last event says so, and it can reconnect with the id of the event before.
+  Nothing counts as sent before it is handed out, and waiting can be cancelled at any time.
+- Entries of other processes are found by checking each followed file four times a second.
+- A client that listens to all sessions gets events of those that `publish` names while it listens. Resuming is best
+  effort then, and the first event says so.
 
-Everything here runs on the loop, and reading on threads of its own. It does not know HTTP.
-
-What clients are told of one session, and how its durable part is read.
-
-Rules: an entry is known by its row number in the journal, counted from 1, so that nothing has to be remembered about what
-was told: the id of an event is the place to go on from. Leaf markers have numbers but are not told, and an entry is told as
-`delivering` shows it. Everything here blocks and belongs on a thread; a feed may be used from several. Numbers hold as long as
-nobody takes rows out of the journal; that is noticed by the id of the last row, and raised.
-
-It does not know who listens.
-
-The events of one client: what waits for it, and how far it has come in each session.
-
-Rules: entries do not wait here, only the number up to which a session can be read; so what a slow client costs is bounded.
-Nothing is counted as told before it is handed out, and waiting can be cancelled at any moment. A client that is dropped
-gets one last event that says why.
-
-It does not know who else listens, nor when sessions grow.
+The hub runs on the event loop, and reads on its own threads. Feeds block, and may be used from several threads. Nothing
+here knows HTTP.
 """
 
 from __future__ import annotations
@@ -51,9 +45,16 @@ if TYPE_CHECKING:
     from sessile.session import Session
 
 
-# --- feeds
+BATCH = 64  # rows read at once, so that a long session neither fills the memory nor blocks others
 
-BATCH = 64  # rows that are read at once, so that a long session neither fills the memory nor makes others wait
+T = TypeVar("T")
+
+_CLIENTS = 100
+_BACKLOG = 256  # events that wait for one client, a few hundred bytes each; entries do not wait here
+_INTERVAL = 0.25  # seconds between checks; with the browser's own delay an entry of another process is shown within one
+_STALLED = 1.0  # seconds after which an idle client may be dropped in favour of another
+_FOLLOWED = 100  # sessions that are followed for listeners to all sessions only; each is an open file
+_THREADS = 4  # the hub must not wait for turns, nor turns for the hub
 
 Kind = Literal["entry", "delta", "typing", "turn", "notice", "compaction", "reset"]
 
@@ -61,7 +62,7 @@ _NUMBER = re.compile(r"0|[1-9][0-9]{0,15}", re.ASCII)
 
 
 class Event(NamedTuple):
-    """Something that clients are told. What is live only has no id; what concerns no session has no session id."""
+    """An event. One without an entry has no id; one about no session has no session id."""
 
     id: str | None
     session_id: str | None
@@ -70,7 +71,7 @@ class Event(NamedTuple):
 
 
 class EventId(NamedTuple):
-    """How far a client has come in a session: so many rows."""
+    """A position in a session: a number of rows."""
 
     session_id: str
     number: int
@@ -80,15 +81,15 @@ class EventId(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> EventId:
-        """The id that a client sends back as Last-Event-ID."""
+        """Parse an id that a client sends as Last-Event-ID."""
         session_id, _, number = text.rpartition(":")
         if not _NUMBER.fullmatch(number):
-            raise InvalidQuery(f"{text[:80]!r} is no event id", hint="send the id of an event back as it came")
+            raise InvalidQuery(f"invalid event id {text[:80]!r}", hint="send the id of a received event")
         return cls(check_session_id(session_id), int(number))
 
 
 class Row(NamedTuple):
-    """One row of a journal; a leaf marker has no event."""
+    """A row of a journal. A leaf marker has no event."""
 
     number: int
     entry_id: str
@@ -96,7 +97,7 @@ class Row(NamedTuple):
 
 
 class News(NamedTuple):
-    """Rows that were not known before; `complete` if there are no more, `reached` if those that were asked for are told."""
+    """New rows. `complete` if there are no more, `reached` if they include the requested entry."""
 
     since: int
     rows: Sequence[Row]
@@ -105,7 +106,7 @@ class News(NamedTuple):
 
 
 class Stat(Protocol):
-    """The part of `os.stat_result` by which a change is noticed."""
+    """The part of `os.stat_result` that shows changes."""
 
     @property
     def st_ino(self) -> int: ...
@@ -116,20 +117,20 @@ class Stat(Protocol):
 
 
 OpenSession = Callable[[str], "Session"]
-"""Opens the session with an id for reading; its `close` is called."""
+"""Opens the session with an id for reading."""
 
 LStat = Callable[[str], Stat]
-"""What a path is, as `os.lstat` says; of a store, `store.fs.lstat`."""
+"""Stats a path, as `os.lstat` does."""
 
 Mark = tuple[int, int, int]
 
 
 class Feed:
-    """The rows of one session that somebody follows, own and others'."""
+    """The rows of one session that is followed, whichever process appended them."""
 
     def __init__(self, session_id: str, open_session: OpenSession, lstat: LStat) -> None:
         self.session_id = session_id
-        self.total = 0  # rows that are known
+        self.total = 0  # number of known rows
         self._open_session = open_session
         self._lstat = lstat
         self._lock = threading.Lock()
@@ -137,21 +138,21 @@ class Feed:
         self._closed = False
         self._path = ""
         self._inode: int | None = None
-        self._seen: Mark | None = None  # the file when the last row was read; `None` if there may be more
+        self._seen: Mark | None = None  # the file when its last row was read; `None` if there may be more rows
         self._last_id: str | None = None
-        self._latest: Sequence[Row] = ()  # the last news, so that many clients cost one reading
-        self._told_ids: deque[str] = deque(maxlen=BATCH)
+        self._latest: Sequence[Row] = ()  # the latest rows, so that many clients cost one read
+        self._recent_ids: deque[str] = deque(maxlen=BATCH)
 
     def begin(self, entry_id: str | None = None) -> None:
-        """Open the session and count its rows, or only those before one of its last entries."""
+        """Open the session and count its rows, up to `entry_id` if that is one of the last entries."""
         with self._lock:
             if self._session is not None:
                 return
             if self._closed:
-                with self._open_session(self.session_id):  # whoever was late hears why, too
+                with self._open_session(self.session_id):  # raises the reason for late callers, too
                     return
             session = self._open()
-            # Entries without markers are counted at once; the rows behind that many are as many as there are markers.
+            # Entries without markers are counted at once. The rows after that many are as many as there are markers.
             entries = session.count_entries()
             self.total = entries + sum(1 for _ in session.iter_lines(entries))
             last = self._rows(session, max(0, self.total - BATCH - 1), self.total)
@@ -162,58 +163,58 @@ class Feed:
             self._last_id = ids[-1] if ids else None
 
     def check(self, number: int) -> None:
-        """Raise if the session has not as many rows."""
+        """Raise if the session has fewer rows."""
         if number and not self.read(number - 1, number):
-            raise InvalidQuery(f"the session has no event {number} any more", hint="load it anew, then subscribe")
+            raise InvalidQuery(f"the session has no event {number}", hint="reload the session, then subscribe again")
 
     def news(self, until: str | None = None) -> News:
-        """The rows behind the known ones, at most a batch, and none behind the entry `until`; costs one `lstat` if none."""
+        """Return new rows, at most a batch, up to the entry `until`. Costs one `lstat` if there are none."""
         self.begin(until)
         with self._lock:
             since = self.total
             mark = self._mark()
-            if self._closed or until in self._told_ids or (mark is not None and mark == self._seen):
+            if self._closed or until in self._recent_ids or (mark is not None and mark == self._seen):
                 return News(since, (), complete=mark == self._seen, reached=True)
             session = self._session
             if session is None or (mark and mark[0]) != self._inode:
                 session = self._open()
-            rows = self._behind(session, since)
+            rows = self._rows_after(session, since)
             wanted = next((number for number, row in enumerate(rows, 1) if row.entry_id == until), None)
             complete = len(rows) < BATCH and wanted in (None, len(rows))
             rows = rows[:wanted]
             self._seen = mark if complete else None
             if rows:
                 self.total, self._last_id, self._latest = rows[-1].number, rows[-1].entry_id, rows
-                self._told_ids.extend(row.entry_id for row in rows)
+                self._recent_ids.extend(row.entry_id for row in rows)
             return News(since, rows, complete, reached=complete or wanted is not None)
 
-    def _behind(self, session: Session, since: int) -> Sequence[Row]:
-        """The rows behind the last known one, which must still be what it was."""
+    def _rows_after(self, session: Session, since: int) -> Sequence[Row]:
+        """Return the rows after the last known one, which must be unchanged."""
         if not since:
             return self._rows(session, 0, BATCH)
         rows = self._rows(session, since - 1, since + BATCH)
         if not rows or rows[0].entry_id != self._last_id:
-            raise LeafMoved("the session was rewritten, and its events have other numbers now", hint="load it anew")
+            raise LeafMoved("the session was rewritten, so event ids have changed", hint="reload the session")
         return rows[1:]
 
     def latest(self, start: int, stop: int) -> Sequence[Row]:
-        """The rows behind the first `start` as far as the last news hold them; never blocks."""
+        """Return the rows after `start`, as far as the latest news contains them. Never blocks."""
         rows = self._latest
         if not rows or not rows[0].number <= start + 1 <= rows[-1].number:
             return ()
         return [row for row in rows if start < row.number <= stop]
 
     def read(self, start: int, stop: int) -> Sequence[Row]:
-        """The rows behind the first `start`, at most a batch, up to and with number `stop`."""
+        """Return the rows after `start` up to number `stop`, at most a batch."""
         stop = min(stop, start + BATCH)
         with self._lock:
             if self._session is not None:
                 return self._rows(self._session, start, stop)
-            with self._open_session(self.session_id) as session:  # nobody follows it any more, but this was promised
+            with self._open_session(self.session_id) as session:  # no longer followed, but these rows were announced
                 return self._rows(session, start, stop)
 
     def close(self) -> None:
-        """Let go of the file, for good."""
+        """Close the session for good."""
         with self._lock:
             self._closed = True
             session, self._session = self._session, None
@@ -221,7 +222,7 @@ class Feed:
                 session.close()
 
     def _open(self) -> Session:
-        """Open the session anew. Its name is looked at before, so that a file which takes its place later is noticed."""
+        """Reopen the session. Its path is checked before, so that a file that replaces it later is noticed."""
         if self._session is not None:
             self._session.close()
             self._session = None
@@ -235,8 +236,8 @@ class Feed:
             session.close()
 
     def _mark(self) -> Mark | None:
-        """By what a change is noticed; `None` if there is no such file (yet, for a draft)."""
-        with storage_failures(self._path, "look at the session"):
+        """Return what shows changes of the file; `None` if there is no file (yet, for a draft)."""
+        with storage_failures(self._path, "check the session"):
             try:
                 stat = self._lstat(self._path)
             except (FileNotFoundError, NotADirectoryError):
@@ -248,15 +249,15 @@ class Feed:
         return [Row(number, entry.id, self._event(number, entry)) for number, entry in enumerate(lines, start + 1)]
 
     def _event(self, number: int, entry: Entry) -> Event | None:
-        told = shown(entry)
-        return None if told is None else Event(str(EventId(self.session_id, number)), self.session_id, "entry", told)
+        data = shown(entry)
+        return None if data is None else Event(str(EventId(self.session_id, number)), self.session_id, "entry", data)
 
 
-# --- subscriptions
+# -- clients
 
 
 class Reach(NamedTuple):
-    """In a backlog: the session has so many rows now; `since` is how many it had for those who do not know it."""
+    """An item of a backlog: the session has `total` rows now. `since` is the start for clients that do not know it yet."""
 
     feed: Feed
     since: int
@@ -264,7 +265,7 @@ class Reach(NamedTuple):
 
 
 class Subscription:
-    """The events of one client, one after the other. `close` it, or use it with `with`; closing never waits."""
+    """The events of one client. `close` it, or use it as a context manager. Closing never waits."""
 
     def __init__(
         self,
@@ -274,7 +275,7 @@ class Subscription:
         leave: Callable[[Subscription], None],
     ) -> None:
         self.session_id = session_id
-        # When it took its last event; `None` while it waits for one.
+        # When the client took its last event; `None` while it waits for one.
         self.idle_since: float | None = anyio.current_time()
         self._on_thread = on_thread
         self._leave = leave
@@ -282,9 +283,9 @@ class Subscription:
         self._begun = self._over = False
         self._backlog: deque[Event | Reach] = deque()
         self._read: deque[tuple[EventId, Event | None]] = deque()
-        self._numbers: dict[str, int] = {}  # how far it has come in each session
-        self._farewell: Event | None = None
-        self._stirred = anyio.Event()
+        self._numbers: dict[str, int] = {}  # the client's position in each session
+        self._last_event: Event | None = None
+        self._changed = anyio.Event()
 
     def __enter__(self) -> Self:
         return self
@@ -296,7 +297,7 @@ class Subscription:
         return self
 
     async def __anext__(self) -> Event:
-        """The next event. May be cancelled: nothing is lost by that."""
+        """Return the next event. May be cancelled without losing events."""
         self.idle_since = None
         try:
             while not self._over:
@@ -306,17 +307,17 @@ class Subscription:
                 if self._backlog:
                     await self._fetch()
                 else:
-                    self._stirred = anyio.Event()
-                    await self._stirred.wait()
+                    self._changed = anyio.Event()
+                    await self._changed.wait()
         finally:
             self.idle_since = anyio.current_time()
-        farewell, self._farewell = self._farewell, None
-        if farewell is None:
+        last, self._last_event = self._last_event, None
+        if last is None:
             raise StopAsyncIteration
-        return farewell
+        return last
 
     def _take(self) -> Event | None:
-        """The next event that need not be read first."""
+        """Return the next event that need not be read from a file."""
         while self._read:
             place, event = self._read.popleft()
             self._numbers[place.session_id] = place.number
@@ -329,7 +330,7 @@ class Subscription:
         return None
 
     async def _fetch(self) -> None:
-        """Read the next rows up to where the first item of the backlog says; take the item away when they are told."""
+        """Read rows up to the first item of the backlog, and remove the item when all are delivered."""
         item = self._backlog[0]
         if isinstance(item, Event):
             return
@@ -353,7 +354,7 @@ class Subscription:
             self.fail(LeafMoved())
 
     def begin(self, first: Event, reach: Reach | None, number: int | None) -> None:
-        """Start with an event, and in a session behind so many rows."""
+        """Start with an event, and in a session after `number` rows."""
         self._begun = True
         self._backlog.append(first)
         if reach is not None:
@@ -362,61 +363,50 @@ class Subscription:
                 self._numbers[reach.feed.session_id] = number
 
     def offer(self, item: Event | Reach) -> None:
-        """Put something at the end of the backlog. If there is no room the client is dropped."""
+        """Add an item to the backlog. Drop the client if it is full."""
         if self._over or not self._begun:
             return
         last = self._backlog[-1] if self._backlog else None
         if isinstance(last, Reach) and isinstance(item, Reach) and last.feed is item.feed:
             self._backlog[-1] = last._replace(total=item.total)
         elif len(self._backlog) >= self._limit:
-            self.end("slow", "you are too slow; connect again, and go on behind the last event")
+            self.end("slow", "this client is too slow; reconnect to continue after the last event")
         else:
             self._backlog.append(item)
-        self._stirred.set()
+        self._changed.set()
 
     def fail(self, error: SessileError) -> None:
-        """End because the session cannot be read any more."""
+        """End because the session cannot be read."""
         if isinstance(error, LeafMoved):
-            # An empty id makes the client forget its own, which means another entry now.
-            self.end("rewritten", "the session was rewritten; load it anew", event_id="")
+            # An empty id makes the client forget its own, which is invalid now.
+            self.end("rewritten", "the session was rewritten; reload it", event_id="")
         elif isinstance(error, NotFound):
-            self.end("gone", "the session is not there any more")
+            self.end("gone", "the session no longer exists")
         else:
             self.end("failed", f"the session cannot be read: {error.message}")
 
     def end(self, notice: str, text: str, *, event_id: str | None = None) -> None:
-        """Drop what waits; one last event says why."""
+        """Drop the backlog. One last event says why."""
         if not self._over:
-            self._farewell = Event(event_id, self.session_id, "notice", {"notice": notice, "text": text})
+            self._last_event = Event(event_id, self.session_id, "notice", {"notice": notice, "text": text})
             self.close()
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         self._over = True
         self._backlog.clear()
         self._read.clear()
         self._leave(self)
-        self._stirred.set()
+        self._changed.set()
 
 
-# --- events
-
-__all__ = ["Event", "EventId", "Hub", "Kind", "Subscription"]
-
-T = TypeVar("T")
-
-_CLIENTS = 100
-_BACKLOG = 256  # events that wait for one client; at most some hundred bytes each, for entries do not wait here
-_INTERVAL = 0.25  # seconds; with what the browser needs, an entry of another process is shown within one
-_STALLED = 1.0  # seconds in which a client took nothing, after which its place can be given away
-_FOLLOWED = 100  # sessions that are followed only for those who listen to all; each is an open file
-_THREADS = 4  # the hub must not wait for turns, nor turns for the hub
+# -- the hub
 
 
 class _Channel:
-    """A session that is followed: its feed, who listens to it, and what was published but not passed on yet.
+    """A followed session: its feed, its listeners, and published events that were not passed on yet.
 
-    An entry that is announced is read first; what is published behind it waits for that in `inbox`.
+    An announced entry is read first. Events published after it wait in `inbox`.
     """
 
     def __init__(self, feed: Feed) -> None:
@@ -427,7 +417,7 @@ class _Channel:
 
 
 class Hub:
-    """All clients, and the sessions that they listen to. `run` must be running, once, as long as it is used."""
+    """All clients, and the sessions that they follow. `run` must be running while the hub is used."""
 
     def __init__(
         self,
@@ -445,22 +435,22 @@ class Hub:
         self._interval = interval
         self._threads = anyio.CapacityLimiter(_THREADS)
         self._clients: set[Subscription] = set()
-        self._channels: dict[str, _Channel] = {}  # the one that was named last is the last
-        self._everywhere: set[Subscription] = set()  # those who listen to all sessions
-        self._left: list[Feed] = []  # those that could not be read any more
+        self._channels: dict[str, _Channel] = {}  # in the order of their last use
+        self._everywhere: set[Subscription] = set()  # clients that listen to all sessions
+        self._left: list[Feed] = []  # feeds that could not be read any more
         self._woken = anyio.Event()
         self._next_look = 0.0
 
-    # -- telling
+    # -- publishing
 
     def is_followed(self, session_id: str) -> bool:
-        """Whether anybody listens to a session: for those who have much to tell, and mostly to nobody."""
+        """Return whether any client follows a session."""
         return bool(self._everywhere) or session_id in self._channels
 
     def publish(self, event: Event) -> None:
-        """Tell clients something. Of an entry only session and id count: it is read from the journal, at once.
+        """Send an event to clients. Of an entry only session and id are used: it is read from the journal at once.
 
-        To be called on the loop. An entry must be durable, and an event without its id means all that are.
+        Must be called on the loop. The entry must be durable. Without an id, all durable entries are meant.
         """
         session_id = event.session_id
         channel = None if session_id is None else self._channels.get(session_id)
@@ -470,14 +460,14 @@ class Hub:
         if channel is None and session_id is not None and self._everywhere:
             channel = self._channel(session_id)
         if channel is None:
-            return  # nobody listens
+            return  # no listeners
         inbox = channel.inbox
         if len(inbox) > 1 and event.kind == inbox[-1].kind == "entry":
-            inbox[-1] = event  # reading as far as this one reads the one before; the first says where to begin
+            inbox[-1] = event  # reading up to this one includes the one before; the first says where to start
         elif len(inbox) < self._backlog:
             inbox.append(event)
         else:
-            self._end_all(channel, "slow", "the session cannot be read fast enough; connect again")
+            self._end_all(channel, "slow", "the session cannot be read fast enough; reconnect")
         self._woken.set()
 
     def _listeners(self, channel: _Channel | None) -> Sequence[Subscription]:
@@ -492,16 +482,18 @@ class Hub:
         for listener in self._listeners(channel):
             listener.end(notice, text)
 
-    # -- listening
+    # -- subscribing
 
     async def subscribe(self, session_id: str | None, after: str | None = None) -> Subscription:
-        """The events of a session, or of all, from now on or behind the event with the id `after`.
+        """Subscribe to a session, or to all, from now on or after the event with the id `after`.
 
-        The first event says from where, and carries an id to resume from. Raises what is wrong with the arguments.
+        The first event says from where, and has an id to resume from. Raise if the arguments are invalid.
         """
         resume = None if after is None else EventId.parse(after)
         if session_id is not None and resume is not None and check_session_id(session_id) != resume.session_id:
-            raise InvalidQuery("the event id is that of another session", hint="send it for its own session, or none")
+            raise InvalidQuery(
+                "the event id belongs to another session", hint="send it for its own session, or omit it"
+            )
         self._make_room()
         subscription = Subscription(session_id, self._backlog, self._on_thread, self._leave)
         self._clients.add(subscription)
@@ -516,23 +508,23 @@ class Hub:
         return subscription
 
     def _make_room(self) -> None:
-        """At the limit, the client goes that has taken nothing for longest; if all are quick, nobody else comes in."""
+        """At the limit, drop the client that has been idle longest. If none is idle, raise `TooMany`."""
         if len(self._clients) < self._most_clients:
             return
         idle = [(client.idle_since, client) for client in self._clients if client.idle_since is not None]
         since, slowest = min(idle, key=lambda pair: pair[0], default=(0.0, None))
         if slowest is None or anyio.current_time() - since < _STALLED:
-            raise TooMany(f"{self._most_clients} clients listen already", hint="close one of them")
-        slowest.end("slow", "another client needed the place of the slowest; connect again")
+            raise TooMany(f"{self._most_clients} clients are connected already", hint="disconnect one of them")
+        slowest.end("slow", "dropped in favour of another client, as the slowest one; reconnect")
 
     async def _listen(self, subscription: Subscription, session_id: str, resume: EventId | None) -> None:
         channel = self._channel(session_id)
         channel.listeners.add(subscription)
         await self._open(channel.feed, resume)
-        # From here to the end nothing is awaited, so that no row comes between.
+        # Nothing is awaited from here on, so that no row is missed.
         reach = Reach(channel.feed, channel.feed.total, channel.feed.total)
         number = reach.total if resume is None else resume.number
-        first = {"notice": "open", "text": "every entry behind this event follows once, in order", "resume": "exact"}
+        first = {"notice": "open", "text": "every entry after this event follows once, in order", "resume": "exact"}
         place = str(EventId(session_id, number))
         subscription.begin(Event(place, session_id, "notice", first), reach, number)
 
@@ -545,8 +537,8 @@ class Hub:
                 await self._open(feed, resume)
                 reach = Reach(feed, resume.number, feed.total)
             except (NotFound, Invalid):
-                pass  # the first event names no session, then
-        text = "entries of sessions that were not resumed may be missing; load them anew"
+                pass  # then the first event names no session
+        text = "entries of sessions that were not resumed may be missing; reload them"
         resumed = [] if reach is None else [reach.feed.session_id]
         first = {"notice": "open", "text": text, "resume": "best effort", "resumed": resumed}
         subscription.begin(Event(None, None, "notice", first), reach, None)
@@ -572,13 +564,13 @@ class Hub:
         self._woken.set()
 
     async def _on_thread(self, call: Callable[[], T]) -> T:
-        """Run something that blocks, on a thread of the hub's."""
+        """Run a blocking function on a thread of the hub."""
         return await to_thread.run_sync(call, limiter=self._threads)
 
-    # -- looking
+    # -- reading
 
     async def run(self) -> None:
-        """Look for new entries until cancelled; then every client is told, and every file is let go."""
+        """Look for new entries until cancelled. Then end all subscriptions and close all files."""
         try:
             while True:
                 with anyio.move_on_after(self._interval):
@@ -591,12 +583,12 @@ class Hub:
                 await self._on_thread(partial(_read, (), self._unwanted()))
 
     def close(self) -> None:
-        """End all subscriptions; their last event says that the gateway stops."""
+        """End all subscriptions. Their last event says that the gateway stops."""
         for client in list(self._clients):
-            client.end("closing", "the gateway stops; connect again when it is back")
+            client.end("closing", "the gateway is stopping; reconnect when it is back")
 
     async def _look(self) -> None:
-        """Read what is announced, and when it is time also what is not."""
+        """Read announced entries, and at intervals look for others."""
         unwanted = self._unwanted()
         now = anyio.current_time()
         due = now >= self._next_look
@@ -617,14 +609,14 @@ class Hub:
                 self._pass_on(channel, first, answer)
 
     def _unwanted(self) -> Sequence[Feed]:
-        """Take out the sessions that nobody listens to, and of those that nobody listens to alone the oldest."""
+        """Remove sessions without listeners, and the oldest of those that are followed for `all` only."""
         alone = [session_id for session_id, channel in self._channels.items() if not channel.listeners]
         leaving = alone[: max(0, len(alone) - _FOLLOWED)] if self._everywhere else alone
         left, self._left = self._left, []
         return left + [self._channels.pop(session_id).feed for session_id in leaving]
 
     def _pass_on(self, channel: _Channel, announced: Event | None, news: News) -> None:
-        """Tell how far the session reaches now, and then what waited for that."""
+        """Announce how far the session reaches, then what waited for that."""
         channel.complete = news.complete
         if news.rows:
             self._tell(channel, Reach(channel.feed, news.since, news.rows[-1].number))
@@ -637,7 +629,7 @@ class Hub:
             self._woken.set()
 
     def _give_up(self, channel: _Channel, error: SessileError) -> None:
-        """The session cannot be followed any more: those who listen to it are told and go, the others are told."""
+        """Stop following a session that cannot be read, and tell clients."""
         session_id = channel.feed.session_id
         self._left.append(channel.feed)
         if self._channels.get(session_id) is channel:
@@ -645,13 +637,13 @@ class Hub:
         for listener in list(channel.listeners):
             listener.fail(error)
         self._woken.set()
-        notice = {"notice": "failed", "text": f"the session cannot be followed: {error.message}"}
+        notice = {"notice": "failed", "text": f"cannot follow the session: {error.message}"}
         for listener in list(self._everywhere):
             listener.offer(Event(None, session_id, "notice", notice))
 
 
 def _read(asked: Sequence[tuple[Feed, str | None]], unwanted: Sequence[Feed]) -> list[News | SessileError]:
-    """Let go of some feeds, and ask the others for news up to an entry; blocks."""
+    """Close some feeds, and read news of others up to an entry. Blocks."""
     for feed in unwanted:
         feed.close()
     answers: list[News | SessileError] = []

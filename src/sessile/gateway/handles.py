@@ -1,16 +1,17 @@
-"""Open sessions, kept at hand: to open one costs more than to append to it.
+"""Open sessions and the library, kept between requests.
 
-Rules: a handle is closed only when nobody uses it; the one that was not used for longest goes first. One whose storage has failed
-is let go of, so that the next who asks opens the file anew. May be used from any thread.
+`Handles` keeps sessions open, because opening one costs more than appending to it. `Shelf` holds the library that the
+page reads:
 
-The library that the page asks: one catalog for all requests, kept up to date as far as nobody has to wait for it.
-
-    with gateway.handles.asked() as library:
+    with gateway.shelf.asked() as library:
         library.list(…)
 
-Rules: one thread at a time has the library. Whoever asks finds every file looked at, at most some seconds ago; counting and
-indexing that takes longer goes on between the requests, in slices, on a thread of its own, until nothing is left. Answers say
-what is missing in them. Everything here blocks.
+Rules:
+- A handle is closed only when it is not in use; the least recently used one is closed first. A handle whose storage has
+  failed is dropped, so that the next caller reopens the file. Handles may be used from any thread.
+- One thread at a time uses the library. Its view of the files is at most a few seconds old. Counting and indexing that
+  takes longer goes on between requests, in slices, on a thread of its own. Answers report what is missing in them. All
+  of this blocks.
 """
 
 from __future__ import annotations
@@ -30,13 +31,11 @@ if TYPE_CHECKING:
     from sessile.store import Store
 
 
-# --- handles
-
-_MOST = 256  # open files; a process may have some 1,000
+_MOST = 256  # open files; a process may have about 1,000
 
 
 class Closable(Protocol):
-    """Something that holds a file open."""
+    """Something with an open file."""
 
     def close(self) -> None: ...
 
@@ -52,7 +51,7 @@ class _Handle(Generic[Opened]):
 
 
 class Handles(Generic[Opened]):
-    """The sessions that are open, each as `open_file` opens it."""
+    """Open sessions by path. `open_file` opens one."""
 
     def __init__(self, open_file: Callable[[str], Opened], most: int = _MOST) -> None:
         self._open_file = open_file
@@ -61,11 +60,11 @@ class Handles(Generic[Opened]):
         self._lock = threading.Lock()
 
     def opened(self, path: str) -> _Use[Opened]:
-        """The session of a file, for `with`."""
+        """Return a context manager with the session of a file."""
         return _Use(self, path)
 
     def drop(self, path: str) -> None:
-        """Open a session anew the next time: its file was moved, or failed."""
+        """Close a session, so that the next use reopens it: its file was moved, or failed."""
         with self._lock:
             handle = self._open.pop(path, None)
             if handle is None:
@@ -76,7 +75,7 @@ class Handles(Generic[Opened]):
             handle.session.close()
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Close all sessions."""
         for path in list(self._open):
             self.drop(path)
 
@@ -92,14 +91,14 @@ class Handles(Generic[Opened]):
             handle = self._open.setdefault(path, made)
             handle.users += 1
             spare = self._spare()
-        if handle is not made:  # somebody was faster
+        if handle is not made:  # another thread was faster
             spare.append(made)
         for other in spare:
             other.session.close()
         return handle
 
     def _spare(self) -> list[_Handle[Opened]]:
-        """Take out what nobody uses as long as there are too many."""
+        """Remove unused handles beyond the limit."""
         idle = [path for path, handle in self._open.items() if handle.users == 0]
         return [self._open.pop(path) for path in idle[: max(0, len(self._open) - self._most)]]
 
@@ -112,7 +111,7 @@ class Handles(Generic[Opened]):
 
 
 class _Use(Generic[Opened]):
-    """One who uses a session. A generator would cost more than what is done with most sessions."""
+    """One use of a session. A class, because a generator would cost more than most uses."""
 
     def __init__(self, handles: Handles[Opened], path: str) -> None:
         self._handles = handles
@@ -131,38 +130,40 @@ class _Use(Generic[Opened]):
 
 
 def open_for_appending(store: Store, path: str) -> Session:
-    """The session of a file that is there, open for appending."""
-    with storage_failures(path, "look at the session"):
+    """Open the session of an existing file for appending."""
+    with storage_failures(path, "check the session"):
         try:
             store.fs.lstat(path)
-        except FileNotFoundError as error:  # to open it would make a new one
-            raise SessionNotFound("the file of the session is gone", path=path, hint="look into the trash") from error
+        except FileNotFoundError as error:  # opening it would create a new one
+            raise SessionNotFound(
+                "the session file no longer exists", path=path, hint="run `sessile trash` to see deleted sessions"
+            ) from error
     return store.open(path)
 
 
-# --- shelf
+# -- the library
 
-_FRESH = 2.0  # seconds for which the files are not looked at again
-_AT_ONCE = 0.3  # seconds that a request may spend on counting what changed
-_SLICE = 0.3  # seconds of counting and indexing for which a request may have to wait
-_PAUSE = 0.02  # seconds in which whoever waits gets the library
+_FRESH = 2.0  # seconds for which files are not checked again
+_AT_ONCE = 0.3  # seconds that a request may spend on counting changes
+_SLICE = 0.3  # seconds of counting and indexing that a request may have to wait for
+_PAUSE = 0.02  # seconds between slices, in which requests get the library
 
 
 class Shelf:
-    """The one library of a gateway; `make` makes it when it is first asked."""
+    """The library of a gateway. `make` creates it on first use."""
 
     def __init__(self, make: Callable[[], Library]) -> None:
         self._make = make
         self._library: Library | None = None
         self._lock = threading.Lock()
-        self._looked: float | None = None  # when, as `time.monotonic` has it
+        self._looked: float | None = None  # when the files were checked last, by `time.monotonic`
         self._worker: threading.Thread | None = None
         self._ended = threading.Event()
-        self.pending = 0  # sessions that are not indexed yet, as of the last look
+        self.pending = 0  # sessions not indexed yet, as of the last check
 
     @contextmanager
     def asked(self) -> Iterator[Library]:
-        """The library, for one thread, as up to date as can be without waiting."""
+        """Return a context manager with the library, as up to date as possible without waiting."""
         with self._lock:
             if self._library is None:
                 self._library = self._make()
@@ -173,12 +174,12 @@ class Shelf:
             yield library
 
     def touched(self) -> None:
-        """Something was written: whoever asks next wants to see it."""
+        """Make the next caller see a change."""
         with self._lock:
             self._looked = None
 
     def close(self) -> None:
-        """Let go of the catalog; a slice that is being counted ends first."""
+        """Close the catalog, after the current slice of counting."""
         self._ended.set()
         with self._lock:
             worker, self._worker = self._worker, None
@@ -190,7 +191,7 @@ class Shelf:
                 self._library = None
 
     def _catch_up(self, library: Library, seconds: float) -> bool:
-        """Look at all files, and count and index for so long; says whether that was enough for all of it."""
+        """Check all files, then count and index for `seconds`. Return whether everything is done."""
         deadline = time.monotonic() + seconds
         self.pending = library.catch_up("index", deadline=deadline).unindexed
         self._looked = time.monotonic()
@@ -202,7 +203,7 @@ class Shelf:
             self._worker.start()
 
     def _work(self) -> None:
-        """Index the rest, slice by slice. What goes wrong is told to whoever asks next."""
+        """Index the rest, slice by slice. Errors are raised to the next caller."""
         done = False
         while not done and not self._ended.wait(_PAUSE):
             with self._lock:

@@ -36,12 +36,14 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 from sessile.core.dates import parse_moment
 from sessile.core.digest import FIRST_TEXT
 from sessile.core.redact import Redactor
+from sessile.core.text import utc_datetime
 from sessile.core.visible import visible, visible_line, without_colours
 from sessile.errors import Ambiguous, NotFound, Refused, SessileError, SessionNotFound, TooLarge
 from sessile.gateway.conversations.presence import Presence
@@ -305,8 +307,8 @@ class Desk:
         since, until = (None if text is None else self._moment(text) for text in (asked.since, asked.until))
         return self.scope.chosen(library, asked.agent, asked.project)._replace(since=since, until=until)
 
-    def _moment(self, text: str) -> int:
-        return parse_moment(text, int(time.time() * 1000), self._zone) * _MILLION
+    def _moment(self, text: str) -> datetime:
+        return utc_datetime(parse_moment(text, int(time.time() * 1000), self._zone) * 1000)
 
     def find(self, name: str) -> SessionRow:
         """The one session in the scope that has this path, this id, or an id that begins so."""
@@ -335,8 +337,8 @@ class Desk:
             project=veil.line(row.cwd, 4_000),
             title=veil.line(catalogued(row.title)),
             first_text=veil.line(catalogued(row.first_text)),
-            created=iso(row.created),
-            modified=iso(row.modified // _MILLION),
+            created=iso(row.created_ms),
+            modified=iso(row.modified_ns // _MILLION),
             entries=None if counts is None else counts.entries,
             messages=None if counts is None else counts.messages,
             branches=None if counts is None else counts.branches,

@@ -718,7 +718,7 @@ def _fitting(texts: Sequence[Part], skipped: int, room: int) -> tuple[list[Part]
 # What each sort of part is told as: its kind, its name, its text.
 _PARTS: dict[type, Callable[[Any], tuple[Any, str | None, str]]] = {
     Text: lambda part: ("text", None, part.text),
-    Thinking: lambda part: ("thinking", "sealed by the provider" if part.hidden else None, part.text),
+    Thinking: lambda part: ("thinking", "encrypted by the provider" if part.hidden else None, part.text),
     ToolCall: lambda part: ("call", part.name, "" if part.arguments is None else as_json(part.arguments)),
     Output: lambda part: ("output", None, part.text),
     Diff: lambda part: ("diff", part.path, part.text),

@@ -1,20 +1,16 @@
-"""Two branches beside each other: what they share, what each did from there, and what came of it.
+"""Compare two branches: what they share, what each did from there, and how their answers differ.
+
+    compare(left, right)            the comparison, as values
+    compare_lines(comparison, …)    as lines of text, side by side if there is room
+    words_html(left, right)         how two answers differ, as HTML with `<del>` and `<ins>`
 
 Rules:
 
-- Entries of one session are the same if their ids are; those of two sessions if they say the same, whatever their ids, parents
-  and times. Labels are left out: they belong to a place and not to a story.
-- Numbers are over what the branches do not share. What is unknown is `None`.
-- Prompts are paired: equal ones with each other, the others in their order. Sides of many prompts are paired by order alone.
-
-It does not know how a comparison looks.
-
-A comparison of two branches as lines: what they share, turn by turn, what each took, and how the answers differ.
-
-Side by side where there is room for two columns, else one below the other. A difference has a sign, and what is unknown is
-`n/a`; removed and added words have marks, not only colours.
-
-How two answers differ, as HTML: words that only one of them has stand in `<del>` and `<ins>`.
+- Entries of one session are the same if their ids are. Entries of two sessions are the same if their content is, whatever their
+  ids, parents and times. Labels are ignored.
+- Numbers are about the part that the branches do not share. Unknown is `None`, written `n/a`.
+- Equal prompts are paired, the others in order. If a side has many prompts, all are paired in order.
+- A difference has a sign. Removed and added words have marks, not only colours.
 """
 
 from __future__ import annotations
@@ -36,46 +32,44 @@ from sessile.render.shown import Call, Shown, Text, show_all
 from sessile.render.styled import EMPTY, Line, Span, Style, clipped, line, padded, wrapped_line
 from sessile.render.wording import UNKNOWN, duration, many, money, price, short_id
 
-# --- compare
-
 Json = Mapping[str, Any]
 By = Literal["id", "content"]
 
-_MOST_PROMPTS = 200  # of one side, to look for equal ones: that takes their square
-_MOST_WORDS = 1_500  # of one side that differ, for the same reason
+_MAX_PROMPTS = 200  # of one side; matching takes quadratic time
+_MAX_WORDS = 1_500  # of one side that differ, for the same reason
 _READING = ("read",)
 _EDITING = ("write", "edit")
 _WORD = re.compile(r"\S+\s*|\s+")
-_PLACE = ("id", "parentId", "timestamp")  # what an entry has of where it stands
+_PLACE = ("id", "parentId", "timestamp")  # members that depend on where an entry is
 
 
 class Turn(NamedTuple):
-    """A prompt and what followed it. What comes before the first prompt is a turn without one."""
+    """A prompt and the entries up to the next. Entries before the first prompt are a turn without one."""
 
     id: str | None
     prompt: str | None
-    summary: str | None  # of a branch that was left, or of what came before
-    entries: int  # that followed
+    summary: str | None  # of another branch, or of a compaction
+    entries: int  # without the prompt
     tools: int
     failed: int
-    answer: str | None  # the last thing that the model said
+    answer: str | None  # the last one
 
 
 class Side(NamedTuple):
-    """One branch, from where it leaves the other."""
+    """The part of a branch that the other does not have."""
 
     entries: int
     prompts: int
     messages: int
     tokens: int | None
     cost: float | None
-    unpriced: int  # answers of which nobody said what they cost
+    unpriced: int  # answers without a known price
     duration: int | None  # milliseconds from the first to the last entry
     calls: Mapping[str, int]  # by tool
     failures: int
     files_read: tuple[str, ...]  # and not edited
     files_edited: tuple[str, ...]
-    answer: str | None  # the whole of the last answer
+    answer: str | None  # the last one, in full
     turns: tuple[Turn, ...]
 
 
@@ -83,22 +77,22 @@ class Comparison(NamedTuple):
     """Two branches."""
 
     common: int
-    common_id: str | None  # the last entry that both have
+    common_id: str | None  # the last entry in common
     left: Side
     right: Side
     pairs: tuple[tuple[Turn | None, Turn | None], ...]
 
 
 class Change(NamedTuple):
-    """Words that both texts have, or only one of them."""
+    """Words that are in both texts, or in only one."""
 
     kind: Literal["same", "removed", "added"]
     text: str
 
 
 def compare(left: Iterable[Json], right: Iterable[Json], by: By = "id") -> Comparison:
-    """Compare two paths, each from its root to its leaf: of one session `by` id, of two by content."""
-    ours, theirs = _story(left), _story(right)
+    """Compare two paths, each from root to leaf; `by` id for one session, by content for two."""
+    ours, theirs = _without_labels(left), _without_labels(right)
     common = _shared(ours, theirs, _id if by == "id" else _content)
     one, other = _side(ours[common:]), _side(theirs[common:])
     last = ours[common - 1].get("id") if common else None
@@ -107,7 +101,7 @@ def compare(left: Iterable[Json], right: Iterable[Json], by: By = "id") -> Compa
     )
 
 
-def _story(path: Iterable[Json]) -> list[Json]:
+def _without_labels(path: Iterable[Json]) -> list[Json]:
     return [entry for entry in path if not kind_of(entry.get("type")).flags & LABEL]
 
 
@@ -145,7 +139,7 @@ def _side(entries: Sequence[Json]) -> Side:
     for shown in show_all(entries):
         turns.add(shown)
         failures += shown.failed
-        answer = _spoken(shown) or answer
+        answer = _answer(shown) or answer
         for call in _calls(shown):
             calls[call.name] += 1
             path = call.arguments.get("path") if isinstance(call.arguments, dict) else None
@@ -174,11 +168,11 @@ def _duration(entries: Sequence[Json]) -> int | None:
 
 
 def _calls(shown: Shown) -> Iterator[Call]:
-    """The tools that a model called; a command that a person ran is none."""
+    """Return the calls of a model; commands that a user ran do not count."""
     return (part for part in shown.parts if isinstance(part, Call) and shown.who == "assistant")
 
 
-def _spoken(shown: Shown) -> str | None:
+def _answer(shown: Shown) -> str | None:
     if shown.who != "assistant":
         return None
     texts = [part.text for part in shown.parts if isinstance(part, Text) and part.text.strip()]
@@ -186,7 +180,7 @@ def _spoken(shown: Shown) -> str | None:
 
 
 class _Turns:
-    """Parts entries at each prompt."""
+    """Divides entries into turns."""
 
     def __init__(self) -> None:
         self._turns: list[Turn] = []
@@ -196,14 +190,14 @@ class _Turns:
             self._turns.append(Turn(shown.id, shown.headline, None, 0, 0, 0, None))
             return
         turn = self._turns.pop() if self._turns else Turn(None, None, None, 0, 0, 0, None)
-        said = shown.headline if _spoken(shown) else None
+        answer = shown.headline if _answer(shown) else None
         self._turns.append(
             turn._replace(
                 summary=shown.headline if shown.who == "summary" else turn.summary,
                 entries=turn.entries + 1,
                 tools=turn.tools + sum(1 for _ in _calls(shown)),
                 failed=turn.failed + shown.failed,
-                answer=said or turn.answer,
+                answer=answer or turn.answer,
             )
         )
 
@@ -219,7 +213,7 @@ def _paired(left: Sequence[Turn], right: Sequence[Turn]) -> Iterator[tuple[Turn 
     if any(openings):
         yield openings[0], openings[1]
         left, right = left[openings[0] is not None :], right[openings[1] is not None :]
-    if max(len(left), len(right)) > _MOST_PROMPTS:
+    if max(len(left), len(right)) > _MAX_PROMPTS:
         yield from zip_longest(left, right)
         return
     matcher = SequenceMatcher(None, _prompts(left), _prompts(right), autojunk=False)
@@ -232,42 +226,42 @@ def _prompts(turns: Iterable[Turn]) -> list[str | None]:
 
 
 def word_changes(left: str, right: str) -> list[Change]:
-    """How one text becomes another, in words and the spaces between them."""
+    """Return how one text becomes another, in words and the spaces between them."""
     one, other = _words(left), _words(right)
-    begin = _alike(one, other)
-    end = _alike(one[begin:][::-1], other[begin:][::-1])
-    middle, instead = one[begin : len(one) - end], other[begin : len(other) - end]
-    changes = [Change("same", "".join(one[:begin]))]
-    if max(len(middle), len(instead)) > _MOST_WORDS:
+    start = _common_prefix(one, other)
+    end = _common_prefix(one[start:][::-1], other[start:][::-1])
+    middle, instead = one[start : len(one) - end], other[start : len(other) - end]
+    changes = [Change("same", "".join(one[:start]))]
+    if max(len(middle), len(instead)) > _MAX_WORDS:
         changes += [Change("removed", "".join(middle)), Change("added", "".join(instead))]
     else:
-        for tag, start, stop, other_start, other_stop in SequenceMatcher(None, middle, instead).get_opcodes():
+        for tag, first, last, other_first, other_last in SequenceMatcher(None, middle, instead).get_opcodes():
             if tag == "equal":
-                changes.append(Change("same", "".join(middle[start:stop])))
+                changes.append(Change("same", "".join(middle[first:last])))
             else:
-                changes.append(Change("removed", "".join(middle[start:stop])))
-                changes.append(Change("added", "".join(instead[other_start:other_stop])))
+                changes.append(Change("removed", "".join(middle[first:last])))
+                changes.append(Change("added", "".join(instead[other_first:other_last])))
     changes.append(Change("same", "".join(one[len(one) - end :])))
     return [change for change in changes if change.text]
 
 
 def _words(text: str) -> list[str]:
-    """A text in pieces that can be joined again: each a word with the spaces behind it."""
+    """Split a text into words, each with the spaces after it."""
     return _WORD.findall(text)
 
 
-def _alike(left: Sequence[str], right: Sequence[str]) -> int:
-    alike = 0
+def _common_prefix(left: Sequence[str], right: Sequence[str]) -> int:
+    length = 0
     for one, other in zip(left, right, strict=False):
         if one != other:
             break
-        alike += 1
-    return alike
+        length += 1
+    return length
 
 
-# --- compare text
+# -- as lines
 
-_NARROWEST = 100  # columns that two columns need
+_SIDE_BY_SIDE = 100  # columns of a terminal that has room for both sides
 _BETWEEN = " │ "
 _NAMES = ("A", "B")
 _MARKS: dict[str, tuple[str, str, Style]] = {
@@ -278,12 +272,12 @@ _MARKS: dict[str, tuple[str, str, Style]] = {
 
 
 def compare_lines(comparison: Comparison, columns: int | None, names: tuple[str, str] = _NAMES) -> Iterator[Line]:
-    """The lines of a comparison; `names` say which branch is which."""
+    """Yield the lines of a comparison; `names` are those of the branches."""
     left, right = (visible_line(name) or default for name, default in zip(names, _NAMES, strict=True))
-    behind = f" (up to {short_id(comparison.common_id)})" if comparison.common_id else ""
-    yield _fit(line(Span(f"{many(comparison.common, 'entry')} in common{behind}", "dim")), columns)
+    up_to = f" (up to {short_id(comparison.common_id)})" if comparison.common_id else ""
+    yield _fit(line(Span(f"{many(comparison.common, 'entry')} in common{up_to}", "dim")), columns)
     yield EMPTY
-    if columns is not None and columns >= _NARROWEST:
+    if columns is not None and columns >= _SIDE_BY_SIDE:
         yield from _beside(comparison, columns, left, right)
     else:
         yield from _stacked(comparison, columns, left, right)
@@ -322,14 +316,12 @@ def _stacked(comparison: Comparison, columns: int | None, left: str, right: str)
 
 
 def _turn(turn: Turn) -> Iterator[Line]:
-    """A prompt, what was summed up, how much followed it, and the answer."""
+    """Yield the prompt, the summary, the number of other entries, and the answer."""
     if turn.prompt is not None:
         yield line(Span("user  ", "user"), visible_line(turn.prompt))
     if turn.summary is not None:
         yield line(Span("summary  ", "summary"), visible_line(turn.summary))
-    others = (
-        turn.entries - (turn.summary is not None) - (turn.answer is not None)
-    )  # than those with a line of their own
+    others = turn.entries - (turn.summary is not None) - (turn.answer is not None)
     counted = [many(number, word) for number, word in ((others, "entry"), (turn.tools, "tool")) if number]
     counted += [f"{turn.failed:,} failed"] if turn.failed else []
     if counted:
@@ -338,16 +330,16 @@ def _turn(turn: Turn) -> Iterator[Line]:
         yield line(Span("asst  ", "assistant"), visible_line(turn.answer))
 
 
-# -- in numbers
+# -- numbers
 
 
 class _Measure(NamedTuple):
-    """A row of the table: a number of each side, and how it is written."""
+    """A row of the table: a number for each side, and its format."""
 
     name: str
     of: Callable[[Side], float | None]
     write: Callable[[float], str]
-    told: Callable[[Side], str] | None = None  # where a side says more than its number
+    describe: Callable[[Side], str] | None = None  # more than the number
 
 
 def _whole(number: float) -> str:
@@ -368,10 +360,10 @@ _MEASURES = (
 
 
 def measured(comparison: Comparison) -> Iterator[tuple[str, str, str, str]]:
-    """What each side took, a row each: its name, both sides in words, and the difference."""
+    """Yield the rows of the table: name, left, right, difference."""
     left, right = comparison.left, comparison.right
     for measure in _MEASURES:
-        yield measure.name, _told(measure, left), _told(measure, right), _difference(measure, left, right)
+        yield measure.name, _described(measure, left), _described(measure, right), _difference(measure, left, right)
 
 
 def _table(comparison: Comparison, left: str, right: str) -> Iterator[Line]:
@@ -386,9 +378,9 @@ def _table(comparison: Comparison, left: str, right: str) -> Iterator[Line]:
             yield line(Span(f"edited in {name}: ", "dim"), ", ".join(map(visible_line, side.files_edited)))
 
 
-def _told(measure: _Measure, side: Side) -> str:
-    if measure.told is not None:
-        return measure.told(side)
+def _described(measure: _Measure, side: Side) -> str:
+    if measure.describe is not None:
+        return measure.describe(side)
     number = measure.of(side)
     return UNKNOWN if number is None else measure.write(number)
 
@@ -401,11 +393,11 @@ def _difference(measure: _Measure, left: Side, right: Side) -> str:
     return f"{'-' if by < 0 else '+' if by else ''}{measure.write(abs(by))}"
 
 
-# -- in words
+# -- answers
 
 
 def _answers(left: str | None, right: str | None, columns: int | None, one: str, other: str) -> Iterator[Line]:
-    """How the last answers differ."""
+    """Yield how the last answers differ."""
     if left is None or right is None:
         missing = " and ".join(name for name, answer in ((one, left), (other, right)) if answer is None)
         yield _fit(line(Span(f"no final answer in {missing}", "dim")), columns)
@@ -415,11 +407,11 @@ def _answers(left: str | None, right: str | None, columns: int | None, one: str,
 
 
 def _marked(changes: Sequence[Change], columns: int | None) -> Iterator[Line]:
-    """Changes as lines: each piece is wrapped behind what is on the line already."""
+    """Yield changes as wrapped lines."""
     current: list[Span] = []
     for change in changes:
-        begin, end, style = _MARKS[change.kind]
-        pieces = f"{begin}{change.text.rstrip()}{end}{_blanks(change.text)}".split("\n")
+        opening, closing, style = _MARKS[change.kind]
+        pieces = f"{opening}{change.text.rstrip()}{closing}{_trailing_space(change.text)}".split("\n")
         for number, piece in enumerate(pieces):
             if number:
                 yield from wrapped_line(tuple(current), columns)
@@ -429,17 +421,17 @@ def _marked(changes: Sequence[Change], columns: int | None) -> Iterator[Line]:
         yield from wrapped_line(tuple(current), columns)
 
 
-def _blanks(text: str) -> str:
+def _trailing_space(text: str) -> str:
     return text[len(text.rstrip()) :]
 
 
-# --- compare html
+# -- as HTML
 
 _ELEMENTS = {"removed": "del", "added": "ins"}
 
 
 def words_html(left: str | None, right: str | None) -> str:
-    """The answer on the right with what became of that on the left; a few words if a side has none."""
+    """Return the changes from the left answer to the right one, or a notice if a side has none."""
     if left is None or right is None:
         sides = " and ".join(side for side, answer in (("left", left), ("right", right)) if answer is None)
         return f'<p class="missing">no final answer on the {sides}</p>'

@@ -1,25 +1,18 @@
-"""How an entry becomes what people see of it: a table of kinds, and the words of each.
-
-Rules:
-
-- Whatever an entry holds, however wrong, gives a `Shown`; nothing of it is left out at depth `all`.
-- A result is told by what it answers: `show_all` remembers the calls of the entries before it.
-
-It does not know colours, widths or markup.
-
-What people see of an entry, as values: one shape for terminal, page and exports.
+"""What people see of an entry, as values: the same for terminal, page and exports.
 
     Shown
       who        user · assistant · system · tool · shell · summary · setting · note
       headline   one line that says what happened, never empty
       parts      Text · Thinking · Call · Output · Diff · Image · Data, in the order of the entry
 
-Every part has a depth: the least of `prompts`, `chat`, `tools`, `all` at which it is shown; `all` shows everything. Texts are
-as they were stored: who prints them makes them safe.
+Rules:
 
-A session on its way out to people: what an export or a page shows of it, whatever it is shown as.
+- Every part has a depth, the lowest of `prompts`, `chat`, `tools` and `all` at which it is shown.
+- Any entry gives a `Shown`, however malformed; depth `all` shows everything that it contains.
+- A result is shown with the call that it answers: `show_all` remembers the calls of earlier entries.
+- Texts are as stored: renderers escape them. Secrets are replaced before an entry gets here.
 
-The entries are those that leave, in file order, with secrets already replaced; who renders them decides nothing about that.
+Colours, widths and markup are not known here.
 """
 
 from __future__ import annotations
@@ -31,22 +24,21 @@ from sessile.core.digest import FIRST_TEXT, shown
 from sessile.core.text import parse_timestamp
 from sessile.core.usage import amount
 
-# --- parts
-
+Json = Mapping[str, Any]
 Depth = Literal["prompts", "chat", "tools", "all"]
 DEPTHS: tuple[Depth, ...] = ("prompts", "chat", "tools", "all")
 Who = Literal["user", "assistant", "system", "tool", "shell", "summary", "setting", "note"]
 
 
 class Text(NamedTuple):
-    """Something said; models and people write Markdown."""
+    """A message or summary, in Markdown."""
 
     text: str
     depth: Depth = "chat"
 
 
 class Thinking(NamedTuple):
-    """Something thought; `hidden` if the provider gave only a sealed form of it."""
+    """The model's thinking; `hidden` if the provider returned it encrypted."""
 
     text: str
     hidden: bool = False
@@ -54,7 +46,7 @@ class Thinking(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A tool that a model called; `summary` is what it was called for, on one line."""
+    """A tool call; `summary` is its most informative argument, on one line."""
 
     id: str
     name: str
@@ -64,7 +56,7 @@ class Call(NamedTuple):
 
 
 class Output(NamedTuple):
-    """What a tool or command gave back, as a terminal would show it."""
+    """What a tool or command printed, with its terminal colours."""
 
     text: str
     failed: bool = False
@@ -72,7 +64,7 @@ class Output(NamedTuple):
 
 
 class Diff(NamedTuple):
-    """What a tool changed in a file: lines that begin with +, - or a space."""
+    """A change to a file: lines that start with +, - or a space."""
 
     path: str
     text: str
@@ -80,7 +72,7 @@ class Diff(NamedTuple):
 
 
 class Image(NamedTuple):
-    """A picture in base64, or the name of a blob that holds it."""
+    """An image in base64, or a reference to a blob."""
 
     mime: str
     data: str
@@ -88,7 +80,7 @@ class Image(NamedTuple):
 
 
 class Data(NamedTuple):
-    """Members of an entry that have no better form."""
+    """Members of an entry that have no other form."""
 
     name: str
     value: Any
@@ -99,7 +91,7 @@ Part = Text | Thinking | Call | Output | Diff | Image | Data
 
 
 class Spent(NamedTuple):
-    """Tokens and money of one answer; `None` is unknown."""
+    """Tokens and cost of an answer; `None` is unknown."""
 
     input: int | None
     output: int | None
@@ -116,63 +108,59 @@ class Shown(NamedTuple):
     parent_id: str | None
     type: str
     who: Who
-    name: str  # of the tool, the kind of setting; else as `who`
+    name: str  # of the tool or the kind of setting; otherwise the same as `who`
     headline: str
     parts: tuple[Part, ...]
     failed: bool
     at: int | None  # milliseconds since 1970
     model: str | None
     spent: Spent | None
-    call_id: str | None  # of the call that a result answers
+    call_id: str | None  # the call that a result answers
 
     @property
     def depth(self) -> Depth:
-        """The least depth at which something of it is shown."""
+        """The lowest depth at which a part of it is shown."""
         return min((part.depth for part in self.parts), key=DEPTHS.index, default="all")
 
     def at_depth(self, depth: Depth) -> tuple[Part, ...]:
-        """The parts that a depth shows."""
+        """Return the parts that a depth shows."""
         most = DEPTHS.index(depth)
         return tuple(part for part in self.parts if DEPTHS.index(part.depth) <= most)
 
 
-# --- shown
-
-Json = Mapping[str, Any]
-
-_LONG = 400  # characters of an argument that can still be part of a headline
+_MAX_LINE = 400  # characters of a headline
 
 
 def show_all(entries: Iterable[Json]) -> Iterator[Shown]:
-    """Entries of one path, each as people see it; results know their calls."""
+    """Yield the entries of a path as people see them; results are shown with their calls."""
     calls: dict[str, Call] = {}
     for entry in entries:
-        seen = show(entry, calls)
-        calls.update((part.id, part) for part in seen.parts if isinstance(part, Call))
-        yield seen
+        shown_entry = show(entry, calls)
+        calls.update((part.id, part) for part in shown_entry.parts if isinstance(part, Call))
+        yield shown_entry
 
 
 def show(entry: Json, calls: Mapping[str, Call] = {}) -> Shown:
-    """One entry as people see it; `calls` are those that its results may answer."""
+    """Return an entry as people see it; `calls` are those that a result may answer."""
     kind = str(entry.get("type"))
     message = entry.get("message")
     if kind == "message":
-        told = _message(message, calls) if isinstance(message, dict) else _unknown(entry)
+        content = _message(message, calls) if isinstance(message, dict) else _unknown(entry)
     else:
-        told = _TOLD.get(kind, _unknown)(entry)
-    return Shown(  # all at once: a page of a large session makes thousands of them
+        content = _KINDS.get(kind, _unknown)(entry)
+    return Shown(  # in one step: a page of a large session creates thousands of them
         _string(entry.get("id")),
         _string(entry.get("parentId")),
         kind,
-        told.who,
-        told.name,
-        shown(told.headline) or f"({_line(kind.replace('_', ' '))})",
-        told.parts,
-        told.failed,
+        content.who,
+        content.name,
+        shown(content.headline) or f"({_line(kind.replace('_', ' '))})",
+        content.parts,
+        content.failed,
         parse_timestamp(entry.get("timestamp")),
-        told.model,
-        told.spent,
-        told.call_id,
+        content.model,
+        content.spent,
+        content.call_id,
     )
 
 
@@ -202,7 +190,7 @@ def _message(message: Json, calls: Mapping[str, Call]) -> Shown:
     if message.get("details"):
         parts = (*parts, Data("details", message["details"]))
     spent = _spent(message.get("usage")) if role == "assistant" else None
-    return _told(who, _headline(parts), parts, name=name, failed=failed, model=_model(message), spent=spent)
+    return _content(who, _headline(parts), parts, name=name, failed=failed, model=_model(message), spent=spent)
 
 
 def _blocks(content: object, depth: Depth) -> Iterator[Part]:
@@ -226,7 +214,7 @@ def _blocks(content: object, depth: Depth) -> Iterator[Part]:
         elif kind == "image":
             image = _image(block, depth)
             yield image
-            if not image.data:  # then whatever it holds instead
+            if not image.data:  # show its other members instead
                 yield Data("image", block)
         else:
             yield Data(str(kind or "content"), block)
@@ -254,9 +242,9 @@ def _result(message: Json, calls: Mapping[str, Call]) -> Shown:
         details = {name: value for name, value in details.items() if name != "diff"}
     if details:
         parts.append(Data("details", details))
-    said = next((line for part in parts if isinstance(part, Output) and (line := _line(part.text))), "")
-    headline = " · ".join(filter(None, (call.summary if call else "", said)))
-    return _told("tool", headline or name, tuple(parts), name=name, failed=failed, call_id=call_id)
+    first = next((line for part in parts if isinstance(part, Output) and (line := _line(part.text))), "")
+    headline = " · ".join(filter(None, (call.summary if call else "", first)))
+    return _content("tool", headline or name, tuple(parts), name=name, failed=failed, call_id=call_id)
 
 
 _RUN = {"bashExecution": ("bash", "command"), "pythonExecution": ("python", "code")}
@@ -269,7 +257,7 @@ def _run(message: Json, names: tuple[str, str]) -> Shown:
     failed = isinstance(code, int) and not isinstance(code, bool) and code != 0
     parts = (Call("", name, _line(command), {member: command}), Output(output, failed))
     ended = "cancelled" if message.get("cancelled") is True else f"exit {code}" if failed else ""
-    return _told("shell", " · ".join(filter(None, (_line(command), ended))), parts, name=name, failed=failed)
+    return _content("shell", " · ".join(filter(None, (_line(command), ended))), parts, name=name, failed=failed)
 
 
 def _mention(message: Json) -> Shown:
@@ -279,7 +267,7 @@ def _mention(message: Json) -> Shown:
     parts: list[Part] = [Text(", ".join(names), "tools")]
     parts += [Output(text) for file in files if (text := _string(file.get("content")))]
     parts += [_image(image, "tools") for file in files if isinstance(image := file.get("image"), dict)]
-    return _told("note", ", ".join(names), tuple(parts), name="files")
+    return _content("note", ", ".join(names), tuple(parts), name="files")
 
 
 # -- other kinds
@@ -290,7 +278,7 @@ def _custom_message(entry: Json) -> Shown:
     parts = tuple(_blocks(entry.get("content"), depth))
     if entry.get("details"):
         parts = (*parts, Data("details", entry["details"]))
-    return _told("note", _headline(parts), parts, name=_string(entry.get("customType")) or "note")
+    return _content("note", _headline(parts), parts, name=_string(entry.get("customType")) or "note")
 
 
 def _summary(name: str, entry: Json) -> Shown:
@@ -301,29 +289,30 @@ def _summary(name: str, entry: Json) -> Shown:
         parts = (*parts, Data("short summary", short))
     if entry.get("details"):
         parts = (*parts, Data("details", entry["details"]))
-    return _told("summary", _line(short or text), parts, name=name)
+    return _content("summary", _line(short or text), parts, name=name)
 
 
 def _compaction(entry: Json) -> Shown:
-    told = _summary("compaction", entry)
+    summary = _summary("compaction", entry)
     before, after = entry.get("tokensBefore"), entry.get("tokensAfter")
     sizes = f"{amount(before)} → {amount(after)} tokens" if after else f"{amount(before)} tokens before"
-    return told._replace(headline=" · ".join(filter(None, (sizes if isinstance(before, int) else "", told.headline))))
+    size = sizes if isinstance(before, int) else ""
+    return summary._replace(headline=" · ".join(filter(None, (size, summary.headline))))
 
 
 def _setting(name: str, *members: str) -> Any:
-    def tell(entry: Json) -> Shown:
+    def show_setting(entry: Json) -> Shown:
         values = {member: entry[member] for member in members if entry.get(member) is not None}
         line = ", ".join(value if isinstance(value, str) else as_json(value) for value in values.values())
-        return _told("setting", f"{name}: {_line(line) or 'none'}", (Data(name, values),), name=name)
+        return _content("setting", f"{name}: {_line(line) or 'none'}", (Data(name, values),), name=name)
 
-    return tell
+    return show_setting
 
 
 def _label(entry: Json) -> Shown:
     text, target = _string(entry.get("label")), _string(entry.get("targetId"))
-    headline = f"label: {_line(text)} on {target}" if text else f"label taken from {target}"
-    return _told("setting", headline, (Data("label", {"targetId": target, "label": text}),), name="label")
+    headline = f"label: {_line(text)} on {target}" if text else f"label removed from {target}"
+    return _content("setting", headline, (Data("label", {"targetId": target, "label": text}),), name="label")
 
 
 def _model_change(entry: Json) -> Shown:
@@ -331,36 +320,36 @@ def _model_change(entry: Json) -> Shown:
     model = _string(entry.get("model")) or "/".join(filter(None, parts))
     role = _string(entry.get("role"))
     headline = f"model: {_line(model)}" + (f" ({_line(role)})" if role else "")
-    return _told("setting", headline, (Data("model", {"model": model, "role": role}),), name="model")
+    return _content("setting", headline, (Data("model", {"model": model, "role": role}),), name="model")
 
 
 def _init(entry: Json) -> Shown:
     task = _string(entry.get("task")) or ""
     rest = {name: entry.get(name) for name in ("tools", "systemPrompt", "outputSchema") if entry.get(name)}
-    return _told("note", _line(task), (Text(task, "prompts"), Data("session_init", rest)), name="task")
+    return _content("note", _line(task), (Text(task, "prompts"), Data("session_init", rest)), name="task")
 
 
 def _custom(entry: Json) -> Shown:
     name = _string(entry.get("customType")) or "custom"
-    return _told("note", name, (Data(name, entry.get("data")),), name=name)
+    return _content("note", name, (Data(name, entry.get("data")),), name=name)
 
 
 def _edit(entry: Json) -> Shown:
     target, replacement = _string(entry.get("targetId")), entry.get("replacement")
-    headline = f"context without {target}" if replacement is None else f"context with another text for {target}"
-    return _told("setting", headline, (Data("replacement", replacement),), name="context edit")
+    headline = f"removed from the context: {target}" if replacement is None else f"replaced in the context: {target}"
+    return _content("setting", headline, (Data("replacement", replacement),), name="context edit")
 
 
 def _reset(entry: Json) -> Shown:
-    return _told("summary", "the context begins anew here", (Text("", "prompts"),), name="reset")
+    return _content("summary", "the context starts over here", (Text("", "prompts"),), name="reset")
 
 
 def _unknown(entry: Json) -> Shown:
     body = {name: value for name, value in entry.items() if name not in ("id", "parentId", "timestamp")}
-    return _told("note", "", (Data(str(entry.get("type")), body),), name=str(entry.get("type")))
+    return _content("note", "", (Data(str(entry.get("type")), body),), name=str(entry.get("type")))
 
 
-_TOLD: dict[str, Any] = {
+_KINDS: dict[str, Any] = {
     "custom_message": _custom_message,
     "branch_summary": lambda entry: _summary("branch summary", entry),
     "compaction": _compaction,
@@ -388,23 +377,23 @@ _SUBJECTS = ("command", "cmd", "path", "file_path", "pattern", "query", "url", "
 
 
 def call_summary(name: str, arguments: object) -> str:
-    """What a tool was called for, on one line: the argument that tells most."""
+    """Return the most informative argument of a call, on one line."""
     if not isinstance(arguments, dict):
         return _line(arguments) if isinstance(arguments, str) else ""
-    told = [_line(value) for key in _SUBJECTS if (value := _words(arguments.get(key)))]
+    found = [_line(value) for key in _SUBJECTS if (value := _words(arguments.get(key)))]
     if name in ("grep", "find", "search", "glob"):
-        return " in ".join(told[:2][::-1]) if len(told) > 1 else "".join(told)
-    return told[0] if told else _line(as_json(arguments)) if arguments else ""
+        return " in ".join(found[:2][::-1]) if len(found) > 1 else "".join(found)
+    return found[0] if found else _line(as_json(arguments)) if arguments else ""
 
 
 def _words(value: object) -> str:
-    """An argument as text: some tools take a command as a list of words."""
+    """Return an argument as text: some tools take a command as a list of words."""
     if isinstance(value, list) and value and all(isinstance(word, str) for word in value):
         return " ".join(value)
     return value if isinstance(value, str) else ""
 
 
-def _told(
+def _content(
     who: Who,
     headline: str,
     parts: tuple[Part, ...],
@@ -419,22 +408,22 @@ def _told(
 
 
 def _headline(parts: Iterable[Part]) -> str:
-    """What is said; if nothing is, what is done; if nothing is, what is thought."""
+    """Return the first text, else the calls, else the thinking; and a word for each image."""
     parts = list(parts)
-    said = [line for part in parts if isinstance(part, Text | Output) and (line := _line(part.text))]
-    called = [f"{part.name} {part.summary}".strip() for part in parts if isinstance(part, Call)]
-    thought = [line for part in parts if isinstance(part, Thinking) and (line := _line(part.text))]
+    texts = [line for part in parts if isinstance(part, Text | Output) and (line := _line(part.text))]
+    calls = [f"{part.name} {part.summary}".strip() for part in parts if isinstance(part, Call)]
+    thinking = [line for part in parts if isinstance(part, Thinking) and (line := _line(part.text))]
     images = ["[image]" for part in parts if isinstance(part, Image)]
-    return " ".join([*(said[:1] or called[:3] or thought[:1]), *images])
+    return " ".join([*(texts[:1] or calls[:3] or thinking[:1]), *images])
 
 
 def _line(text: str) -> str:
-    return (shown(text[: 2 * FIRST_TEXT]) or "")[:_LONG]
+    return (shown(text[: 2 * FIRST_TEXT]) or "")[:_MAX_LINE]
 
 
 def as_json(value: object) -> str:
-    """A value that has no better form, on one line."""
-    import json  # what a listing takes from here does not need it
+    """Return a value as JSON on one line."""
+    import json  # listings import this module and do not need it
 
     try:
         return json.dumps(value, ensure_ascii=False)
@@ -454,7 +443,7 @@ def _spent(usage: object) -> Spent | None:
     price = usage.get("cost")
     total = price.get("total") if isinstance(price, dict) else None
     cost = None if isinstance(total, bool) or not isinstance(total, int | float) or total < 0 else float(total)
-    # The family writes 0 for a model without a price: that is no price, unless nothing was used.
+    # Agents write 0 for a model without a price: treat it as unknown, unless nothing was used.
     return Spent(**tokens, cost=None if cost == 0 and any(tokens.values()) else cost)
 
 
@@ -475,29 +464,27 @@ def _string(value: object) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-# --- transcript
+# -- transcripts
 
 
 class Gap(NamedTuple):
-    """Bytes of the file that could not be read, behind an entry, or before the first if that is `None`."""
+    """Bytes of the file that could not be read, after an entry; `None` is before the first."""
 
     after: str | None
     message: str
 
 
 class Transcript(NamedTuple):
-    """One session, or one branch of it, for people to read."""
+    """A session, or one branch of it, for people to read."""
 
     id: str
     title: str | None
     cwd: str
     created: int | None  # milliseconds since 1970
-    entries: Iterable[
-        Mapping[str, Any]
-    ]  # in file order; can be gone through more than once, and need not fit in memory
+    entries: Iterable[Json]  # in file order; can be iterated repeatedly, and need not fit in memory
     entry_count: int
-    leaf: str | None  # the tip of the branch that is shown first
+    leaf: str | None  # of the branch that is shown first
     labels: Mapping[str, str]
     gaps: Sequence[Gap]
     depth: Depth
-    notes: Sequence[str]  # what the reader should know: what was left out, what was redacted
+    notes: Sequence[str]  # for the reader: what was left out or redacted

@@ -1,7 +1,7 @@
-"""What a gateway tells of its sessions: the lines of `/status`, the list of sessions, and the notices of a turn.
+"""Texts about a gateway's sessions: the lines of `/status`, the list of sessions, and the notices of a turn.
 
-Rules: what is unknown is called so, never 0. What does not apply has no line. Names and texts of others are shown so that they
-cannot drive a terminal. Nothing is looked up here: all values are arguments.
+Rules: unknown values are called unknown, never 0. What does not apply has no line. Stored names and texts are made visible, so
+that they cannot control a terminal. Nothing is looked up: all values are arguments.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ UNKNOWN = "unknown"
 COLUMNS = ("Kind", "Key", "Age", "Model", "Tokens (ctx %)", "Flags")
 
 _KEY, _MODEL = 26, 14  # columns of a terminal
-_MOST = 999  # per cent: more tells nothing
-_LARGEST = 2**53  # what JavaScript can count
-_MINUTE = 60_000  # milliseconds; two clocks may differ by less
+_MAX_PERCENT = 999
+_MAX_NUMBER = 2**53  # the largest integer of JavaScript
+_MINUTE = 60_000  # milliseconds; clocks may differ by less
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _GROUPS = ("group", "channel", "room")
 _FLAGS = {
@@ -49,7 +49,7 @@ _COUNTS = (
 
 
 class Queue(NamedTuple):
-    """What happens to messages that come during a turn."""
+    """How messages are handled that arrive during a turn."""
 
     mode: str
     depth: int | None = None
@@ -59,7 +59,7 @@ class Queue(NamedTuple):
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that `/status` tells; `None` is unknown, or does not apply."""
+    """The values of `/status`; `None` is unknown or does not apply."""
 
     version: str
     now: int
@@ -81,14 +81,14 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     verbose: str | None = None
     reasoning: str | None = None
     elevated: str | None = None
-    activation: str | None = None  # of groups only
+    activation: str | None = None  # groups only
     queue: Queue | None = None
     resets: ResetPolicy | None = None
-    sending: bool = True  # whether the send policy lets replies out
+    sending: bool = True  # whether the send policy allows replies
 
 
 def status_lines(status: Status) -> list[str]:
-    """The lines of `/status`."""
+    """Return the lines of `/status`."""
     commit = "" if status.commit is None else f" ({status.commit})"
     auth = "" if status.auth is None else f" · 🔑 {status.auth}"
     context = context_text(status.context_tokens, status.context_window, estimated=status.context_estimated)
@@ -96,7 +96,7 @@ def status_lines(status: Status) -> list[str]:
     levels = {"Think": status.thinking, "Verbose": status.verbose, "Reasoning": status.reasoning}
     if status.elevated is not None:
         levels["Elevated"] = status.elevated
-    told = "".join(f" · {name}: {level or 'default'}" for name, level in levels.items())
+    settings = "".join(f" · {name}: {level or 'default'}" for name, level in levels.items())
     lines = [
         f"Sessile {status.version}{commit}",
         f"🕒 {moment:%Y-%m-%d %H:%M %Z}",
@@ -105,7 +105,7 @@ def status_lines(status: Status) -> list[str]:
         f"💵 Cost: {_dollars(status.cost)}",
         f"📚 Context: {context} · 🧹 Compactions: {_known(status.compactions)}",
         f"🧵 Session: {status.key} • updated {ago(status.updated_at, status.now)}",
-        f"⚙️ Runtime: {status.runtime or UNKNOWN}{told}",
+        f"⚙️ Runtime: {status.runtime or UNKNOWN}{settings}",
     ]
     if status.activation is not None:
         lines.append(f"👥 Activation: {status.activation}")
@@ -114,22 +114,22 @@ def status_lines(status: Status) -> list[str]:
     if status.resets is not None:
         lines.append(f"🔁 Reset: {resets_text(status.resets)}")
     if not status.sending:
-        lines.append("🔇 Delivery: held back by the send policy")
+        lines.append("🔇 Delivery: blocked by the send policy")
     return [visible_line(line) for line in lines]
 
 
 def context_text(used: int | None, window: int | None, *, estimated: bool = False) -> str:
-    """How much of a window a context takes, such as `~48.2k/200.0k (24%)`."""
-    size = window or None  # a window of nothing is none
+    """Return how much of the window a context uses, such as `~48.2k/200.0k (24%)`."""
+    size = window or None  # 0 means unknown
     if used is None and size is None:
         return UNKNOWN
     about = "~" if estimated and used is not None else ""
-    share = "" if used is None or size is None else f" ({min(round(100 * used / size), _MOST)}%)"
+    share = "" if used is None or size is None else f" ({min(round(100 * used / size), _MAX_PERCENT)}%)"
     return f"{about}{_amount(used)}/{_amount(size)}{share}"
 
 
 def resets_text(policy: ResetPolicy) -> str:
-    """When a session ends by itself."""
+    """Return when a session is reset automatically."""
     ends = []
     if policy.at_hour is not None:
         zone = "" if policy.time_zone is None else f" ({policy.time_zone})"
@@ -140,7 +140,7 @@ def resets_text(policy: ResetPolicy) -> str:
 
 
 def ago(then: int | None, now: int) -> str:
-    """How long ago something was, in the largest unit that fits."""
+    """Return how long ago something was, in the largest unit that fits."""
     if then is None:
         return UNKNOWN
     if now - then < -_MINUTE:
@@ -153,10 +153,10 @@ def ago(then: int | None, now: int) -> str:
 
 def _queue_text(queue: Queue) -> str:
     parts = {"depth": queue.depth, "cap": queue.cap, "drop": queue.drop}
-    told = {name: f"{name} {value}" for name, value in parts.items() if value is not None}
+    known = {name: f"{name} {value}" for name, value in parts.items() if value is not None}
     if queue.debounce_ms is not None:
-        told["debounce"] = f"debounce {queue.debounce_ms} ms"
-    shown = ", ".join(told[name] for name in ("depth", "debounce", "cap", "drop") if name in told)
+        known["debounce"] = f"debounce {queue.debounce_ms} ms"
+    shown = ", ".join(known[name] for name in ("depth", "debounce", "cap", "drop") if name in known)
     return f"{queue.mode} ({shown})" if shown else queue.mode
 
 
@@ -178,22 +178,22 @@ def _dollars(cost: float | None) -> str:
 
 
 def compaction_notice(count: int | None) -> str:
-    """What a verbose session says after a compaction."""
+    """Return the notice of a verbose session after a compaction."""
     return "🧹 Auto-compaction complete." if count is None else f"🧹 Auto-compaction complete (count {count})."
 
 
 def new_session_notice(session_id: str) -> str:
-    """What a verbose session says when it begins."""
+    """Return the notice of a verbose session when it starts."""
     return f"🧭 New session: {session_id}"
 
 
 def compacted_text(before: int | None, after: int | None, window: int | None) -> str:
-    """The answer to `/compact`."""
+    """Return the answer to `/compact`."""
     return f"⚙️ Compacted ({_amount(before)} → {_amount(after)}) • Context {context_text(after, window)}"
 
 
 def compaction_refused(what: Literal["skipped", "failed"], reason: str) -> str:
-    """The answer to `/compact` if the history stays as it is."""
+    """Return the answer to `/compact` if nothing was compacted."""
     return f"⚙️ Compaction {what}: {reason}"
 
 
@@ -201,7 +201,7 @@ def compaction_refused(what: Literal["skipped", "failed"], reason: str) -> str:
 
 
 def session_kind(key: Key, chat_type: str | None = None) -> SessionKind:
-    """What a list calls a session."""
+    """Return the kind of a session in a list."""
     if key.kind == "global":
         return "global"
     if key.kind == "unknown":
@@ -210,7 +210,7 @@ def session_kind(key: Key, chat_type: str | None = None) -> SessionKind:
 
 
 def session_row(key: str, kind: SessionKind, entry: Mapping[str, Any], now: int) -> Json:
-    """One session as programs read it; `None` for what is unknown."""
+    """Return a session as JSON; unknown values are `None`."""
     texts = {name: _text(entry.get(name)) for name in _TEXTS}
     counts = {name: _count(entry.get(name)) for name in _COUNTS}
     marks = {name: value if isinstance(value := entry.get(name), bool) else None for name in _MARKS}
@@ -223,14 +223,14 @@ def _text(value: object) -> str | None:
 
 
 def _count(value: object) -> int | None:
-    """A number that can be a count or a time; JavaScript writes some with a point."""
+    """Return a valid count or time, else `None`; JavaScript may write integers as floats."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _LARGEST else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MAX_NUMBER else None
 
 
 def cells_of(row: Mapping[str, Any], now: int) -> list[str]:
-    """The columns of a row as people read them."""
+    """Return the cells of a row."""
     return [
         row["kind"],
         _elided(visible_line(row["key"]), _KEY),
@@ -242,7 +242,7 @@ def cells_of(row: Mapping[str, Any], now: int) -> list[str]:
 
 
 def flags_of(entry: Mapping[str, Any]) -> list[str]:
-    """What is set in an entry, and the id of its session."""
+    """Return the flags of an entry, and the id of its session."""
     levels = [f"{flag}:{entry[name]}" for name, flag in _FLAGS.items() if _text(entry.get(name))]
     marks = [mark for name, mark in _MARKS.items() if entry.get(name) is True]
     session_id = _text(entry.get("sessionId"))
@@ -250,14 +250,19 @@ def flags_of(entry: Mapping[str, Any]) -> list[str]:
 
 
 def listing(path: str, rows: Iterable[Json], now: int, *, active_minutes: int | None = None) -> Json:
-    """The list as one document, newest first; of an unknown time last, or left out where only active ones are asked for."""
+    """Return the list as one document, newest first.
+
+    Sessions without a time are last; `active_minutes` leaves them and older ones out.
+    """
     if active_minutes is not None and active_minutes < 1:
-        raise InvalidQuery("active minutes are a positive number", hint="such as --active 60")
+        raise InvalidQuery(
+            f"invalid active minutes: {active_minutes}", hint="use a positive number, such as --active 60"
+        )
     found: Sequence[Json] = list(rows)
     if active_minutes is not None:
         since = now - active_minutes * _MINUTE
         found = [row for row in found if row["updatedAt"] is not None and row["updatedAt"] >= since]
-    # Sorting is stable: those of one moment stay in the order of the store.
+    # The sort is stable: sessions with the same time keep the order of the store.
     dated = sorted(
         (row for row in found if row["updatedAt"] is not None), key=lambda row: row["updatedAt"], reverse=True
     )
@@ -266,7 +271,7 @@ def listing(path: str, rows: Iterable[Json], now: int, *, active_minutes: int | 
 
 
 def _elided(text: str, columns: int) -> str:
-    """A visible line with … in its middle if it is too long: both ends of a key tell something."""
+    """Shorten a visible line in the middle: both ends of a key are useful."""
     if width(text) <= columns:
         return text
     head = text[: fitting(text, 0, columns // 2)]

@@ -1,7 +1,7 @@
-"""Lines for people as pieces with a meaning: the same line is printed in colours, plain, or read aloud.
+"""Lines of text as spans with a meaning: the same line is printed in colour, plain, or read aloud.
 
-A style says what a piece means, never how it looks; who prints it decides that. Stored text must be made visible before it
-becomes a piece. Widths are columns of a terminal.
+A style says what a span means, not how it looks. Stored text must be made visible before it becomes a span. Widths are columns of
+a terminal.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ Style = Literal[
 
 
 class Span(NamedTuple):
-    """A piece of a line."""
+    """A piece of a line; `look` overrides the style with terminal attributes, as the numbers of an SGR sequence."""
 
     text: str
     style: Style = "plain"
+    look: str = ""
 
 
 Line = tuple[Span, ...]
@@ -42,30 +43,30 @@ EMPTY: Line = ()
 
 
 def line(*pieces: Span | str) -> Line:
-    """A line of pieces; a bare string is plain, an empty one is left out."""
+    """Return a line of spans; a string is a plain span, empty ones are left out."""
     spans = (Span(piece) if isinstance(piece, str) else piece for piece in pieces)
     return tuple(span for span in spans if span.text)
 
 
 def plain(spans: Line) -> str:
-    """The text of a line, without the spaces at its end."""
+    """Return the text of a line, without trailing spaces."""
     return "".join(span.text for span in spans).rstrip(" ")
 
 
 def line_width(spans: Line) -> int:
-    """How many columns a line needs."""
+    """Return the width of a line in columns."""
     return sum(width(span.text) for span in spans)
 
 
 def clipped(spans: Line, columns: int) -> Line:
-    """The line in so many columns, with … where it goes on."""
+    """Return a line cut to a width, with … at its end if it is longer."""
     if line_width(spans) <= columns:
         return spans
     kept: list[Span] = []
     room = columns
     for span in spans:
         wide = width(span.text)
-        if wide >= room:  # something follows, or this is too long itself: the … must fit
+        if wide >= room:  # more follows, or this is too long: the … must fit
             kept.append(span._replace(text=cut(span.text + "…", room)))
             break
         kept.append(span)
@@ -74,35 +75,35 @@ def clipped(spans: Line, columns: int) -> Line:
 
 
 def padded(spans: Line, columns: int) -> Line:
-    """The line with spaces up to a column; unchanged if it is longer."""
+    """Pad a line with spaces to a width; longer lines stay as they are."""
     missing = columns - line_width(spans)
     return (*spans, Span(" " * missing)) if missing > 0 else spans
 
 
 def wrapped(text: str, columns: int | None) -> Iterator[str]:
-    """A visible text as lines of so many columns, broken at spaces where there are some; `None` breaks nothing."""
+    """Wrap a visible text at a width, at spaces if possible; `None` only splits its lines."""
     for whole in text.split("\n"):
         yield from (whole[start:end] for start, end in _places(whole, columns))
 
 
 def wrapped_line(spans: Line, columns: int | None) -> Iterator[Line]:
-    """A line of pieces as lines of so many columns; pieces keep their styles."""
-    begins = [0, *accumulate(len(span.text) for span in spans)]
+    """Wrap a line of spans at a width; spans keep their styles."""
+    starts = [0, *accumulate(len(span.text) for span in spans)]
     first = 0
     for start, end in _places("".join(span.text for span in spans), columns):
-        while first < len(spans) and begins[first + 1] <= start:
+        while first < len(spans) and starts[first + 1] <= start:
             first += 1
-        made = []
+        spans_here = []
         for number in range(first, len(spans)):
-            if begins[number] >= end:
+            if starts[number] >= end:
                 break
-            text = spans[number].text[max(start - begins[number], 0) : end - begins[number]]
-            made.append(spans[number]._replace(text=text))
-        yield line(*made)
+            text = spans[number].text[max(start - starts[number], 0) : end - starts[number]]
+            spans_here.append(spans[number]._replace(text=text))
+        yield line(*spans_here)
 
 
 def _places(text: str, columns: int | None) -> Iterator[tuple[int, int]]:
-    """Where the lines of a text begin and end; the space that one is broken at belongs to none."""
+    """Yield start and end of each wrapped line, without the space at which it was broken."""
     start = 0
     while columns is not None:
         end = fitting(text, start, max(columns, 2))
@@ -119,7 +120,7 @@ def _places(text: str, columns: int | None) -> Iterator[tuple[int, int]]:
 
 
 def prefixed(first: Line, rest: Line, texts: Iterable[str], style: Style = "plain") -> Iterator[Line]:
-    """Lines of text behind one piece on the first and another on the others."""
+    """Yield lines of text, the first after one prefix and the others after another."""
     lead = first
     for text in texts:
         yield line(*lead, Span(text, style))

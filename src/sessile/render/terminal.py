@@ -1,15 +1,13 @@
-"""A transcript as lines of text: for the terminal, in words for screen readers, and as a plain text file.
+"""Transcripts and outlines as lines of text: for the terminal, in words for screen readers, and as a plain text file.
 
 Rules:
 
-- A line about each entry, what it says indented below it. A place where the story goes on from an earlier entry says so.
-- Nothing is left out in silence: folded lines, and what the depth does not show, are counted; damage is told where it is.
+- Each entry has a heading line, with its content indented below. Where a transcript continues from an earlier entry, it says so.
+- Nothing is left out silently: folded lines and what the depth hides are counted, damage is shown where it is.
 - Without a width nothing is wrapped, folded or cut.
-- All stored text is made visible first: it can drive no terminal.
-
-The outline of a session as lines: a drawing for the eye, or words for the ear.
-
-Whatever a glyph says, a word beside it says too. Ids stand at the right for rows that one would go to: heads and labels.
+- Stored text is made visible first, so that it cannot control the terminal.
+- An outline is a drawing, or plain words for a screen reader. Every glyph has a word next to it. Ids are at the right of rows
+  that people go to: heads and labels.
 """
 
 from __future__ import annotations
@@ -53,28 +51,30 @@ from sessile.render.styled import (
 )
 from sessile.render.wording import SHORT_ID, image_word, many, moment, price, short_id, style_of, who
 
-# --- text
-
 _INDENT = "  "
 _RULE = "── "
-_MOST_LINES = 8  # of what a tool printed, where it is folded
-_MOST_FAILED = 30  # of what a failed tool printed: people look for the reason
-_MOST_CHANGED = 40  # of a change to a file
-_LONGEST = 2_000  # characters of one folded line
+_MAX_LINES = 8  # of folded tool output
+_MAX_FAILED = 30  # of the folded output of a failed tool: people look for the reason
+_MAX_DIFF = 40  # lines of a folded diff
+_MAX_LINE = 2_000  # characters of a line of folded output
+_PROSE = ("user", "assistant", "summary")  # whose texts are Markdown
+
+Prose = Callable[[str, int], Iterable[Line]]  # renders a visible Markdown text in that many columns
 
 
-class _Manner(NamedTuple):
-    """How lines are made."""
+class _Format(NamedTuple):
+    """Options of a transcript."""
 
     depth: Depth
     columns: int | None
-    words: bool  # no drawing, every line about an entry begins with a word
+    words: bool  # no drawing: every heading starts with a word
     when: Callable[[int | None], str]
     labels: Mapping[str, str]
+    prose: Prose | None = None
 
     @property
     def room(self) -> int | None:
-        """The columns that an indented text has."""
+        """The width of indented text."""
         return None if self.columns is None else max(self.columns - len(_INDENT), 1)
 
     @property
@@ -91,39 +91,40 @@ def transcript_lines(
     *,
     plain_words: bool = False,
     when: Callable[[int | None], str] = moment,
+    prose: Prose | None = None,
 ) -> Iterator[Line]:
-    """Entries as lines, in the order given; `when` writes an instant."""
-    manner = _Manner(depth, columns, plain_words, when, labels or {})
+    """Yield entries as lines, in the given order; `when` formats a time, `prose` renders Markdown (default: as it is)."""
+    form = _Format(depth, columns, plain_words, when, labels or {}, prose)
     damage = Damage(gaps)
     hidden: Counter[str] = Counter()
-    story = Story()
-    begun = False
-    for message in damage.behind(None):
-        yield from _damaged(message, manner)
+    continuations = Continuations()
+    is_first = True
+    for message in damage.after(None):
+        yield from _damaged(message, form)
     for each in shown:
         count_hidden(hidden, each, depth)
-        back = story.goes_back(each)
+        back = continuations.earlier_parent(each)
         if back is not None:
             yield EMPTY
-            yield _rule(f"goes on from {short_id(back)}", "mark", manner)
+            yield _rule(f"continues from {short_id(back)}", "mark", form)
         if is_shown(each, depth):
-            if begun:
+            if not is_first:
                 yield EMPTY
-            begun = True
-            yield _about(each, manner)
+            is_first = False
+            yield _heading(each, form)
             for part in each.at_depth(depth):
-                yield from (_fit(told, manner) for told in _part(part, manner))
-        for message in damage.behind(each.id):
-            yield from _damaged(message, manner)
+                yield from (_fit(part_line, form.columns) for part_line in _part(part, form, each.who in _PROSE))
+        for message in damage.after(each.id):
+            yield from _damaged(message, form)
     for message in damage.rest():
-        yield from _damaged(message, manner)
+        yield from _damaged(message, form)
     if hidden:
         yield EMPTY
         yield from wrapped_line((Span(hidden_words(hidden, depth), "dim"),), columns)
 
 
 def text_export(transcript: Transcript) -> Iterator[str]:
-    """A transcript as a plain text file, piece by piece."""
+    """Yield a transcript as a plain text file, in pieces."""
     facts = {
         "id": transcript.id,
         "project": transcript.cwd,
@@ -139,16 +140,16 @@ def text_export(transcript: Transcript) -> Iterator[str]:
         yield plain(each) + "\n"
 
 
-# -- what every transcript tells, whatever it is written in
+# -- shared by all transcripts
 
 
 def is_shown(shown: Shown, depth: Depth) -> bool:
-    """Whether a depth shows something of an entry."""
+    """Return whether a depth shows any part of an entry."""
     return DEPTHS.index(shown.depth) <= DEPTHS.index(depth)
 
 
 def count_hidden(hidden: Counter[str], shown: Shown, depth: Depth) -> None:
-    """Count what a depth does not show: the entry, or parts of it."""
+    """Count what a depth hides: the entry, or parts of it."""
     if not is_shown(shown, depth):
         hidden["entry"] += 1
         return
@@ -169,124 +170,131 @@ _PARTS: dict[type, str] = {
 
 
 def hidden_words(hidden: Mapping[str, int], depth: Depth) -> str:
-    """What a depth left out, in a sentence."""
+    """Return a sentence about what a depth hides."""
     return f"hidden at depth {depth}: {', '.join(many(number, word) for word, number in hidden.items())}"
 
 
 class Damage:
-    """Where bytes could not be read, told once at each place."""
+    """Places of the file that could not be read; each is reported once."""
 
     def __init__(self, gaps: Iterable[Gap]) -> None:
-        self._behind: dict[str | None, list[str]] = {}
+        self._after: dict[str | None, list[str]] = {}
         for gap in gaps:
-            self._behind.setdefault(gap.after, []).append(visible_line(gap.message))
+            self._after.setdefault(gap.after, []).append(visible_line(gap.message))
 
-    def behind(self, entry_id: str | None) -> list[str]:
-        """What is damaged behind an entry."""
-        return self._behind.pop(entry_id, [])
+    def after(self, entry_id: str | None) -> list[str]:
+        """Return the damage after an entry, or before the first for `None`."""
+        return self._after.pop(entry_id, [])
 
     def rest(self) -> list[str]:
-        """What is damaged behind entries that are not here."""
-        return [f"{message} (elsewhere in the file)" for messages in self._behind.values() for message in messages]
+        """Return the damage after entries that are not in the transcript."""
+        return [f"{message} (elsewhere in the file)" for messages in self._after.values() for message in messages]
 
 
-class Story:
-    """Follows entries, to say where they do not follow each other."""
+class Continuations:
+    """Finds entries whose parent is not the entry before them."""
 
     def __init__(self) -> None:
-        self._seen: set[str] = set()
+        self._known: set[str] = set()
         self._last: str | None = None
 
-    def goes_back(self, shown: Shown) -> str | None:
-        """The earlier entry that this one hangs from, if it is not the one before it."""
+    def earlier_parent(self, shown: Shown) -> str | None:
+        """Return the parent of the next entry, if it is an earlier entry than the one before."""
         parent, last = shown.parent_id, self._last
         if shown.id is not None:
-            self._seen.add(shown.id)
+            self._known.add(shown.id)
             self._last = shown.id
-        return parent if parent != last and parent in self._seen and parent != shown.id else None
+        return parent if parent != last and parent in self._known and parent != shown.id else None
 
 
 # -- lines
 
 
-def _about(shown: Shown, manner: _Manner) -> Line:
-    """The line about an entry: who, when, with what, which."""
-    entry_id = visible_line(shown.id or "") if manner.columns is None else short_id(shown.id)
-    label = visible_line(manner.labels.get(shown.id or "", ""))
-    label = label and (f"label {label}" if manner.words else f"[{label}]")
+def _heading(shown: Shown, form: _Format) -> Line:
+    """Return the heading of an entry: who, when, model, id."""
+    entry_id = visible_line(shown.id or "") if form.columns is None else short_id(shown.id)
+    label = visible_line(form.labels.get(shown.id or "", ""))
+    label = label and (f"label {label}" if form.words else f"[{label}]")
     if shown.who == "summary":
-        told = (who(shown), manner.when(shown.at), entry_id, label, visible_line(shown.headline))
-        return _rule(" · ".join(filter(None, told)), "summary", manner)
+        words = (who(shown), form.when(shown.at), entry_id, label, visible_line(shown.headline))
+        return _rule(" · ".join(filter(None, words)), "summary", form)
     facts = [
-        Span("failed" if manner.words else "✗ failed", "failed") if shown.failed else Span(""),
-        Span(manner.when(shown.at), "dim"),
+        Span("failed" if form.words else "✗ failed", "failed") if shown.failed else Span(""),
+        Span(form.when(shown.at), "dim"),
         Span(visible_line(shown.model or ""), "dim"),
         Span(entry_id, "id"),
         Span(label, "label"),
     ]
-    between = ", " if manner.words else "  "
+    between = ", " if form.words else "  "
     rest = (piece for fact in facts if fact.text for piece in (Span(between), fact))
-    return _fit(line(Span(who(shown), style_of(shown)), *rest, ":" if manner.words else ""), manner)
+    return _fit(line(Span(who(shown), style_of(shown)), *rest, ":" if form.words else ""), form.columns)
 
 
-def _rule(text: str, style: Style, manner: _Manner) -> Line:
-    if manner.words:
-        return _fit(line(Span(text, style)), manner)
-    ruled = _fit(line(Span(_RULE, "dim"), Span(text, style)), manner)
-    missing = (manner.columns or 0) - line_width(ruled) - 1
+def _rule(text: str, style: Style, form: _Format) -> Line:
+    if form.words:
+        return _fit(line(Span(text, style)), form.columns)
+    ruled = _fit(line(Span(_RULE, "dim"), Span(text, style)), form.columns)
+    missing = (form.columns or 0) - line_width(ruled) - 1
     return line(*ruled, Span(f" {'─' * missing}", "dim")) if missing > 0 else ruled
 
 
-def _damaged(message: str, manner: _Manner) -> Iterator[Line]:
-    told = f"{'' if manner.words else '✗ '}unreadable here: {message}"
-    return wrapped_line((Span(told, "failed"),), manner.columns)
+def _damaged(message: str, form: _Format) -> Iterator[Line]:
+    notice = f"{'' if form.words else '✗ '}unreadable here: {message}"
+    return wrapped_line((Span(notice, "failed"),), form.columns)
 
 
-def _fit(spans: Line, manner: _Manner) -> Line:
-    return spans if manner.columns is None else clipped(spans, manner.columns)
+def _fit(spans: Line, columns: int | None) -> Line:
+    return spans if columns is None else clipped(spans, columns)
 
 
-def _part(part: Part, manner: _Manner) -> Iterator[Line]:
+def _rendered(text: str, form: _Format) -> Iterator[Line]:
+    """Yield the lines of a Markdown text."""
+    if form.prose is None or form.room is None:
+        return _paragraphs(text, "plain", form)
+    return (line(_INDENT, *spans) for spans in form.prose(visible(text).strip("\n"), form.room))
+
+
+def _part(part: Part, form: _Format, is_prose: bool) -> Iterator[Line]:
     if isinstance(part, Text):
-        yield from _said(part.text, "plain", manner)
+        yield from _rendered(part.text, form) if is_prose else _paragraphs(part.text, "plain", form)
     elif isinstance(part, Thinking):
-        sealed = " (sealed by the provider)" if part.hidden else ""
-        yield line(_INDENT, Span(f"thinking{sealed}", "dim"))
-        yield from _said(part.text, "dim", manner)
+        note = " (encrypted by the provider)" if part.hidden else ""
+        yield line(_INDENT, Span(f"thinking{note}", "dim"))
+        yield from _paragraphs(part.text, "dim", form)
     elif isinstance(part, Call):
-        yield from _called(part, manner)
+        yield from _call(part, form)
     elif isinstance(part, Output):
-        most = _MOST_FAILED if part.failed else _MOST_LINES
-        yield from _folded(_lines(without_colours(part.text)), most, manner, part.failed)
+        most = _MAX_FAILED if part.failed else _MAX_LINES
+        yield from _folded(_lines(without_colours(part.text)), most, form, part.failed)
     elif isinstance(part, Diff):
         if part.path:
             yield line(_INDENT, Span(f"changed {visible_line(part.path)}", "tool"))
-        yield from _changed(part, manner)
+        yield from _diff(part, form)
     elif isinstance(part, Image):
         yield line(_INDENT, Span(image_word(part), "dim"))
     else:
-        yield from _data(part.name, part.value, manner)
+        yield from _data(part.name, part.value, form)
 
 
-def _said(text: str, style: Style, manner: _Manner) -> Iterator[Line]:
+def _paragraphs(text: str, style: Style, form: _Format) -> Iterator[Line]:
     text = visible(text).strip("\n")
     if text:
-        yield from prefixed((Span(_INDENT),), (Span(_INDENT),), wrapped(text, manner.room), style)
+        yield from prefixed((Span(_INDENT),), (Span(_INDENT),), wrapped(text, form.room), style)
 
 
-def _called(call: Call, manner: _Manner) -> Iterator[Line]:
+def _call(call: Call, form: _Format) -> Iterator[Line]:
     yield line(_INDENT, Span(visible_line(call.name), "tool"), "  ", visible_line(call.summary))
-    if manner.depth == "all" and call.arguments not in (None, {}):
+    if form.depth == "all" and call.arguments not in (None, {}):
         arguments: Any = call.arguments if isinstance(call.arguments, dict) else {"arguments": call.arguments}
         for name, value in arguments.items():
             if value != call.summary:
-                yield from _data(name, value, manner)
+                yield from _data(name, value, form)
 
 
-def _data(name: str, value: object, manner: _Manner) -> Iterator[Line]:
+def _data(name: str, value: object, form: _Format) -> Iterator[Line]:
     text = value if isinstance(value, str) else as_json(value)
     between = ":\n" if "\n" in text else ": "
-    yield from _said(visible_line(name) + between + text, "dim", manner)
+    yield from _paragraphs(visible_line(name) + between + text, "dim", form)
 
 
 def _lines(text: str) -> list[str]:
@@ -294,56 +302,56 @@ def _lines(text: str) -> list[str]:
     return text.split("\n") if text else []
 
 
-def _changed(diff: Diff, manner: _Manner) -> Iterator[Line]:
-    """The lines of a change, with a word for the ear where the eye has a colour."""
-    if not manner.words:
-        yield from _folded(_lines(diff.text), _MOST_CHANGED, manner, changes=True)
+def _diff(diff: Diff, form: _Format) -> Iterator[Line]:
+    """Yield the lines of a diff; for a screen reader, with a word in place of the colour."""
+    if not form.words:
+        yield from _folded(_lines(diff.text), _MAX_DIFF, form, changes=True)
         return
     spoken = {"+": "added: ", "-": "removed: "}
     lines = [spoken[text[0]] + text[1:] if text[:1] in spoken else text for text in _lines(diff.text)]
-    yield from _folded(lines, _MOST_CHANGED, manner)
+    yield from _folded(lines, _MAX_DIFF, form)
 
 
 _CHANGES: dict[str, Style] = {"+": "added", "-": "removed"}
 
 
 def _folded(
-    lines: Sequence[str], most: int, manner: _Manner, failed: bool = False, changes: bool = False
+    lines: Sequence[str], most: int, form: _Format, failed: bool = False, changes: bool = False
 ) -> Iterator[Line]:
-    """Lines of output, the first of them where it is folded; what is left out is counted."""
-    kept = lines[:most] if manner.folds and len(lines) > most + 1 else lines
+    """Yield lines of output. If it is folded, only the first ones, and how many more there are."""
+    kept = lines[:most] if form.folds and len(lines) > most + 1 else lines
     for text in kept:
         style = _CHANGES.get(text[:1], "plain") if changes else "failed" if failed else "plain"
-        left = len(text) - _LONGEST if manner.folds else 0
-        for piece in wrapped(text[:_LONGEST] if left > 0 else text, manner.room):
+        left = len(text) - _MAX_LINE if form.folds else 0
+        for piece in wrapped(text[:_MAX_LINE] if left > 0 else text, form.room):
             yield line(_INDENT, Span(piece, style))
         if left > 0:
-            yield _left_out(many(left, "more character"), manner)
+            yield _left_out(many(left, "more character"), form)
     if len(kept) < len(lines):
-        yield _left_out(many(len(lines) - len(kept), "more line"), manner)
+        yield _left_out(many(len(lines) - len(kept), "more line"), form)
 
 
-def _left_out(what: str, manner: _Manner) -> Line:
-    return line(_INDENT, Span(what if manner.words else f"… {what}", "dim"))
+def _left_out(what: str, form: _Format) -> Line:
+    return line(_INDENT, Span(what if form.words else f"… {what}", "dim"))
 
 
-# --- outline text
+# -- outlines
 
-_TEXT = 12  # the column where texts begin, if what is before them leaves room
-_WIDEST = 100  # columns: further right an id is too far from its text
+_TEXT = 12  # the column of texts, if there is room
+_MAX_WIDTH = 100  # columns: beyond that an id would be too far from its text
 _LEAF = "← active leaf"
-_NOTE = len(_LEAF) + 5  # columns of what stands before an id
+_NOTE = len(_LEAF) + 5  # columns of the note before an id
 
 _STYLES: dict[str, Style] = {"✗": "failed", "◇": "summary", "◆": "summary", "●": "label", "@": "active", "~": "dim"}
 
 
 class OutlineHead(NamedTuple):
-    """What the first line says of the session."""
+    """The session, for the first line."""
 
     title: str | None
     id: str
     project: str
-    source: str  # the agent that wrote it
+    source: str  # its agent
     entries: int
     branches: int
     cost: float | None
@@ -358,28 +366,24 @@ def outline_lines(
     ids: bool = False,
     plain_words: bool = False,
 ) -> Iterator[Line]:
-    """The lines of an outline; `ids` shows those of all rows. `columns` of `None` cuts nothing."""
+    """Yield the lines of an outline. `ids` shows the ids of all rows; without `columns` nothing is cut."""
     if head is not None:
         facts = _head(head, full=columns is None)
-        yield _outline_text_fit(line("session: ", *facts) if plain_words else facts, columns)
+        yield _fit(line("session: ", *facts) if plain_words else facts, columns)
     settings = 0
     for row in rows:
         if plain_words:
-            yield from (_outline_text_fit(spoken, columns) for spoken in _spoken(row))
+            yield from (_fit(spoken, columns) for spoken in _spoken(row))
         else:
             yield _drawn(row, columns, ids)
         settings += row.settings
     if settings:
-        told = f"hidden: {many(settings, 'setting')}" if plain_words else f"… {settings:,} hidden (settings)"
-        yield _outline_text_fit(line(Span(f"{told}. Show: --full", "dim")), columns)
-
-
-def _outline_text_fit(spans: Line, columns: int | None) -> Line:
-    return spans if columns is None else clipped(spans, columns)
+        hidden = f"hidden: {many(settings, 'setting')}" if plain_words else f"… {settings:,} hidden (settings)"
+        yield _fit(line(Span(f"{hidden}. Show: --full", "dim")), columns)
 
 
 def _head(head: OutlineHead, full: bool) -> Line:
-    known = head.cost is not None or head.unpriced
+    has_cost = head.cost is not None or head.unpriced
     facts = (
         Span(visible_line(head.title or "") or "(no title)", "strong"),
         Span(visible_line(head.id) if full else short_id(head.id), "id"),
@@ -387,30 +391,27 @@ def _head(head: OutlineHead, full: bool) -> Line:
         Span(visible_line(head.source)),
         Span(many(head.entries, "entry")),
         Span(many(head.branches, "branch", "branches")),
-        Span(price(head.cost, head.unpriced) if known else ""),
+        Span(price(head.cost, head.unpriced) if has_cost else ""),
     )
-    told = [fact for fact in facts if fact.text]
-    return line(*(piece for fact in told for piece in (Span("  "), fact)))[1:]
-
-
-# -- drawn
+    known = [fact for fact in facts if fact.text]
+    return line(*(piece for fact in known for piece in (Span("  "), fact)))[1:]
 
 
 def _drawn(row: OutlineRow, columns: int | None, ids: bool) -> Line:
     lead = line(Span(row.lead, "dim"), Span(row.glyph, _STYLES.get(row.glyph, _quiet(row))), " ")
     if row.shown is None:
-        return _outline_text_fit((*lead, Span(_run(row), "dim")), columns)
-    told = (*lead, *_words(row, row.shown, line_width(lead)))
+        return _fit((*lead, Span(_run(row), "dim")), columns)
+    left = (*lead, *_words(row, row.shown, line_width(lead)))
     right = line(Span(_LEAF, "active") if row.is_leaf else "", Span(_id(row, columns, ids), "id"))
     if not right:
-        return _outline_text_fit(told, columns)
+        return _fit(left, columns)
     if columns is None:
-        return (*told, *(piece for span in right for piece in (Span("  "), span)))
-    place = min(columns, _WIDEST) - (SHORT_ID if right[-1].style == "id" else 0) - (_NOTE if row.is_leaf else 0)
+        return (*left, *(piece for span in right for piece in (Span("  "), span)))
+    place = min(columns, _MAX_WIDTH) - (SHORT_ID if right[-1].style == "id" else 0) - (_NOTE if row.is_leaf else 0)
     if place < _TEXT:
-        return _outline_text_fit((*told, Span("  "), *right), columns)
+        return _fit((*left, Span("  "), *right), columns)
     gap = Span(" " * (_NOTE - len(_LEAF)) if len(right) == 2 else "")
-    return line(*padded(clipped(told, place - 2), place), right[0], gap, *right[1:])
+    return line(*padded(clipped(left, place - 2), place), right[0], gap, *right[1:])
 
 
 def _quiet(row: OutlineRow) -> Style:
@@ -424,7 +425,7 @@ def _id(row: OutlineRow, columns: int | None, ids: bool) -> str:
 
 
 def _words(row: OutlineRow, shown: Shown, before: int) -> Line:
-    """Who it is from, or its label, and what it says."""
+    """Return the author or the label of an entry, and its text."""
     level = f"(level {row.level}) " if row.branch and row.level > MAX_LEVELS else ""
     text = Span(level + _failing(shown) + visible_line(shown.headline), _quiet(row))
     if row.label:
@@ -434,9 +435,9 @@ def _words(row: OutlineRow, shown: Shown, before: int) -> Line:
 
 
 def _failing(shown: Shown) -> str:
-    """The word for the glyph, unless the text says it itself."""
-    says = shown.headline.lower()
-    return "failed: " if shown.failed and "fail" not in says and "error" not in says else ""
+    """Return the word for the glyph of a failure, unless the text contains it."""
+    text = shown.headline.lower()
+    return "failed: " if shown.failed and "fail" not in text and "error" not in text else ""
 
 
 def _run(row: OutlineRow) -> str:
@@ -450,11 +451,8 @@ def _run(row: OutlineRow) -> str:
     return " · ".join(filter(None, parts))
 
 
-# -- spoken
-
-
 def _spoken(row: OutlineRow) -> Iterator[Line]:
-    """The row in words that need no drawing: a line for a branch that begins, and one for the row."""
+    """Yield a row in words: a line for the branch that it starts, and one for the row."""
     if row.branch:
         active = ", active" if row.is_active else ""
         yield line(Span(f"branch {row.branch} of {row.branches}, level {row.level}{active}:", "strong"))
@@ -465,5 +463,5 @@ def _spoken(row: OutlineRow) -> Iterator[Line]:
     label = f"label {visible_line(row.label)}" if row.label else ""
     facts = (who(shown), "failed" if shown.failed else "", label, "active leaf" if row.is_leaf else "")
     ends = f", id {short_id(row.id)}" if row.is_head or row.is_leaf or row.label else ""
-    said = Span(", ".join(filter(None, facts)) + ": ", style_of(shown))
-    yield line(said, visible_line(shown.headline), Span(ends, "id"))
+    heading = Span(", ".join(filter(None, facts)) + ": ", style_of(shown))
+    yield line(heading, visible_line(shown.headline), Span(ends, "id"))

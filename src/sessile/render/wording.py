@@ -1,6 +1,6 @@
-"""The words that all text surfaces share: who spoke, numbers, money, times and sizes.
+"""Words shared by all text output: names of entries, numbers, prices, times and sizes.
 
-What is unknown is said to be unknown. Nothing here reads a clock.
+Unknown values are called unknown. No clock is read.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from sessile.render.shown import Image, Shown
 from sessile.render.styled import Style
 
 UNKNOWN = "n/a"
-SHORT_ID = 8  # characters of an id that a person needs
-_FIRST, _LAST = -62_135_596_800_000, 253_402_300_799_999  # the milliseconds that a date can be written for
+SHORT_ID = 8  # characters of an id that people use
+_FIRST, _LAST = -62_135_596_800_000, 253_402_300_799_999  # milliseconds that can be written as a date
 
 
 def who(shown: Shown) -> str:
-    """Who an entry is from, or what it is: `user`, `assistant`, `bash`, `branch summary`."""
+    """Return the author or kind of an entry: `user`, `assistant`, `bash`, `branch summary`."""
     return visible_line(shown.name) or shown.who
 
 
 def style_of(shown: Shown) -> Style:
-    """The meaning that the name of an entry is printed with."""
+    """Return the style of an entry's name."""
     if shown.failed:
         return "failed"
     if shown.who in ("user", "assistant", "summary"):
@@ -30,12 +30,12 @@ def style_of(shown: Shown) -> Style:
 
 
 def short_id(entry_id: str | None) -> str:
-    """As much of an id as a person needs to name it."""
+    """Return the short form of an id."""
     return visible_line(entry_id or "")[:SHORT_ID]
 
 
 def many(number: int, word: str, plural: str | None = None) -> str:
-    """A number with its word: 1 entry, 3 entries."""
+    """Return a number with its noun: 1 entry, 3 entries."""
     return f"{number:,} {word if number == 1 else plural or _plural(word)}"
 
 
@@ -44,17 +44,17 @@ def _plural(word: str) -> str:
 
 
 def moment(at: int | None) -> str:
-    """An instant in ISO 8601; empty if it is unknown, or no date."""
+    """Return a time in ISO 8601; empty if it is unknown or out of range."""
     return iso_timestamp(at) if at is not None and _FIRST <= at <= _LAST else ""
 
 
 def money(dollars: float) -> str:
-    """A price: $0.19, $0.0042."""
+    """Return an amount of dollars: $0.19, $0.0042."""
     return f"${dollars:,.2f}" if dollars == 0 or abs(dollars) >= 0.01 else f"${dollars:.4f}"
 
 
 def price(cost: float | None, unpriced: int) -> str:
-    """What answers cost, and how many of them nobody priced."""
+    """Return the cost of messages, and how many have no known price."""
     missing = f"{many(unpriced, 'message')} unpriced" if unpriced else ""
     if cost is None:
         return f"{UNKNOWN} ({missing})" if missing else UNKNOWN
@@ -62,7 +62,7 @@ def price(cost: float | None, unpriced: int) -> str:
 
 
 def duration(milliseconds: int) -> str:
-    """A time as people say it: 45 s, 12 min 5 s, 3 h 20 min."""
+    """Return a duration: 45 s, 12 min 5 s, 3 h 20 min."""
     seconds = milliseconds // 1000
     if seconds < 60:
         return f"{seconds} s"
@@ -72,14 +72,14 @@ def duration(milliseconds: int) -> str:
 
 
 def size(length: int) -> str:
-    """A number of bytes: 940 B, 12 kB, 3.4 MB."""
+    """Return a number of bytes: 940 B, 12 kB, 3.4 MB."""
     if length < 1000:
         return f"{length} B"
     return f"{round(length / 1000)} kB" if length < 999_500 else f"{length / 1_000_000:.1f} MB"
 
 
 def image_word(image: Image) -> str:
-    """A picture in words: `[image png 12 kB]`."""
+    """Return an image in words: `[image png 12 kB]`."""
     kind = visible_line(image.mime).removeprefix("image/").removeprefix("image")
     length = 0 if image.data.startswith("blob:") else len(image.data.rstrip("=")) * 3 // 4
     return f"[{' '.join(filter(None, ('image', kind, size(length) if length else '')))}]"

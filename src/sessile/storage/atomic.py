@@ -1,11 +1,10 @@
-"""Files that appear whole or not at all, and folders that stay.
+"""Create and replace files atomically: a file has its old content or its new content, whole, whatever happens.
 
-A replaced file is the old one or the new one, whole, whatever happens: temp → sync → rename → sync of the folder. Temps
-never end in `.jsonl`, because the family lists every such name.
+`replace` writes a temporary file beside the target, syncs it, renames it and syncs the folder. Every replacement in the
+package goes through it, with hooks for callers that must lock, date or check something before the rename. Temporary
+names never end in `.jsonl`, because agents of the pi family list every such name as a session.
 
-A set of names in a small file of ours, such as the sessions that somebody pinned: read whole, replaced whole, under a lock.
-
-The file is a JSON array that people may edit. One that cannot be read is reported and never overwritten.
+`NameSet` is a list of names in one small JSON file, for example the pinned sessions.
 """
 
 from __future__ import annotations
@@ -19,94 +18,91 @@ from contextlib import contextmanager
 
 import msgspec
 
-from sessile.errors import Damaged, SessileError, UnsafePath, storage_failure, storage_failures
-from sessile.storage.base import Filesystem
+from sessile.errors import Damaged, UnsafePath, storage_failure, storage_failures
+from sessile.storage.base import CHUNK, Filesystem
 from sessile.storage.locks import acquire, locked
 
-# --- atomic
-
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
-_PATIENCE = 10.0
-_NO_LINK = (errno.EXDEV, errno.EMLINK, errno.EPERM, errno.ENOTSUP)  # another device, or one without links
+_PATIENCE = 10.0  # seconds to wait for the lock of a file that is being created
+_LIST_PATIENCE = 5.0  # seconds to wait for the lock of a name list
+_NO_LINK = (errno.EXDEV, errno.EMLINK, errno.EPERM, errno.ENOTSUP)  # other device, or no hard links on this one
 _OUR_DEPTH = 3  # <root>/sessions/<project>
 
 
-def exists(fs: Filesystem, path: str) -> bool:
-    """Whether there is anything of that name; nothing has one with a NUL in it."""
-    if "\0" in path:
-        return False
+# -- replacing
+
+
+def replace(
+    fs: Filesystem,
+    path: str,
+    chunks: Iterable[bytes],
+    *,
+    durable: bool = True,
+    keep_as: str | None = None,
+    before: Callable[[str], object] | None = None,
+    after: Callable[[], object] | None = None,
+    doing: str = "replace the file",
+) -> None:
+    """Put a file with this content in place of whatever has the name.
+
+    With `keep_as` the old file stays reachable under that name. `before` is called with the temporary name right before
+    the rename; if it raises, everything stays as it was. `after` is called right after the rename. `doing` describes
+    the operation in error messages.
+    """
+    with storage_failures(path, doing):
+        put_in_place(fs, path, chunks, durable=durable, keep_as=keep_as, before=before, after=after)
+
+
+def put_in_place(
+    fs: Filesystem,
+    path: str,
+    chunks: Iterable[bytes],
+    *,
+    durable: bool = True,
+    keep_as: str | None = None,
+    before: Callable[[str], object] | None = None,
+    after: Callable[[], object] | None = None,
+) -> None:
+    """Do what `replace` does, but raise plain `OSError`."""
+    temp = temp_beside(path)
+    made = [temp]
+    try:
+        write_new(fs, temp, chunks, durable=durable)
+        if keep_as is not None:
+            keep(fs, path, keep_as)
+            made.append(keep_as)
+        if before is not None:
+            before(temp)
+        fs.rename(temp, path)
+        if after is not None:
+            after()
+        if durable:
+            fs.sync_directory(posixpath.dirname(path))
+    except BaseException:
+        # Ask the disk, not a flag: an interruption can come between the rename and the next line.
+        if _may_exist(fs, temp):
+            for name in made:
+                remove(fs, name)
+        raise
+
+
+def temp_beside(path: str) -> str:
+    """Return a new name for a temporary file in the same folder."""
+    return f"{posixpath.dirname(path)}/.{posixpath.basename(path)}.{os.urandom(6).hex()}.tmp"
+
+
+def _may_exist(fs: Filesystem, path: str) -> bool:
     try:
         fs.lstat(path)
-    except (FileNotFoundError, NotADirectoryError):
+    except FileNotFoundError:
         return False
-    except OSError as error:
-        raise storage_failure(error, path, "look at a file") from error
+    except OSError:
+        return True
     return True
 
 
-def is_folder(fs: Filesystem, path: str) -> bool:
-    """Whether a name is a folder itself, not a link to one."""
-    return stat.S_ISDIR(fs.lstat(path).st_mode)
-
-
-def is_plain(fs: Filesystem, path: str) -> bool:
-    """Whether a name is an ordinary file itself."""
-    return stat.S_ISREG(fs.lstat(path).st_mode)
-
-
-def make_folders(fs: Filesystem, path: str, known: set[str] | None = None, *, below_links: bool = False) -> None:
-    """Make a folder and its parents, durably. In foreign stores a folder above may be a link: then `below_links`.
-
-    With `known`, names that were there before are made durable too, because their maker may have died before its sync;
-    folders of which that was done are remembered in it.
-    """
-    if known is not None and path in known and exists(fs, path):
-        return
-    target = path
-    missing = []
-    while not exists(fs, path):
-        missing.append(path)
-        path = posixpath.dirname(path)
-    try:
-        if missing and not below_links and not stat.S_ISDIR(fs.lstat(path).st_mode):
-            raise UnsafePath("a folder is needed where a file or a link is", path=path)
-        for folder in reversed(missing):
-            try:
-                fs.mkdir(folder)
-            except FileExistsError:
-                pass  # another process was faster, but may not have made the name durable yet
-            fs.sync_directory(posixpath.dirname(folder))
-        if known is not None:
-            _settle(fs, path)
-            known.add(target)
-    except OSError as error:
-        if isinstance(error, UnsafePath):
-            raise
-        raise storage_failure(error, path, "make a folder") from error
-
-
-def _settle(fs: Filesystem, path: str) -> None:
-    """Make durable the name of a folder, and those of the folders above it that may be ours."""
-    for _ in range(_OUR_DEPTH):
-        path = posixpath.dirname(path)
-        try:
-            fs.sync_directory(path)
-        except PermissionError:
-            return  # a folder that we cannot read is above our root
-
-
-def write_all(fs: Filesystem, fd: int, data: bytes) -> None:
-    """Write all of `data`, going on after short writes."""
-    view = memoryview(data)
-    while view:
-        written = fs.write(fd, bytes(view) if len(view) < len(data) else data)
-        if not written:
-            raise OSError(errno.EIO, "the storage takes nothing and does not say why")
-        view = view[written:]
-
-
 def write_new(fs: Filesystem, path: str, chunks: Iterable[bytes], *, durable: bool = True) -> None:
-    """Create a file with this content; it must not exist. A failed one is removed."""
+    """Create a file with this content; fail if it exists. Remove it again if writing fails."""
     fd = fs.open(path, _NEW)
     try:
         try:
@@ -121,16 +117,35 @@ def write_new(fs: Filesystem, path: str, chunks: Iterable[bytes], *, durable: bo
         raise
 
 
-def remove(fs: Filesystem, path: str) -> None:
-    """Remove a temporary file if that can be done: what went wrong before counts more."""
-    try:
-        fs.unlink(path)
-    except OSError:
-        pass
+def write_all(fs: Filesystem, fd: int, data: bytes) -> None:
+    """Write all of `data`, continuing after short writes."""
+    view = memoryview(data)
+    while view:
+        written = fs.write(fd, bytes(view) if len(view) < len(data) else data)
+        if not written:
+            raise OSError(errno.EIO, "the storage wrote nothing and reported no error")
+        view = view[written:]
+
+
+def fill_blank(fs: Filesystem, path: str, data: bytes) -> None:
+    """Give a missing or empty file its first bytes, atomically, unless another process does it first."""
+    with storage_failures(path, "create the file"):
+        fd = fs.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+        try:
+            acquire(fs, fd, path, _PATIENCE)
+            blank = fs.fstat(fd)
+            # A process that was faster has put another file in its place; the one that we locked stays empty.
+            if blank.st_size == 0 and fs.lstat(path).st_ino == blank.st_ino:
+                replace(fs, path, (data,))
+        finally:
+            fs.close(fd)
+
+
+# -- second names
 
 
 def keep(fs: Filesystem, path: str, name: str) -> None:
-    """Keep a file under a second name, durably: as a link, or as a copy where no link can reach."""
+    """Keep a file under a second name, durably: as a hard link, or as a copy where no link is possible."""
     make_folders(fs, posixpath.dirname(name))
     link_or_copy(fs, path, name)
     try:
@@ -141,7 +156,7 @@ def keep(fs: Filesystem, path: str, name: str) -> None:
 
 
 def link_or_copy(fs: Filesystem, path: str, name: str) -> None:
-    """Give a file a second name in a folder that the caller syncs: as a link, or as a copy where no link can reach."""
+    """Give a file a second name, as a hard link or as a copy. The caller syncs the folder."""
     try:
         fs.link(path, name)
     except OSError as error:
@@ -150,60 +165,107 @@ def link_or_copy(fs: Filesystem, path: str, name: str) -> None:
         write_new(fs, name, (read_all(fs, path),))
 
 
-def temp_beside(path: str) -> str:
-    """A name for a temporary file in the same folder."""
-    return f"{posixpath.dirname(path)}/.{posixpath.basename(path)}.{os.urandom(6).hex()}.tmp"
+# -- small helpers
 
 
-def replace(fs: Filesystem, path: str, chunks: Iterable[bytes], *, durable: bool = True) -> None:
-    """Put a file with this content in place of whatever has the name."""
-    temp = temp_beside(path)
+def exists(fs: Filesystem, path: str) -> bool:
+    """Return whether anything has that name. No file has a name that contains NUL."""
+    if "\0" in path:
+        return False
     try:
-        write_new(fs, temp, chunks, durable=durable)
-        try:
-            fs.rename(temp, path)
-        except OSError:
-            remove(fs, temp)
-            raise
-        if durable:
-            fs.sync_directory(posixpath.dirname(path))
-    except SessileError:
-        raise  # from whoever gives the content
+        fs.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
     except OSError as error:
-        raise storage_failure(error, path, "replace a file") from error
+        raise storage_failure(error, path, "look at a file") from error
+    return True
 
 
-def fill_blank(fs: Filesystem, path: str, data: bytes) -> None:
-    """Give a file that is missing or empty its first bytes, all at once, unless another process is faster."""
-    with storage_failures(path, "begin a file"):
-        fd = fs.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+def is_folder(fs: Filesystem, path: str) -> bool:
+    """Return whether a name is a folder itself, not a link to one."""
+    return stat.S_ISDIR(fs.lstat(path).st_mode)
+
+
+def is_plain(fs: Filesystem, path: str) -> bool:
+    """Return whether a name is a regular file itself, not a link to one."""
+    return stat.S_ISREG(fs.lstat(path).st_mode)
+
+
+def make_folders(fs: Filesystem, path: str, known: set[str] | None = None, *, below_links: bool = False) -> None:
+    """Make a folder and its parents, durably. With `below_links`, for foreign stores, a parent may be a symbolic link.
+
+    With `known`, names that existed before are made durable too, because the process that made them may have died before
+    its sync. Folders for which that was done are added to the set and skipped next time.
+    """
+    if known is not None and path in known and exists(fs, path):
+        return
+    target = path
+    missing = []
+    while not exists(fs, path):
+        missing.append(path)
+        path = posixpath.dirname(path)
+    with storage_failures(path, "make a folder"):
+        if missing and not below_links and not stat.S_ISDIR(fs.lstat(path).st_mode):
+            raise UnsafePath("cannot make a folder below this path: it is not a folder", path=path)
+        for folder in reversed(missing):
+            try:
+                fs.mkdir(folder)
+            except FileExistsError:
+                pass  # another process was faster, but may not have made the name durable yet
+            fs.sync_directory(posixpath.dirname(folder))
+        if known is not None:
+            _settle(fs, path)
+            known.add(target)
+
+
+def _settle(fs: Filesystem, path: str) -> None:
+    """Make durable the name of a folder, and those of the folders above it that may be part of the store."""
+    for _ in range(_OUR_DEPTH):
+        path = posixpath.dirname(path)
         try:
-            acquire(fs, fd, path, _PATIENCE)
-            blank = fs.fstat(fd)
-            # Whoever was faster has put another file in its place, and nobody fills the one that we have waited for.
-            if blank.st_size == 0 and fs.lstat(path).st_ino == blank.st_ino:
-                replace(fs, path, (data,))
-        finally:
-            fs.close(fd)
+            fs.sync_directory(path)
+        except PermissionError:
+            return  # a folder that we cannot read is above the root of the store
 
 
 def read_all(fs: Filesystem, path: str) -> bytes:
-    """The content of a file."""
+    """Return the content of a file."""
     fd = fs.open(path, os.O_RDONLY)
     try:
-        chunks = []
-        offset = 0
-        while chunk := fs.read(fd, 1 << 20, offset):
-            chunks.append(chunk)
-            offset += len(chunk)
-        return b"".join(chunks)
+        return read_open(fs, fd)
     finally:
         fs.close(fd)
 
 
+def read_open(fs: Filesystem, fd: int) -> bytes:
+    """Return the content of an open file."""
+    chunks = []
+    offset = 0
+    while chunk := fs.read(fd, CHUNK, offset):
+        chunks.append(chunk)
+        offset += len(chunk)
+    return b"".join(chunks)
+
+
+def remove(fs: Filesystem, path: str) -> None:
+    """Remove a temporary file. Errors are ignored: the one that led here matters more."""
+    try:
+        fs.unlink(path)
+    except OSError:
+        pass
+
+
+def close_quietly(fs: Filesystem, fd: int) -> None:
+    """Close a descriptor. Errors are ignored: the one that led here matters more."""
+    try:
+        fs.close(fd)
+    except OSError:
+        pass
+
+
 def set_modified(fs: Filesystem, path: str, nanoseconds: int) -> None:
-    """Give a file another time of modification."""
-    with storage_failures(path, "date the file"):
+    """Set the modification time of a file."""
+    with storage_failures(path, "set the modification time"):
         fd = fs.open(path, os.O_RDONLY)
         try:
             fs.set_modified(fd, nanoseconds)
@@ -211,20 +273,21 @@ def set_modified(fs: Filesystem, path: str, nanoseconds: int) -> None:
             fs.close(fd)
 
 
-# --- name set
-
-_NAME_SET_PATIENCE = 5.0  # seconds
+# -- lists of names
 
 
 class NameSet:
-    """The names in one file, in the order in which they were added."""
+    """The names in one file, in the order in which they were added.
+
+    The file is a JSON array that users may edit. A file that cannot be read is reported and never overwritten.
+    """
 
     def __init__(self, fs: Filesystem, path: str) -> None:
         self._fs = fs
         self._path = path
 
     def names(self) -> list[str]:
-        """All names; none if there is no file."""
+        """Return all names; none if there is no file."""
         with storage_failures(self._path, "read the list"):
             try:
                 data = read_all(self._fs, self._path)
@@ -234,17 +297,17 @@ class NameSet:
             return msgspec.json.decode(data, type=list[str])
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise Damaged(
-                f"the list is no JSON array of names: {error}",
+                f"the list is not a JSON array of names: {error}",
                 path=self._path,
-                hint="mend it in an editor, or move it away to begin anew",
+                hint="fix it in an editor, or move it away to start with an empty list",
             ) from error
 
     def add(self, *new: str) -> bool:
-        """Add some names; says whether one of them is new."""
+        """Add names. Return whether any of them is new."""
         return self._change(lambda names: [*dict.fromkeys((*names, *new))])
 
     def remove(self, name: str) -> bool:
-        """Take a name out; says whether it was there."""
+        """Remove a name. Return whether it was there."""
         return self._change(lambda names: [known for known in names if known != name])
 
     def _change(self, change: Callable[[list[str]], list[str]]) -> bool:
@@ -258,7 +321,7 @@ class NameSet:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """The lock is a file of its own: the list itself is replaced."""
+        """Hold the lock, which is a separate file, because the list itself is replaced."""
         make_folders(self._fs, posixpath.dirname(self._path))
-        with locked(self._fs, f"{self._path}.lock", _NAME_SET_PATIENCE):
+        with locked(self._fs, f"{self._path}.lock", _LIST_PATIENCE):
             yield

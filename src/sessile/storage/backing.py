@@ -1,8 +1,8 @@
-"""What a store stands on: its files, their places, and its journals; in a folder, in memory, or in a database.
+"""Choose what a store is built on, by its root: file system, layout, journals and catalog.
 
 Store("~/.sessile")                       a folder
-Store("postgresql://user@host/name")      a database, in which the same tree of names lies; everything else on the machine
-                                          stays reachable beside it, so that other agents' files can be read and imported
+Store("postgresql://user@host/name")      a database with the same tree of names; the files of the machine stay reachable
+                                          beside it, so that other agents' sessions can be read and imported
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ if TYPE_CHECKING:
 
 _DATABASES = ("postgresql://", "postgres://")
 _ADDRESS = re.compile("[A-Za-z][A-Za-z0-9+.-]*://")
-_SECRET = re.compile("//.*@")  # who, and perhaps a password
+_SECRET = re.compile("//.*@")  # user name and password
 
 
 class Backing(NamedTuple):
-    """The parts of one place, and what lets go of it."""
+    """The parts of a store's root, and a function that closes it."""
 
-    name: str  # as a person may see it
+    name: str  # safe to show: without a password
     fs: Filesystem
     layout: Layout
     journals: Journals
     close: Callable[[], None]
-    catalog: Callable[[str | None], Catalog | JoinedCatalog]  # with its cache in that folder, where it needs one
-    database: Database | None = None  # where tables of other kinds than files can lie, for many processes at once
+    catalog: Callable[[str | None], Catalog | JoinedCatalog]  # takes the cache folder, where one is needed
+    database: Database | None = None  # for tables that many processes share
 
 
 def is_database(root: str) -> bool:
-    """Whether a root is the address of a database; raises `Unsupported` for that of anything else."""
+    """Return whether a root is the URL of a database. Raise `Unsupported` for any other URL."""
     if root.startswith(_DATABASES):
         return True
     if _ADDRESS.match(root):
-        told = "a store is a folder or postgresql://…; s3://… is for large content: SESSILE_BLOBS"
-        raise Unsupported("no store can be at this address", path=_SECRET.sub("//…@", root), hint=told)
+        hint = "use a folder or postgresql://…; s3://… is for large content: set SESSILE_BLOBS"
+        raise Unsupported("a store cannot have this root", path=_SECRET.sub("//…@", root), hint=hint)
     return False
 
 
@@ -62,18 +62,18 @@ def backing_of(
     patience: float,
     formats: Formats,
 ) -> Backing:
-    """What lies at a root; nothing is created."""
+    """Return the parts of the store at a root. Nothing is created."""
     place = os.fspath(root)
     if fs is None and is_database(place):
         _check_package("psycopg", "a store in a database", "postgres")
-        from sessile.storage.postgres.root import database_backing  # most stores are folders
+        from sessile.storage.postgres.root import database_backing  # needs psycopg, an optional package
 
         return database_backing(place, cache, power=power, patience=patience, formats=formats)
     if fs is None:
         # A symbolic link to the root is followed once, here; below the root none is.
         place = os.path.realpath(os.path.expanduser(place))
         if os.path.isfile(place):
-            raise NotFound("there is no store, but a file", path=place, hint="a store is a folder; name that")
+            raise NotFound("the root is a file", path=place, hint="pass the folder of the store")
         fs = RootedFilesystem(place)
     layout = Layout(place, os.path.abspath(cache) if cache is not None else f"{place}/cache")
     journals = FileJournals(fs, layout, power=power, patience=patience)
@@ -81,29 +81,29 @@ def backing_of(
 
 
 def blobs_at(address: str | None, layout: Layout, fs: Filesystem) -> Blobs:
-    """Where large content lies: in the root, or in an object store."""
+    """Return the blobs of a store: in its root, or in the object store at `address`."""
     inner = BlobStore(layout.blobs, fs)
     if address is None:
         return inner
     _check_package("obstore", "an object store", "s3")
-    from sessile.storage.objects import ObjectBlobs
+    from sessile.storage.objects import ObjectBlobs  # needs obstore, an optional package
 
     return ObjectBlobs(address, layout.root, inner)
 
 
 def _check_package(name: str, what: str, extra: str) -> None:
-    """Say what to install: who keeps sessions in a folder needs no driver."""
-    from importlib.util import find_spec  # most stores are folders
+    """Raise `Unsupported`, with the command to install it, if an optional package is missing."""
+    from importlib.util import find_spec  # saves start-up time: a store in a folder needs no optional package
 
     if find_spec(name) is None:
         raise Unsupported(f"{what} needs the package {name}", hint=f"pip install 'sessile[{extra}]'")
 
 
 def _catalog(fs: Filesystem, formats: Formats, cache: str | None) -> Catalog:
-    from sessile.storage.catalog import Catalog  # who only appends needs none
+    from sessile.storage.catalog import Catalog  # saves start-up time: appending needs no catalog
 
     return Catalog(fs, cache, formats)
 
 
 def _nothing() -> None:
-    """A folder is let go of by itself."""
+    """Close nothing: a folder needs no closing."""

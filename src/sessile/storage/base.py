@@ -1,10 +1,10 @@
-"""The seams of the storage layer: what a file system, blobs and a journal must offer.
+"""The protocols of the storage layer: file system, blobs and journals.
 
-`Filesystem` is the one door to the disk. Its methods are as thin as system calls, so that a crash or a failing disk can
+All disk access goes through `Filesystem`. Its methods are as thin as system calls, so that a crash or a failing disk can
 be simulated under everything else; they raise plain `OSError`. Paths are absolute strings.
 
-`Blobs` is large content by its hash. `Journal` is what a session stands on, and `Journals` are those of a store. Nothing in
-them is byte-shaped: positions are opaque, so that a database can be a journal too.
+`Blobs` stores large content by its hash. A `Journal` holds the entries of one session, and `Journals` are all journals of
+a store. Positions in a journal are opaque, so a database can be a journal too.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from sessile.core.kinds import State
 from sessile.core.lines import Finding, Item
 
 NATIVE = "native"  # the format of our own files
+CHUNK = 1 << 20  # bytes of a file that are read at once
 
 
 class Stat(Protocol):
-    """The part of `os.stat_result` that Sessile looks at."""
+    """The part of `os.stat_result` that Sessile uses."""
 
     @property
     def st_mode(self) -> int: ...
@@ -38,24 +39,24 @@ class Stat(Protocol):
 
 
 class Filesystem(Protocol):
-    """Files, names and locks. Every method is one system call or behaves like one."""
+    """Files, names and locks. Every method is one system call, or behaves like one."""
 
     def open(self, path: str, flags: int) -> int:
         """Open `path` with the `os.O_…` flags, never following a symbolic link; a created file has mode 0600."""
         ...
 
     def temporary(self) -> int:
-        """Open a new file without a name for reading and writing; it goes when it is closed."""
+        """Open a new file without a name for reading and writing; it is deleted when it is closed."""
         ...
 
     def close(self, fd: int) -> None: ...
 
     def read(self, fd: int, size: int, offset: int) -> bytes:
-        """At most `size` bytes from `offset` (`pread`)."""
+        """Return at most `size` bytes from `offset` (`pread`)."""
         ...
 
     def write(self, fd: int, data: bytes) -> int:
-        """Write once, at the end if opened with `O_APPEND`; may write less than asked, says how much."""
+        """Write once, at the end if opened with `O_APPEND`. Return how much was written, which may be less than asked."""
         ...
 
     def truncate(self, fd: int, size: int) -> None: ...
@@ -65,27 +66,27 @@ class Filesystem(Protocol):
         ...
 
     def lock(self, fd: int) -> bool:
-        """Try to take the exclusive lock of this open file (`flock`); never waits."""
+        """Try to take the exclusive lock of this open file (`flock`), without waiting. Return whether we have it."""
         ...
 
     def unlock(self, fd: int) -> None: ...
 
     def lock_holder(self, fd: int) -> int | None:
-        """The process that holds the lock of this file, where the system can tell."""
+        """Return the process that holds the lock of this file, where the system shows it."""
         ...
 
     def fstat(self, fd: int) -> Stat: ...
 
     def set_modified(self, fd: int, nanoseconds: int) -> None:
-        """Give a file the time of modification of the one that it takes the place of."""
+        """Set the modification time of a file."""
         ...
 
     def lstat(self, path: str) -> Stat:
-        """What `path` itself is; a symbolic link is not followed."""
+        """Return the status of `path` itself; a symbolic link is not followed."""
         ...
 
     def names(self, path: str) -> list[str]:
-        """The names in a folder, sorted."""
+        """Return the names in a folder, sorted."""
         ...
 
     def mkdir(self, path: str) -> None:
@@ -93,7 +94,7 @@ class Filesystem(Protocol):
         ...
 
     def rename(self, source: str, target: str) -> None:
-        """Rename, replacing `target` at once if it exists."""
+        """Rename, atomically replacing `target` if it exists."""
         ...
 
     def link(self, source: str, target: str) -> None:
@@ -110,7 +111,7 @@ class Filesystem(Protocol):
 
 
 class Blob(NamedTuple):
-    """A stored blob: its hash, where it lies, and how entries refer to it."""
+    """A stored blob: its hash, its path, and how entries refer to it."""
 
     hash: str
     path: str
@@ -118,48 +119,48 @@ class Blob(NamedTuple):
 
 
 class Blobs(Protocol):
-    """Large content by its hash. Whatever names no hash raises `InvalidId`."""
+    """Large content by its hash. Anything that is not a hash raises `InvalidId`."""
 
     @property
     def folder(self) -> str:
-        """Where they lie, for messages."""
+        """The place of the blobs, for messages."""
         ...
 
     def of_session(self, path: str) -> Blobs:
-        """The blobs that the entries of a session file mean."""
+        """Return the blobs that the entries of a session file refer to."""
         ...
 
     def path(self, digest: str) -> str:
-        """Where a blob lies, or would."""
+        """Return the path of a blob, stored or not."""
         ...
 
     def put(self, data: bytes) -> Blob:
-        """Store bytes; they are durable when this returns. Storing them again changes nothing."""
+        """Store bytes durably. Storing them again changes nothing."""
         ...
 
     def put_pieces(self, pieces: Callable[[], Iterator[bytes]]) -> Blob:
-        """Store bytes of any size: `pieces` gives them twice, once to name them and once to write them."""
+        """Store bytes of any size. `pieces` is called twice: to compute the hash, and to write."""
         ...
 
     def pieces(self, digest: str, size: int = 1 << 20) -> Iterator[bytes]:
-        """The bytes of a blob, piece by piece; whoever has them all can check them. Raises `NotFound`."""
+        """Yield the bytes of a blob, unchecked. Raise `NotFound` if there is none."""
         ...
 
     def get(self, digest: str) -> bytes | None:
-        """The bytes of a blob; `None` if they are missing or are not what the hash says."""
+        """Return the bytes of a blob; `None` if they are missing or do not match the hash."""
         ...
 
     def has(self, digest: str) -> bool:
-        """Whether something is stored under that hash."""
+        """Return whether something is stored under that hash."""
         ...
 
 
 Position = Any
-"""Where a line is; only the journal that gave it understands it."""
+"""Where a line is; only the journal that returned it understands it."""
 
 
 class Row(NamedTuple):
-    """What a journal knows of an entry without reading its body."""
+    """What a journal knows about an entry without reading its body."""
 
     id: str
     parent_id: str | None
@@ -173,16 +174,16 @@ class News(Protocol):
     def rows(self) -> Sequence[Row]: ...
 
     def child_of(self, entry_id: str) -> bool:
-        """Whether one of the new entries hangs from `entry_id`."""
+        """Return whether one of the new entries is a child of `entry_id`."""
         ...
 
 
 Revise = Callable[[News], Sequence[bytes]]
-"""Asked under the journal's lock, when others were faster, for the lines to write instead. May raise to write nothing."""
+"""Called under the journal's lock, if others appended first, to choose the lines to write. May raise to write nothing."""
 
 
 class Appended(NamedTuple):
-    """What an append did: where each line lies, and the mark to `commit`."""
+    """The position of each appended line, and the mark to `commit`."""
 
     positions: Sequence[Position]
     mark: Any
@@ -201,7 +202,7 @@ class ReadableJournal(Protocol):
         ...
 
     def slot(self) -> bytes | None:
-        """The line before the header in which oh-my-pi keeps the title, if there is one."""
+        """The line before the header in which oh-my-pi stores the title, if there is one."""
         ...
 
     def last(self) -> Row | None:
@@ -209,35 +210,35 @@ class ReadableJournal(Protocol):
         ...
 
     def find(self, entry_id: str) -> Row | None:
-        """The entry with that id; of duplicates the later."""
+        """Return the entry with that id; of duplicates the last."""
         ...
 
     def read(self, row: Row) -> bytes:
-        """The exact bytes of an entry."""
+        """Return the exact bytes of an entry."""
         ...
 
     def read_many(self, rows: Sequence[Row]) -> Iterator[bytes]:
-        """The exact bytes of several entries, in that order."""
+        """Yield the exact bytes of several entries, in that order."""
         ...
 
     def rows(self, start: int = 0) -> Iterator[Row]:
-        """Every entry in order, or those behind the first `start` of them."""
+        """Yield every entry in order, after skipping the first `start`."""
         ...
 
     def count(self) -> int:
-        """How many entries there are, leaf markers left out."""
+        """Return the number of entries, without leaf markers."""
         ...
 
     def up(self, row: Row) -> Iterator[Row]:
-        """From an entry to its root, child before parent. Ends at a missing parent and at a circle."""
+        """Yield an entry and its ancestors up to the root. Stop at a missing parent and at a cycle."""
         ...
 
     def state(self, row: Row) -> State:
-        """What the path to an entry has set."""
+        """Return the state of the path that ends at an entry."""
         ...
 
     def labels(self) -> Mapping[str, str]:
-        """The label of each entry that has one."""
+        """Return the label of each entry that has one."""
         ...
 
     def title(self) -> Row | None:
@@ -245,11 +246,11 @@ class ReadableJournal(Protocol):
         ...
 
     def entry_before(self, offset: int) -> str | None:
-        """The id of the last entry before the place of a finding."""
+        """Return the id of the last entry before the offset of a finding."""
         ...
 
     def findings(self) -> Sequence[Finding]:
-        """What is not as it should be."""
+        """Return everything that is wrong in the journal."""
         ...
 
     def close(self) -> None: ...
@@ -264,11 +265,11 @@ class Journal(ReadableJournal, Protocol):
         ...
 
     def append(self, lines: Sequence[bytes], revise: Revise) -> Appended:
-        """Write lines at the end, all or none of them acknowledged."""
+        """Append lines; either all of them are acknowledged or none."""
         ...
 
     def follow(self) -> Row | None:
-        """The last entry of any kind; what others have appended up to there is no news for the next append."""
+        """Return the last entry of any kind. The next append does not report entries up to there as news."""
         ...
 
     def commit(self, mark: Any) -> None:
@@ -276,61 +277,61 @@ class Journal(ReadableJournal, Protocol):
         ...
 
     def flush(self) -> None:
-        """Make everything durable that was appended."""
+        """Make everything that was appended durable."""
         ...
 
     def replace(self, edit: Callable[[bytes], bytes | None], keep: str | None = None) -> None:
-        """Put the result of `edit` in place of each line, at once; `None` keeps a line as it is.
+        """Replace each line by the result of `edit`, atomically; `None` keeps a line as it is.
 
-        With `keep` the journal as it was stays reachable under that name.
+        With `keep` the old journal stays reachable under that name.
         """
         ...
 
     def reopen(self) -> None:
-        """Begin anew after a failure."""
+        """Start over after a failure."""
         ...
 
 
 class ReadableOwnJournal(ReadableJournal, Protocol):
-    """The lines of a session of a store's own."""
+    """The lines of a native session."""
 
     def items(self) -> Iterator[Item]:
-        """Every line, header and slot among them, and everything that is none."""
+        """Yield every line, including header and title slot, and a finding for everything else."""
         ...
 
 
 @runtime_checkable
 class OwnJournal(Journal, ReadableOwnJournal, Protocol):
-    """A journal of a store's own, which also has a name there."""
+    """The journal of a native session, which can be renamed and held."""
 
     def rename(self, path: str) -> None:
-        """Give the journal another name."""
+        """Rename the journal."""
         ...
 
     def hold(self) -> None:
-        """Keep the journal locked until `release`, so that others see that its writer lives."""
+        """Keep the journal locked until `release`, so that others see that its writer is alive."""
         ...
 
     def release(self) -> None:
-        """Let others write again."""
+        """Release the lock."""
         ...
 
 
 class Journals(Protocol):
-    """All journals of a store, by their paths."""
+    """All journals of a store, by path."""
 
     def create(self, path: str, pieces: Iterable[bytes]) -> None:
-        """A new journal with just these bytes, whole and durable, in pieces of any size; raises `SessionExists`."""
+        """Create a journal with just these bytes, atomically and durably. Raise `SessionExists` if the path is in use."""
         ...
 
     def obtain(self, path: str, header: bytes) -> None:
-        """A new journal with that header, unless there is one with lines already; of many who ask at once, one makes it."""
+        """Create a journal with that header, unless there is one with lines. Of many concurrent calls, one creates it."""
         ...
 
     def open(self, path: str, *, patience: float | None = None) -> OwnJournal:
-        """The journal for writing; `patience` is how many seconds it waits for others, if not as long as the store does."""
+        """Open the journal for writing. `patience`, in seconds, overrides how long it waits for other writers."""
         ...
 
     def read(self, path: str) -> ReadableOwnJournal:
-        """The journal for reading only."""
+        """Open the journal for reading."""
         ...

@@ -17,6 +17,7 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
+from datetime import datetime
 from typing import Any, NamedTuple
 
 import msgspec
@@ -24,10 +25,20 @@ import msgspec
 from sessile.core.codec import decode, encode_plain
 from sessile.core.digest import Counts
 from sessile.core.statistics import SessionUsage, Usage
-from sessile.core.text import parse_timestamp
+from sessile.core.text import parse_timestamp, utc_datetime
 from sessile.core.usage import QUARTER
 from sessile.core.words import fold
-from sessile.storage.filters import HAS, SQLITE, Condition, Filter, Selection, SqlSelection, Values, within
+from sessile.storage.filters import (
+    HAS,
+    SQLITE,
+    Condition,
+    Filter,
+    Selection,
+    SqlSelection,
+    Values,
+    nanoseconds,
+    within,
+)
 from sessile.storage.layout import JOURNAL
 
 COUNTS = Counts.__struct_fields__
@@ -61,6 +72,7 @@ _SESSION = f"substr({_PATH}, 1, instr({_PATH}, '{SUB_AGENTS}') - 1) || '{JOURNAL
 _IS_ORIGIN = "EXISTS (SELECT 1 FROM sessions own WHERE own.origin = {})"
 # Another agent's session that was copied into a native store; sub-agents are copied with their session.
 _IMPORTED = f"({_IS_ORIGIN.format(_PATH)} OR (sub_agent AND {_IS_ORIGIN.format(_SESSION)}))"
+NOTEBOOK_ROWS = 50
 _KNOWN = "SELECT path, number, size, mtime_ns, inode FROM sessions"
 SHOWN = (
     "number, path, size, mtime_ns, sub_agent, format, problem, id, cwd, title, created, parent, first_text,"
@@ -73,19 +85,45 @@ Known = tuple[bytes, int, int | None, int, int]
 
 
 class SessionRow(NamedTuple):
-    """A session in the catalog; unknown values are `None`. `counts` is `None` until every line was counted."""
+    """What the catalog knows about a session; `None` is unknown.
 
-    number: int  # of the row in this catalog
+    Attributes:
+        number: The number of the row in this catalog.
+        path: The path of the session's file.
+        size: The size of the file in bytes.
+        modified_ns: When the file was last modified, in nanoseconds since 1970; `modified` is the same as a `datetime`.
+        sub_agent: Whether the file is the transcript of a sub-agent.
+        format: The format of the file: "native" or that of another agent; `None` if it is not a session.
+        problem: Why the file could not be read.
+        id: The session id.
+        cwd: The project: the working folder of the session.
+        title: The title of the session.
+        created_ms: When the session was created, in milliseconds since 1970; `created` is the same as a `datetime`.
+        parent: The session that this one was forked from.
+        first_text: The beginning of the first message of the user.
+        last_role: The role of the last message.
+        last_status: How the last message ended.
+        searchable: Whether the words of the session are indexed.
+        counts: Numbers of entries, messages, tokens and more; `None` until every line was counted.
+
+    Example:
+        ```python
+        for row in library.list(Filter(limit=10)).rows:
+            print(f"{row.modified:%Y-%m-%d %H:%M}", row.title or row.first_text)
+        ```
+    """
+
+    number: int
     path: str
     size: int | None
-    modified: int  # nanoseconds since 1970
+    modified_ns: int
     sub_agent: bool
-    format: str | None  # None: not a session, and `problem` is the reason
+    format: str | None
     problem: str | None
     id: str | None
     cwd: str | None
     title: str | None
-    created: int | None  # milliseconds since 1970
+    created_ms: int | None
     parent: str | None
     first_text: str | None
     last_role: str | None
@@ -93,14 +131,53 @@ class SessionRow(NamedTuple):
     searchable: bool
     counts: Counts | None
 
+    @property
+    def modified(self) -> datetime:
+        """When the file was last modified, in UTC."""
+        return utc_datetime(self.modified_ns // 1000)
+
+    @property
+    def created(self) -> datetime | None:
+        """When the session was created, in UTC; `None` if unknown."""
+        return None if self.created_ms is None else utc_datetime(self.created_ms * 1000)
+
 
 class Listing(NamedTuple):
-    """One page of rows in the order of the filter, and what is not on it."""
+    """One page of sessions, and what is not on it.
+
+    Attributes:
+        rows: The sessions of the page, in the order of the filter.
+        total: How many sessions match, on this page or another.
+        hidden: How many more sessions match but are hidden, by reason: "unreadable", "empty", "sub_agent", "imported" …
+        unjudged: How many sessions the filter cannot judge, because their lines are not counted yet.
+        unread: The paths of session files that were not read completely when the time was up: they may be shown without
+            counts, or be missing where the filter needs counts. Only `Library.list` sets it.
+
+    Example:
+        ```python
+        listing = library.list(Filter(project="/work/app", limit=20))
+        print(f"{len(listing.rows)} of {listing.total}, {len(listing.unread)} not read yet")
+        ```
+    """
 
     rows: list[SessionRow]
-    total: int  # rows that match, on this page or another
-    hidden: dict[str, int]  # rows that match but are not shown, by reason; reasons without rows are left out
-    unjudged: int  # rows that the filter cannot judge because they are not counted yet
+    total: int
+    hidden: dict[str, int]
+    unjudged: int
+    unread: Sequence[str] = ()
+
+    def _repr_html_(self) -> str:
+        from sessile.core.notebook import table  # only notebooks need it
+
+        caption = f"{len(self.rows):,} of {self.total:,} sessions"
+        caption += f", {len(self.unread):,} files not read yet" if self.unread else ""
+        columns = ("modified", "title", "project", "messages", "id")
+        return table(caption, columns, (_shown_in_notebook(row) for row in self.rows[:NOTEBOOK_ROWS]))
+
+
+def _shown_in_notebook(row: SessionRow) -> tuple[object, ...]:
+    messages = None if row.counts is None else f"{row.counts.messages:,}"
+    return f"{row.modified:%Y-%m-%d %H:%M}", row.title or row.first_text or row.problem, row.cwd, messages, row.id
 
 
 def select(
@@ -241,8 +318,8 @@ def usage(selection_for: Callable[[Filter], Selection], wanted: Filter) -> Usage
     _, hidden = selection.totals()
     return Usage(
         sessions=sessions,
-        since=None if wanted.since is None else wanted.since // _QUARTER,
-        until=None if wanted.until is None else -(-wanted.until // _QUARTER),
+        since=None if wanted.since is None else nanoseconds(wanted.since) // _QUARTER,
+        until=None if wanted.until is None else -(-nanoseconds(wanted.until) // _QUARTER),
         hidden=hidden,
         uncounted=selection.uncounted(),
     )

@@ -57,14 +57,13 @@ from sessile.core.digest import Digest
 from sessile.core.ids import blake2b
 from sessile.core.lines import Item, Line, Scanner
 from sessile.core.words import INDEXED, fold, indexed, passages
-from sessile.storage.base import NATIVE, Filesystem, Stat
+from sessile.storage.base import CHUNK, NATIVE, Filesystem, Stat
 from sessile.storage.catalog_rows import COUNTS, Known, counts_as_columns
 from sessile.storage.filters import storable, within
 from sessile.storage.formats import EntryReader, Formats
 from sessile.storage.head import Glance, Record, decoded, glance
 from sessile.storage.layout import GZIP, JOURNAL, LEGACY, LIST, ZSTD, session_files
 from sessile.storage.packed import Rows, is_packed, open_rows
-from sessile.storage.reader import CHUNK
 
 # --- native rows
 

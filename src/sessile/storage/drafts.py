@@ -1,7 +1,7 @@
-"""Drafts: sessions that no assistant has answered yet.
+"""Drafts: sessions that have no assistant message yet.
 
-A draft is a journal under a name that no listing shows. It stays locked as long as its session lives, so one whose lock
-can be taken was left behind by a crash or a closed session.
+A draft is a journal under a name that no other agent lists. It stays locked while its session is open, so a draft whose lock
+is free was left by a crash or a closed session.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from sessile.storage.layout import DRAFT, JOURNAL
 
 
 def draft_path(path: str) -> str:
-    """The name of a session's draft."""
+    """Return the path of a session's draft."""
     return path.removesuffix(JOURNAL) + DRAFT
 
 
 def published_path(path: str) -> str:
-    """The name that a draft gets when it is published; of anything else the name itself."""
+    """Return the path that a draft gets when it is published; any other path is returned as it is."""
     return path.removesuffix(DRAFT) + JOURNAL if path.endswith(DRAFT) else path
 
 
 def is_draft(path: str) -> bool:
-    """Whether a file is a draft, by its name."""
+    """Return whether a file is a draft, by its name."""
     return path.endswith(DRAFT)
 
 
 def publish(journal: OwnJournal) -> None:
-    """Show a draft in listings: give it its final name, and its lock back."""
+    """Give a draft its final name, so that listings show it, and release its lock."""
     journal.flush()
     try:
         journal.rename(published_path(journal.path))
@@ -40,18 +40,18 @@ def publish(journal: OwnJournal) -> None:
         try:
             _release(journal)
         except BaseException:
-            _release(journal)  # once more, if an interruption came first
+            _release(journal)  # again, if an interruption came first
             raise
 
 
 def _release(journal: OwnJournal) -> None:
-    """Free a session that has its final name, even if that is all that was done."""
+    """Release the lock if the session has its final name, even if nothing else was done."""
     if not is_draft(journal.path):
         journal.release()
 
 
 def discard(fs: Filesystem, journal: OwnJournal) -> None:
-    """Remove a draft in which there is nothing but the header that we wrote."""
+    """Remove a draft that holds nothing but its header."""
     try:
         fs.unlink(journal.path)
     except OSError as error:
@@ -59,7 +59,7 @@ def discard(fs: Filesystem, journal: OwnJournal) -> None:
 
 
 def recover(fs: Filesystem, journals: Journals, folder: str) -> list[str]:
-    """Publish the drafts in a folder that nobody holds and in which somebody said something; gives their paths."""
+    """Publish the drafts in a folder that no process holds and that contain a message. Return their paths."""
     with storage_failures(folder, "look for drafts"):
         try:
             names = [name for name in fs.names(folder) if is_draft(name)]
@@ -72,12 +72,12 @@ def recover(fs: Filesystem, journals: Journals, folder: str) -> list[str]:
             if _take_over(fs, journals, path, lambda journal: any(row.flags & TALK for row in journal.rows())):
                 recovered.append(path)
         except SessileError:
-            continue  # its owner lives, its header was never finished, or the folder is read-only: it stays as it is
+            continue  # its owner is alive, its header is incomplete, or the folder is read-only: leave it
     return recovered
 
 
 def recover_one(fs: Filesystem, journals: Journals, path: str) -> bool:
-    """Publish the draft of one session, if it has one; raises SessionBusy if somebody still holds it."""
+    """Publish the draft of one session and return whether there was one. Raise SessionBusy if a process holds it."""
     return atomic.exists(fs, draft_path(path)) and _take_over(fs, journals, path, lambda journal: True)
 
 
@@ -85,7 +85,7 @@ def _take_over(fs: Filesystem, journals: Journals, path: str, wanted: Callable[[
     journal = journals.open(draft_path(path), patience=0)
     try:
         journal.hold()
-        # The owner may have published it, or another process taken it over, before the lock was ours.
+        # The owner may have published it, or another process recovered it, before we had the lock.
         if not atomic.exists(fs, journal.path) or atomic.exists(fs, path) or not wanted(journal):
             return False
         publish(journal)

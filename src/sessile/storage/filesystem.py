@@ -1,16 +1,12 @@
 """The real file system (Linux and macOS).
 
-Rules: files are created 0600 and folders 0700 (a umask can only take bits away); nothing is opened through a symbolic link in its
-last component; opening a FIFO or a device never blocks.
+Rules: files are created with mode 0600 and folders with 0700 (a umask can only remove bits). Nothing is opened through a
+symbolic link in its last component. Opening a FIFO or a device never blocks.
 
-The real file system below one root, in which no symbolic link is followed when something is changed.
-
-A name is reached folder by folder, each opened from the one above it and none through a link, and what is done is done relative
-to the last of them. So a folder that is a link, or is swapped for one at any moment, leads nowhere: the call fails with ELOOP,
-and so it does for pipes, sockets, devices, and files that have another name elsewhere.
-The root itself is resolved by whoever names it, and has to belong to the user who changes something in it.
-
-Reading is as in any other place, and so are paths outside of the root.
+`RootedFilesystem` also protects what is below one root: no symbolic link is followed when something is changed there. Every
+folder of a path is opened from the one above it, and none through a link, so a folder that is a link, or is swapped for one
+at any time, fails with ELOOP. So do pipes, sockets, devices, and files that have a second name elsewhere. The root itself
+is resolved by the caller and must belong to the user. Reading, and paths outside of the root, work as usual.
 """
 
 from __future__ import annotations
@@ -24,10 +20,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# --- filesystem
-
 ALWAYS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-"""What every file is opened with."""
+"""Flags that every file is opened with."""
+_CHANGING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+# On Linux a folder can be opened as a starting point, even without permission to read it.
+_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 if sys.platform == "darwin":
     # macOS has no fdatasync, and its fsync stops at the drive's cache.
@@ -38,7 +35,7 @@ else:
 
 
 class PosixFilesystem:
-    """Files of this machine."""
+    """The files of this machine."""
 
     close = staticmethod(os.close)
     write = staticmethod(os.write)
@@ -55,7 +52,7 @@ class PosixFilesystem:
         return os.open(path, flags | ALWAYS, 0o600)
 
     def temporary(self) -> int:
-        import tempfile  # for archives only
+        import tempfile  # saves start-up time: only archives need it
 
         with tempfile.TemporaryFile(buffering=0) as file:
             return os.dup(file.fileno())
@@ -101,15 +98,8 @@ class PosixFilesystem:
             os.close(fd)
 
 
-# --- rooted
-
-_CHANGING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
-# Linux can open a folder just to go on from it, also one that may not be read.
-_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
 class RootedFilesystem(PosixFilesystem):
-    """Files of this machine, of which those below `root` are changed through real folders only."""
+    """The files of this machine. Below `root`, changes go through real folders only."""
 
     def __init__(self, root: str) -> None:
         self._root = root
@@ -149,7 +139,7 @@ class RootedFilesystem(PosixFilesystem):
 
     @contextmanager
     def _place(self, path: str) -> Iterator[tuple[int | None, str]]:
-        """The folder that a path lies in, open, and its name there; of one outside of the root no folder, and all of it."""
+        """Yield the open folder of a path and the name in it; for a path outside of the root, no folder and the whole path."""
         plain = posixpath.normpath(path)
         if not plain.startswith(self._below):
             yield None, path
@@ -158,7 +148,7 @@ class RootedFilesystem(PosixFilesystem):
         fd = os.open(self._root, _FOLDER)
         try:
             if os.fstat(fd).st_uid != os.geteuid():
-                raise PermissionError(errno.EPERM, "the folder of the store belongs to another user", self._root)
+                raise PermissionError(errno.EPERM, "the root of the store belongs to another user", self._root)
             for folder in folders:
                 fd = _entered(fd, folder)
             yield fd, name
@@ -167,18 +157,18 @@ class RootedFilesystem(PosixFilesystem):
 
 
 def _check_plain(status: os.stat_result, flags: int, path: str) -> None:
-    """Refuse what is no ordinary file, and a second name of one where the file would have been made if it were missing.
+    """Raise if this is not a regular file, or if it has a second name and was opened with O_CREAT.
 
-    A session may have a second name: that under which it is kept while it is rewritten.
+    Without O_CREAT a second name is fine: a session has one while it is rewritten.
     """
     if not stat.S_ISREG(status.st_mode):
-        raise OSError(errno.ELOOP, "this is not a plain file", path)
+        raise OSError(errno.ELOOP, "not a regular file", path)
     if flags & os.O_CREAT and status.st_nlink > 1:
-        raise OSError(errno.ELOOP, "the file has another name elsewhere", path)
+        raise OSError(errno.ELOOP, "the file has a second name elsewhere", path)
 
 
 def _entered(fd: int, name: str) -> int:
-    """The folder of that name in another one, which is closed for it."""
+    """Open a folder inside of another, and close that one."""
     try:
         inner = os.open(name, _FOLDER, dir_fd=fd)
     except OSError as error:

@@ -13,6 +13,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, Protocol
 
 from sessile.core.codec import encode_plain
@@ -45,6 +46,8 @@ SORTS = {
     "messages": "messages",
     "size": "size",
 }
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
 _LAST = "\U0010ffff"  # sorts after every other character
 
 Values = dict[str, Any]
@@ -53,16 +56,36 @@ Condition = tuple[str, Values]
 
 
 class Filter(NamedTuple):
-    """Which sessions to list. Times are nanoseconds since 1970; `words` are searched in title and first text.
+    """Which sessions to list or search. All conditions must hold; the default matches everything that is not hidden.
 
-    `project` is the path of a folder, or the name of one if it has no slash; `worktrees` are paths of folders that count as the
-    same project. `below` are folders that hold the files; `pinned` are ids of sessions: no others are listed. `sort` is one of
-    `SORTS`, in descending order: unknown values come last, and the newest of equals comes first.
+    Attributes:
+        project: The path of a project folder, or a name without a slash for all folders of that name. Folders below it match.
+        since: Only sessions modified at this time or later. It must have a time zone.
+        until: Only sessions modified before this time. It must have a time zone.
+        model: Only sessions with answers of a model whose name contains this text.
+        has: Only sessions that have all of these: "branch", "error", "image", "compaction", "label", "finding".
+        words: Only sessions with all of these words in the title or the first message.
+        named: Only sessions with a title.
+        id_prefix: Only sessions whose id starts with this text.
+        hide: Which matching sessions to hide: "unreadable", "empty", "sub_agent", "imported", "one_shot".
+        limit: The maximum number of rows; all if `None`.
+        offset: The number of rows to skip.
+        sort: The order, largest or newest first: "recent", "started", "cost", "tokens", "messages" or "size". Unknown values
+            come last.
+        below: Only files in these folders.
+        pinned: Only sessions with these ids.
+        worktrees: Folders that count as the project folder.
+
+    Example:
+        ```python
+        last_week = datetime.now(UTC) - timedelta(days=7)
+        library.list(Filter(project="/work/app", since=last_week, sort="cost", limit=10))
+        ```
     """
 
     project: str | None = None
-    since: int | None = None
-    until: int | None = None
+    since: datetime | None = None
+    until: datetime | None = None
     model: str | None = None
     has: Collection[str] = ()
     words: Sequence[str] = ()
@@ -282,6 +305,16 @@ def in_64_bits(number: int) -> int:
     return max(-(2**63), min(number, 2**63 - 1))
 
 
+def nanoseconds(moment: datetime) -> int:
+    """Return a moment as catalogs store it: in nanoseconds since 1970. Raise `InvalidQuery` if it has no time zone."""
+    if moment.tzinfo is None:
+        raise InvalidQuery(
+            f"invalid time {moment.isoformat()!r}: it must have a time zone",
+            hint="use datetime.now(UTC) or astimezone()",
+        )
+    return in_64_bits((moment - _EPOCH) // _MICROSECOND * 1000)
+
+
 def _from_ends(dialect: Dialect, places: Sequence[str], wanted: Filter) -> list[Condition]:
     """Return the conditions that the ends of a file can answer."""
     value = dialect.value
@@ -291,9 +324,9 @@ def _from_ends(dialect: Dialect, places: Sequence[str], wanted: Filter) -> list[
     if wanted.project is not None:
         conditions.append(_in_project(dialect, (wanted.project, *wanted.worktrees)))
     if wanted.since is not None:
-        conditions.append((f"mtime_ns >= {value('since', 'bigint')}", {"since": in_64_bits(wanted.since)}))
+        conditions.append((f"mtime_ns >= {value('since', 'bigint')}", {"since": nanoseconds(wanted.since)}))
     if wanted.until is not None:
-        conditions.append((f"mtime_ns < {value('until', 'bigint')}", {"until": in_64_bits(wanted.until)}))
+        conditions.append((f"mtime_ns < {value('until', 'bigint')}", {"until": nanoseconds(wanted.until)}))
     if wanted.id_prefix is not None:
         ends = {"prefix": wanted.id_prefix, "prefix_end": wanted.id_prefix + _LAST}
         conditions.append((f"id BETWEEN {value('prefix')} AND {value('prefix_end')}", ends))

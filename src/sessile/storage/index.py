@@ -1,22 +1,18 @@
-"""The row index: where each entry of a journal lies, what it hangs from, and the state of its path.
+"""The row index of a journal: the offset and parent of each entry, and the state of its path.
 
-It is a cache. It is never written while appending; whoever reads a line through it checks that line too, and any mismatch
-throws the index away. A path costs one row a step, and the state of any entry one look-up. That only holds while parents
-come before their children and ids are unique: a journal where they do not is `irregular`, and is read without an index.
+The index is a cache. It is never written while appending. Every line that is read through it is checked, and any mismatch
+discards the index. Walking a path costs one row per step, and the state of any entry one lookup. That only holds while
+parents come before their children and ids are unique; a journal where they do not is `irregular` and is read without
+an index.
 
-How it is saved is in `index_file`.
-
-The saved form of a row index: a header, rows of fixed width, a hash table of ids, the states.
+`RowIndex` is the index in memory. `StateTable` keeps each distinct state of a path once, by number: most entries change
+nothing, so even a large journal has few. `IndexFile` is the saved form: a header, rows of fixed width, a hash table of ids,
+and the states.
 
     id key · offset and flags · length · row of the parent · number of the state after this entry
 
-It is checked against the journal when loaded (inode, size, hash of the last bytes covered) and block by block when read, so
-that a large index costs no more than the blocks that are looked at. It does not know what the rows are for.
-
-The states that paths of a journal have gone through, each kept once and known by its number.
-
-Most entries change nothing, and most changes lead to a state that was there before, so a large journal has few. A state is
-decoded when it is looked at.
+A saved index is checked against the journal when it is loaded (inode, size, hash of the last bytes that it covers) and block
+by block when it is read, so a large one costs no more than the blocks that are used.
 """
 
 from __future__ import annotations
@@ -41,12 +37,25 @@ from sessile.core.lines import Finding, Head, Line
 from sessile.storage import atomic
 from sessile.storage.base import Filesystem, Stat
 
-# --- index file
+NOWHERE = -1
+MAX_FINDINGS = 1000  # kept in full; a file full of garbage would otherwise fill the memory
+SAVE_AFTER_ROWS = 64  # scanning fewer new rows, or bytes, is cheaper than writing the index
+SAVE_AFTER_BYTES = 1 << 20
+
+_HASH = b"#"  # appended to a key that is a hash of an id
+
+UNKNOWN = -1  # a state that is not kept: it must be computed from its path
+BEGINNING = 0
+
+_MAX_SIZE = 256 * 1024  # bytes of all states; there could be as many as there are entries
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(State).decode
 
 TAIL = 4096  # bytes before the covered end that must not have changed
 ROW = struct.Struct("<8sQIii")
 
-# Flags of our own above those of the kinds.
+# Our own flags, above those of the kinds.
 HASHED = 1 << 14  # the key is a hash of an id that is not eight bytes long
 ORPHAN = 1 << 15  # there is a parent id, but no such entry
 KIND_FLAGS = (1 << 14) - 1
@@ -57,9 +66,9 @@ _KEY_OF_ROW = struct.Struct("<Q20x")
 _SLOT = struct.Struct("<I")
 _ENDS = struct.Struct("<II")
 _SLOTS_PER_ROW = 2
-_BLOCK = 8 * 1024  # checked as a whole: a larger one costs more than the rows that are wanted
+_BLOCK = 8 * 1024  # checked as a whole: a larger one costs more than the rows that are needed
 _FIRST_READ = 64 * 1024
-_PIECE = 1 << 20  # bytes that are written at once
+_PIECE = 1 << 20  # bytes written at once
 
 
 class Place(NamedTuple):
@@ -84,255 +93,6 @@ class Place(NamedTuple):
         return self.packed & ORPHAN != 0
 
 
-class Header(msgspec.Struct):
-    """What the index says about the journal as a whole."""
-
-    inode: int
-    device: int
-    covered: int
-    entries: int
-    labels: dict[str, str]
-    title: int
-    missing: list[str]
-    findings: list[Finding]
-    found: int
-    tail: str = ""
-    rows: int = 0
-    slots: int = 0
-    states: int = 0
-    checksums: list[int] = []
-    extra: Any = None
-
-
-def write(fs: Filesystem, path: str, header: Header, tail: bytes, rows: bytearray, states: Sequence[bytes]) -> None:
-    """Save an index in place of what is there. `tail` are the last bytes of the journal that it covers.
-
-    What else is saved is put behind the rows: a large index should not be in memory twice.
-    """
-    header.tail = _tail_hash(tail)
-    header.rows, header.states = len(rows) // ROW.size, len(states)
-    slots = _hash_table(rows)
-    header.slots = len(slots) // _SLOT.size
-    payload = rows
-    payload += slots
-    payload += struct.pack(f"<{len(states) + 1}I", *accumulate(map(len, states), initial=0))
-    payload += b"".join(states)
-    view = memoryview(payload)
-    header.checksums = [zlib.crc32(view[at : at + _BLOCK]) for at in range(0, len(view), _BLOCK)]
-    encoded = msgspec.json.encode(header)
-    prefix = _PREFIX.pack(_MAGIC, len(encoded), zlib.crc32(encoded))
-    atomic.make_folders(fs, posixpath.dirname(path))
-    pieces = (view[at : at + _PIECE].tobytes() for at in range(0, len(view), _PIECE))
-    atomic.replace(fs, path, chain((prefix + encoded,), pieces), durable=False)
-
-
-class IndexDamaged(Exception):
-    """The cache does not hold what was written to it; it has to be made anew."""
-
-
-# A cache that cannot be read is no cache.
-NO_CACHE = (IndexDamaged, OSError, ValueError, msgspec.MsgspecError, struct.error)
-
-
-class IndexFile:
-    """A saved index, read block by block; each block is checked when first read."""
-
-    def __init__(self, fs: Filesystem, path: str) -> None:
-        self._fs = fs
-        self._fd = fs.open(path, os.O_RDONLY)
-        self._blocks: dict[int, bytes] = {}
-        try:
-            start = fs.read(self._fd, _FIRST_READ, 0)
-            magic, size, checksum = _PREFIX.unpack_from(start)
-            encoded = start[_PREFIX.size : _PREFIX.size + size]
-            if len(encoded) < size <= fs.fstat(self._fd).st_size:
-                encoded = fs.read(self._fd, size, _PREFIX.size)
-            if magic != _MAGIC or zlib.crc32(encoded) != checksum:
-                raise ValueError("not an index of this version")
-            self.header = msgspec.json.decode(encoded, type=Header)
-        except BaseException:
-            self.close()
-            raise
-        self._start = _PREFIX.size + size
-        self._slots_at = self.header.rows * ROW.size
-        self._states_at = self._slots_at + self.header.slots * _SLOT.size
-
-    def close(self) -> None:
-        try:
-            self._fs.close(self._fd)
-        except OSError:
-            pass  # only read from
-
-    def fits(self, journal: Stat, read_tail: Callable[[int], bytes]) -> bool:
-        """Whether this is the index of that journal, and the journal has only grown since."""
-        header = self.header
-        return (
-            (header.inode, header.device) == (journal.st_ino, journal.st_dev)
-            and header.covered <= journal.st_size
-            and header.tail == _tail_hash(read_tail(header.covered))
-        )
-
-    def states(self) -> Sequence[bytes]:
-        """The encoded states, each read when it is asked for."""
-        return _SavedStates(self, self._states_at, self.header.states)
-
-    def place(self, number: int) -> Place:
-        """One row."""
-        block, at = divmod(number * ROW.size, _BLOCK)
-        if at + ROW.size > _BLOCK:
-            return Place._make(ROW.unpack(self.read(number * ROW.size, ROW.size)))
-        return Place._make(ROW.unpack_from(self._block(block), at))
-
-    def places(self, start: int, stop: int) -> list[Place]:
-        """The rows of entries that follow each other."""
-        return list(map(Place._make, ROW.iter_unpack(self.read(start * ROW.size, (stop - start) * ROW.size))))
-
-    def read(self, offset: int, size: int) -> bytes:
-        """Bytes of the payload; raises IndexDamaged if they are not what was written."""
-        number, at = divmod(offset, _BLOCK)
-        if at + size <= _BLOCK:
-            return self._block(number)[at : at + size]
-        last = (offset + size - 1) // _BLOCK
-        joined = b"".join(self._block(n) for n in range(number, last + 1))
-        return joined[at : at + size]
-
-    def _block(self, number: int) -> bytes:
-        block = self._blocks.get(number)
-        if block is None:
-            try:
-                block = self._fs.read(self._fd, _BLOCK, self._start + number * _BLOCK)
-            except OSError as error:
-                raise IndexDamaged(str(error)) from error
-            checksums = self.header.checksums
-            if number >= len(checksums) or zlib.crc32(block) != checksums[number]:
-                raise IndexDamaged(f"block {number}")
-            self._blocks[number] = block
-        return block
-
-    def find(self, entry_id: str) -> int | None:
-        """The number of an entry."""
-        slots = self.header.slots
-        if not slots:
-            return None
-        key, hashed = key_of(entry_id)
-        slot = _slot(int.from_bytes(key, "little"), slots)
-        while row := _SLOT.unpack(self.read(self._slots_at + slot * _SLOT.size, _SLOT.size))[0]:
-            place = self.place(row - 1)
-            if place.key == key and place.hashed == hashed:
-                return int(row) - 1
-            slot = (slot + 1) % slots
-        return None
-
-
-class _SavedStates(Sequence[bytes]):
-    """The states of a saved index: where each ends, then one after the other."""
-
-    def __init__(self, file: IndexFile, at: int, count: int) -> None:
-        self._file = file
-        self._at = at
-        self._count = count
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __getitem__(self, number: Any) -> Any:
-        if number >= self._count:
-            raise IndexError(number)
-        start, end = _ENDS.unpack(self._file.read(self._at + number * _SLOT.size, _ENDS.size))
-        return self._file.read(self._at + (self._count + 1) * _SLOT.size + start, end - start)
-
-
-def key_of(entry_id: str) -> tuple[bytes, bool]:
-    """Eight bytes that stand for an id, and whether they are a hash of it."""
-    if len(entry_id) == 8 and entry_id.isascii():
-        return entry_id.encode("ascii"), False
-    return blake2b(entry_id.encode("utf-8", "surrogatepass"), 8), True
-
-
-def _slot(key: int, slots: int) -> int:
-    return (key * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF) % slots
-
-
-def _hash_table(rows: bytearray) -> bytes:
-    """Row numbers plus one at the slots of their keys."""
-    count = len(rows) // ROW.size
-    slots = count * _SLOTS_PER_ROW + 1 if count else 0
-    table = array("I", bytes(slots * _SLOT.size))
-    for number, (key,) in enumerate(_KEY_OF_ROW.iter_unpack(rows), 1):
-        slot = _slot(key, slots)
-        while table[slot]:
-            slot = slot + 1 if slot + 1 < slots else 0
-        table[slot] = number
-    if sys.byteorder == "big":
-        table.byteswap()
-    return table.tobytes()
-
-
-def _tail_hash(tail: bytes) -> str:
-    return blake2b(tail, 16).hex()
-
-
-# --- states
-
-UNKNOWN = -1  # stands for a state that is not kept: it has to be folded from its path
-BEGINNING = 0
-
-_MAX_SIZE = 256 * 1024  # bytes of all states; there could be as many as entries
-
-_encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(State).decode
-
-
-class StateTable:
-    """Numbers of states; the one of an empty path is `BEGINNING`. `saved` are those of an earlier table, encoded."""
-
-    def __init__(self, saved: Sequence[bytes] = ()) -> None:
-        self._saved = saved or (_encode(State()),)
-        self._new: list[bytes] = []
-        self._decoded: dict[int, State] = {}
-        self._numbers: dict[bytes, int] | None = None
-        self._size = 0
-
-    def encoded(self) -> list[bytes]:
-        """All states in the order of their numbers."""
-        return [*self._saved, *self._new]
-
-    def __getitem__(self, number: int) -> State:
-        state = self._decoded.get(number)
-        if state is None:
-            state = self._decoded[number] = _decode(self._saved[number])
-        return state
-
-    def number_of(self, state: State) -> int:
-        """The number of a state, new if it was never there."""
-        if self._numbers is None:
-            self._numbers = {encoded: number for number, encoded in enumerate(self._saved)}
-            self._size = sum(map(len, self._numbers))
-        try:
-            encoded = _encode(state)
-        except (ValueError, OverflowError):
-            return UNKNOWN  # a lone surrogate, or a huge integer
-        number = self._numbers.get(encoded)
-        if number is None:
-            if self._size + len(encoded) > _MAX_SIZE:
-                return UNKNOWN
-            number = self._numbers[encoded] = len(self._saved) + len(self._new)
-            self._new.append(encoded)
-            self._decoded[number] = state
-            self._size += len(encoded)
-        return number
-
-
-# --- index
-
-NOWHERE = -1
-MAX_FINDINGS = 1000  # kept in full; a file of garbage would otherwise fill the memory
-SAVE_AFTER_ROWS = 64  # fewer new rows, or bytes, are scanned again sooner than the index is written again
-SAVE_AFTER_BYTES = 1 << 20
-
-_HASH = b"#"  # behind the key of an id that is a hash
-
-
 class RowIndex:
     """The rows of one journal: those of a cache file, if there is one, and those added since."""
 
@@ -344,14 +104,14 @@ class RowIndex:
         self.title = NOWHERE
         self.findings: list[Finding] = []
         self.found = 0
-        self.extra: Any = None  # what a translator of another format has to keep
+        self.extra: Any = None  # data that the translator of another format keeps here
         self._file: IndexFile | None = None
-        self._saved = 0  # the rows of the cache file; those in memory come after them
-        self._kept = (0, 0)  # the rows and bytes of the journal that some cache file covers
+        self._saved = 0  # rows of the cache file; those in memory come after them
+        self._kept = (0, 0)  # rows and bytes of the journal that the cache file covers
         self._tail = bytearray()
         self._tail_states = array("i")
-        self._numbers: dict[bytes, int] = {}  # by name: the texts of a million ids would be most of the memory
-        self._last = ("", NOWHERE, BEGINNING)  # id, number and state of the entry before: most hang from that one
+        self._numbers: dict[bytes, int] = {}  # by key, because the text of a million ids would use most of the memory
+        self._last = ("", NOWHERE, BEGINNING)  # id, number and state of the previous entry, which is the parent of most
         self._missing: set[str] = set()
         self._states = StateTable()
         self._answers: dict[tuple[int, str | None, str | None], int] = {}
@@ -361,7 +121,7 @@ class RowIndex:
 
     @property
     def worth_saving(self) -> bool:
-        """Whether scanning what no cache file covers costs more than writing one."""
+        """Whether scanning what the cache file does not cover costs more than writing it."""
         rows, covered = self._kept
         new = self.covered - covered
         enough = len(self) - rows >= SAVE_AFTER_ROWS or new >= SAVE_AFTER_BYTES
@@ -369,19 +129,19 @@ class RowIndex:
 
     @property
     def has_orphans(self) -> bool:
-        """Whether some entry hangs from one that is not there."""
+        """Whether the parent of some entry is missing."""
         return bool(self._missing)
 
     def report(self, finding: Finding) -> None:
-        """Note something that is not as it should be."""
+        """Add a finding."""
         self.found += 1
         if len(self.findings) < MAX_FINDINGS:
             self.findings.append(finding)
 
     def add(self, line: Line, head: Head, flags: int, entry: bytes | None = None) -> int:
-        """Add the next entry of the journal; gives the number of the one that it hangs from.
+        """Add the next entry of the journal and return the number of its parent.
 
-        `head` and `entry` are what the line means, if it is not one of ours.
+        `head` and `entry` are the translated line, if it is not native.
         """
         offset, raw, _ = line
         number = len(self._tail_states) + self._saved
@@ -424,7 +184,7 @@ class RowIndex:
     def _state_after(self, before: int, flags: int, head: Head, entry: bytes) -> int:
         if not flags & MESSAGE:
             return self._states.number_of(fold(self._states[before], decode(entry)))
-        # Of a message the head says all that counts: its body is not decoded, and most answers repeat their model.
+        # The head of a message has all that matters here, so the body is not decoded. Most answers repeat their model.
         message = head.message
         assert message is not None
         answer = (before, message.provider, message.model)
@@ -435,32 +195,32 @@ class RowIndex:
         return number
 
     def place(self, number: int) -> Place:
-        """The row of an entry."""
+        """Return the row of an entry."""
         if number >= self._saved:
             return Place._make(ROW.unpack_from(self._tail, (number - self._saved) * ROW.size))
         assert self._file is not None
         return self._file.place(number)
 
     def places(self, start: int, stop: int) -> list[Place]:
-        """The rows of entries that follow each other."""
+        """Return the rows of consecutive entries."""
         found = self._file.places(start, min(stop, self._saved)) if self._file and start < self._saved else []
         tail = self._tail[max(0, start - self._saved) * ROW.size : max(0, stop - self._saved) * ROW.size]
         return found + list(map(Place._make, ROW.iter_unpack(tail)))
 
     def find(self, entry_id: str) -> int | None:
-        """The number of an entry."""
+        """Return the number of an entry; `None` if there is none with that id."""
         number = self._numbers.get(_name(entry_id))
         if number is None and self._file is not None:
             number = self._file.find(entry_id)
         return number
 
     def state(self, number: int) -> State | None:
-        """The state after an entry; `None` if it has to be folded."""
+        """Return the state after an entry; `None` if it must be computed from its path."""
         state = self._state_number(number)
         return None if state == UNKNOWN else self._states[state]
 
     def save(self, fs: Filesystem, path: str, journal: Stat, tail: bytes) -> None:
-        """Write the whole index to the cache; the file that this one was loaded from stays as good as it was."""
+        """Write the whole index to the cache. The open file that it was loaded from stays valid."""
         rows = bytearray(self._file.read(0, self._saved * ROW.size) if self._file else b"")
         rows += self._tail
         header = Header(
@@ -480,7 +240,7 @@ class RowIndex:
 
     @classmethod
     def load(cls, fs: Filesystem, path: str, journal: Stat, read_tail: Callable[[int], bytes]) -> RowIndex | None:
-        """The saved index, or `None` if there is none that fits the journal."""
+        """Return the saved index; `None` if there is none that matches the journal."""
         try:
             file = IndexFile(fs, path)
         except NO_CACHE:
@@ -511,13 +271,247 @@ class RowIndex:
         self.extra = header.extra
 
     def close(self) -> None:
-        """Let go of the cache file."""
+        """Close the cache file."""
         if self._file is not None:
             self._file.close()
             self._file = None
 
 
 def _name(entry_id: str) -> bytes:
-    """What an id is known by in memory; the hash of one may look like another."""
+    """Return the key of an id in memory. A hash is marked, because it may equal another id."""
     key, hashed = key_of(entry_id)
     return key + _HASH if hashed else key
+
+
+# -- states
+
+
+class StateTable:
+    """States by number; `BEGINNING` is that of an empty path. `saved` are the encoded states of an earlier table."""
+
+    def __init__(self, saved: Sequence[bytes] = ()) -> None:
+        self._saved = saved or (_encode(State()),)
+        self._new: list[bytes] = []
+        self._decoded: dict[int, State] = {}
+        self._numbers: dict[bytes, int] | None = None
+        self._size = 0
+
+    def encoded(self) -> list[bytes]:
+        """Return all states, ordered by number."""
+        return [*self._saved, *self._new]
+
+    def __getitem__(self, number: int) -> State:
+        state = self._decoded.get(number)
+        if state is None:
+            state = self._decoded[number] = _decode(self._saved[number])
+        return state
+
+    def number_of(self, state: State) -> int:
+        """Return the number of a state, adding it if it is new."""
+        if self._numbers is None:
+            self._numbers = {encoded: number for number, encoded in enumerate(self._saved)}
+            self._size = sum(map(len, self._numbers))
+        try:
+            encoded = _encode(state)
+        except (ValueError, OverflowError):
+            return UNKNOWN  # a lone surrogate, or a huge integer
+        number = self._numbers.get(encoded)
+        if number is None:
+            if self._size + len(encoded) > _MAX_SIZE:
+                return UNKNOWN
+            number = self._numbers[encoded] = len(self._saved) + len(self._new)
+            self._new.append(encoded)
+            self._decoded[number] = state
+            self._size += len(encoded)
+        return number
+
+
+# -- the cache file
+
+
+class Header(msgspec.Struct):
+    """What the saved index knows about the journal as a whole."""
+
+    inode: int
+    device: int
+    covered: int
+    entries: int
+    labels: dict[str, str]
+    title: int
+    missing: list[str]
+    findings: list[Finding]
+    found: int
+    tail: str = ""
+    rows: int = 0
+    slots: int = 0
+    states: int = 0
+    checksums: list[int] = []
+    extra: Any = None
+
+
+def write(fs: Filesystem, path: str, header: Header, tail: bytes, rows: bytearray, states: Sequence[bytes]) -> None:
+    """Save an index, replacing an earlier one. `tail` are the last bytes of the journal that it covers.
+
+    Everything else is appended to `rows`, so that a large index is not in memory twice.
+    """
+    header.tail = _tail_hash(tail)
+    header.rows, header.states = len(rows) // ROW.size, len(states)
+    slots = _hash_table(rows)
+    header.slots = len(slots) // _SLOT.size
+    payload = rows
+    payload += slots
+    payload += struct.pack(f"<{len(states) + 1}I", *accumulate(map(len, states), initial=0))
+    payload += b"".join(states)
+    view = memoryview(payload)
+    header.checksums = [zlib.crc32(view[at : at + _BLOCK]) for at in range(0, len(view), _BLOCK)]
+    encoded = msgspec.json.encode(header)
+    prefix = _PREFIX.pack(_MAGIC, len(encoded), zlib.crc32(encoded))
+    atomic.make_folders(fs, posixpath.dirname(path))
+    pieces = (view[at : at + _PIECE].tobytes() for at in range(0, len(view), _PIECE))
+    atomic.replace(fs, path, chain((prefix + encoded,), pieces), durable=False)
+
+
+class IndexDamaged(Exception):
+    """The cache does not hold what was written to it, and must be rebuilt."""
+
+
+# Errors after which the cache is ignored.
+NO_CACHE = (IndexDamaged, OSError, ValueError, msgspec.MsgspecError, struct.error)
+
+
+class IndexFile:
+    """A saved index, read block by block; each block is checked when first read."""
+
+    def __init__(self, fs: Filesystem, path: str) -> None:
+        self._fs = fs
+        self._fd = fs.open(path, os.O_RDONLY)
+        self._blocks: dict[int, bytes] = {}
+        try:
+            start = fs.read(self._fd, _FIRST_READ, 0)
+            magic, size, checksum = _PREFIX.unpack_from(start)
+            encoded = start[_PREFIX.size : _PREFIX.size + size]
+            if len(encoded) < size <= fs.fstat(self._fd).st_size:
+                encoded = fs.read(self._fd, size, _PREFIX.size)
+            if magic != _MAGIC or zlib.crc32(encoded) != checksum:
+                raise ValueError("not an index of this version")
+            self.header = msgspec.json.decode(encoded, type=Header)
+        except BaseException:
+            self.close()
+            raise
+        self._start = _PREFIX.size + size
+        self._slots_at = self.header.rows * ROW.size
+        self._states_at = self._slots_at + self.header.slots * _SLOT.size
+
+    def close(self) -> None:
+        try:
+            self._fs.close(self._fd)
+        except OSError:
+            pass  # it was only read
+
+    def fits(self, journal: Stat, read_tail: Callable[[int], bytes]) -> bool:
+        """Return whether this is the index of that journal, and the journal has only grown since."""
+        header = self.header
+        return (
+            (header.inode, header.device) == (journal.st_ino, journal.st_dev)
+            and header.covered <= journal.st_size
+            and header.tail == _tail_hash(read_tail(header.covered))
+        )
+
+    def states(self) -> Sequence[bytes]:
+        """Return the encoded states, each read on access."""
+        return _SavedStates(self, self._states_at, self.header.states)
+
+    def place(self, number: int) -> Place:
+        """Return one row."""
+        block, at = divmod(number * ROW.size, _BLOCK)
+        if at + ROW.size > _BLOCK:
+            return Place._make(ROW.unpack(self.read(number * ROW.size, ROW.size)))
+        return Place._make(ROW.unpack_from(self._block(block), at))
+
+    def places(self, start: int, stop: int) -> list[Place]:
+        """Return the rows of consecutive entries."""
+        return list(map(Place._make, ROW.iter_unpack(self.read(start * ROW.size, (stop - start) * ROW.size))))
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return bytes of the payload. Raise IndexDamaged if they are not what was written."""
+        number, at = divmod(offset, _BLOCK)
+        if at + size <= _BLOCK:
+            return self._block(number)[at : at + size]
+        last = (offset + size - 1) // _BLOCK
+        joined = b"".join(self._block(n) for n in range(number, last + 1))
+        return joined[at : at + size]
+
+    def _block(self, number: int) -> bytes:
+        block = self._blocks.get(number)
+        if block is None:
+            try:
+                block = self._fs.read(self._fd, _BLOCK, self._start + number * _BLOCK)
+            except OSError as error:
+                raise IndexDamaged(str(error)) from error
+            checksums = self.header.checksums
+            if number >= len(checksums) or zlib.crc32(block) != checksums[number]:
+                raise IndexDamaged(f"block {number}")
+            self._blocks[number] = block
+        return block
+
+    def find(self, entry_id: str) -> int | None:
+        """Return the number of an entry; `None` if there is none with that id."""
+        slots = self.header.slots
+        if not slots:
+            return None
+        key, hashed = key_of(entry_id)
+        slot = _slot(int.from_bytes(key, "little"), slots)
+        while row := _SLOT.unpack(self.read(self._slots_at + slot * _SLOT.size, _SLOT.size))[0]:
+            place = self.place(row - 1)
+            if place.key == key and place.hashed == hashed:
+                return int(row) - 1
+            slot = (slot + 1) % slots
+        return None
+
+
+class _SavedStates(Sequence[bytes]):
+    """The states of a saved index: a table of their ends, then the states."""
+
+    def __init__(self, file: IndexFile, at: int, count: int) -> None:
+        self._file = file
+        self._at = at
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, number: Any) -> Any:
+        if number >= self._count:
+            raise IndexError(number)
+        start, end = _ENDS.unpack(self._file.read(self._at + number * _SLOT.size, _ENDS.size))
+        return self._file.read(self._at + (self._count + 1) * _SLOT.size + start, end - start)
+
+
+def key_of(entry_id: str) -> tuple[bytes, bool]:
+    """Return eight bytes that represent an id, and whether they are a hash of it."""
+    if len(entry_id) == 8 and entry_id.isascii():
+        return entry_id.encode("ascii"), False
+    return blake2b(entry_id.encode("utf-8", "surrogatepass"), 8), True
+
+
+def _slot(key: int, slots: int) -> int:
+    return (key * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF) % slots
+
+
+def _hash_table(rows: bytearray) -> bytes:
+    """Return a hash table of row numbers plus one, by key."""
+    count = len(rows) // ROW.size
+    slots = count * _SLOTS_PER_ROW + 1 if count else 0
+    table = array("I", bytes(slots * _SLOT.size))
+    for number, (key,) in enumerate(_KEY_OF_ROW.iter_unpack(rows), 1):
+        slot = _slot(key, slots)
+        while table[slot]:
+            slot = slot + 1 if slot + 1 < slots else 0
+        table[slot] = number
+    if sys.byteorder == "big":
+        table.byteswap()
+    return table.tobytes()
+
+
+def _tail_hash(tail: bytes) -> str:
+    return blake2b(tail, 16).hex()

@@ -1,26 +1,22 @@
 """The journal of a session in a file: the append protocol.
 
-An append is, in this order: thread lock, file lock, check that path and descriptor are one file and that the process did
-not fork, look at what others appended, a newline if the last byte is not one, one write, a look whether the end is where it
-must be, unlock, sync, return. Existing bytes are never altered. A write that fails is taken back if it is still ours; the
-error is latched and raised by every later append until the journal is reopened. So is a failed sync.
+An append takes these steps: thread lock; file lock; check that the path still means the open file and that the process
+did not fork; look at what others appended; add a newline if the last byte is not one; one write; check that the end is
+where it must be; unlock; sync; return.
 
-It knows lines, ids and parents, not what entries mean.
+Rules:
 
-Group commit: many wait for their data to be durable, and one of them syncs for all.
+- Existing bytes never change, except by `replace`, which puts a whole new file in place.
+- A failed write is taken back if it is still the end of the file. The error is latched: every later append raises it until the
+  journal is reopened. So is the error of a failed sync, which is never retried, because the kernel may have dropped the
+  data and would report success the second time.
+- Syncs are shared: many threads wait for their data to be durable, and one of them syncs for all (`GroupCommit`).
 
-Appends are numbered, and no number is used twice, so that a mark can never be taken for a later one. The first who waits
-syncs; whoever comes meanwhile waits for the next sync, which covers them all. A failed sync is never retried: the kernel
-may have dropped the pages and would say yes the second time.
-
-It does not know what is synced.
-
-The journals of a store that lies in files: each is a file, with its index in the cache.
+A journal knows lines, ids and parents, not what entries mean. Its index is a cache (`storage.index`).
 """
 
 from __future__ import annotations
 
-import errno
 import os
 import posixpath
 import threading
@@ -40,79 +36,16 @@ from sessile.errors import (
 from sessile.storage import atomic, drafts, log
 from sessile.storage.base import Appended, Filesystem, Revise, Row
 from sessile.storage.layout import Layout
-from sessile.storage.locks import acquire
-from sessile.storage.reader import FileNews, JournalReader, positions_of
-
-# --- commits
-
-
-class GroupCommit:
-    """The marks of one journal. `sync` makes everything durable that was written, or raises for good."""
-
-    def __init__(self, sync: Callable[[], None]) -> None:
-        self._sync = sync
-        # A plain lock: what is written in Python around one can be interrupted between taking and freeing it.
-        self._turn = threading.Lock()
-        self._written = 0
-        self._synced = 0
-        self._failure: SessileError | None = None
-        self._failing = False
-        self._lost: list[range] = []  # marks that no later sync can confirm
-
-    def next_mark(self) -> int:
-        """The mark of an append that was just written; the caller sees to it that only one thread appends."""
-        self._written += 1
-        return self._written
-
-    def wait_for(self, mark: int) -> None:
-        """Return when the append with that mark is durable."""
-        self._wait(mark)
-
-    def flush(self) -> None:
-        """Sync once more, whatever is known to be durable."""
-        self._wait(None)
-
-    def _wait(self, mark: int | None) -> None:
-        with self._turn:
-            lost = any(mark in marks for marks in self._lost)
-            if mark is not None and mark <= self._synced and not lost:
-                return
-            if self._failure is not None and (self._failing or lost):
-                raise self._failure
-            target = self._written
-            try:
-                self._sync()
-            except SessileError as error:
-                self._failure, self._failing = error, True
-                raise
-            self._synced = max(self._synced, target)
-
-    def begin_anew(self) -> None:
-        """Sync again after a failure. What was written before stays unconfirmed for ever."""
-        with self._turn:
-            if self._failing:
-                self._failing = False
-                self._lost.append(range(self._synced + 1, self._written + 1))
-
-    def paused(self) -> threading.Lock:
-        """To be held while the descriptor changes: no sync may use it then, nor find none."""
-        return self._turn
-
-    def all_durable(self) -> None:
-        """Everything written so far has become durable in another way."""
-        self._synced = self._written
-
-
-# --- journal
-
-_PATIENCE_WITH_MEDDLERS = 100  # times that a line is written again because others write into it
+from sessile.storage.line_file import find_or_repeat, write_lines
+from sessile.storage.locks import wait_for
+from sessile.storage.reader import FileNews, JournalReader
 
 
 class FileJournal(JournalReader):
     """One session file, open for reading and appending.
 
-    With `power` a commit survives a power cut, without it only the end of the process. `patience` is how many seconds an
-    append waits for another process.
+    With `power` a commit survives a power cut; without it, the end of the process. An append waits at most `patience` seconds
+    for another process.
     """
 
     _flags = os.O_RDWR | os.O_APPEND
@@ -130,18 +63,18 @@ class FileJournal(JournalReader):
         self._patience = patience
         self._held = False
         self._failure: SessileError | None = None
-        self._unsure = False  # a sync has failed, so what is read may not be on the disk
+        self._unsure = False  # after a failed sync: what can be read may not be on the disk
         self._commits = GroupCommit(self._sync)
         super().__init__(fs, path, index_path=index_path)
 
     def _begin(self, fd: int) -> None:
         self._pid = os.getpid()
         self._ended = 0  # the size that our last append left
-        self._name_is_durable = False  # whoever made the file may have died before its name was
+        self._name_is_durable = False  # the process that made the file may have died before its sync
         super()._begin(fd)
 
     def _open_again(self) -> None:
-        """Go on in the file that has our name now, if it is the same session."""
+        """Continue in the file that has our name now, if it is the same session."""
         session_id = self.session_id
         with self._commits.paused():
             self._close_descriptor()
@@ -149,19 +82,19 @@ class FileJournal(JournalReader):
             if self.session_id != session_id:
                 self.session_id = session_id
                 self._close_descriptor()
-                raise SessionNotFound("another session has taken the place of this one", path=self.path)
+                raise SessionNotFound("another session has replaced this one", path=self.path)
 
     def reopen(self) -> None:
-        """Begin anew after a failure, or after the file was replaced."""
+        """Start over after a failure, or after the file was replaced."""
         with self._mutex:
             held, self._held = self._held, False
             self._open_again()
             self._failure = None
-            self._commits.begin_anew()
+            self._commits.start_over()
             if held:
                 self.hold()
             if self._unsure:
-                # The kernel may show what it has dropped, and call it clean: only a new file brings it to the disk.
+                # The kernel may still show data that it has dropped: only a new file brings it to the disk.
                 self.replace(lambda raw: None)
                 self._unsure = False
 
@@ -171,7 +104,7 @@ class FileJournal(JournalReader):
         return self._failure is not None
 
     def close(self) -> None:
-        """Free the descriptor and with it the lock, then raise the first error that was latched."""
+        """Close the descriptor, which releases the lock, then raise the latched error if there is one."""
         with self._mutex:
             try:
                 with self._commits.paused():
@@ -194,7 +127,7 @@ class FileJournal(JournalReader):
                     try:
                         self._unlock()
                     except BaseException:
-                        self._unlock()  # once more, if an interruption came first: a lock must not outlive its reason
+                        self._unlock()  # again, if an interruption came first: the lock must not stay
                         raise
                 if appended is not None:
                     return appended
@@ -216,14 +149,19 @@ class FileJournal(JournalReader):
             self._held = False
             seen = self._seen
             self._open_again()
-            self._seen = seen  # what the parent appended meanwhile is news
+            self._seen = seen  # what the parent process appended is news
 
     def _lock_file(self) -> int:
-        """Take the lock of the file that has our name now; gives its size."""
+        """Lock the file that has our name now and return its size."""
         locked = self._held
         while True:
             if not locked:
-                acquire(self._fs, self._fd, self.path, self._patience)
+                try:
+                    locked = self._fs.lock(self._fd)
+                except OSError as error:
+                    raise storage_failure(error, self.path, "lock the session") from error
+                if not locked:
+                    wait_for(self._fs, self._fd, self.path, self._patience)
             try:
                 stat = self._fs.lstat(self.path)
                 if stat.st_ino == self._identity:
@@ -235,7 +173,7 @@ class FileJournal(JournalReader):
                 self._open_again()
             except SessileError as error:
                 raise self._latch(error) from None
-            self._seen = 0  # all of it is news
+            self._seen = 0  # everything is news
             locked = False
 
     def _unlock(self) -> None:
@@ -246,7 +184,7 @@ class FileJournal(JournalReader):
                 raise self._latch(storage_failure(error, self.path, "unlock the session")) from error
 
     def _append_locked(self, lines: Sequence[bytes], revise: Revise, size: int) -> Appended | None:
-        """Write the lines behind the first `size` bytes; `None` if the file lost its name meanwhile."""
+        """Write the lines behind the first `size` bytes; `None` if the file lost its name before the write."""
         if size != self._seen or not size:
             if size < max(self._seen, self._header.offset + len(self._header.raw)):
                 self._check_header()
@@ -254,68 +192,36 @@ class FileJournal(JournalReader):
         if not lines:
             return Appended([], self._commits.next_mark())
         body = b"\n".join((*lines, b""))  # copied once
-        guarded = size == self._ended or self._read(size - 1, 1) == b"\n"
-        end = self._write(body if guarded else b"\n" + body, size)
-        if end is None:
-            return None
+        whole = size == self._ended or self._read(size - 1, 1) == b"\n"
+        data = body if whole else b"\n" + body
+        try:
+            stat = write_lines(self._fs, self._fd, self.path, size, data)
+            if not stat.st_nlink:
+                return None
+            end: int | None = stat.st_size
+            if end != size + len(data):
+                end = find_or_repeat(self._fs, self._fd, self.path, size, body, self._check_header)
+                if end is None:
+                    return None
+        except SessileError as error:
+            self._latch(error)
+            raise
         self._ended = end
-        # What a writer without lock has put before our lines is still news.
+        # What a writer without the lock has put before our lines is still news.
         self._seen = end if end - size <= len(body) + 1 else size
         if self._asked:
             self._show_index(body, end)
-        return Appended(positions_of(lines, end - len(body)), self._commits.next_mark())
+        positions = []
+        start = end - len(body)
+        for line in lines:
+            positions.append((start, len(line)))
+            start += len(line) + 1
+        return Appended(positions, self._commits.next_mark())
 
     def _check_header(self) -> None:
-        """The file has become shorter: never append to one that is no session any more."""
+        """Raise if the file, which has become shorter, is no longer this session."""
         if self._read(self._header.offset, len(self._header.raw)) != self._header.raw:
-            raise self._latch(SessionNotFound("another program has emptied the session", path=self.path))
-
-    def _write(self, data: bytes, size: int) -> int | None:
-        """Write at the end, which was at `size`; gives the end of our lines, `None` if the file has lost its name."""
-        written = 0
-        try:
-            written = self._fs.write(self._fd, data)
-            if written < len(data):
-                # A full disk shows as a short write; what follows says why.
-                written += self._fs.write(self._fd, data[written:])
-                if written < len(data):
-                    raise OSError(errno.EIO, "the storage took only a part of the line")
-            stat = self._fs.fstat(self._fd)
-        except OSError as error:
-            if written < len(data):
-                self._take_back(size, written)
-            raise self._latch(storage_failure(error, self.path, "append to the session")) from error
-        if not stat.st_nlink:
-            return None
-        return stat.st_size if stat.st_size == size + len(data) else self._settle(data, size)
-
-    def _settle(self, data: bytes, size: int) -> int | None:
-        """A writer without lock came between: make sure that our lines stand on their own."""
-        on_its_own = data if data[0] == 10 else b"\n" + data
-        for _ in range(_PATIENCE_WITH_MEDDLERS):
-            stat = self._stat()
-            if not stat.st_nlink:
-                return None
-            if stat.st_size < size:
-                self._check_header()
-            at = self._read(size - 1, max(0, stat.st_size - size + 1)).rfind(on_its_own)
-            if at >= 0:
-                return size - 1 + at + len(on_its_own)
-            # Our lines were glued to a fragment of the other writer: write them once more.
-            size = stat.st_size
-            try:
-                self._fs.write(self._fd, on_its_own)
-            except OSError as error:
-                raise self._latch(storage_failure(error, self.path, "append to the session")) from error
-        raise self._latch(StorageFailure("another program writes into the session without pause", path=self.path))
-
-    def _take_back(self, size: int, written: int) -> None:
-        """Remove a part of a line, unless somebody has written behind it: then the next append begins a new line."""
-        try:
-            if written and self._fs.fstat(self._fd).st_size == size + written:
-                self._fs.truncate(self._fd, size)
-        except OSError as error:
-            log.warning("a fragment stays at the end of %s: %s", self.path, error)
+            raise self._latch(SessionNotFound("another program has emptied the session file", path=self.path))
 
     def _latch(self, error: SessileError) -> SessileError:
         if self._failure is None:
@@ -326,7 +232,7 @@ class FileJournal(JournalReader):
     # -- durability
 
     def commit(self, mark: int) -> None:
-        """Wait until the append with that mark is durable. The first who waits syncs for all."""
+        """Wait until the append with that mark is durable. The first thread that waits syncs for all."""
         if self._power:
             self._commits.wait_for(mark)
 
@@ -343,9 +249,9 @@ class FileJournal(JournalReader):
                 self._name_is_durable = True
         except OSError as error:
             failure = SyncFailed(
-                f"the storage did not confirm that data is durable: {error.strerror or error}",
+                f"the storage did not confirm that the data is durable: {error.strerror or error}",
                 path=self.path,
-                hint="what was acknowledged before is safe; check the disk, then reopen the session",
+                hint="everything acknowledged before is safe; check the disk, then reopen the session",
                 code=error.errno,
             )
             self._unsure = True
@@ -354,7 +260,7 @@ class FileJournal(JournalReader):
     # -- replacing
 
     def replace(self, edit: Callable[[bytes], bytes | None], keep: str | None = None) -> None:
-        """Rewrite the file: bytes that are no entry, and entries that `edit` leaves alone, stay as they are.
+        """Rewrite the file. Bytes that are not an entry, and entries for which `edit` returns `None`, stay as they are.
 
         With `keep` the old file stays reachable under that name.
         """
@@ -366,60 +272,53 @@ class FileJournal(JournalReader):
                 self._rewrite(edit, keep, opened)
                 seen = self._seen + self._shift
                 with self._commits.paused():
-                    self._fd, opened[0] = opened[0], self._fd  # from here on the old one is in excess
+                    self._fd, opened[0] = opened[0], self._fd  # from here on `opened` holds the old one
                     self._begin(self._fd)
                     self._seen = seen  # what others have appended is still news
-                    self._commits.all_durable()  # the new file is, as a whole
+                    self._commits.all_durable()  # the new file was synced as a whole
             finally:
                 try:
-                    self._let_go(opened)
+                    self._unlock_and_close(opened)
                 except BaseException:
-                    self._let_go(opened)  # once more, if an interruption came first
+                    self._unlock_and_close(opened)  # again, if an interruption came first
                     raise
 
-    def _let_go(self, opened: list[int]) -> None:
-        """Free the lock, and a descriptor in excess: of the old file, or of the new one if something went wrong."""
+    def _unlock_and_close(self, opened: list[int]) -> None:
+        """Release the lock and close the descriptor not in use: of the old file, or of the new one after a failure."""
         with storage_failures(self.path, "close the session"):
             try:
                 for fd in opened:
                     self._fs.unlock(fd)
                 self._unlock()
-            finally:  # what cannot be unlocked is unlocked by closing it
+            finally:  # closing unlocks, too
                 while opened:
                     self._fs.close(opened.pop())
 
     def _rewrite(self, edit: Callable[[bytes], bytes | None], keep: str | None, opened: list[int]) -> None:
-        """Put the new file in place; its descriptor, which holds its lock, goes into `opened`."""
+        """Put the new file in place; its descriptor, which holds its lock, is added to `opened`."""
         fs = self._fs
         size = self._stat().st_size
-        temp = atomic.temp_beside(self.path)
-        temporary = [temp]
-        try:
-            atomic.write_new(fs, temp, self._edited(edit, size))
+
+        def lock_new(temp: str) -> None:
             opened.append(fs.open(temp, self._flags))
-            fs.lock(opened[0])  # before anybody can know the file, so that a draft is never without its lock
+            fs.lock(opened[0])  # before any other process can know the file, so that a draft is never without its lock
             if self._stat().st_size != size:
                 raise LeafMoved(
                     "another program wrote into the session during the rewrite; nothing was changed",
                     path=self.path,
                     hint="try again",
                 )
-            if keep is not None:
-                atomic.keep(fs, self.path, keep)
-                temporary.append(keep)
-            fs.rename(temp, self.path)
-            fs.sync_directory(posixpath.dirname(self.path))
-        except BaseException as error:
-            if self._is_at(self.path):  # the renaming was not done
-                for name in temporary:
-                    atomic.remove(fs, name)
-            if isinstance(error, OSError) and not isinstance(error, SessileError):
-                raise self._latch(storage_failure(error, self.path, "rewrite the session")) from error
+
+        try:
+            atomic.put_in_place(fs, self.path, self._edited(edit, size), keep_as=keep, before=lock_new)
+        except SessileError:
             raise
+        except OSError as error:
+            raise self._latch(storage_failure(error, self.path, "rewrite the session")) from error
 
     def _edited(self, edit: Callable[[bytes], bytes | None], size: int) -> Iterator[bytes]:
         copied = 0
-        self._shift = 0  # by how much the place moves before which nothing is news
+        self._shift = 0  # how far `_seen` moves
         for item in self._scan(0, size):
             if isinstance(item, Line) and (new := edit(item.raw)) is not None:
                 self._shift += len(new) - len(item.raw) if item.offset < self._seen else 0
@@ -431,32 +330,32 @@ class FileJournal(JournalReader):
     # -- drafts
 
     def hold(self) -> None:
-        """Keep the lock until `release` or the end of the process."""
+        """Hold the lock until `release` or the end of the process."""
         with self._mutex:
             self._check_usable()
             self._lock_file()
             self._held = True
 
     def release(self) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         with self._mutex:
             self._held = False
             self._unlock()
 
     def rename(self, path: str) -> None:
-        """Give the file another name in an existing folder; the name is durable when this returns."""
+        """Rename the file, durably, to a free name in an existing folder."""
         with self._mutex:
             self._check_usable()
             if atomic.exists(self._fs, path):
-                raise SessionExists(path=path, hint="something has that name already; nothing was changed")
+                raise SessionExists(path=path, hint="the name is already in use; nothing was changed")
             try:
                 self._fs.rename(self.path, path)
-                old, self.path = self.path, path  # at once: that is where the file is, durable or not
+                old, self.path = self.path, path  # at once: the file is there, durable or not
                 self._fs.sync_directory(posixpath.dirname(path))
                 if posixpath.dirname(path) != posixpath.dirname(old):
                     self._fs.sync_directory(posixpath.dirname(old))
             except BaseException as error:
-                if self._is_at(path):  # an interruption came behind the renaming
+                if self._is_at(path):  # an interruption came after the rename
                     self.path = path
                 if isinstance(error, OSError):
                     raise self._latch(storage_failure(error, self.path, "rename the session")) from error
@@ -469,11 +368,69 @@ class FileJournal(JournalReader):
             return False
 
 
-# --- file journals
+class GroupCommit:
+    """Numbered appends of one journal, and how far they are durable.
+
+    No number is used twice. The first thread that waits calls `sync`; threads that come during the sync wait for the next
+    one, which covers all of them. After a failed sync every call raises until `start_over`.
+    """
+
+    def __init__(self, sync: Callable[[], None]) -> None:
+        self._sync = sync
+        # A plain lock: code in Python around one can be interrupted between taking and releasing it.
+        self._turn = threading.Lock()
+        self._written = 0
+        self._synced = 0
+        self._failure: SessileError | None = None
+        self._failing = False
+        self._lost: list[range] = []  # marks that no later sync can confirm
+
+    def next_mark(self) -> int:
+        """Return the mark of an append that was just written. The caller makes sure that only one thread appends."""
+        self._written += 1
+        return self._written
+
+    def wait_for(self, mark: int) -> None:
+        """Return when the append with that mark is durable."""
+        self._wait(mark)
+
+    def flush(self) -> None:
+        """Sync, even if everything is known to be durable."""
+        self._wait(None)
+
+    def _wait(self, mark: int | None) -> None:
+        with self._turn:
+            lost = any(mark in marks for marks in self._lost)
+            if mark is not None and mark <= self._synced and not lost:
+                return
+            if self._failure is not None and (self._failing or lost):
+                raise self._failure
+            target = self._written
+            try:
+                self._sync()
+            except SessileError as error:
+                self._failure, self._failing = error, True
+                raise
+            self._synced = max(self._synced, target)
+
+    def start_over(self) -> None:
+        """Allow syncs again after a failure. What was written before stays unconfirmed."""
+        with self._turn:
+            if self._failing:
+                self._failing = False
+                self._lost.append(range(self._synced + 1, self._written + 1))
+
+    def paused(self) -> threading.Lock:
+        """Return a lock to hold while the descriptor changes, so that no sync uses it."""
+        return self._turn
+
+    def all_durable(self) -> None:
+        """Note that everything written so far is durable."""
+        self._synced = self._written
 
 
 class FileJournals:
-    """The journals below one root. With `power`, what is committed survives a power cut."""
+    """The journals below one root. With `power`, commits survive a power cut."""
 
     def __init__(self, fs: Filesystem, layout: Layout, *, power: bool, patience: float) -> None:
         self._fs = fs
@@ -483,19 +440,19 @@ class FileJournals:
         self._folders: set[str] = set()
 
     def create(self, path: str, pieces: Iterable[bytes]) -> None:
-        """A new file with just these bytes."""
+        """Create a file with just these bytes."""
         atomic.make_folders(self._fs, posixpath.dirname(path), self._folders)
         if atomic.exists(self._fs, path):
             raise SessionExists(path=path)
         atomic.replace(self._fs, path, pieces)
 
     def obtain(self, path: str, header: bytes) -> None:
-        """A file that begins with that header, unless it holds something already."""
+        """Make sure that there is a file; a missing or empty one gets that header."""
         atomic.make_folders(self._fs, posixpath.dirname(path), self._folders)
         atomic.fill_blank(self._fs, path, header + b"\n")
 
     def open(self, path: str, *, patience: float | None = None) -> FileJournal:
-        """The file for writing."""
+        """Open the file for writing."""
         return FileJournal(
             self._fs,
             path,
@@ -505,7 +462,7 @@ class FileJournals:
         )
 
     def read(self, path: str) -> JournalReader:
-        """The file for reading."""
+        """Open the file for reading."""
         return JournalReader(self._fs, path, index_path=self._index(path))
 
     def _index(self, path: str) -> str:

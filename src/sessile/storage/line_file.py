@@ -1,34 +1,24 @@
-"""A file of lines that belongs to another program, changed by one call at a time under its lock.
+"""Append lines to a file that other writers may append to as well: the one implementation for all journals and foreign files.
 
-Rules: an append is one write that begins on a line of its own, whatever stands at the end; one that fails is taken back if
-it is still ours. A removal at the very end is one truncation, any other change is a new file that takes the name of the old
-one at once; so a kill leaves the old bytes or the new ones. The other program may know nothing of the lock: what it writes
-meanwhile is looked for, and kept.
+The steps of an append, under the file's lock: start on a new line, write once, check that the end of the file is where it
+must be, sync. `write_lines` makes the write and takes it back if it fails; `find_or_repeat` handles a writer that ignored
+the lock. The native journal (`FileJournal`) keeps its own descriptor open and calls these two directly. Everything else
+goes through `held`, which opens, locks and checks the file for one call:
 
-It knows bytes and newlines, not what the lines mean. Nothing is open between two calls.
-
-Files of rows that other programs append to as well: add rows at the end, put one row in place of another.
-
-Rules: rows begin on a line of their own, whatever stands before them. Rows that were written stay readable even if somebody
-else wrote at the same moment or put another file in place. A row is replaced by putting a whole new file in place at once;
-what others add to the old file meanwhile is carried over, and until that is done the old file keeps a second name.
-
-Our own processes take turns by `flock`, which other programs do not know and are not held up by. It does not know what a
-row means.
-
-A text file of somebody else's to which we append: notes that a person reads, edits, and other programs write too.
+- `HeldFile`: append lines, truncate, or replace the content of a foreign file.
+- `add_rows`, `add_chosen_rows`, `replace_row`: change files of rows that other programs append to.
+- `append_text`: append to a text file that users edit, such as notes.
 
 Rules:
-- Nothing that is there is changed. What is appended goes to the end in one write, and is durable when this returns.
-- Writers of ours take turns by `flock` on the file itself, so that no lock lies about in a person's folder. Whoever waited looks
-  again whether the file still has its name: an editor may have put another in its place.
-- Whatever is appended is a function of what the file holds under the lock. Of nothing to append, what is there is made durable:
-  it may be from somebody who died before it was.
-- What could not be written whole, or was not confirmed, is cut off again, unless somebody else has appended behind it. A kill can
-  leave a beginning of it only where the system does not write it at once.
-- Neither the file nor its folder may be a symbolic link. A new file has mode 0600; others keep theirs.
 
-It does not know what is appended.
+- Existing bytes stay, except where the caller removes or replaces a line. Lines start on a new line, whatever is before them.
+- A short or failed write is truncated away if it is still the end of the file; otherwise the next append starts a new line.
+- Lines that were glued to a fragment of another writer are written again.
+- A content is replaced by renaming a new file, so a kill leaves the old bytes or the new ones. Lines that a writer without
+  the lock adds to the old file during the rename are carried over.
+- The lock is `flock`. Other programs do not know it, and it does not block them.
+
+This module knows bytes and newlines, not what the lines mean.
 """
 
 from __future__ import annotations
@@ -51,19 +41,92 @@ from sessile.errors import (
     storage_failures,
 )
 from sessile.storage import atomic, log
-from sessile.storage.base import Filesystem, Stat
+from sessile.storage.base import CHUNK, Filesystem, Stat
 from sessile.storage.locks import acquire
 
-# --- line file
-
-CHUNK = 1 << 20
-
 _EXISTING = os.O_RDWR | os.O_APPEND
-_PATIENCE_WITH_MEDDLERS = 100  # times that lines are written again because others write into them
+_NEWLINE = b"\n"
+_PATIENCE = 10.0  # seconds to wait for the lock
+_REPEATS = 100  # times that lines are written again because another program writes into them
+_REOPENS = 20  # times that a file is opened again because another program has replaced it
+_TRIES = 8  # times that rows are added again because another program has replaced the file
+_NO_LINKS = "symbolic links are not followed; use a real folder and a regular file"
+
+
+# -- the append protocol
+
+
+def write_lines(fs: Filesystem, fd: int, path: str, size: int, data: bytes) -> Stat:
+    """Write at the end of a file, which is at `size`, and return the file's status after the write.
+
+    If not all of the data can be written, take back what was and raise. The caller holds the lock and compares the end
+    with `size + len(data)`. Every append of a native session comes here: keep it to two system calls.
+    """
+    written = 0
+    try:
+        written = fs.write(fd, data)
+        if written < len(data):
+            # A full disk shows as a short write; the next write says why.
+            written += fs.write(fd, data[written:])
+            if written < len(data):
+                raise OSError(errno.EIO, "the storage wrote only a part of the data")
+        return fs.fstat(fd)
+    except OSError as error:
+        if written < len(data):
+            _take_back(fs, fd, path, size, written)
+        raise storage_failure(error, path, "append to the file") from error
+
+
+def _take_back(fs: Filesystem, fd: int, path: str, size: int, written: int) -> None:
+    """Truncate our own bytes, unless another writer has appended behind them: then the next append starts a new line."""
+    try:
+        if written and fs.fstat(fd).st_size == size + written:
+            fs.truncate(fd, size)
+    except OSError as error:
+        log.warning("an incomplete line remains at the end of %s: %s", path, error)
+
+
+def find_or_repeat(
+    fs: Filesystem, fd: int, path: str, size: int, body: bytes, check_shorter: Callable[[], None] | None = None
+) -> int | None:
+    """Make sure that lines just written behind `size` are on lines of their own, although another writer came between.
+
+    Return where the lines end; `None` if the file has lost its name. `check_shorter` is called if the file has become
+    shorter than `size`, and may raise.
+    """
+    alone = _NEWLINE + body
+    for _ in range(_REPEATS):
+        with storage_failures(path, "look at the file"):
+            status = fs.fstat(fd)
+        if not status.st_nlink:
+            return None
+        if status.st_size < size and check_shorter is not None:
+            check_shorter()
+        with storage_failures(path, "read the file"):
+            behind = b"".join(_chunks(fs, fd, max(0, size - 1), status.st_size))
+        at = (behind if size else _NEWLINE + behind).rfind(alone)  # the start of a file is the start of a line
+        if at >= 0:
+            return size - 1 + at + len(alone)
+        # The lines are glued to a fragment of the other writer.
+        size = status.st_size
+        with storage_failures(path, "append to the file"):
+            fs.write(fd, alone)
+    raise StorageFailure(
+        "another program keeps writing into the file", path=path, hint="stop that program, then try again"
+    )
+
+
+def _chunks(fs: Filesystem, fd: int, start: int, end: int) -> Iterator[bytes]:
+    while start < end and (chunk := fs.read(fd, min(CHUNK, end - start), start)):
+        yield chunk
+        start += len(chunk)
+
+
+# -- a file held for one call
 
 
 class HeldFile:
-    """A file whose lock is ours; made by `held`."""
+    """A file whose lock we hold; made by `held`."""
 
     def __init__(self, fs: Filesystem, path: str, fd: int) -> None:
         self.path = path
@@ -71,126 +134,111 @@ class HeldFile:
         self._fd = fd
         status = fs.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
-            raise UnsafePath("this is not a plain file", path=path)
+            raise UnsafePath("not a regular file", path=path, hint=_NO_LINKS)
         self.identity = (status.st_dev, status.st_ino)
         self.size = status.st_size
 
     def peek(self, offset: int, length: int) -> bytes:
-        """A few bytes."""
+        """Return a few bytes."""
         with storage_failures(self.path, "read the file"):
             return self._fs.read(self._fd, length, offset)
 
     def status(self) -> Stat:
-        """What the file is now."""
+        """Return the current status of the file."""
         with storage_failures(self.path, "look at the file"):
             return self._fs.fstat(self._fd)
 
     def has_its_name(self) -> bool:
-        """Whether nobody has put another file in its place."""
+        """Return whether the path still means this file."""
         with storage_failures(self.path, "look at the file"):
             return _identity(self._fs, self.path) == self.identity
 
     def chunks(self, start: int, end: int) -> Iterator[bytes]:
-        """The bytes between two places, in pieces."""
-        while start < end and (chunk := self.peek(start, min(CHUNK, end - start))):
-            yield chunk
-            start += len(chunk)
+        """Yield the bytes between two offsets, in pieces."""
+        with storage_failures(self.path, "read the file"):
+            yield from _chunks(self._fs, self._fd, start, end)
 
     # -- appending
 
     def append(self, lines: Sequence[bytes]) -> int:
-        """Write lines at the end, at once; gives the place where the first one begins."""
-        body = b"".join(line + b"\n" for line in lines)
-        torn = self.size > 0 and self.peek(self.size - 1, 1) != b"\n"
-        data = b"\n" + body if torn else body
-        written = 0
-        try:
-            written = self._fs.write(self._fd, data)
-            if written < len(data):
-                # A full disk shows as a short write; what follows says why.
-                written += self._fs.write(self._fd, data[written:])
-                if written < len(data):
-                    raise OSError(errno.EIO, "the storage took only a part of the lines")
-            status = self._fs.fstat(self._fd)
-        except OSError as error:
-            if written < len(data):
-                self._take_back(written)
-            raise storage_failure(error, self.path, "append to the file") from error
+        """Append lines in one write and return the offset of the first one."""
+        body = b"".join(line + _NEWLINE for line in lines)
+        torn = self.size > 0 and self.peek(self.size - 1, 1) != _NEWLINE
+        data = _NEWLINE + body if torn else body
+        status = write_lines(self._fs, self._fd, self.path, self.size, data)
+        end: int | None = status.st_size
         if not status.st_nlink:
-            raise LeafMoved("another program has replaced the file meanwhile", path=self.path, hint="try again")
-        end = status.st_size if status.st_size == self.size + len(data) else self._settle(body)
+            end = None
+        elif end != self.size + len(data):
+            end = find_or_repeat(self._fs, self._fd, self.path, self.size, body)
+        if end is None:
+            raise LeafMoved("another program has replaced the file", path=self.path, hint="try again")
         self.size = end
         return end - len(body)
 
-    def _take_back(self, written: int) -> None:
-        """Remove a part of our lines, unless somebody has written behind it: then the next append begins a new line."""
-        try:
-            if written and self._fs.fstat(self._fd).st_size == self.size + written:
-                self._fs.truncate(self._fd, self.size)
-        except OSError as error:
-            log.warning("a fragment stays at the end of %s: %s", self.path, error)
+    def append_text(self, text: bytes) -> None:
+        """Append text as it is, durably, or take it back and raise.
 
-    def _settle(self, body: bytes) -> int:
-        """A writer without lock came between: make sure that our lines stand on their own; gives their end."""
-        alone = b"\n" + body
-        for _ in range(_PATIENCE_WITH_MEDDLERS):
-            with storage_failures(self.path, "look at the file"):
-                size = self._fs.fstat(self._fd).st_size
-            before = self.peek(self.size - 1, 1) if self.size else b"\n"  # a file begins as a line does
-            at = (before + b"".join(self.chunks(self.size, size))).rfind(alone)
-            if at >= 0:
-                return self.size + at + len(body)
-            self.size = size
-            with storage_failures(self.path, "append to the file"):
-                self._fs.write(self._fd, alone)
-        raise StorageFailure("another program writes into the file without pause", path=self.path)
+        Text that another writer's bytes precede is not written again: users can read it where it is.
+        """
+        fs = self._fs
+        if text:
+            write_lines(fs, self._fd, self.path, self.size, text)
+        with storage_failures(self.path, "append to the file"):
+            try:
+                fs.sync(self._fd)
+            except OSError:
+                _take_back(fs, self._fd, self.path, self.size, len(text))
+                raise
+            fs.sync_directory(posixpath.dirname(self.path))
+        self.size += len(text)
 
-    # -- taking something out
+    # -- removing and replacing
 
     def truncate(self, size: int) -> None:
-        """Drop what lies behind `size`, if nobody has written since the file was held."""
-        with storage_failures(self.path, "shorten the file"):
+        """Drop everything from `size` on, if no other program has written since the file was locked."""
+        with storage_failures(self.path, "truncate the file"):
             if self._fs.fstat(self._fd).st_size != self.size:
-                raise self._moved()
+                raise self._changed()
             self._fs.truncate(self._fd, size)
         self.size = size
 
-    def replace(self, content: Iterable[bytes]) -> None:
-        """Put a new file with this content in place of the old one; what others append meanwhile comes with it."""
+    def replace(self, content: Iterable[bytes], keep_as: str | None = None) -> None:
+        """Put a new file with this content in place of the old one, and carry over what others appended to that.
+
+        With `keep_as` the old file stays reachable under that name.
+        """
         fs = self._fs
-        temp = atomic.temp_beside(self.path)
         fd = -1
-        try:
-            atomic.write_new(fs, temp, content)
+
+        def lock_new(temp: str) -> None:
+            nonlocal fd
             fd = fs.open(temp, _EXISTING)
-            fs.lock(fd)  # before anybody can know the file
-            if fs.fstat(self._fd).st_size < self.size:
-                raise self._moved()
-            fs.rename(temp, self.path)
-            self._bring_along(fd)
-            fs.sync_directory(posixpath.dirname(self.path))
-        except BaseException as error:
-            atomic.remove(fs, temp)
+            fs.lock(fd)  # before any other process can know the file
+            if fs.fstat(self._fd).st_size < self.size or not self.has_its_name():
+                raise self._changed()
+
+        def carry_over() -> None:
+            # A writer without the lock may have had the old file open when it lost its name.
+            size = fs.fstat(self._fd).st_size
+            if size > self.size:
+                late = b"".join(_chunks(fs, self._fd, self.size, size))
+                write_lines(fs, fd, self.path, fs.fstat(fd).st_size, late)
+                fs.sync(fd)
+
+        try:
+            atomic.replace(fs, self.path, content, keep_as=keep_as, before=lock_new, after=carry_over)
+        except BaseException:
             if fd >= 0:
-                _close(fs, fd)
-            if isinstance(error, OSError) and not isinstance(error, StorageFailure):
-                raise storage_failure(error, self.path, "replace the file") from error
+                atomic.close_quietly(fs, fd)
             raise
         old, self._fd = self._fd, fd
-        _close(fs, old)
-        with storage_failures(self.path, "look at the file"):
-            status = fs.fstat(fd)
+        atomic.close_quietly(fs, old)
+        status = self.status()
         self.identity, self.size = (status.st_dev, status.st_ino), status.st_size
 
-    def _bring_along(self, fd: int) -> None:
-        """A writer without lock may have had the old file open when it lost its name: its lines go to the new one."""
-        size = self._fs.fstat(self._fd).st_size
-        if size > self.size:
-            atomic.write_all(self._fs, fd, b"".join(self.chunks(self.size, size)))
-            self._fs.sync(fd)
-
-    def _moved(self) -> LeafMoved:
-        return LeafMoved("another program wrote into the file; nothing was changed", path=self.path, hint="try again")
+    def _changed(self) -> LeafMoved:
+        return LeafMoved("another program has changed the file; nothing was written", path=self.path, hint="try again")
 
     # -- durability
 
@@ -202,26 +250,26 @@ class HeldFile:
             raise _unconfirmed(error, self.path) from error
 
     def close(self) -> None:
-        """Free the descriptor, and with it the lock."""
+        """Close the descriptor, and with it release the lock."""
         with storage_failures(self.path, "close the file"):
             self._fs.close(self._fd)
 
 
 @contextmanager
 def held(fs: Filesystem, path: str, *, create: bool = False, patience: float = 10.0) -> Iterator[HeldFile]:
-    """The file that has this name now, its lock taken; with `create` it is made if there is none."""
-    file = _take(fs, path, create, patience)
+    """Hold the lock of the file that has this name now; with `create` make it if there is none."""
+    file = _lock(fs, path, create, patience)
     try:
         yield file
     except BaseException:
-        _close(fs, file._fd)
+        atomic.close_quietly(fs, file._fd)
         raise
     file.close()
 
 
-def _take(fs: Filesystem, path: str, create: bool, patience: float) -> HeldFile:
-    """Open and lock, again if the name means another file by the time that the lock is ours."""
-    while True:
+def _lock(fs: Filesystem, path: str, create: bool, patience: float) -> HeldFile:
+    """Open and lock, again if the name means another file by the time that we have the lock."""
+    for _ in range(_REOPENS):
         with storage_failures(path, "open the file"):
             fd = fs.open(path, _EXISTING | os.O_CREAT if create else _EXISTING)
         try:
@@ -231,10 +279,11 @@ def _take(fs: Filesystem, path: str, create: bool, patience: float) -> HeldFile:
                 if _identity(fs, path) == file.identity:
                     return file
         except BaseException:
-            _close(fs, fd)
+            atomic.close_quietly(fs, fd)
             raise
         with storage_failures(path, "close the file"):
             fs.close(fd)
+    raise SessionBusy("another program keeps replacing the file", path=path, hint="stop that program, then try again")
 
 
 def _identity(fs: Filesystem, path: str) -> tuple[int, int] | None:
@@ -255,7 +304,7 @@ def make_durable(fs: Filesystem, path: str) -> None:
     except OSError as error:
         raise _unconfirmed(error, path) from error
     finally:
-        _close(fs, fd)
+        atomic.close_quietly(fs, fd)
 
 
 def sync_name(fs: Filesystem, path: str) -> None:
@@ -268,39 +317,27 @@ def sync_name(fs: Filesystem, path: str) -> None:
 
 def _unconfirmed(error: OSError, path: str) -> SyncFailed:
     return SyncFailed(
-        f"the storage did not confirm that data is durable: {error.strerror or error}",
+        f"the storage did not confirm that the data is durable: {error.strerror or error}",
         path=path,
-        hint="what was acknowledged before is safe; check the disk, then open the session again",
+        hint="everything acknowledged before is safe; check the disk, then reopen the session",
         code=error.errno,
     )
 
 
-def _close(fs: Filesystem, fd: int) -> None:
-    """Free a descriptor on the way out: what went wrong before counts more."""
-    try:
-        fs.close(fd)
-    except OSError:
-        pass
-
-
-# --- row file
-
-_PATIENCE = 10.0
-_TRIES = 8  # others who replace the file or write between at every one of them are no accident
-_NEWLINE = b"\n"
+# -- rows
 
 
 class Added(NamedTuple):
-    """Where rows lie that were added, and what the file is now."""
+    """The offset of the first added row, and the status of the file."""
 
     offset: int
     stat: Stat
 
 
 def add_rows(fs: Filesystem, path: str, data: bytes, *, create: bool = False, settled: bool = False) -> Added:
-    """Write whole rows, newlines included, at the end of a file, durably; one that is missing is only made on demand.
+    """Append whole rows, newlines included, durably. With `create` make a missing file.
 
-    `settled` says that the name of the file is durable already.
+    `settled` means that the name of the file is known to be durable.
     """
     lines = data.removesuffix(_NEWLINE).split(_NEWLINE)
     return add_chosen_rows(fs, path, lambda: lines, create=create, settled=settled)
@@ -309,10 +346,13 @@ def add_rows(fs: Filesystem, path: str, data: bytes, *, create: bool = False, se
 def add_chosen_rows(
     fs: Filesystem, path: str, choose: Callable[[], Sequence[bytes]], *, create: bool = False, settled: bool = False
 ) -> Added:
-    """The same of rows, without newlines, that are chosen when the lock is held; perhaps none, perhaps more than once."""
+    """Append the rows (without newlines) that `choose` returns under the lock.
+
+    `choose` may return no rows. It is called again if another program replaces the file.
+    """
     for _ in range(_TRIES):
         with held(fs, path, create=create, patience=_PATIENCE) as file:
-            create = False  # what is deleted from here on stays deleted
+            create = False  # a file that is deleted from here on stays deleted
             lines = choose()
             if not lines:
                 return Added(file.size, file.status())
@@ -326,130 +366,52 @@ def add_chosen_rows(
                 sync_name(fs, path)
             if file.has_its_name():
                 return Added(offset, file.status())
-        # Somebody has put another file in place: ours is not there any more, so the rows go into that one.
+        # Another program has put a new file in place, without our rows.
         settled = False
-    raise StorageFailure("another program replaces the file without pause", path=path, hint="end it, then try again")
+    raise StorageFailure(
+        "another program keeps replacing the file", path=path, hint="stop that program, then try again"
+    )
 
 
 def replace_row(fs: Filesystem, path: str, offset: int, old: bytes, new: bytes, aside: str) -> None:
-    """Put `new` in place of the row `old` at `offset`; until all is safe the file as it was is also called `aside`."""
-    temp = atomic.temp_beside(path)
-    temporary = [temp]
-    with storage_failures(path, "rewrite a row"):
-        fd = fs.open(path, os.O_RDWR)
-        try:
-            acquire(fs, fd, path, _PATIENCE)
-            size = fs.fstat(fd).st_size
-            if fs.read(fd, len(old), offset) != old or not _is_named(fs, fd, path):
-                raise LeafMoved("another program has changed the row", path=path, hint="read the session again")
-            atomic.write_new(fs, temp, _edited(fs, fd, size, offset, old, new))
-            atomic.keep(fs, path, aside)
-            if not _is_named(fs, fd, path):
-                raise LeafMoved("another program has replaced the file", path=path, hint="read the session again")
-            fs.rename(temp, path)
-            temporary.clear()
-            fs.sync_directory(posixpath.dirname(path))
-            late = fs.read(fd, fs.fstat(fd).st_size - size, size)
-        finally:
-            fs.close(fd)
-            for name in temporary:
-                atomic.remove(fs, name)
-    if late:
-        add_rows(fs, path, late if late.endswith(_NEWLINE) else late + _NEWLINE)
+    """Replace the row `old` at `offset`. Until the new file is complete, the old one is also reachable as `aside`."""
+    with held(fs, path, patience=_PATIENCE) as file:
+        size = file.size
+
+        def edited() -> Iterator[bytes]:
+            yield from file.chunks(0, offset)
+            yield new
+            yield from file.chunks(offset + len(old), size)
+
+        if file.peek(offset, len(old)) != old:
+            raise LeafMoved("another program has changed the row", path=path, hint="read the session again")
+        file.replace(edited(), keep_as=aside)
     with storage_failures(aside, "remove a second name"):
         fs.unlink(aside)
 
 
-def _edited(fs: Filesystem, fd: int, size: int, offset: int, old: bytes, new: bytes) -> Iterator[bytes]:
-    yield from _pieces(fs, fd, 0, offset)
-    yield new
-    yield from _pieces(fs, fd, offset + len(old), size)
-
-
-def _pieces(fs: Filesystem, fd: int, start: int, end: int) -> Iterator[bytes]:
-    while start < end and (chunk := fs.read(fd, min(CHUNK, end - start), start)):
-        yield chunk
-        start += len(chunk)
-
-
-def _is_named(fs: Filesystem, fd: int, path: str) -> bool:
-    """Whether the path still means this file."""
-    try:
-        named = fs.lstat(path)
-    except FileNotFoundError:
-        return False
-    held = fs.fstat(fd)
-    return (named.st_ino, named.st_dev) == (held.st_ino, held.st_dev)
-
-
-# --- appended text
-
-_FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND
-_APPENDED_TEXT_TRIES = 20  # a program that replaces the file during each of them is no person
-_CHUNK = 1 << 20
-_NO_LINKS = "symbolic links are not followed; put a folder and a plain file there"
+# -- text
 
 
 def append_text(fs: Filesystem, path: str, addition: Callable[[bytes], bytes]) -> bool:
-    """Append what `addition` makes of the content of a file, in a folder that exists; says whether that was anything."""
-    with storage_failures(path, "append to a file"):
-        for _ in range(_APPENDED_TEXT_TRIES):
-            _check_folder(fs, path)
-            fd = fs.open(path, _FLAGS)
-            try:
-                acquire(fs, fd, path, _PATIENCE)
-                _check_folder(fs, path)  # once more: a link that took its place before the file was opened is one
-                if _appended_text_is_named(fs, path, fd):
-                    return _append(fs, path, fd, addition)
-            finally:
-                fs.close(fd)
-    raise SessionBusy("another program replaces the file without pause", path=path, hint="end it, then try again")
+    """Append what `addition` returns for the content of a file, durably. Return whether that was anything.
+
+    The folder must exist, and neither it nor the file may be a symbolic link. If there is nothing to append, the content
+    is made durable: the process that wrote it may have died before its sync.
+    """
+    for _ in range(_REOPENS):
+        _check_folder(fs, path)
+        with held(fs, path, create=True, patience=_PATIENCE) as file:
+            _check_folder(fs, path)  # again: it may have been replaced by a link before the file was opened
+            if file.has_its_name():
+                text = addition(b"".join(file.chunks(0, file.size)))
+                file.append_text(text)
+                return bool(text)
+    raise SessionBusy("another program keeps replacing the file", path=path, hint="stop that program, then try again")
 
 
 def _check_folder(fs: Filesystem, path: str) -> None:
     folder = posixpath.dirname(path)
-    if not atomic.is_folder(fs, folder):
-        raise UnsafePath("a folder is needed where a file or a link is", path=folder, hint=_NO_LINKS)
-
-
-def _appended_text_is_named(fs: Filesystem, path: str, fd: int) -> bool:
-    """Whether a name means the open file, which must be a plain one."""
-    opened = fs.fstat(fd)
-    if not stat.S_ISREG(opened.st_mode):
-        raise UnsafePath("only a plain file can be appended to", path=path, hint=_NO_LINKS)
-    try:
-        named = fs.lstat(path)
-    except FileNotFoundError:
-        return False
-    return (named.st_dev, named.st_ino) == (opened.st_dev, opened.st_ino)
-
-
-def _append(fs: Filesystem, path: str, fd: int, addition: Callable[[bytes], bytes]) -> bool:
-    content = _content(fs, fd)
-    new = addition(content)
-    try:
-        atomic.write_all(fs, fd, new)
-        fs.sync(fd)
-    except OSError:
-        _take_back(fs, fd, len(content), len(new))
-        raise
-    fs.sync_directory(posixpath.dirname(path))
-    return bool(new)
-
-
-def _content(fs: Filesystem, fd: int) -> bytes:
-    chunks = []
-    size = 0
-    while chunk := fs.read(fd, _CHUNK, size):
-        chunks.append(chunk)
-        size += len(chunk)
-    return b"".join(chunks)
-
-
-def _take_back(fs: Filesystem, fd: int, size: int, most: int) -> None:
-    """Cut off what was appended, if it is the end of the file; what went wrong before counts more."""
-    try:
-        if size < fs.fstat(fd).st_size <= size + most:
-            fs.truncate(fd, size)
-    except OSError:
-        pass
+    with storage_failures(folder, "look at the folder"):
+        if not atomic.is_folder(fs, folder):
+            raise UnsafePath("not a folder", path=folder, hint=_NO_LINKS)

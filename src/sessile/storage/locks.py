@@ -1,14 +1,9 @@
-"""Waiting for a file's lock.
+"""Lock files, and find out which processes and files are in use.
 
-The lock is `flock` on the journal's own descriptor: the kernel frees it when its holder dies, so there are no pid files
-and nothing can go stale. It is polled, because a blocking `flock` cannot be given a deadline.
+The lock is `flock` on the file's own descriptor. The kernel frees it when its holder dies, so there are no pid files and
+no stale locks. It is polled, because a blocking `flock` has no timeout.
 
-Processes and their machine: whether one is alive, for locks of foreign stores that name their holder by its number.
-
-Which files the processes of this machine have open, where the system can tell.
-
-An idle session holds no lock, only a descriptor. Linux shows those of the user's own processes below `/proc`; other systems
-and sandboxes do not, and then the answer is `None`: unknown.
+An idle session holds no lock, only a descriptor. `open_files` finds those on Linux, for processes of the same user.
 """
 
 from __future__ import annotations
@@ -21,19 +16,30 @@ from contextlib import contextmanager
 from sessile.errors import SessionBusy, storage_failure, storage_failures
 from sessile.storage.base import Filesystem, Stat
 
-# --- lock
-
-_FIRST_PAUSE = 0.0003  # seconds; those who wait less disturb the holder more than they gain
+_FIRST_PAUSE = 0.0003  # seconds; shorter pauses disturb the holder more than they gain
 _LONGEST_PAUSE = 0.005
+_LARGEST_PID = 0x7FFFFFFF
+_PROCESSES = "/proc"
+
+
+# -- locks
 
 
 def acquire(fs: Filesystem, fd: int, path: str, patience: float) -> None:
-    """Take the lock, waiting `patience` seconds at most."""
+    """Take the lock, waiting at most `patience` seconds."""
     try:
-        if fs.lock(fd):
-            return
-        deadline = time.monotonic() + patience
-        pause = _FIRST_PAUSE
+        taken = fs.lock(fd)
+    except OSError as error:
+        raise storage_failure(error, path, "lock the session") from error
+    if not taken:
+        wait_for(fs, fd, path, patience)
+
+
+def wait_for(fs: Filesystem, fd: int, path: str, patience: float) -> None:
+    """Take a lock that another process holds, waiting at most `patience` seconds."""
+    deadline = time.monotonic() + patience
+    pause = _FIRST_PAUSE
+    try:
         while not fs.lock(fd):
             if time.monotonic() >= deadline:
                 raise _busy(fs, fd, path, patience)
@@ -41,32 +47,6 @@ def acquire(fs: Filesystem, fd: int, path: str, patience: float) -> None:
             pause = min(pause * 1.5, _LONGEST_PAUSE)
     except OSError as error:
         raise storage_failure(error, path, "lock the session") from error
-
-
-@contextmanager
-def locked(fs: Filesystem, path: str, patience: float) -> Iterator[None]:
-    """Hold the lock of a file that is there for nothing else; it is made if it is not there, and stays."""
-    with storage_failures(path, "open the lock"):
-        fd = fs.open(path, os.O_RDWR | os.O_CREAT)
-    try:
-        acquire(fs, fd, path, patience)
-        yield
-    finally:
-        with storage_failures(path, "free the lock"):
-            fs.close(fd)
-
-
-def is_held(fs: Filesystem, path: str) -> bool:
-    """Whether somebody holds the lock of a file. Looking takes a free one for an instant, so those who want it have patience."""
-    with storage_failures(path, "look at the lock"):
-        try:
-            fd = fs.open(path, os.O_RDONLY)
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-        try:
-            return not fs.lock(fd)
-        finally:
-            fs.close(fd)
 
 
 def _busy(fs: Filesystem, fd: int, path: str, patience: float) -> SessionBusy:
@@ -78,30 +58,57 @@ def _busy(fs: Filesystem, fd: int, path: str, patience: float) -> SessionBusy:
     return SessionBusy(
         f"{who} has held the session's lock for over {patience:g} s",
         path=path,
-        hint="wait until it is done, or end it if it hangs; the lock goes with it",
+        hint="wait until it is done, or end it if it hangs; that releases the lock",
     )
 
 
-# --- processes
+@contextmanager
+def locked(fs: Filesystem, path: str, patience: float) -> Iterator[None]:
+    """Hold the lock of a file that serves only as a lock. It is created if it is missing, and stays."""
+    with storage_failures(path, "open the lock"):
+        fd = fs.open(path, os.O_RDWR | os.O_CREAT)
+    try:
+        acquire(fs, fd, path, patience)
+        yield
+    finally:
+        with storage_failures(path, "release the lock"):
+            fs.close(fd)
 
-_LARGEST = 0x7FFFFFFF
+
+def is_held(fs: Filesystem, path: str) -> bool:
+    """Return whether any process holds the lock of a file; `False` if there is no file.
+
+    Asking takes a free lock for an instant, so processes that want it must be ready to wait.
+    """
+    with storage_failures(path, "look at the lock"):
+        try:
+            fd = fs.open(path, os.O_RDONLY)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        try:
+            return not fs.lock(fd)
+        finally:
+            fs.close(fd)
+
+
+# -- processes, for locks of foreign stores that name their holder
 
 
 def own_pid() -> int:
-    """The number of this process."""
+    """Return the id of this process."""
     return os.getpid()
 
 
 def own_host() -> str:
-    """The name of this machine."""
-    import socket  # most programs never ask
+    """Return the name of this machine."""
+    import socket  # saves start-up time: few programs need it
 
     return socket.gethostname()
 
 
 def is_alive(pid: int) -> bool:
-    """Whether there is a process of that number, ours to signal or not."""
-    if not 0 < pid <= _LARGEST:
+    """Return whether a process with that id exists, of any user."""
+    if not 0 < pid <= _LARGEST_PID:
         return False
     try:
         os.kill(pid, 0)
@@ -112,21 +119,19 @@ def is_alive(pid: int) -> bool:
     return True
 
 
-# --- handles
-
-_PROCESSES = "/proc"
+# -- open files
 
 Identity = tuple[int, int]
 """Device and inode of a file."""
 
 
 def identity(status: Stat) -> Identity:
-    """What tells a file from all others."""
+    """Return what distinguishes a file from all others."""
     return status.st_dev, status.st_ino
 
 
 def open_files() -> frozenset[Identity] | None:
-    """Every file that a process of ours has open, this one included."""
+    """Return every file that a process of this user has open; `None` where the system does not show them."""
     try:
         processes = [name for name in os.listdir(_PROCESSES) if name.isdigit()]
     except OSError:
@@ -136,14 +141,14 @@ def open_files() -> frozenset[Identity] | None:
 
 
 def _descriptors(folder: str) -> list[Identity]:
-    """The files of one process; none if it is not ours, or has ended."""
+    """Return the open files of one process; none if it belongs to another user or has ended."""
     found = []
     try:
         for name in os.listdir(folder):
             try:
                 found.append(identity(os.stat(f"{folder}/{name}")))
             except OSError:
-                continue  # closed since, or on a file system that tells nothing
+                continue  # closed since, or on a file system that does not answer
     except (FileNotFoundError, PermissionError, ProcessLookupError):
         pass
     return found

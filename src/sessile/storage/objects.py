@@ -1,15 +1,10 @@
-"""Blobs in an object store: S3, or any server with the same protocol.
+"""Large content in an object store that many machines can reach: S3 and compatible servers.
 
-    Store("postgresql://…", blobs="s3://bucket/prefix")
+    Store("postgresql://…", blobs="s3://bucket/prefix")      endpoint and keys as usual: AWS_ENDPOINT, AWS_ACCESS_KEY_ID, …
 
-The endpoint and keys come from the usual environment variables: AWS_ENDPOINT, AWS_ACCESS_KEY_ID, …
-
-Rules:
-
-- A blob is an object named by its hash. It exists completely or not at all, and is durable when the upload is acknowledged.
-- Storing a blob again is harmless. What is read is checked against its hash.
-- Blobs that are not in the object store are looked up in the root, where they may have been stored before.
-- Nothing is ever deleted here.
+Rules: a blob is an object named by its hash. It is created atomically and is durable when it is acknowledged; storing it
+again is harmless. Content is checked against its name when it is read as a whole. Blobs that were stored in the root before are
+still found there. Nothing is ever deleted here.
 """
 
 from __future__ import annotations
@@ -32,25 +27,25 @@ from sessile.storage.layout import root_of
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
-_CHUNK = 8 << 20  # bytes of one part of a large object; the minimum of S3 is five megabytes
+_PART = 8 << 20  # bytes of one part of a large object; the minimum of S3 is five megabytes
 
 
 class ObjectBlobs:
-    """The blobs below one address; `inner` are the blobs of the root."""
+    """The blobs below one URL; `inner` are those of the store's root."""
 
     def __init__(self, url: str, root: str, inner: Blobs) -> None:
         self.folder = url.rstrip("/")
         self._root = root
         self._inner = inner
         self._known: set[str] = set()
-        self._store = _open(self.folder)
+        self._store = _opened(self.folder)
 
     def of_session(self, path: str) -> Blobs:
-        """Return the blobs for a session file, which may be in another root."""
+        """Return the blobs of the root that contains a session file."""
         return self if root_of(path) in (None, self._root) else self._inner.of_session(path)
 
     def path(self, digest: str) -> str:
-        """Return the address of a blob."""
+        """Return the URL of a blob."""
         return f"{self.folder}/{checked_hash(digest)}"
 
     def put(self, data: bytes) -> Blob:
@@ -58,7 +53,7 @@ class ObjectBlobs:
         return self._put(sha256(data).hexdigest(), lambda: data)
 
     def put_pieces(self, pieces: Callable[[], Iterator[bytes]]) -> Blob:
-        """Store bytes of any size. `pieces` is called twice: to compute the hash and to upload."""
+        """Store bytes of any size. `pieces` is called twice: to compute the hash, and to write."""
         return self._put(digest_of(pieces()), pieces)
 
     def _put(self, digest: str, content: Callable[[], bytes | Iterator[bytes]]) -> Blob:
@@ -66,12 +61,12 @@ class ObjectBlobs:
         if digest not in self._known:
             with _typed(path, "store a blob"):
                 if not self._is_stored(digest):
-                    obstore.put(self._store, digest, content(), chunk_size=_CHUNK)
+                    obstore.put(self._store, digest, content(), chunk_size=_PART)
             self._known.add(digest)
         return Blob(digest, path, blob_ref(digest))
 
     def pieces(self, digest: str, size: int = 1 << 20) -> Iterator[bytes]:
-        """Yield the bytes of a blob piece by piece; they are not checked against the hash."""
+        """Yield the bytes of a blob, unchecked."""
         path = self.path(digest)
         try:
             with _typed(path, "read a blob"):
@@ -91,8 +86,8 @@ class ObjectBlobs:
         return data if sha256(data).hexdigest() == digest else self._inner.get(digest)
 
     def has(self, digest: str) -> bool:
-        """Return whether there is a blob with that hash."""
-        with _typed(self.path(digest), "find a blob"):
+        """Return whether there is an object for that hash."""
+        with _typed(self.path(digest), "look for a blob"):
             return self._is_stored(digest) or self._inner.has(digest)
 
     def _is_stored(self, digest: str) -> bool:
@@ -103,29 +98,29 @@ class ObjectBlobs:
         return True
 
 
-def _open(url: str) -> ObjectStore:
+def _opened(url: str) -> ObjectStore:
     try:
         return from_url(url)
     except (exceptions.BaseError, ValueError) as error:
-        hint = "use an address such as s3://bucket/prefix, and set AWS_ENDPOINT and the keys in the environment"
-        raise InvalidConfig("invalid address of a blob store", path=url, hint=hint) from error
+        hint = "use a URL such as s3://bucket/prefix; keys and endpoint come from AWS_… in the environment"
+        raise InvalidConfig("invalid URL of an object store", path=url, hint=hint) from error
 
 
 @contextmanager
 def _typed(path: str, doing: str) -> Iterator[None]:
-    """Translate errors of the object store."""
+    """Convert errors of the object store."""
     try:
         yield
     except (FileNotFoundError, exceptions.NotFoundError) as error:
         raise BlobNotFound(path=path) from error
     except (PermissionError, exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
-        hint = "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and the permissions of the bucket"
-        raise PermissionRefused(f"permission denied: cannot {doing}", path=path, hint=hint) from error
+        hint = "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, and their permissions on the bucket"
+        raise PermissionRefused(f"permission denied: could not {doing}", path=path, hint=hint) from error
     except (OSError, exceptions.BaseError) as error:
         hint = "check AWS_ENDPOINT and AWS_REGION, and that the server is running"
-        raise StorageFailure(f"cannot {doing}: {_first_line(error)}", path=path, hint=hint) from error
+        raise StorageFailure(f"could not {doing}: {_first_line(error)}", path=path, hint=hint) from error
 
 
 def _first_line(error: BaseException) -> str:
-    """Return the first line of a message; the library adds many more."""
+    """Return the message without the many lines of detail that obstore adds."""
     return str(error).strip().partition("\n")[0]

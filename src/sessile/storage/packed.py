@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sessile.core.lines import Finding
 from sessile.storage import atomic
-from sessile.storage.base import Filesystem
+from sessile.storage.base import CHUNK, Filesystem
 from sessile.storage.layout import GZIP, JOURNAL, LEGACY, ZSTD
-from sessile.storage.reader import CHUNK
 
 if TYPE_CHECKING:
     from sessile.storage.formats import Formats

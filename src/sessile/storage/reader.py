@@ -1,10 +1,11 @@
-"""Reading the journal of a session: its header, its rows through the index, its lines.
+"""Read the journal of a session: its header, its rows through the index, its lines.
 
-Nothing here changes the file. The index is caught up with the file whenever rows are asked for, and kept in the cache for
-the next one who opens. A journal with duplicate ids, forward parents or circles is read as a whole instead, so that both
-ways give one answer.
+Nothing here changes the file. The index catches up with the file whenever rows are requested, and is saved in the cache.
+A journal with duplicate ids, forward parents or cycles is read as a whole instead, so that the answers are the same with and
+without an index.
 
-The bytes of one open session file, and what is new in them. Errors are typed; nothing here changes the file.
+`SessionFile` holds the descriptor and reads bytes with typed errors. `JournalReader` adds header, index and entries.
+`FileNews` is the part that other writers have appended since the last look.
 """
 
 from __future__ import annotations
@@ -24,17 +25,20 @@ from sessile.core.lines import Finding, Head, Item, Line, Scanner, read_head
 from sessile.core.tree import Node, Tree
 from sessile.errors import LeafMoved, NotASession, SessileError, StorageFailure, storage_failure
 from sessile.storage import log
-from sessile.storage.base import Filesystem, Row, Stat
+from sessile.storage.base import CHUNK, Filesystem, Row, Stat
 from sessile.storage.index import HASHED, KIND_FLAGS, NOWHERE, TAIL, IndexDamaged, Place, RowIndex
 
-# --- session file
+Answer = TypeVar("Answer")
 
-CHUNK = 1 << 20
-_GAP = 16 * 1024  # bytes between two lines that are read for nothing sooner than by a call of their own
+_HEADER_CHUNK = 8 * 1024
+_BATCH = 1024  # rows looked up at once for an iterator
+_STEPS = 32  # rows looked up at once for a walk; most end at the last compaction
+_SHOWN = 64 * 1024  # bytes of one append; larger ones are copies of sessions, which nobody reads in between
+_GAP = 16 * 1024  # bytes; reading a smaller gap between two lines is cheaper than a second call
 
 
 class SessionFile:
-    """A descriptor that is open, or -1."""
+    """The descriptor of a session file, or -1 if it is closed, and reading from it."""
 
     def __init__(self, fs: Filesystem, path: str) -> None:
         self.path = path
@@ -58,7 +62,7 @@ class SessionFile:
             raise storage_failure(error, self.path, "look at the session") from error
 
     def _size_by_name(self, identity: int) -> int | None:
-        """The size of the file, if it is open and still has its name: one look answers both."""
+        """Return the size of the file if it is open and still has its name, with one call; else `None`."""
         try:
             stat = self._fs.lstat(self.path)
         except OSError:
@@ -77,7 +81,7 @@ class SessionFile:
             start += len(chunk)
 
     def _scan(self, start: int, end: int, size: int | None = None) -> Iterator[Item]:
-        """The lines and findings between two places, read in pieces of that size."""
+        """Yield the lines and findings between two offsets, read in pieces of that size."""
         scanner = self._scanner(start)
         for chunk in self._chunks(start, end, size):
             yield from scanner.feed(chunk)
@@ -87,7 +91,7 @@ class SessionFile:
         return Scanner(offset)
 
     def _read_runs(self, positions: Sequence[tuple[int, int]]) -> Iterator[bytes]:
-        """The bytes at several places; those that lie together are read at once."""
+        """Yield the bytes at several positions; neighbours are read together."""
         number = 0
         for start, end, count in runs_of(positions):
             data = self._read(start, end - start)
@@ -96,7 +100,7 @@ class SessionFile:
             number += count
 
     def _line_start(self, offset: int) -> int:
-        """Where the line begins that goes on at `offset`."""
+        """Return the start of the line that contains `offset`."""
         if offset > 0 and self._read(offset - 1, 1) == b"\n":
             return offset
         while offset > 0:
@@ -109,11 +113,11 @@ class SessionFile:
 
 
 class FileNews:
-    """The part of a file that others have written since we looked."""
+    """The part of a file that others have written since the last look."""
 
     def __init__(self, file: SessionFile, start: int, end: int) -> None:
         self._file = file
-        self._start = file._line_start(start)  # a line that was only half there is news as well
+        self._start = file._line_start(start)  # a line that was incomplete is news as well
         self._known = start
         self._end = end
 
@@ -121,11 +125,11 @@ class FileNews:
         return not self._cannot_name(entry_id) and any(row.parent_id == entry_id for row in self.rows())
 
     def _cannot_name(self, entry_id: str) -> bool:
-        """Whether the news surely do not hold an id, because they do not hold its text; most news are like that."""
+        """Return whether the news certainly do not contain an id, because they do not contain its text."""
         if self._end - self._start > CHUNK or not (entry_id.isascii() and entry_id.isalnum()):
             return False
         text = self._file._read(self._start, self._end - self._start)
-        # Letters may also be written as \u0061, though nobody does.
+        # JSON allows letters to be written as \u0061.
         return entry_id.encode() not in text and b"\\u00" not in text
 
     def rows(self) -> Sequence[Row]:
@@ -138,14 +142,14 @@ class FileNews:
 
 
 class WholeFile:
-    """All rows of a file in which parents do not simply come before their children."""
+    """All rows of an irregular file, in which parents do not always come before their children."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
         self.rows = rows
         self._by_id = {row.id: row for row in rows}
 
     def up(self, row: Row) -> Iterator[Row]:
-        """From an entry to its root; a circle is gone through once."""
+        """Yield an entry and its ancestors; a cycle is followed once."""
         seen: set[str] = set()
         step: Row | None = row
         while step is not None and step.id not in seen:
@@ -154,17 +158,8 @@ class WholeFile:
             step = self._by_id.get(step.parent_id) if step.parent_id else None
 
 
-def positions_of(lines: Sequence[bytes], start: int) -> list[tuple[int, int]]:
-    """Where lines stand that were written from a place on, each with its newline."""
-    positions = []
-    for line in lines:
-        positions.append((start, len(line)))
-        start += len(line) + 1
-    return positions
-
-
 def runs_of(positions: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int, int]]:
-    """Places that follow each other closely in the file: the first and last byte of each group, and how many they are."""
+    """Group positions that are close together: the start and end of each group, and how many positions it has."""
     start = end = count = 0
     for offset, length in positions:
         if count and not (0 <= offset - end <= _GAP and offset + length - start <= CHUNK):
@@ -176,16 +171,6 @@ def runs_of(positions: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int, in
         end = offset + length
     if count:
         yield start, end, count
-
-
-# --- reader
-
-_HEADER_CHUNK = 8 * 1024
-_BATCH = 1024  # rows looked up at once for an iterator
-_STEPS = 32  # most walks end at the last compaction
-_SHOWN = 64 * 1024  # bytes of one append; who writes more at once copies a session, and asks for nothing in it
-
-Answer = TypeVar("Answer")
 
 
 def find_header(items: Iterable[Item]) -> tuple[Line | None, bytes | None]:
@@ -226,13 +211,15 @@ class JournalReader(SessionFile):
         self._begin(fd)
 
     def _begin(self, fd: int) -> None:
-        """Read from this descriptor from now on; it is closed if it is not that of a session."""
+        """Read from this descriptor from now on. Close it if it is not a session."""
         self._fd = fd
         self._forget_index()
         try:
             stat = self._stat()
             self._identity = stat.st_ino
-            self._seen = stat.st_size  # where the news begin: what we have not written, nor were opened with
+            self._seen = (
+                stat.st_size
+            )  # where the news start: bytes that we did not write and that were not there at open
             self._header = self._find_header(stat.st_size)
             self.session_id = str(self._header.head.id)
         except BaseException:
@@ -240,14 +227,13 @@ class JournalReader(SessionFile):
             raise
 
     def _find_header(self, size: int) -> Line:
-        self._slot: bytes | None = None
         header, self._slot = find_header(self._scan(0, size, _HEADER_CHUNK))
         if header is None:
-            raise NotASession(path=self.path, hint="it was not changed; perhaps another agent wrote it")
+            raise NotASession(path=self.path, hint="it was not changed; another agent may have written it")
         return header
 
     def close(self) -> None:
-        """Free the descriptor."""
+        """Save the index and close the descriptor."""
         with self._mutex:
             if self._fd >= 0 and not self._loose:
                 self._save_index()
@@ -264,18 +250,18 @@ class JournalReader(SessionFile):
         return self._slot
 
     def items(self) -> Iterator[Item]:
-        """Every line and finding of the file, in order; the header is one of the lines."""
+        """Yield every line and finding of the file, in order, including the header."""
         return self._scan(0, self._stat().st_size)
 
     # -- the index
 
     def _ask(self, question: Callable[[RowIndex], Answer]) -> Answer:
-        """What the index says when it has caught up with the file. One that says nonsense is made anew."""
+        """Return the answer of the index, caught up with the file. A damaged index is rebuilt."""
         with self._mutex:
             try:
                 return question(self._rows())
             except IndexDamaged as error:
-                log.warning("the index of %s does not fit and is made anew: %s", self.path, error)
+                log.warning("rebuilding the index of %s, which does not match: %s", self.path, error)
             self._forget_index(distrust=True)
             try:
                 return question(self._rows())
@@ -286,20 +272,20 @@ class JournalReader(SessionFile):
         self._index.close()
         self._index = RowIndex()
         self._whole: WholeFile | None = None
-        self._loose = False  # the last rows come from a line that has no newline yet
+        self._loose = False  # whether the last rows come from a line that has no newline yet
         self._tail_findings: list[Finding] = []
         self._indexed = 0 if distrust else -1  # the size of the file when the index was last caught up
-        self._asked = False  # since the last append: whoever asks before each one asks before the next, too
+        self._asked = False  # since the last append: a caller that reads between appends will read again
 
     def _rows(self) -> RowIndex:
-        """The index, caught up with the file."""
+        """Return the index, caught up with the file."""
         self._asked = True
         size = self._size_by_name(self._identity)
         if size is None:
             size = self._stat().st_size
             if self._is_replaced():
                 self._open_again()
-                self._seen = 0  # all of it is news
+                self._seen = 0  # everything is news
                 size = self._stat().st_size
         if size != self._indexed:
             if self._indexed < 0 or self._loose or size < self._indexed:
@@ -309,16 +295,16 @@ class JournalReader(SessionFile):
         return self._index
 
     def _is_replaced(self) -> bool:
-        """Whether another handle has put a new file of the same session in the place of ours, which has lost its name."""
+        """Return whether another handle has replaced our file, which has lost its name, by a new one of the same session."""
         try:
             other = JournalReader(self._fs, self.path)
         except (OSError, SessileError):
-            return False  # nothing to go on in: what is open stays readable
+            return False  # nothing to continue in: the open file stays readable
         other.close()
         return other.session_id == self.session_id
 
     def _open_again(self) -> None:
-        """Go on in the file that has our name now."""
+        """Continue in the file that has our name now."""
         self._close_descriptor()
         self._open()
 
@@ -333,21 +319,21 @@ class JournalReader(SessionFile):
                         self._take(index, item, index.report)
             self._caught_up(index, scanner, size)
         except BaseException:
-            self._forget_index()  # some rows were added, and would be added again
+            self._forget_index()  # rows that were already added would be added twice
             raise
 
     def _show_index(self, written: bytes, end: int) -> None:
-        """Somebody asks the index between appends: let it know what was just written, if it covers all before it."""
+        """Feed what was just written to the index, if it covers everything before it. For callers that read between appends."""
         self._asked = False
         if len(written) <= _SHOWN and self._index.covered == self._indexed == end - len(written):
-            with suppress(IndexDamaged):  # what is written is written: whoever asks next has the index made anew
+            with suppress(IndexDamaged):  # the append has succeeded; the next read rebuilds the index
                 self._catch_up(self._index, (written,), end)
 
     def _caught_up(self, index: RowIndex, scanner: Scanner, size: int) -> None:
-        """Note that all bytes up to `size` were fed, and keep the index."""
+        """Note that all bytes up to `size` were fed, and save the index."""
         index.covered = scanner.line_start
         self._save_index()
-        # The last line may still grow: it is shown, but neither saved nor built upon.
+        # The last line may still grow: it is shown, but not saved.
         self._tail_findings = []
         for item in scanner.finish():
             if isinstance(item, Finding):
@@ -373,7 +359,7 @@ class JournalReader(SessionFile):
         return None if path is None else RowIndex.load(self._fs, path, self._stat(), self._tail_before)
 
     def _save_index(self) -> None:
-        """Keep the index for the next one who opens; a cache that cannot be written is no failure."""
+        """Save the index for the next time the session is opened. A cache that cannot be written is not an error."""
         index = self._index
         if self._index_path is None or index.irregular or not index.worth_saving:
             return
@@ -389,7 +375,7 @@ class JournalReader(SessionFile):
         return LeafMoved(
             f"the session was rewritten while it was read: {detail}",
             path=self.path,
-            hint="another program did that; open the session again",
+            hint="another program changed it; open the session again",
         )
 
     # -- entries
@@ -410,9 +396,9 @@ class JournalReader(SessionFile):
         return self._steps(number, 1, index)[0][0]
 
     def _steps(self, number: int, size: int, index: RowIndex) -> tuple[list[Row], int]:
-        """The rows of that many steps towards the root, and the number of the next one."""
+        """Return the rows of up to `size` steps towards the root, and the number of the next one."""
         if number >= len(index):
-            raise IndexDamaged("it has become shorter")
+            raise IndexDamaged("it has fewer rows")
         place = index.place(number)
         entry_id = self._id(place)
         steps: list[Row] = []
@@ -434,11 +420,11 @@ class JournalReader(SessionFile):
             return place.key.decode("ascii")
         known = self._head(place, raw).id
         if known is None:
-            raise IndexDamaged("an entry has lost its id")
+            raise IndexDamaged("an entry has no id")
         return known
 
     def _head(self, place: Place, raw: bytes | None = None) -> Head:
-        """The head of a row, whose line may have been read already."""
+        """Return the head of a row. `raw` is its line, if it was already read."""
         try:
             return read_head(self._read(place.offset, place.length) if raw is None else raw)
         except ValueError as error:
@@ -457,24 +443,24 @@ class JournalReader(SessionFile):
             raw = self._read(*row.position)
             if self._is(raw, row):
                 return self._shown(raw, row)
-            # The index or the file has changed under us: look the entry up again, in the file itself.
+            # The index or the file has changed: look the entry up again, in the file itself.
             self._forget_index(distrust=True)
             again = self.find(row.id)
             if again is None:
-                raise self._rewritten(f"entry {row.id} is no longer there")
+                raise self._rewritten(f"entry {row.id} is gone")
             return self._shown(self._read(*again.position), again)
 
     def _shown(self, raw: bytes, row: Row) -> bytes:
-        """A line as an entry of ours."""
+        """Return a line as a native entry."""
         return raw
 
     def read_many(self, rows: Sequence[Row]) -> Iterator[bytes]:
-        """The exact bytes of several entries; those that lie together are read at once."""
+        """Yield the exact bytes of several entries; neighbours are read together."""
         for row, raw in zip(rows, self._read_runs([row.position for row in rows]), strict=True):
             yield self._shown(raw, row) if self._is(raw, row) else self.read(row)
 
     def _is(self, raw: bytes, row: Row) -> bool:
-        """Whether these bytes are the line of that row."""
+        """Return whether these bytes are the line of that row."""
         if raw.endswith(b"}") and raw.find(b'"id":"%b"' % row.id.encode("utf-8", "surrogatepass"), 0, 256) > 0:
             return True
         try:
@@ -486,7 +472,7 @@ class JournalReader(SessionFile):
         return self._numbered(range(start, self._ask(len)))
 
     def _numbered(self, numbers: Sequence[int]) -> Iterator[Row]:
-        """The rows with these numbers, which follow each other. No lock is held between two batches of them."""
+        """Yield the rows with these consecutive numbers. No lock is held between two batches."""
         for start in range(0, len(numbers), _BATCH):
             yield from self._ask(partial(self._batch, numbers[start : start + _BATCH]))
 
@@ -509,7 +495,7 @@ class JournalReader(SessionFile):
         return rows
 
     def _ids(self, places: Sequence[Place]) -> list[str]:
-        """The ids of several rows; where the index has only their hashes, their lines are read."""
+        """Return the ids of several rows. Lines are read where the index only has a hash of the id."""
         if not any(place.packed & HASHED for place in places):
             return [place.key.decode("ascii") for place in places]
         lines = self._read_runs([(place.offset, place.length) for place in places])
@@ -539,11 +525,11 @@ class JournalReader(SessionFile):
         return fold_path(path)
 
     def labels(self) -> Mapping[str, str]:
-        """The label of each entry that has one."""
+        """Return the label of each entry that has one."""
         return self._ask(lambda index: dict(index.labels))
 
     def title(self) -> Row | None:
-        """The last entry that names the session."""
+        """Return the last entry that names the session."""
         return self._ask(lambda index: None if index.title == NOWHERE else self._row(index, index.title))
 
     def count(self) -> int:

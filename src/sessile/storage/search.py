@@ -43,12 +43,12 @@ from sessile.core.codec import encode_plain
 from sessile.core.lines import MAX_LINE, Finding, Line
 from sessile.core.words import FIELDS, INDEXED, Excerpt, Field, Query, Span, excerpt, fold, passages, pieces
 from sessile.errors import InvalidQuery, storage_failures
-from sessile.storage.base import NATIVE, Filesystem
+from sessile.storage.base import CHUNK, NATIVE, Filesystem
+from sessile.storage.catalog_rows import NOTEBOOK_ROWS
 from sessile.storage.catch_up import OFFSET_BITS, OFFSETS, entries_in, lines_in, scanner_of
 from sessile.storage.filters import storable, within
 from sessile.storage.formats import Formats
 from sessile.storage.packed import open_rows
-from sessile.storage.reader import CHUNK
 
 # --- searcher
 
@@ -100,11 +100,27 @@ class Index(Protocol):
 
 
 class Hit(NamedTuple):
-    """An entry that answers a query. `rank` is the better the lower, and `None` where no index was asked."""
+    """An entry that contains what was searched for.
+
+    Attributes:
+        path: The path of the session's file.
+        session_id: The session id.
+        entry_id: The id of the entry; `None` in a file of version 1, which has no ids.
+        offset: The offset of the entry's line in the file, in bytes.
+        field: Which part of the entry matches: "text", "thinking", "tool_input" or "tool_result".
+        excerpt: The text around the match, with the matching spans.
+        rank: How good the match is: lower is better. `None` if the session is not indexed.
+
+    Example:
+        ```python
+        for hit in library.search("webhook retry").hits:
+            print(hit.path, hit.entry_id, hit.excerpt.text)
+        ```
+    """
 
     path: str
     session_id: str
-    entry_id: str | None  # None in a file of version 1
+    entry_id: str | None
     offset: int
     field: Field
     excerpt: Excerpt
@@ -112,13 +128,38 @@ class Hit(NamedTuple):
 
 
 class Results(NamedTuple):
-    """The best hits, and what is not among them."""
+    """The best hits of a search, and what was not searched.
+
+    Attributes:
+        hits: The best hits, best first.
+        titles: The paths of sessions whose title contains all words.
+        matches: How many indexed entries match, by field, ignoring case.
+        pending: How many sessions were not searched, because they are not indexed yet.
+        ignored: Parts of the query that no index can find, such as punctuation.
+        unread: The paths of the session files that were not searched. Only `Library.search` sets it.
+
+    Example:
+        ```python
+        results = library.search("webhook retry", limit=5)
+        if results.unread:
+            print(f"{len(results.unread)} sessions were not searched yet")
+        ```
+    """
 
     hits: list[Hit]
-    titles: list[str]  # paths of sessions whose title has all words
-    matches: dict[str, int]  # indexed entries that match by field, also where nobody asked; case is not looked at
-    pending: int  # sessions that were not searched because they are not indexed yet
-    ignored: list[str]  # parts of the query that no index can find
+    titles: list[str]
+    matches: dict[str, int]
+    pending: int
+    ignored: list[str]
+    unread: Sequence[str] = ()
+
+    def _repr_html_(self) -> str:
+        from sessile.core.notebook import table  # only notebooks need it
+
+        caption = f"{len(self.hits):,} hits"
+        caption += f", {len(self.unread):,} files not searched yet" if self.unread else ""
+        rows = ((hit.excerpt.text, hit.field, hit.session_id, hit.entry_id) for hit in self.hits[:NOTEBOOK_ROWS])
+        return table(caption, ("text", "field", "session", "entry"), rows)
 
 
 class Searcher:

@@ -1,8 +1,8 @@
-"""The documented storage operations over whole files of text: on disk, and in memory.
+"""The documented storage operations on text files, on disk and in memory.
 
-They are for programs that bring their own way of writing sessions; `Store` does not use them. Rules: text is UTF-8; what is
-replaced is replaced at once, old or new; the first error of a writer stays with it and is raised again; nothing is deleted
-except by `unlink`, so deleting a session needs a trash.
+They are for programs that write sessions in their own way; `Store` does not use them. Rules: text is UTF-8; files are
+replaced atomically; the first error of a writer is raised again by every later call; only `unlink` deletes, so deleting a
+session needs a trash.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _FLAGS = {"a": _APPEND, "w": _APPEND | os.O_TRUNC}
 
 @dataclass(frozen=True, slots=True)
 class FileStat:
-    """Size and age of a file."""
+    """Size and modification time of a file."""
 
     size: int
     mtime_ms: float
@@ -43,7 +43,7 @@ class FileStat:
 
 
 class SessionStorageWriter:
-    """Writes lines to one file. After an error every operation raises that error; `on_error` hears of it once."""
+    """Writes lines to one file. After an error every operation raises it again; `on_error` is called once."""
 
     def __init__(self, fs: Filesystem, path: str, flags: int, on_error: OnError | None) -> None:
         self._fs = fs
@@ -55,22 +55,22 @@ class SessionStorageWriter:
             self._fd = fs.open(path, flags)
 
     def write_line(self, line: str) -> None:
-        """Write a line; its newline is part of it."""
+        """Write a line, which includes its newline."""
         with self._latched("write"):
             atomic.write_all(self._fs, self._fd, line.encode("utf-8", "surrogatepass"))
 
     def flush(self) -> None:
-        """Every line was handed to the system by `write_line`; this only raises what went wrong."""
+        """Raise the first error, if any. Lines are never buffered: `write_line` writes them at once."""
         with self._latched("flush"):
             pass
 
     def fsync(self) -> None:
-        """Make everything durable that was written."""
+        """Make everything that was written durable."""
         with self._latched("sync"):
             self._fs.sync(self._fd)
 
     def close(self) -> None:
-        """Free the file, then raise the first error. Closing twice does nothing."""
+        """Close the file, then raise the first error, if any. Closing twice does nothing."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             try:
@@ -81,7 +81,7 @@ class SessionStorageWriter:
                 raise self._error
 
     def get_error(self) -> SessileError | None:
-        """The first error, if there was one."""
+        """Return the first error, if any."""
         return self._error
 
     @contextmanager
@@ -89,7 +89,7 @@ class SessionStorageWriter:
         if self._error is not None:
             raise self._error
         if self._fd < 0 and doing != "open":
-            raise StorageFailure("the writer is closed", path=self._path, hint="open another one")
+            raise StorageFailure("the writer is closed", path=self._path, hint="open a new one")
         try:
             yield
         except OSError as error:
@@ -105,35 +105,35 @@ class SessionStorageWriter:
 
 
 class SessionStorage:
-    """The operations over any file system. `trash` is the folder that deleted sessions are moved to."""
+    """The operations on any file system. `trash` is the folder that deleted sessions are moved to."""
 
     def __init__(self, fs: Filesystem, *, trash: str | None = None) -> None:
         self._fs = fs
         self._trash = None if trash is None else Trash(fs, _absolute(trash))
 
     def ensure_dir_sync(self, path: str) -> None:
-        """Make a folder and its parents, unless they are there."""
+        """Make a folder and its parents, if they are missing."""
         atomic.make_folders(self._fs, _absolute(path))
 
     def exists_sync(self, path: str) -> bool:
-        """Whether there is anything of that name."""
+        """Return whether anything has that name."""
         return atomic.exists(self._fs, _absolute(path))
 
     def write_text_sync(self, path: str, content: str) -> None:
-        """Put a file with this content in place of what is there, at once and durably; its folder is made if need be."""
+        """Replace the content of a file atomically and durably. Its folder is made if it is missing."""
         path = _absolute(path)
         atomic.make_folders(self._fs, posixpath.dirname(path))
         atomic.replace(self._fs, path, (content.encode("utf-8", "surrogatepass"),))
 
     def stat_sync(self, path: str) -> FileStat:
-        """Size and age of a file."""
+        """Return the size and modification time of a file."""
         with _typed(path, "look at"):
             info = self._fs.lstat(_absolute(path))
         moment = datetime.fromtimestamp(info.st_mtime_ns / 1e9, tz=UTC)
         return FileStat(info.st_size, info.st_mtime_ns / 1e6, moment)
 
     def list_files_sync(self, folder: str, pattern: str) -> list[str]:
-        """The paths of the files in a folder that match `*`, `*.ext` or a name, sorted; of no folder, none."""
+        """Return the sorted paths of the files in a folder that match `*`, `*.ext` or a name; none if there is no folder."""
         folder = _absolute(folder)
         with _typed(folder, "list"):
             try:
@@ -144,16 +144,16 @@ class SessionStorage:
             return [path for path in paths if stat.S_ISREG(self._fs.lstat(path).st_mode)]
 
     def exists(self, path: str) -> bool:
-        """Whether there is anything of that name."""
+        """Return whether anything has that name."""
         return self.exists_sync(path)
 
     def read_text(self, path: str) -> str:
-        """The content of a file; bytes that are not UTF-8 become U+FFFD."""
+        """Return the content of a file; bytes that are not UTF-8 become U+FFFD."""
         with _typed(path, "read"):
             return atomic.read_all(self._fs, _absolute(path)).decode("utf-8", "replace")
 
     def read_text_prefix(self, path: str, size: int) -> str:
-        """The characters that lie whole in the first `size` bytes of a file."""
+        """Return the complete characters in the first `size` bytes of a file."""
         with _typed(path, "read"):
             fd = self._fs.open(_absolute(path), os.O_RDONLY)
             try:
@@ -163,11 +163,11 @@ class SessionStorage:
         return codecs.getincrementaldecoder("utf-8")("replace").decode(data)
 
     def write_text(self, path: str, content: str) -> None:
-        """Put a file with this content in place of what is there, at once and durably."""
+        """Replace the content of a file atomically and durably."""
         self.write_text_sync(path, content)
 
     def rename(self, source: str, target: str) -> None:
-        """Give a file another name, replacing what has it; the name is durable when this returns."""
+        """Rename a file durably, replacing what has that name."""
         source, target = _absolute(source), _absolute(target)
         with _typed(source, "rename"):
             self._fs.rename(source, target)
@@ -175,25 +175,25 @@ class SessionStorage:
                 self._fs.sync_directory(folder)
 
     def unlink(self, path: str) -> None:
-        """Remove a file for good."""
+        """Delete a file permanently."""
         with _typed(path, "remove"):
             self._fs.unlink(_absolute(path))
 
     def open_writer(
         self, path: str, flags: Literal["a", "w"] = "a", on_error: OnError | None = None
     ) -> SessionStorageWriter:
-        """A writer that appends to a file, or with "w" begins it anew; its folder is made if need be."""
+        """Return a writer that appends to a file or, with "w", truncates it first. Its folder is made if it is missing."""
         path = _absolute(path)
         atomic.make_folders(self._fs, posixpath.dirname(path))
         return SessionStorageWriter(self._fs, path, _FLAGS[flags], on_error)
 
     def delete_session_with_artifacts(self, path: str) -> Deletion:
-        """Move a session and its artifacts to the trash, from where `Trash.undo` brings them back."""
+        """Move a session and its artifacts to the trash. `Trash.undo` restores them."""
         if self._trash is None:
             raise InvalidConfig(
-                "sessions are only deleted into a trash, and this storage has none",
+                "cannot delete a session: this storage has no trash",
                 path=path,
-                hint="make it with trash=<a folder on the same disk>",
+                hint="pass trash=<a folder on the same disk>",
             )
         path = _absolute(path)
         self.stat_sync(path)  # raises if there is no such session
@@ -203,14 +203,14 @@ class SessionStorage:
 
 
 class FileSessionStorage(SessionStorage):
-    """Files on disk."""
+    """Storage operations on disk."""
 
     def __init__(self, *, trash: str | None = None) -> None:
         super().__init__(PosixFilesystem(), trash=trash)
 
 
 class MemorySessionStorage(SessionStorage):
-    """Files in memory, gone with the object."""
+    """Storage operations in memory."""
 
     def __init__(self, *, trash: str | None = None) -> None:
         super().__init__(MemoryFilesystem(clock=time.time_ns), trash=trash)
@@ -228,5 +228,5 @@ def _typed(path: str, doing: str) -> Iterator[None]:
 
 
 def _glob(pattern: str) -> str:
-    """Only the star is special, as in the documents."""
+    """Escape everything but the star, which is the only wildcard."""
     return "".join(char if char == "*" else f"[{char}]" if char in "?[" else char for char in pattern)

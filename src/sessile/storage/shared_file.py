@@ -1,13 +1,14 @@
-"""A small file that others may replace or write at any moment, without a lock: a person in an editor.
+"""Read and replace a small file that other programs may change at any time without a lock, such as a user's editor.
 
-What is read comes with what the file was at that moment, and a new content takes its place only if the file is still just
-that. Between the last look and the renaming there is no call; a save in that very moment is lost, and no other.
+Reading returns the content together with a fingerprint of the file. A new content takes its place only if the fingerprint
+is still the same. There is no call between that check and the rename; only a save in that very moment is lost.
+
+`lock_file` holds a lock in the way of other programs: a file that exists while the lock is held.
 """
 
 from __future__ import annotations
 
 import os
-import posixpath
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,12 +18,14 @@ from sessile.errors import SessionBusy, UnsafePath, storage_failure, storage_fai
 from sessile.storage import atomic, log
 from sessile.storage.base import Filesystem, Stat
 
-_CHUNK = 1 << 20
-_TRIES = 5  # a writer who is in the middle of each of them writes for ever
+_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND
+_LOCK_PAUSE = 0.005  # seconds
+_LARGEST_LOCK_FILE = 4096  # bytes; it holds one small object
+_TRIES = 5  # a program that writes during each of them never stops
 
 
 class Seen(NamedTuple):
-    """What tells a file from the same file after somebody saved it."""
+    """A fingerprint that changes when the file is saved."""
 
     device: int
     inode: int
@@ -30,8 +33,12 @@ class Seen(NamedTuple):
     modified: int
 
 
+class _Changed(Exception):
+    """The file is no longer the one that was read."""
+
+
 def look(fs: Filesystem, path: str) -> Seen | None:
-    """What a file is now; `None` if there is none."""
+    """Return the fingerprint of a file; `None` if there is none."""
     try:
         return _seen(fs.lstat(path))
     except FileNotFoundError:
@@ -41,18 +48,18 @@ def look(fs: Filesystem, path: str) -> Seen | None:
 
 
 def read(fs: Filesystem, path: str) -> tuple[bytes, Seen] | None:
-    """The content of a file, and what the file was; `None` if there is none."""
+    """Return the content of a file and its fingerprint; `None` if there is none."""
     with storage_failures(path, "read a file"):
         for _ in range(_TRIES):
             try:
                 if not atomic.is_plain(fs, path):
-                    raise UnsafePath(path=path, hint="symbolic links are not followed; name the file itself")
+                    raise UnsafePath(path=path, hint="symbolic links are not followed; use the file itself")
                 fd = fs.open(path, os.O_RDONLY)
             except (FileNotFoundError, NotADirectoryError):
                 return None
             try:
                 before = _seen(fs.fstat(fd))
-                data = _content(fs, fd)
+                data = atomic.read_open(fs, fd)
                 if _seen(fs.fstat(fd)) == before:
                     break
             finally:
@@ -60,32 +67,23 @@ def read(fs: Filesystem, path: str) -> tuple[bytes, Seen] | None:
     return data, before
 
 
-def _content(fs: Filesystem, fd: int) -> bytes:
-    chunks = []
-    size = 0
-    while chunk := fs.read(fd, _CHUNK, size):
-        chunks.append(chunk)
-        size += len(chunk)
-    return b"".join(chunks)
-
-
 def replace(fs: Filesystem, path: str, data: bytes, seen: Seen | None) -> Seen | None:
-    """Put a new content in place, durably, if the file is still what was seen; says what it is then, `None` if it was not."""
-    temp = atomic.temp_beside(path)
-    with storage_failures(path, "replace a file"):
-        atomic.write_new(fs, temp, (data,))
-        try:
-            new = look(
-                fs, temp
-            )  # as it will be under its name, where somebody else may be faster with a look or a save
-            if look(fs, path) != seen:
-                atomic.remove(fs, temp)
-                return None
-            fs.rename(temp, path)
-        except BaseException:
-            atomic.remove(fs, temp)
-            raise
-        fs.sync_directory(posixpath.dirname(path))
+    """Replace the content durably, if the fingerprint is still `seen`.
+
+    Return the new fingerprint, or `None` if the file had changed and was left alone.
+    """
+    new: Seen | None = None
+
+    def check(temp: str) -> None:
+        nonlocal new
+        new = look(fs, temp)  # now: under its final name another program could change it before we look
+        if look(fs, path) != seen:
+            raise _Changed
+
+    try:
+        atomic.replace(fs, path, (data,), before=check)
+    except _Changed:
+        return None
     return new
 
 
@@ -94,10 +92,6 @@ def _seen(status: Stat) -> Seen:
 
 
 # -- lock files of other programs
-
-_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND
-_LOCK_PAUSE = 0.005  # seconds
-_LARGEST_LOCK_FILE = 4096  # bytes; it holds one small object
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sessile.agents.base import DAY, Expiry, Period, deadline, period_of
 from sessile.agents.registry import AGENTS
+from sessile.core.text import utc_datetime
 from sessile.errors import Conflict, NotFound, Refused, SessileError, StorageFailure, StorageFull, Unsupported
 from sessile.storage import atomic
 from sessile.storage.filters import HIDE, Filter
@@ -104,7 +105,7 @@ def _marks(
     if within_days is not None:
         if period.length is None:
             return ()
-        wanted = wanted._replace(until=(now + int(within_days * DAY) - period.length + 1) * 1_000_000)
+        wanted = wanted._replace(until=utc_datetime((now + int(within_days * DAY) - period.length + 1) * 1000))
     return library.marks(wanted)
 
 

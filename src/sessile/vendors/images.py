@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import io
 import warnings
+from importlib.util import find_spec
 
 
 def can_resize() -> bool:
     """Return whether Pillow is installed."""
-    try:
-        import PIL  # noqa: F401  optional
-    except ImportError:
-        return False
-    return True
+    return find_spec("PIL") is not None
 
 
 def resize(data: bytes, side: int, quality: int) -> bytes | None:
@@ -24,7 +21,7 @@ def resize(data: bytes, side: int, quality: int) -> bytes | None:
     Return `None` if the image cannot be read or Pillow is not installed.
     """
     try:
-        from PIL import Image  # optional
+        from PIL import Image  # optional, and slow to import
     except ImportError:
         return None
     output = io.BytesIO()

@@ -31,7 +31,22 @@ class Figures(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Models:
-    """Context windows and prices by "provider/model"; `overrides` are the configured figures."""
+    """Context windows and prices of models, by "provider/model". They come from the package `genai-prices`, if installed.
+
+    Args:
+        overrides: Figures that replace the known ones, by "provider/model": `context_window` in tokens, and `input`, `output`,
+            `cache_read` and `cache_write` in US dollars for a million tokens.
+
+    Raises:
+        InvalidConfig: The figures have an unknown key or a wrong type.
+
+    Example:
+        ```python
+        models = Models({"local/llama": {"context_window": 32_000}})
+        models.window("local/llama")
+        models.price("anthropic/claude-sonnet-4-5", {"input": 1000, "output": 200})
+        ```
+    """
 
     def __init__(self, overrides: Mapping[str, Mapping[str, Any] | Figures] | None = None) -> None:
         self._overrides = {name: _figures(name, given) for name, given in (overrides or {}).items()}
@@ -77,14 +92,15 @@ def _figures(name: str, given: Mapping[str, Any] | Figures) -> Figures:
 
 
 def _listed(model: str) -> Any:
-    try:
-        from genai_prices.data_snapshot import get_snapshot  # optional, and slow to import
-    except ImportError:
+    prices = _prices()
+    if prices is None:
         return None
     provider, slash, name = model.partition("/")
     try:
         # A model of the same name may have another window and price at another provider.
-        return get_snapshot().find_provider_model(name if slash else model, None, provider if slash else None, None)
+        return prices.data_snapshot.get_snapshot().find_provider_model(
+            name if slash else model, None, provider if slash else None, None
+        )
     except LookupError:
         return None
 
@@ -97,17 +113,24 @@ def _own_price(own: Figures, tokens: Mapping[str, int]) -> float | None:
 
 
 def _listed_price(known: Any, tokens: Mapping[str, int]) -> float | None:
-    from genai_prices import Usage, calc_price
-
+    prices = _prices()
     provider, listed = known
     # The package counts cache reads and writes as part of the input.
-    usage = Usage(
+    usage = prices.Usage(
         input_tokens=tokens["input"] + tokens["cacheRead"] + tokens["cacheWrite"],
         output_tokens=tokens["output"],
         cache_read_tokens=tokens["cacheRead"],
         cache_write_tokens=tokens["cacheWrite"],
     )
     try:
-        return float(calc_price(usage, listed.id, provider_id=provider.id).total_price)
+        return float(prices.calc_price(usage, listed.id, provider_id=provider.id).total_price)
     except (LookupError, ValueError):
         return None
+
+
+def _prices() -> Any:
+    try:
+        import genai_prices.data_snapshot  # optional, and slow to import
+    except ImportError:
+        return None
+    return genai_prices

@@ -73,13 +73,39 @@ class _ModelSummarizer:
 
 
 class OpenAISummarizer(_ModelSummarizer):
-    """Summarize with a model behind an OpenAI-compatible endpoint."""
+    """Summarize with a model behind an OpenAI-compatible endpoint.
+
+    Args:
+        model: The name of the model.
+        base_url: The address of the endpoint; OpenAI's by default.
+        api_key: The API key; the variable `OPENAI_API_KEY` by default.
+        timeout: The maximum time for one summary, in seconds.
+
+    Example:
+        ```python
+        compactor = Compactor(session, OpenAISummarizer("gpt-5-mini"), window=400_000)
+        compactor.compact_if_due()
+        ```
+    """
 
     _vendor = OPENAI
 
 
 class AnthropicSummarizer(_ModelSummarizer):
-    """Summarize with a model of Anthropic, or behind an endpoint with its API."""
+    """Summarize with a model of Anthropic, or behind an endpoint with its API.
+
+    Args:
+        model: The name of the model.
+        base_url: The address of the endpoint; Anthropic's by default.
+        api_key: The API key; the variable `ANTHROPIC_API_KEY` by default.
+        timeout: The maximum time for one summary, in seconds.
+
+    Example:
+        ```python
+        compactor = Compactor(session, AnthropicSummarizer("claude-haiku-4-5"), window=200_000)
+        compactor.compact_if_due()
+        ```
+    """
 
     _vendor = ANTHROPIC
 
@@ -125,6 +151,18 @@ class CommandSummarizer:
     """Summarize with a program, started without a shell.
 
     It reads the system prompt, a blank line and the prompt from stdin and writes the summary to stdout.
+
+    Args:
+        command: The program and its arguments.
+        timeout: The maximum time for one summary, in seconds. The program is killed after it.
+
+    Raises:
+        InvalidConfig: The command is empty.
+
+    Example:
+        ```python
+        Compactor(session, CommandSummarizer(["llm", "-m", "local"]), window=32_000).compact()
+        ```
     """
 
     def __init__(self, command: Sequence[str], *, timeout: float = TIMEOUT) -> None:

@@ -59,8 +59,8 @@ from sessile.core.lines import Line, Scanner
 from sessile.core.text import iso_timestamp
 from sessile.errors import EntryNotFound, Invalid, SessileError, SessionExists, SessionNotFound, storage_failures
 from sessile.storage import atomic
-from sessile.storage.base import Filesystem
-from sessile.storage.session_bytes import CHUNK, RawFile
+from sessile.storage.base import CHUNK, Filesystem
+from sessile.storage.session_bytes import RawFile
 from sessile.storage.trash import Deletion, Trash
 
 UNTITLED = "Forked session"
@@ -88,7 +88,7 @@ class Forked(NamedTuple):
 
 
 class Mutations:
-    """Changes to the sessions below a config home of Claude Code; removed data goes to `home`, a folder of ours."""
+    """Changes to the sessions below a config home of Claude Code; removed data goes to `home`, our own folder."""
 
     def __init__(
         self,

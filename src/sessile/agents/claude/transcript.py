@@ -11,7 +11,7 @@ Rules:
   has written since are respected.
 - Rows go to the mirror, if there is one, after they are on disk. A failing mirror is reported in `diagnostics` and
   stops nothing.
-- Rows that are removed are saved in `home`, a folder of ours.
+- Rows that are removed are saved in `home`, our own folder.
 
 Recording:
 

@@ -223,7 +223,7 @@ class TranscriptFile:
 
     def _exists(self) -> bool:
         """Return whether the file exists and is not empty; a crash before the first row leaves an empty file."""
-        with storage_failures(self.path, "look at the session"):
+        with storage_failures(self.path, "read the status of the session"):
             try:
                 return self._fs.lstat(self.path).st_size > 0
             except (FileNotFoundError, NotADirectoryError):

@@ -1,12 +1,13 @@
-"""Codex rollouts: one JSON row a line, each with a time, a type and a payload; read only.
+"""Codex rollouts: one JSON row per line, each with a time, a type and a payload; read-only.
 
     session_meta                 the header
-    response_item                messages, thoughts, calls and their outputs: one chain
+    response_item                messages, reasoning, calls and their outputs: one chain
     compacted                    a compaction
-    turn_context                 a change of the model, if it is one
-    event_msg, all else          markers: what a screen showed of the items
+    turn_context                 a model change, if the model is another one
+    event_msg, all else          markers: what the screen showed of the items
 
-Rows have no ids: their place in the file names them. Early rollouts have no payloads; there a row is the item itself.
+Rows have no ids, so entries are named by their offset in the file. Rows of early rollouts have no payload: the row is
+the item.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ NAME = "codex"
 _PROVIDER = "openai"
 _CALLS = ("function_call", "custom_tool_call", "local_shell_call", "web_search_call", "tool_search_call")
 _OUTPUTS = ("function_call_output", "custom_tool_call_output", "tool_search_output")
-_TOLD = ("<environment_context>", "<user_instructions>", "<INSTRUCTIONS>", "# AGENTS.md instructions")
+_INSTRUCTIONS = ("<environment_context>", "<user_instructions>", "<INSTRUCTIONS>", "# AGENTS.md instructions")
 _ITEMS = ("message", "reasoning", *_CALLS, *_OUTPUTS)
 
 
@@ -36,18 +37,18 @@ class Codex:
     nested = True
 
     def scanner(self, offset: int) -> Scanner:
-        """The first row of an early rollout, and its states, name no type."""
+        """Return a scanner; the first row of an early rollout and its state rows have no type."""
         return Scanner(offset, untyped=True)
 
     def recognises(self, first: bytes) -> bool:
-        """The first row tells of the session; an early one has an id and instructions."""
+        """Return whether the first row describes a session; an early one has an id and instructions."""
         row = row_of(first.split(b"\n", 1)[0])
         meta = _object(row.get("payload"))
         is_meta = row.get("type") == "session_meta" and isinstance(meta.get("id"), str)
         return is_meta or ("type" not in row and "instructions" in row and isinstance(row.get("id"), str))
 
     def header(self, stem: str, first: bytes, told: Told = NOTHING_TOLD) -> Entry:
-        """Id, folder and time as the first row has them."""
+        """Return a header with id, folder and time of the first row."""
         row = row_of(first.split(b"\n", 1)[0])
         meta = _object(row.get("payload")) or row
         header = {"type": "session", "version": 3, "id": meta.get("id") or stem, "format": NAME}
@@ -55,35 +56,35 @@ class Codex:
         return {name: value for name, value in header.items() if value is not None}
 
     def glimpse(self, stem: str, first: bytes, last: bytes) -> Glimpse | None:
-        """The first thing that a person said; what programs put before it begins with a tag."""
+        """Return the first prompt of the user; texts that programs put before it start with a tag."""
         for line in first.split(b"\n"):
             kind, item = _item(row_of(line))
             if kind == "message" and item.get("role") == "user":
-                said = _joined(" ", item.get("content")).strip()
-                if said and not said.startswith("<"):
-                    return Glimpse(first_text=said)
+                prompt = _joined(" ", item.get("content")).strip()
+                if prompt and not prompt.startswith("<"):
+                    return Glimpse(first_text=prompt)
         return Glimpse()
 
     def translator(self, saved: Any = None) -> Rows:
-        """From the beginning of a file, or from where one was saved."""
+        """Return a translator for the start of a file, or for a saved state."""
         return Rows(saved)
 
     def ids_of(self, raw: bytes, offset: int) -> Sequence[str]:
-        """The place of a row."""
+        """Return the id of a row, which is its offset."""
         return (placed(offset),)
 
     def entry(self, raw: bytes, entry_id: str, parent_id: str | None, look: Look) -> Entry:
-        """A row as one of our entries."""
+        """Return a row as one of our entries."""
         row = row_of(raw)
         base = {"id": entry_id, "parentId": parent_id, "timestamp": row.get("timestamp")}
         return {"type": "custom", **base, **_body(row)}
 
 
 class Rows(Chain):
-    """Goes through the rows of one rollout."""
+    """The translator of one rollout."""
 
     def take(self, line: Line) -> Sequence[Known]:
-        """What the next row is."""
+        """Return the entry of the next row."""
         return (self._known(line),)
 
     def _known(self, line: Line) -> Known:
@@ -106,7 +107,7 @@ class Rows(Chain):
 
 
 def _item(row: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
-    """The kind of a row and what it holds; of a response item, those of the item."""
+    """Return the kind and content of a row; for a response item, those of the item."""
     kind = row.get("type")
     payload = _object(row.get("payload"))
     if kind == "response_item" and payload:
@@ -125,28 +126,28 @@ def _body(row: Mapping[str, Any]) -> Entry:
     if kind in _OUTPUTS:
         return {"type": "message", "message": _output(item, at)}
     if kind in _CALLS or kind == "reasoning" or (kind == "message" and item.get("role") == "assistant"):
-        message = {"role": "assistant", "content": _said(kind, item), "provider": _PROVIDER}
+        message = {"role": "assistant", "content": _blocks(kind, item), "provider": _PROVIDER}
         return {"type": "message", "message": {**message, "stopReason": "stop", "timestamp": at}}
     if kind == "message":
         content = _texts(item.get("content"))
-        if item.get("role") in ("developer", "system") or _is_told_by_program(content):
+        if item.get("role") in ("developer", "system") or _is_instructions(content):
             return {"type": "custom_message", "customType": "codex.instructions", "content": content, "display": False}
         return {"type": "message", "message": {"role": "user", "content": content, "timestamp": at}}
     return {"customType": f"codex.{kind}", "data": dict(row)}
 
 
-def _is_told_by_program(content: list[Entry]) -> bool:
-    """Whether a message of the user is what Codex itself puts before the first one: it begins with a tag."""
+def _is_instructions(content: list[Entry]) -> bool:
+    """Return whether a user message was written by Codex itself before the first prompt."""
     text = content[0].get("text") if content else None
-    return isinstance(text, str) and text.lstrip().startswith(_TOLD)
+    return isinstance(text, str) and text.lstrip().startswith(_INSTRUCTIONS)
 
 
-def _said(kind: str, item: Mapping[str, Any]) -> list[Entry]:
+def _blocks(kind: str, item: Mapping[str, Any]) -> list[Entry]:
     if kind == "message":
         return _texts(item.get("content"))
     if kind == "reasoning":
-        thought = _joined("\n", item.get("summary"))
-        return [{"type": "thinking", "thinking": thought, "redacted": not thought}]
+        text = _joined("\n", item.get("summary"))
+        return [{"type": "thinking", "thinking": text, "redacted": not text}]
     name = item.get("name") or {"local_shell_call": "shell", "web_search_call": "web_search"}.get(kind, kind)
     given = item.get("arguments", item.get("input", item.get("action")))
     call_id = item.get("call_id") or item.get("id") or ""
@@ -154,7 +155,7 @@ def _said(kind: str, item: Mapping[str, Any]) -> list[Entry]:
 
 
 def _arguments(given: object) -> object:
-    """What a tool was called with: JSON in a string, mostly."""
+    """Return the arguments of a tool call, which usually are JSON in a string."""
     if isinstance(given, str):
         try:
             return decode(given.encode("utf-8", "surrogatepass"))
@@ -179,7 +180,7 @@ def _output(item: Mapping[str, Any], at: int | None) -> Entry:
 
 
 def _joined(between: str, content: object) -> str:
-    """What a content says; a text that is none says nothing."""
+    """Return the text of a content."""
     texts = (part.get("text") for part in _texts(content))
     return between.join(text for text in texts if isinstance(text, str) and text)
 

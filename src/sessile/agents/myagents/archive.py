@@ -1,14 +1,9 @@
-"""Old sessions of MyAgents: packed where they lie, or moved to the trash, after a look at what that would be.
+"""Old sessions of MyAgents: packed in place, or moved to the trash after a preview.
 
-An archive is the session file in gzip, beside where that was, and is read in place. It is compared with the original before
-that goes to the trash. Expiry proposes; nothing happens until a person has seen the plan. Proposed are only sessions that
-are closed, were neither used nor written for 30 days, and that nobody has pinned or put on a schedule. A session whose last
-use is not known is never proposed.
-
-Session files of MyAgents that its index does not name: shown, and taken into the index when somebody asks for it.
-
-A damaged index, a deletion of the first versions or a copied file leave them. MyAgents never shows them; nothing of them is
-lost. Showing looks at names and sizes alone. The file itself is not touched, whatever is done here.
+An archive is the session file in gzip, in the same folder, and is read in place. It is compared with the original
+before that goes to the trash. Expiry only makes a plan; nothing happens until the user applies it. A plan contains only
+sessions that are closed, were neither used nor written for 30 days, and are neither pinned nor scheduled. A session
+whose last use is unknown is never in it.
 """
 
 from __future__ import annotations
@@ -17,17 +12,12 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from sessile.agents.myagents import types
-from sessile.agents.myagents.lock import PATIENT
 from sessile.agents.myagents.store import Deletion, MyAgentsStore, unpacked
-from sessile.agents.myagents.types import DEFAULT, Message, Metadata, check_session_id, is_session_id, title_of
+from sessile.agents.myagents.types import Metadata, is_session_id
 from sessile.core.lines import Finding
-from sessile.core.text import iso_timestamp, parse_timestamp
-from sessile.errors import Damaged, Invalid, LeafMoved, SessionBusy, SessionExists, SessionNotFound, storage_failures
+from sessile.errors import Damaged, LeafMoved, SessionBusy, SessionExists, SessionNotFound, storage_failures
 from sessile.storage import atomic
 from sessile.storage.session_bytes import RawFile, bytes_below, is_held
-
-# --- archive
 
 DAYS = 30
 
@@ -37,7 +27,7 @@ _BEST = 9
 
 
 class Proposal(NamedTuple):
-    """A session that may go: its row, when it was last used (milliseconds), how much it takes with its attachments."""
+    """A session that may be deleted: its row, its last use (milliseconds), its size with attachments."""
 
     row: Metadata
     last_used: int
@@ -45,7 +35,7 @@ class Proposal(NamedTuple):
 
 
 class Spared(NamedTuple):
-    """A session that stays, and why."""
+    """A session that is not deleted, and why."""
 
     row: Metadata
     why: str
@@ -65,7 +55,7 @@ class Plan(NamedTuple):
 
 
 class Archive:
-    """Packing and expiry for one MyAgents folder. `is_open` says whether a program has a session open."""
+    """Packing and expiry for one MyAgents folder. `is_open` returns whether a program has a session open."""
 
     def __init__(self, store: MyAgentsStore, is_open: Callable[[str], bool] = lambda session_id: False) -> None:
         self._store = store
@@ -76,7 +66,7 @@ class Archive:
     # -- expiry
 
     def plan(self, now: int, days: int = DAYS) -> Plan:
-        """What would go at a moment (milliseconds), and what is spared; nothing is changed."""
+        """Return what would be deleted at a time (milliseconds), and what is spared; nothing is changed."""
         proposals, spared = [], []
         for row in self._store.list_sessions():
             last_used = self._last_used(row)
@@ -84,11 +74,11 @@ class Archive:
             if why is None and last_used is not None:
                 proposals.append(Proposal(row, last_used, self._size(row.id)))
             else:
-                spared.append(Spared(row, why or "its last use is not known"))
+                spared.append(Spared(row, why or "last use unknown"))
         return Plan(tuple(proposals), tuple(spared), now, days)
 
     def apply(self, plan: Plan) -> list[Deletion]:
-        """Move the proposed sessions to the trash; one that was used since the plan was made stays."""
+        """Move the sessions of a plan to the trash; one that was used since stays."""
         deletions = []
         for proposal in plan.proposals:
             row = self._store.get(proposal.row.id)
@@ -100,13 +90,13 @@ class Archive:
 
     def _why_spared(self, row: Metadata, last_used: int | None, now: int, days: int) -> str | None:
         if last_used is None:
-            return "its last use is not known"
+            return "last use unknown"
         if now - last_used <= days * _DAY_MS:
             return f"used within the last {days} days"
         if row.pinned:
             return "pinned"
         if row.value.get("cronTaskId"):
-            return "on a schedule"
+            return "scheduled"
         if self._in_use(row.id):
             return "open"
         return None
@@ -117,12 +107,12 @@ class Archive:
         return locked or self._is_open(session_id) or (atomic.exists(self._fs, path) and is_held(self._fs, path))
 
     def _last_used(self, row: Metadata) -> int | None:
-        """The later of what the index says and the time of the file; `None` if the id or the time cannot be read."""
+        """Return the later of the time in the index and that of the file; `None` if the id or the time is invalid."""
         if not is_session_id(row.id) or row.last_active_ms is None:
             return None
         moments = [row.last_active_ms]
         for path in self._forms(row.id):
-            with storage_failures(path, "look at a session"):
+            with storage_failures(path, "read the status of a session"):
                 moments.append(self._fs.lstat(path).st_mtime_ns // 1_000_000)
         return max(moments)
 
@@ -138,7 +128,7 @@ class Archive:
     # -- archives
 
     def pack(self, session_id: str) -> Deletion:
-        """Put a gzip archive in place of a session file, which goes to the trash; one that is open stays."""
+        """Replace a session file by a gzip archive; the file goes to the trash. An open session is refused."""
         if self._in_use(session_id):
             raise SessionBusy(
                 "the session is open", path=self._places.session(session_id), hint="close it in its program first"
@@ -146,48 +136,50 @@ class Archive:
         self._store.files.make_writable(session_id)
         path, archive = self._places.session(session_id), self._places.archive(session_id)
         if not atomic.exists(self._fs, path):
-            raise SessionNotFound(f"there is no file of {session_id}", path=path)
+            raise SessionNotFound(f"the session has no file: {session_id!r}", path=path)
         with RawFile(self._fs, path) as file:
             held = self._held(archive, file) if atomic.exists(self._fs, archive) else 0
             if held is None:
-                raise _other(archive)
-            if held < file.size or not file.size:  # what an interrupted attempt has left is made anew
+                raise _different(archive)
+            if held < file.size or not file.size:  # replace what an interrupted attempt has left
                 atomic.replace(self._fs, archive, packed(file.chunks()))
                 held = self._held(archive, file)
             if held != file.size:
-                raise Damaged("the archive does not hold what the session does; both stay", path=archive)
-            return self._away(session_id, path, file.size)
+                raise Damaged("the archive differs from the session, so both were kept", path=archive)
+            return self._to_trash(session_id, path, file.size)
 
     def unpack(self, session_id: str) -> Deletion:
-        """Put a session file in place of its archive, which goes to the trash."""
+        """Replace an archive by the session file; the archive goes to the trash."""
         path, archive = self._places.session(session_id), self._places.archive(session_id)
         if not atomic.exists(self._fs, archive):
-            raise SessionNotFound(f"there is no archive of {session_id}", path=archive)
+            raise SessionNotFound(f"the session has no archive: {session_id!r}", path=archive)
         damage: list[Finding] = []
         with RawFile(self._fs, archive) as file:
             for _ in unpacked(file.chunks(), damage):
                 pass
             if damage:
-                raise Damaged(damage[0].detail, path=archive, hint="what is whole in it can be read in place")
+                raise Damaged(damage[0].detail, path=archive, hint="its undamaged part can be read in place")
             if not atomic.exists(self._fs, path):
                 atomic.replace(self._fs, path, unpacked(file.chunks(), damage))
         with RawFile(self._fs, path) as original:
             if self._held(archive, original) is None:
-                raise _other(path)
-        return self._away(session_id, archive, None)
+                raise _different(path)
+        return self._to_trash(session_id, archive, None)
 
-    def _away(self, session_id: str, path: str, size: int | None) -> Deletion:
-        """Move one form of a session to the trash, if nobody has written to it."""
+    def _to_trash(self, session_id: str, path: str, size: int | None) -> Deletion:
+        """Move one form of a session to the trash, unless another program has written to it."""
         deletion = self._store.trash.keep(session_id, [path], None)
-        with storage_failures(path, "look at a session"):
+        with storage_failures(path, "read the status of a session"):
             if size is not None and self._fs.lstat(path).st_size != size:
-                raise LeafMoved("another program wrote into the session; it stays", path=path, hint="try again")
-        self._store.trash.let_go(deletion, [path])
+                raise LeafMoved(
+                    "another program has changed the session, so it was not removed", path=path, hint="try again"
+                )
+        self._store.trash.remove_originals(deletion, [path])
         self._store.files.forget(session_id)
         return deletion
 
     def _held(self, archive: str, original: RawFile) -> int | None:
-        """How many bytes of a file, from its start, its archive holds; `None` if it holds anything else."""
+        """Return how many bytes of a file, from its start, its archive holds; `None` if it holds anything else."""
         damage: list[Finding] = []
         offset = 0
         with RawFile(self._fs, archive) as file:
@@ -198,93 +190,17 @@ class Archive:
         return None if damage else offset
 
 
-def _other(path: str) -> SessionExists:
+def _different(path: str) -> SessionExists:
     return SessionExists(
-        "the file and the archive of that session hold different messages; both stay", path=path, hint="read both"
+        "the file and the archive of the session hold different messages, so both were kept",
+        path=path,
+        hint="read both",
     )
 
 
 def packed(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The chunks as one gzip archive, without a name or a time in it."""
+    """Compress the chunks as one gzip archive, without a name or time in it."""
     packer = zlib.compressobj(_BEST, zlib.DEFLATED, _GZIP)
     for chunk in chunks:
         yield packer.compress(chunk)
     yield packer.flush()
-
-
-# --- orphans
-
-_ENDINGS = (".jsonl.gz", ".jsonl", ".json")
-
-
-class Orphan(NamedTuple):
-    """Files of one session without a row; `session_id` is `None` if the name of the file cannot be that of a session."""
-
-    session_id: str | None
-    paths: tuple[str, ...]
-    bytes: int
-    modified: int  # nanoseconds, of the newest file
-
-
-def orphans(store: MyAgentsStore) -> list[Orphan]:
-    """The sessions that have a file and no row, by name."""
-    known = store.index.rows()
-    found: dict[str, Orphan] = {}
-    for name, path in _session_files(store):
-        if name in known:
-            continue
-        with storage_failures(path, "look at a session"):
-            try:
-                status = store.fs.lstat(path)
-            except FileNotFoundError:
-                continue  # gone since
-        before = found.get(name, Orphan(name if is_session_id(name) else None, (), 0, 0))
-        size, modified = before.bytes + status.st_size, max(before.modified, status.st_mtime_ns)
-        found[name] = Orphan(before.session_id, (*before.paths, path), size, modified)
-    return [found[name] for name in sorted(found)]
-
-
-def _session_files(store: MyAgentsStore) -> Iterator[tuple[str, str]]:
-    """The name of a session and the path of a file of it, for every file that looks like one."""
-    for folder in (store.places.sessions, store.places.transcripts_v2):
-        with storage_failures(folder, "look for sessions"):
-            try:
-                names = store.fs.names(folder)
-            except (FileNotFoundError, NotADirectoryError):
-                continue
-        for name in names:
-            ending = next((each for each in _ENDINGS if name.endswith(each)), None)
-            if ending is not None and not name.startswith("."):
-                yield name.removesuffix(ending), f"{folder}/{name}"
-
-
-def adopt(store: MyAgentsStore, session_id: str, agent_dir: str, title: str | None = None) -> Metadata:
-    """Give a session file a row in the index: times, title and statistics are those of its messages."""
-    loaded = store.load(check_session_id(session_id))
-    if loaded.path is None:
-        raise SessionNotFound(f"there is no file of {session_id} to adopt", path=store.places.session(session_id))
-    if not agent_dir:
-        raise Invalid(
-            "a session of MyAgents belongs to a folder", path=loaded.path, hint="say in which folder the agent worked"
-        )
-    with storage_failures(loaded.path, "look at a session"):
-        written = store.fs.lstat(loaded.path).st_mtime_ns // 1_000_000
-    messages = loaded.messages
-    moments = [at for at in (parse_timestamp(message.timestamp) for message in messages) if at is not None] or [written]
-    row = Metadata(
-        {
-            "id": session_id,
-            "agentDir": agent_dir,
-            "title": title or _title(messages),
-            "createdAt": iso_timestamp(min(moments)),
-            "lastActiveAt": iso_timestamp(max(moments)),
-            "stats": types.recount(messages),
-        }
-    )
-    store.index.create(row, PATIENT)
-    return row
-
-
-def _title(messages: list[Message]) -> str:
-    """What MyAgents would have called the session."""
-    return next((title_of(message.text) for message in messages if message.role == "user"), DEFAULT)

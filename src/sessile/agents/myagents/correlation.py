@@ -1,14 +1,15 @@
-"""Two stores of one conversation: MyAgents' sessions and the transcripts of Claude Code that belong to them.
+"""Compare MyAgents' index and session files with each other and with the transcripts of Claude Code.
 
-Claude Code cannot be told to keep no transcript, and MyAgents cannot do without its own file. This says which belong together,
-what both take, and where they have drifted apart. Both are only read; the overview looks at names and sizes alone. A session
-file without a row in the index is a session like the others, and its missing row is drift.
+MyAgents runs Claude Code, so a conversation is in two stores: MyAgents' session file and a transcript. This module
+finds which belong together, how much space both take, and where they differ. Everything is only read; the overview uses
+names and sizes.
 
-One conversation from two stores: MyAgents' messages beside the rows of Claude Code's transcript.
+Joining: MyAgents knows the usage, tool count and duration of an answer, and Claude Code has every step. A message
+belongs to the turn that its `sdkUuid` names; without one, questions are matched by their text, in order, and an answer
+belongs to the turn of its question. Messages and rows without a counterpart are reported.
 
-MyAgents knows what an answer used, how many tools it took and how long; Claude Code has every step. A message belongs to the
-turn that its `sdkUuid` names; without one, questions are matched by their text, in order, and an answer belongs to the turn of
-its question. What has no counterpart on either side is shown as that.
+Orphans are session files without a row in the index, left by a damaged index, a deletion of the first versions, or
+copying. MyAgents never shows them. They can be adopted: they get a row, and the file itself is not changed.
 """
 
 from __future__ import annotations
@@ -20,103 +21,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sessile.agents.claude.paths import long_prefix, slug
-from sessile.agents.myagents.archive import orphans
+from sessile.agents.myagents import types
+from sessile.agents.myagents.lock import PATIENT
 from sessile.agents.myagents.store import MyAgentsStore
-from sessile.agents.myagents.types import Message, Metadata, Usage, is_session_id
+from sessile.agents.myagents.types import DEFAULT, Message, Metadata, Usage, check_session_id, is_session_id, title_of
 from sessile.core.codec import decode
 from sessile.core.lines import Line, Scanner
-from sessile.errors import SessionNotFound, storage_failures
+from sessile.core.text import iso_timestamp, parse_timestamp
+from sessile.errors import Invalid, SessionNotFound, storage_failures
 from sessile.storage import atomic
 from sessile.storage.base import Filesystem
 from sessile.storage.session_bytes import RawFile
-
-# --- joining
-
-_HIDDEN = ("isSidechain", "isMeta", "isCompactSummary")
-
-
-class Joined(NamedTuple):
-    """A message and the rows of the transcript that it stands for; none if `uuids` is empty."""
-
-    message: Message
-    uuids: tuple[str, ...]
-    usage: Usage | None
-    tool_count: int | None
-    duration_ms: int | None
-
-
-class JoinedView(NamedTuple):
-    """All messages, and the rows of the transcript that no message stands for."""
-
-    rows: tuple[Joined, ...]
-    left_over: tuple[str, ...]
-
-
-class Turn(NamedTuple):
-    """A question in a transcript and the rows that follow it."""
-
-    text: str
-    question: str
-    answers: list[str]
-
-
-def turns_of(rows: Iterable[Mapping[str, Any]]) -> list[Turn]:
-    """The turns of a transcript; rows of sub-agents and rows that nobody said are left out."""
-    turns: list[Turn] = []
-    for row in rows:
-        uuid = row.get("uuid")
-        if not isinstance(uuid, str) or any(row.get(name) for name in _HIDDEN):
-            continue
-        text = _question_in(row)
-        if text is not None:
-            turns.append(Turn(text, uuid, []))
-        elif turns and row.get("type") in ("user", "assistant"):
-            turns[-1].answers.append(uuid)
-    return turns
-
-
-def _question_in(row: Mapping[str, Any]) -> str | None:
-    """What a person asked, if the row is that."""
-    message = row.get("message")
-    if row.get("type") != "user" or not isinstance(message, Mapping):
-        return None
-    content = message.get("content")
-    if isinstance(content, str):
-        return content.strip()
-    blocks = [block for block in content if isinstance(block, Mapping)] if isinstance(content, list) else []
-    if not blocks or any(block.get("type") == "tool_result" for block in blocks):
-        return None
-    return "\n".join(block["text"] for block in blocks if isinstance(block.get("text"), str)).strip()
-
-
-def join(messages: Sequence[Message], turns: Sequence[Turn]) -> JoinedView:
-    """The messages with the rows of their turns."""
-    places = {uuid: at for at, turn in enumerate(turns) for uuid in (turn.question, *turn.answers)}
-    used: set[str] = set()
-    joined = []
-    here: int | None = None  # the turn of the last question
-    after = 0  # turns before it are done with
-    for message in messages:
-        uuids: tuple[str, ...] = ()
-        if message.role == "user":
-            here = places.get(message.sdk_uuid or "")
-            if here is None:
-                here = _next_with(turns, message.text.strip(), after)
-            after = after if here is None else here + 1
-            uuids = () if here is None else (turns[here].question,)
-        else:
-            at = places.get(message.sdk_uuid or "", here)
-            uuids = () if at is None else tuple(uuid for uuid in turns[at].answers if uuid not in used)
-        used.update(uuids)
-        joined.append(Joined(message, uuids, message.usage, message.tool_count, message.duration_ms))
-    return JoinedView(tuple(joined), tuple(uuid for uuid in places if uuid not in used))
-
-
-def _next_with(turns: Sequence[Turn], text: str, start: int) -> int | None:
-    return next((at for at in range(start, len(turns)) if turns[at].text == text), None)
-
-
-# --- correlation
 
 _JSONL = ".jsonl"
 
@@ -131,9 +46,9 @@ class Transcript(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """A session and its transcript. `how` is `unified`, `separate` or `same id` (which nobody has noted); `None` without one.
+    """A session and its transcript. `how` is `unified`, `separate`, `same id` (not recorded in the index), or `None`.
 
-    Of a session without a row in the index `row` knows nothing but the id.
+    For a session without a row in the index, `row` has only the id.
     """
 
     row: Metadata
@@ -143,14 +58,14 @@ class Pair(NamedTuple):
 
 
 class Drift(NamedTuple):
-    """A session whose two stores do not agree, and why."""
+    """A session whose stores differ, and how."""
 
     session_id: str
     problem: str
 
 
 class Report(NamedTuple):
-    """Both stores side by side; the sums are those of sessions that are in both."""
+    """Both stores compared; the sums are those of sessions that are in both."""
 
     pairs: tuple[Pair, ...]
     only_transcripts: tuple[Transcript, ...]
@@ -158,7 +73,7 @@ class Report(NamedTuple):
 
     @property
     def both(self) -> int:
-        """How many sessions are in both stores."""
+        """The number of sessions in both stores."""
         return sum(pair.transcript is not None and pair.own_bytes is not None for pair in self.pairs)
 
     @property
@@ -175,7 +90,7 @@ class Report(NamedTuple):
 
     @property
     def ratio(self) -> float | None:
-        """How many times as much the transcripts take; `None` if there is nothing to compare with."""
+        """The size of the transcripts relative to MyAgents' files; `None` without files."""
         return self.transcript_bytes / self.own_bytes if self.own_bytes else None
 
     @property
@@ -184,7 +99,7 @@ class Report(NamedTuple):
 
 
 def transcripts(fs: Filesystem, projects: str) -> dict[str, list[Transcript]]:
-    """Every transcript below Claude Code's projects folder, by the id that its name gives."""
+    """Return every transcript below Claude Code's projects folder, by the id in its name."""
     found: dict[str, list[Transcript]] = {}
     for project in _names(fs, projects):
         folder = f"{projects}/{project}"
@@ -194,7 +109,7 @@ def transcripts(fs: Filesystem, projects: str) -> dict[str, list[Transcript]]:
             try:
                 status = fs.lstat(f"{folder}/{name}")
             except FileNotFoundError:
-                continue  # gone since
+                continue  # deleted since
             if stat.S_ISREG(status.st_mode):
                 session_id = name.removesuffix(_JSONL)
                 transcript = Transcript(session_id, f"{folder}/{name}", status.st_size, status.st_mtime_ns)
@@ -211,7 +126,7 @@ def _names(fs: Filesystem, folder: str) -> list[str]:
 
 
 def pair_of(store: MyAgentsStore, row: Metadata, found: dict[str, list[Transcript]]) -> Pair:
-    """A session and the transcript that belongs to it: the one that the index names, else that of the session's own id."""
+    """Return a session and its transcript: the one that the index names, else that with the session's own id."""
     named = row.sdk_session_id
     transcript = _best(found.get(named or row.id, ()), row) or _best(found.get(row.id, ()), row)
     how = None
@@ -223,14 +138,14 @@ def pair_of(store: MyAgentsStore, row: Metadata, found: dict[str, list[Transcrip
 
 
 def _best(candidates: list[Transcript] | tuple[()], row: Metadata) -> Transcript | None:
-    """The one in the folder of the session's project, else the newest."""
+    """Return the transcript in the session's project folder, else the newest."""
     name = slug(row.agent_dir or "")
     ranked = sorted(candidates, key=lambda each: (_likeness(each, name), each.modified))
     return ranked[-1] if ranked else None
 
 
 def _likeness(transcript: Transcript, name: str) -> int:
-    """How well the folder of a transcript fits; older releases hashed the names of long paths in another way."""
+    """Rank how well the folder of a transcript matches; older releases hashed the names of long paths differently."""
     folder, prefix = posixpath.basename(posixpath.dirname(transcript.path)), long_prefix(name)
     if folder == name:
         return 2
@@ -238,18 +153,18 @@ def _likeness(transcript: Transcript, name: str) -> int:
 
 
 def _own_bytes(store: MyAgentsStore, session_id: str) -> int | None:
-    """What the files of a session take, in all forms that are there; `None` if there is none."""
+    """Return the size of a session's files in all forms; `None` if there are none."""
     places = store.places
     sizes = []
     for path in (places.session, places.legacy, places.archive, places.transcript_v2):
-        with storage_failures(path(session_id), "look at a session"):
+        with storage_failures(path(session_id), "read the status of a session"):
             if atomic.exists(store.fs, path(session_id)):
                 sizes.append(store.fs.lstat(path(session_id)).st_size)
     return sum(sizes) if sizes else None
 
 
 def report(store: MyAgentsStore, projects: str, *, deep: bool = False) -> Report:
-    """Both stores side by side. With `deep` the conversations are read and compared as well."""
+    """Compare both stores. With `deep` the conversations are read and compared too."""
     found = transcripts(store.fs, projects)
     listed = [row for row in store.list_sessions() if is_session_id(row.id)]
     unlisted = [Metadata({"id": each.session_id}) for each in orphans(store) if each.session_id is not None]
@@ -257,7 +172,7 @@ def report(store: MyAgentsStore, projects: str, *, deep: bool = False) -> Report
     claims = Counter(pair.transcript.path for pair in pairs if pair.transcript is not None)
     rest = tuple(each for several in found.values() for each in several if each.path not in claims)
     drift = [Drift(pair.row.id, problem) for pair in pairs for problem in _problems(store, pair, deep=deep)]
-    drift += [Drift(row.id, "its file is in no row of the index: MyAgents does not show it") for row in unlisted]
+    drift += [Drift(row.id, "its file has no row in the index, so MyAgents does not show it") for row in unlisted]
     drift += [
         Drift(pair.row.id, f"the transcript {pair.transcript.session_id} belongs to more than one session")
         for pair in pairs
@@ -269,25 +184,25 @@ def report(store: MyAgentsStore, projects: str, *, deep: bool = False) -> Report
 def _problems(store: MyAgentsStore, pair: Pair, *, deep: bool) -> Iterator[str]:
     row, named = pair.row, pair.row.sdk_session_id
     if row.unified and named is not None and named != row.id:
-        yield f"said to have one id in both stores, but Claude Code has {named}"
+        yield f"marked as unified, but its id in Claude Code is {named}"
     if named is not None and (pair.transcript is None or pair.transcript.session_id != named):
-        yield f"the transcript {named} is gone: Claude Code cannot resume it"
+        yield f"the transcript {named} is missing, so Claude Code cannot resume it"
     if pair.own_bytes is None and pair.transcript is not None:
-        yield "only Claude Code has a file of it"
+        yield "only Claude Code has a file"
     if deep and pair.transcript is not None and pair.own_bytes is not None:
         view = _joined(store, pair.row.id, pair.transcript)
         alone = sum(not each.uuids for each in view.rows if each.message.role == "user")
         if alone:
             yield f"{alone} questions are not in the transcript"
         if view.left_over:
-            yield f"{len(view.left_over)} rows of the transcript belong to no message"
+            yield f"{len(view.left_over)} rows of the transcript have no message"
 
 
 def joined(store: MyAgentsStore, projects: str, session_id: str) -> JoinedView:
-    """The messages of a session beside the rows of its transcript; a file without a row in the index will do."""
+    """Return the messages of a session with the rows of its transcript; a file without a row in the index suffices."""
     row = store.get(session_id)
     if row is None and not store.files.exists(session_id):
-        raise SessionNotFound(f"there is no session {session_id} in MyAgents' folder", path=store.places.root)
+        raise SessionNotFound(f"session not found in MyAgents' folder: {session_id!r}", path=store.places.root)
     row = row or Metadata({"id": session_id})
     transcript = pair_of(store, row, transcripts(store.fs, projects)).transcript
     if transcript is None:
@@ -296,7 +211,7 @@ def joined(store: MyAgentsStore, projects: str, session_id: str) -> JoinedView:
 
 
 def working_folder(fs: Filesystem, projects: str, session_id: str) -> str | None:
-    """Where the transcript of an id was begun, as its rows say: for a session that has lost its row in the index."""
+    """Return the working directory in a transcript's rows, for a session that has lost its row in the index."""
     for transcript in transcripts(fs, projects).get(session_id, ()):
         for row in _rows(fs, transcript.path):
             if isinstance(row.get("cwd"), str) and row["cwd"]:
@@ -314,3 +229,165 @@ def _rows(fs: Filesystem, path: str) -> Iterator[dict[str, Any]]:
         for chunk in file.chunks():
             yield from (decode(item.raw) for item in scanner.feed(chunk) if isinstance(item, Line))
         yield from (decode(item.raw) for item in scanner.finish() if isinstance(item, Line))
+
+
+# -- joining messages and rows
+
+_HIDDEN = ("isSidechain", "isMeta", "isCompactSummary")
+
+
+class Joined(NamedTuple):
+    """A message and its rows in the transcript; none if `uuids` is empty."""
+
+    message: Message
+    uuids: tuple[str, ...]
+    usage: Usage | None
+    tool_count: int | None
+    duration_ms: int | None
+
+
+class JoinedView(NamedTuple):
+    """All messages, and the rows of the transcript without a message."""
+
+    rows: tuple[Joined, ...]
+    left_over: tuple[str, ...]
+
+
+class Turn(NamedTuple):
+    """A question in a transcript and the rows that follow it."""
+
+    text: str
+    question: str
+    answers: list[str]
+
+
+def turns_of(rows: Iterable[Mapping[str, Any]]) -> list[Turn]:
+    """Return the turns of a transcript, without rows of sub-agents and hidden rows."""
+    turns: list[Turn] = []
+    for row in rows:
+        uuid = row.get("uuid")
+        if not isinstance(uuid, str) or any(row.get(name) for name in _HIDDEN):
+            continue
+        text = _question(row)
+        if text is not None:
+            turns.append(Turn(text, uuid, []))
+        elif turns and row.get("type") in ("user", "assistant"):
+            turns[-1].answers.append(uuid)
+    return turns
+
+
+def _question(row: Mapping[str, Any]) -> str | None:
+    """Return the question in a row, or `None`."""
+    message = row.get("message")
+    if row.get("type") != "user" or not isinstance(message, Mapping):
+        return None
+    content = message.get("content")
+    if isinstance(content, str):
+        return content.strip()
+    blocks = [block for block in content if isinstance(block, Mapping)] if isinstance(content, list) else []
+    if not blocks or any(block.get("type") == "tool_result" for block in blocks):
+        return None
+    return "\n".join(block["text"] for block in blocks if isinstance(block.get("text"), str)).strip()
+
+
+def join(messages: Sequence[Message], turns: Sequence[Turn]) -> JoinedView:
+    """Return the messages with the rows of their turns."""
+    places = {uuid: at for at, turn in enumerate(turns) for uuid in (turn.question, *turn.answers)}
+    used: set[str] = set()
+    joined = []
+    current: int | None = None  # the turn of the last question
+    after = 0  # earlier turns are done
+    for message in messages:
+        uuids: tuple[str, ...] = ()
+        if message.role == "user":
+            current = places.get(message.sdk_uuid or "")
+            if current is None:
+                current = _next_with(turns, message.text.strip(), after)
+            after = after if current is None else current + 1
+            uuids = () if current is None else (turns[current].question,)
+        else:
+            at = places.get(message.sdk_uuid or "", current)
+            uuids = () if at is None else tuple(uuid for uuid in turns[at].answers if uuid not in used)
+        used.update(uuids)
+        joined.append(Joined(message, uuids, message.usage, message.tool_count, message.duration_ms))
+    return JoinedView(tuple(joined), tuple(uuid for uuid in places if uuid not in used))
+
+
+def _next_with(turns: Sequence[Turn], text: str, start: int) -> int | None:
+    return next((at for at in range(start, len(turns)) if turns[at].text == text), None)
+
+
+# -- orphans
+
+_ENDINGS = (".jsonl.gz", ".jsonl", ".json")
+
+
+class Orphan(NamedTuple):
+    """Files of one session without a row; `session_id` is `None` if the file name is not a valid id."""
+
+    session_id: str | None
+    paths: tuple[str, ...]
+    bytes: int
+    modified: int  # nanoseconds, of the newest file
+
+
+def orphans(store: MyAgentsStore) -> list[Orphan]:
+    """Return the sessions that have a file but no row, by name."""
+    known = store.index.rows()
+    found: dict[str, Orphan] = {}
+    for name, path in _session_files(store):
+        if name in known:
+            continue
+        with storage_failures(path, "read the status of a session"):
+            try:
+                status = store.fs.lstat(path)
+            except FileNotFoundError:
+                continue  # deleted since
+        before = found.get(name, Orphan(name if is_session_id(name) else None, (), 0, 0))
+        size, modified = before.bytes + status.st_size, max(before.modified, status.st_mtime_ns)
+        found[name] = Orphan(before.session_id, (*before.paths, path), size, modified)
+    return [found[name] for name in sorted(found)]
+
+
+def _session_files(store: MyAgentsStore) -> Iterator[tuple[str, str]]:
+    """Yield session name and path of every file that looks like a session."""
+    for folder in (store.places.sessions, store.places.transcripts_v2):
+        with storage_failures(folder, "look for sessions"):
+            try:
+                names = store.fs.names(folder)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+        for name in names:
+            ending = next((each for each in _ENDINGS if name.endswith(each)), None)
+            if ending is not None and not name.startswith("."):
+                yield name.removesuffix(ending), f"{folder}/{name}"
+
+
+def adopt(store: MyAgentsStore, session_id: str, agent_dir: str, title: str | None = None) -> Metadata:
+    """Add a row for a session file to the index, with times, title and statistics of its messages."""
+    loaded = store.load(check_session_id(session_id))
+    if loaded.path is None:
+        raise SessionNotFound(f"the session has no file: {session_id!r}", path=store.places.session(session_id))
+    if not agent_dir:
+        raise Invalid("agent_dir must not be empty", path=loaded.path, hint="pass the folder in which the agent worked")
+    with storage_failures(loaded.path, "read the status of a session"):
+        written = store.fs.lstat(loaded.path).st_mtime_ns // 1_000_000
+    messages = loaded.messages
+    moments = [at for at in (parse_timestamp(message.timestamp) for message in messages) if at is not None] or [written]
+    row = Metadata(
+        {
+            "id": session_id,
+            "agentDir": agent_dir,
+            "title": title or _title(messages),
+            "createdAt": iso_timestamp(min(moments)),
+            "lastActiveAt": iso_timestamp(max(moments)),
+            "stats": types.recount(messages),
+        }
+    )
+    store.index.create(row, PATIENT)
+    return row
+
+
+def _title(messages: list[Message]) -> str:
+    """Return the title that MyAgents would have given the session."""
+    return next((title_of(message.text) for message in messages if message.role == "user"), DEFAULT)

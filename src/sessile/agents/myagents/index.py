@@ -1,19 +1,13 @@
-"""MyAgents' index, `sessions.json`: read without a lock, changed under theirs.
+"""MyAgents' index, `sessions.json`: read without a lock, changed under MyAgents' lock.
 
-Rules: the file is replaced at once, never written in place. What is written is made durable before the lock is taken, and the
-lock is held only to see that nobody else was faster: about a millisecond. Rows that a change does not name stay byte for
-byte. A damaged index is salvaged for reading; before a change replaces it, it is kept in our folder. One of which nothing can
-be salvaged is not replaced: that would turn damage into loss.
+Rules:
 
-The text of MyAgents' index: a JSON array of rows, read strictly, salvaged where it is damaged, written as they write it.
-
-Every row keeps its text, so that writing one row again leaves all others as they are, byte for byte. A damaged index gives
-the rows that are whole, and findings; it is never taken for an empty one. Rows that are no metadata are kept and not shown.
-
-What MyAgents' index says of its sessions, for lists that show the sessions of every agent: title, folder, Claude Code's id.
-
-It never fails: of a damaged index it tells what can be salvaged, of anything else nothing. What is not said is `None`. Texts
-come without lone surrogates, so that they can be stored and shown anywhere.
+- The file is replaced atomically, never written in place. The new content is made durable before the lock is taken, and
+  the lock is held only to check that the index has not changed: about a millisecond.
+- Every row keeps its text, so rows that a change does not touch stay the same byte for byte. Rows that are not metadata
+  are kept but not shown.
+- A damaged index is salvaged for reading: rows that are whole, with findings. It is saved in our folder before a change
+  replaces it. If no row can be salvaged it is not replaced, since that would turn damage into loss.
 """
 
 from __future__ import annotations
@@ -33,18 +27,9 @@ from sessile.errors import Damaged, SessionExists, SessionNotFound, storage_fail
 from sessile.storage import atomic
 from sessile.storage.base import Filesystem
 
-# --- index text
-
-_json = exact_decoder()
-_SPACES = re.compile(r"[ \t\r\n]*")
-_INDENT = "  "
-_BOM = b"\xef\xbb\xbf"
-_TRIES = 2000  # starts behind a damaged place that may turn out to be none
-_MARKS = {"agentDir", "title", "createdAt", "lastActiveAt"}  # one of them tells a row from an object inside of one
-
 
 class IndexRow(NamedTuple):
-    """One element of the array: its text, and its value."""
+    """One element of the array: its text and its value."""
 
     text: str
     value: Any
@@ -57,125 +42,17 @@ class IndexRow(NamedTuple):
 
 
 class Parsed(NamedTuple):
-    """The rows of an index. One that is not `sound` was damaged: more may have been in it."""
+    """The rows of an index. If it is not `sound`, it was damaged, and rows may be missing."""
 
     rows: tuple[IndexRow, ...]
     findings: tuple[Finding, ...]
     sound: bool
 
 
-def row_of(value: Mapping[str, Any]) -> IndexRow:
-    """A new row, or one with another value."""
-    return IndexRow(_indented(plain(dict(value)).value, _INDENT), dict(value))
-
-
-def _indented(value: Any, margin: str) -> str:
-    """A value as `JSON.stringify` writes it two spaces deep; `plain` has seen to it that it is not nested too deeply."""
-    inner = margin + _INDENT
-    if isinstance(value, dict) and value:
-        members = (f"{inner}{_indented(str(name), '')}: {_indented(item, inner)}" for name, item in value.items())
-        return "{\n" + ",\n".join(members) + f"\n{margin}}}"
-    if isinstance(value, list) and value:
-        return "[\n" + ",\n".join(f"{inner}{_indented(item, inner)}" for item in value) + f"\n{margin}]"
-    return encode_plain(value).decode("utf-8")
-
-
-def render(rows: Iterable[IndexRow]) -> bytes:
-    """The whole index: two spaces deep, no newline at its end."""
-    inner = ",\n  ".join(row.text for row in rows)
-    return f"[\n  {inner}\n]".encode("utf-8", "surrogateescape") if inner else b"[]"
-
-
-def parse(data: bytes) -> Parsed:
-    """The rows of an index."""
-    text = data.removeprefix(_BOM).decode("utf-8", "surrogateescape")  # bytes that are not UTF-8 keep their places
-    at = _past(text, 0)
-    if not text.startswith("[", at):
-        return _salvaged(text, 0, (), "the index does not begin with an array")
-    rows: list[IndexRow] = []
-    at = _past(text, at + 1)
-    if not text.startswith("]", at):
-        while True:
-            try:
-                value, end = _json.raw_decode(text, at)
-            except (ValueError, RecursionError) as error:
-                return _salvaged(text, at, rows, str(error))
-            rows.append(_read_row(text[at:end], value))
-            at = _past(text, end)
-            if not text.startswith(",", at):
-                break
-            at = _past(text, at + 1)
-    if not text.startswith("]", at) or _past(text, at + 1) != len(text):
-        return _salvaged(text, at, rows, "the array does not end where it should")
-    return Parsed(tuple(rows), _oddities(rows), True)
-
-
-def _salvaged(text: str, at: int, rows: Iterable[IndexRow], problem: str) -> Parsed:
-    """The rows before a damaged place, and the whole ones behind it; of two with one id the last."""
-    offset = len(text[:at].encode("utf-8", "surrogateescape"))
-    length = len(text.encode("utf-8", "surrogateescape")) - offset
-    found = list(rows)
-    tries = _TRIES
-    at = text.find("{", at)
-    while at >= 0 and tries:
-        try:
-            value, end = _json.raw_decode(text, at)
-        except (ValueError, RecursionError):
-            tries -= 1
-            end = at + 1
-        else:
-            if isinstance(value, dict) and isinstance(value.get("id"), str) and not _MARKS.isdisjoint(value):
-                found.append(_read_row(text[at:end], value))
-        at = text.find("{", end)
-    unique = {row.metadata.id if row.metadata else row.text: row for row in found}
-    finding = Finding("damaged_index", offset, length, f"the index is damaged: {problem}")
-    return Parsed(tuple(unique.values()), (finding, *_oddities(unique.values())), False)
-
-
-def _read_row(text: str, value: Any) -> IndexRow:
-    """A row of a file: its text gives the same bytes back, in its value bytes that are not UTF-8 are U+FFFD."""
-    raw = text.encode("utf-8", "surrogateescape")
-    return IndexRow(text, value if text.isascii() or _is_utf8(raw) else decode(raw))
-
-
-def _is_utf8(raw: bytes) -> bool:
-    try:
-        raw.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def _oddities(rows: Iterable[IndexRow]) -> tuple[Finding, ...]:
-    """What is strange about rows of a sound array."""
-    findings = []
-    seen: set[str] = set()
-    for row in rows:
-        metadata = row.metadata
-        if metadata is None:
-            findings.append(
-                Finding("not_metadata", 0, 0, f"a row without an id is kept, but not shown: {row.text[:60]}")
-            )
-        elif metadata.id in seen:
-            findings.append(
-                Finding("duplicate_row", 0, 0, f"more than one row for {metadata.id[:99]}: the last counts")
-            )
-        else:
-            seen.add(metadata.id)
-    return tuple(findings)
-
-
-def _past(text: str, at: int) -> int:
-    match = _SPACES.match(text, at)
-    return match.end() if match else at
-
-
-# --- index
-
 Edit = Callable[[Sequence[IndexRow]], Sequence[IndexRow] | None]
-"""Gives the rows that are to be stored, or `None` to leave all as it is. May be asked more than once."""
+"""Return the rows to store, or `None` to change nothing. It may be called more than once."""
 
-_OPTIMISM = 2  # times that a change is prepared without the lock
+_UNLOCKED_TRIES = 2  # attempts to prepare a change without the lock
 
 
 class Index:
@@ -188,15 +65,16 @@ class Index:
         self._places = places
         self._lock = lock
         self._stamp = stamp
-        self._known: tuple[bytes, Parsed] | None = None  # the last sound index; only its very bytes mean it
+        self._known: tuple[bytes, Parsed] | None = None  # the last sound index, with its exact bytes
 
     # -- reading
 
     def read(self) -> Parsed:
-        """What the index holds now; nothing is locked or written.
+        """Return the current index; nothing is locked or written.
 
-        The first versions write in place: what looks damaged may just not be finished while the lock is held, or just
-        have been finished when it is not. Only what is the same twice without a lock between is damage.
+        The first versions write in place, so an index that looks damaged may be incomplete while the lock is held, or
+        may just have been completed. It counts as damaged only if it is the same twice and the lock was not held in
+        between.
         """
         data = self._bytes()
         parsed = self._parse(data)
@@ -213,12 +91,12 @@ class Index:
         return parsed
 
     def rows(self) -> dict[str, Metadata]:
-        """The metadata of every session, by its id."""
+        """Return the metadata of every session, by id."""
         found = (row.metadata for row in self.read().rows)
         return {row.id: row for row in found if row is not None}
 
     def find(self, session_id: str) -> Metadata | None:
-        """The metadata of a session."""
+        """Return the metadata of a session."""
         return self.rows().get(session_id)
 
     def _bytes(self) -> bytes | None:
@@ -241,7 +119,7 @@ class Index:
         return parsed
 
     def _from_temp(self, parsed: Parsed) -> Parsed:
-        """The file that a later version was about to put in place, if that is whole and not older than the damaged one."""
+        """Return the file that a later version was about to put in place, if it is sound and not older than the index."""
         temp = f"{self._places.index}.tmp"
         with storage_failures(temp, "read MyAgents' index"):
             try:
@@ -260,7 +138,7 @@ class Index:
 
         def edit(rows: Sequence[IndexRow]) -> Sequence[IndexRow]:
             if _place_of(rows, row.id) is not None:
-                raise SessionExists(f"the index has a row for {row.id} already", path=self._places.index)
+                raise SessionExists(f"the index already has a row for {row.id}", path=self._places.index)
             return [*rows, row_of(row.value)]
 
         self.change(edit, retries)
@@ -268,9 +146,9 @@ class Index:
     def update(
         self, session_id: str, change: Callable[[Metadata], Metadata | None], retries: int = RETRIES
     ) -> Metadata | None:
-        """Put what `change` makes of a row in its place; says what that is, or `None` if it wants no change.
+        """Replace a row by the result of `change`, and return it; `None` means no change.
 
-        `change` sees the row as it is at that moment, and so can refuse: a title of a person is not replaced by another.
+        `change` receives the current row, so it can refuse: a title of a user is not replaced by a generated one.
         """
         result: list[Metadata | None] = [None]
 
@@ -278,7 +156,7 @@ class Index:
             place = _place_of(rows, session_id)
             known = rows[place].metadata if place is not None else None
             if place is None or known is None:
-                raise SessionNotFound(f"the index has no row for {session_id}", path=self._places.index)
+                raise SessionNotFound(f"session not found in MyAgents' index: {session_id!r}", path=self._places.index)
             result[0] = change(known)
             if result[0] is None or result[0].value == known.value:
                 return None
@@ -288,7 +166,7 @@ class Index:
         return result[0]
 
     def remove(self, session_id: str, before: Callable[[Metadata | None], None], retries: int = PATIENT) -> None:
-        """Remove the row of a session; `before` is done first, with the lock held, and gets the row as it is then."""
+        """Remove the row of a session; `before` is called first, with the lock held and the current row."""
 
         def edit(rows: Sequence[IndexRow]) -> Sequence[IndexRow] | None:
             left = [row for row in rows if row.metadata is None or row.metadata.id != session_id]
@@ -297,12 +175,12 @@ class Index:
         with self._lock.held(retries):
             before(self.find(session_id))
             self._change_locked(edit)
-        self._settle()
+        self._sync()
 
     def change(self, edit: Edit, retries: int = RETRIES) -> bool:
-        """Store what `edit` makes of the rows; says whether that is anything new."""
+        """Store the result of `edit`, and return whether anything changed."""
         atomic.make_folders(self._fs, self._places.root, below_links=True)
-        for _ in range(_OPTIMISM):
+        for _ in range(_UNLOCKED_TRIES):
             before = self._bytes()
             parsed = self._parse(before)
             if not parsed.sound:
@@ -313,15 +191,15 @@ class Index:
             after = render(rows)
             if self._swap(before, after, retries):
                 self._known = (after, parsed._replace(rows=tuple(rows)))
-                self._settle()
+                self._sync()
                 return True
         with self._lock.held(retries):
             changed = self._change_locked(edit)
-        self._settle()
+        self._sync()
         return changed
 
     def _swap(self, before: bytes | None, after: bytes, retries: int) -> bool:
-        """Put a prepared file in place if the index is still what it was."""
+        """Put a prepared file in place if the index is unchanged."""
         temp = atomic.temp_beside(self._places.index)
         done = False
         with storage_failures(self._places.index, "write MyAgents' index"):
@@ -346,15 +224,15 @@ class Index:
         if not parsed.sound and before is not None:
             if not parsed.rows:
                 raise Damaged(
-                    "nothing of MyAgents' index can be read; it is left as it is",
+                    "MyAgents' index cannot be read, so it was not changed",
                     path=self._places.index,
-                    hint="put a backup in its place, or repair the index to begin a new one; the session files stay",
+                    hint="restore a backup, or repair the index to start a new one; the session files stay",
                 )
-            self._keep_damaged(before)
-        self._put(rows)
+            self._save_damaged(before)
+        self._replace(rows)
         return True
 
-    def _put(self, rows: Sequence[IndexRow]) -> None:
+    def _replace(self, rows: Sequence[IndexRow]) -> None:
         temp = atomic.temp_beside(self._places.index)
         with storage_failures(self._places.index, "write MyAgents' index"):
             atomic.write_new(self._fs, temp, (render(rows),))
@@ -365,34 +243,34 @@ class Index:
                 atomic.remove(self._fs, temp)
                 raise
 
-    def _keep_damaged(self, data: bytes) -> str:
+    def _save_damaged(self, data: bytes) -> str:
         kept = f"{self._places.originals}/sessions.json.corrupt-{self._stamp()}"
         atomic.make_folders(self._fs, self._places.originals)
         atomic.replace(self._fs, kept, (data,))
         return kept
 
     def repair(self) -> str | None:
-        """Put the rows that can be salvaged in place of a damaged index, and be it none; gives where that is kept.
+        """Replace a damaged index by the rows that can be salvaged, even if there are none; return where it was saved.
 
-        A sound index stays as it is: `None`.
+        Return `None` if the index is sound.
         """
         with self._lock.held(PATIENT):
             before = self._bytes()
             parsed = self._parse(before)
             if before is None or parsed.sound:
                 return None
-            kept = self._keep_damaged(before)
-            self._put(parsed.rows)
-        self._settle()
+            kept = self._save_damaged(before)
+            self._replace(parsed.rows)
+        self._sync()
         return kept
 
-    def _settle(self) -> None:
+    def _sync(self) -> None:
         with storage_failures(self._places.index, "make MyAgents' index durable"):
             self._fs.sync_directory(posixpath.dirname(self._places.index))
 
 
 def _place_of(rows: Sequence[IndexRow], session_id: str) -> int | None:
-    """Where the row of a session is; of several the last."""
+    """Return the position of a session's row; of several the last."""
     for place in range(len(rows) - 1, -1, -1):
         metadata = rows[place].metadata
         if metadata is not None and metadata.id == session_id:
@@ -400,11 +278,123 @@ def _place_of(rows: Sequence[IndexRow], session_id: str) -> int | None:
     return None
 
 
-# --- naming
+# -- the text of an index
+
+_json = exact_decoder()
+_SPACES = re.compile(r"[ \t\r\n]*")
+_INDENT = "  "
+_BOM = b"\xef\xbb\xbf"
+_TRIES = 2000  # attempts to find a row after a damaged place
+_ROW_MEMBERS = {"agentDir", "title", "createdAt", "lastActiveAt"}  # a row has one of them, an object in a row has none
+
+
+def row_of(value: Mapping[str, Any]) -> IndexRow:
+    """Return a new row with this value."""
+    return IndexRow(_indented(plain(dict(value)).value, _INDENT), dict(value))
+
+
+def _indented(value: Any, margin: str) -> str:
+    """Format a value as `JSON.stringify` does with an indent of two; `plain` has limited its depth."""
+    inner = margin + _INDENT
+    if isinstance(value, dict) and value:
+        members = (f"{inner}{_indented(str(name), '')}: {_indented(item, inner)}" for name, item in value.items())
+        return "{\n" + ",\n".join(members) + f"\n{margin}}}"
+    if isinstance(value, list) and value:
+        return "[\n" + ",\n".join(f"{inner}{_indented(item, inner)}" for item in value) + f"\n{margin}]"
+    return encode_plain(value).decode("utf-8")
+
+
+def render(rows: Iterable[IndexRow]) -> bytes:
+    """Return the text of an index: indented by two spaces, no newline at the end."""
+    inner = ",\n  ".join(row.text for row in rows)
+    return f"[\n  {inner}\n]".encode("utf-8", "surrogateescape") if inner else b"[]"
+
+
+def parse(data: bytes) -> Parsed:
+    """Parse an index."""
+    text = data.removeprefix(_BOM).decode("utf-8", "surrogateescape")  # bytes that are not UTF-8 keep their offsets
+    at = _past(text, 0)
+    if not text.startswith("[", at):
+        return _salvaged(text, 0, (), "it does not start with an array")
+    rows: list[IndexRow] = []
+    at = _past(text, at + 1)
+    if not text.startswith("]", at):
+        while True:
+            try:
+                value, end = _json.raw_decode(text, at)
+            except (ValueError, RecursionError) as error:
+                return _salvaged(text, at, rows, str(error))
+            rows.append(_read_row(text[at:end], value))
+            at = _past(text, end)
+            if not text.startswith(",", at):
+                break
+            at = _past(text, at + 1)
+    if not text.startswith("]", at) or _past(text, at + 1) != len(text):
+        return _salvaged(text, at, rows, "the array does not end properly")
+    return Parsed(tuple(rows), _oddities(rows), True)
+
+
+def _salvaged(text: str, at: int, rows: Iterable[IndexRow], problem: str) -> Parsed:
+    """Return the rows before a damaged place, and the whole ones after it; of two with the same id the last."""
+    offset = len(text[:at].encode("utf-8", "surrogateescape"))
+    length = len(text.encode("utf-8", "surrogateescape")) - offset
+    found = list(rows)
+    tries = _TRIES
+    at = text.find("{", at)
+    while at >= 0 and tries:
+        try:
+            value, end = _json.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            tries -= 1
+            end = at + 1
+        else:
+            if isinstance(value, dict) and isinstance(value.get("id"), str) and not _ROW_MEMBERS.isdisjoint(value):
+                found.append(_read_row(text[at:end], value))
+        at = text.find("{", end)
+    unique = {row.metadata.id if row.metadata else row.text: row for row in found}
+    finding = Finding("damaged_index", offset, length, f"damaged index: {problem}")
+    return Parsed(tuple(unique.values()), (finding, *_oddities(unique.values())), False)
+
+
+def _read_row(text: str, value: Any) -> IndexRow:
+    """Return a row of a file: the text gives the same bytes again, in the value invalid UTF-8 becomes U+FFFD."""
+    raw = text.encode("utf-8", "surrogateescape")
+    return IndexRow(text, value if text.isascii() or _is_utf8(raw) else decode(raw))
+
+
+def _is_utf8(raw: bytes) -> bool:
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _oddities(rows: Iterable[IndexRow]) -> tuple[Finding, ...]:
+    """Return findings about the rows of a sound array."""
+    findings = []
+    seen: set[str] = set()
+    for row in rows:
+        metadata = row.metadata
+        if metadata is None:
+            findings.append(Finding("not_metadata", 0, 0, f"a row without an id is not shown: {row.text[:60]}"))
+        elif metadata.id in seen:
+            findings.append(Finding("duplicate_row", 0, 0, f"several rows for {metadata.id[:99]}: the last counts"))
+        else:
+            seen.add(metadata.id)
+    return tuple(findings)
+
+
+def _past(text: str, at: int) -> int:
+    match = _SPACES.match(text, at)
+    return match.end() if match else at
+
+
+# -- for listings
 
 
 class Described(NamedTuple):
-    """What the index says of one session; `sdk_session_id` is the name of its transcript in Claude Code."""
+    """A session in the index; `sdk_session_id` is the name of its transcript in Claude Code."""
 
     title: str | None
     cwd: str | None
@@ -412,16 +402,20 @@ class Described(NamedTuple):
 
 
 def described(index_bytes: bytes) -> dict[str, Described]:
-    """The sessions in the bytes of an index, by their ids; of two rows for one id the last counts."""
+    """Return the sessions in the bytes of an index, by id, for listings.
+
+    It never fails: a damaged index gives the rows that can be salvaged. Texts have no lone surrogates, so they can be
+    stored and shown anywhere.
+    """
     found = {}
     for row in parse(index_bytes).rows:
         metadata = row.metadata
         if metadata is not None:
-            told = (metadata.title, metadata.agent_dir, metadata.sdk_session_id)
-            found[metadata.id] = Described(*(_shown(text) for text in told))
+            texts = (metadata.title, metadata.agent_dir, metadata.sdk_session_id)
+            found[metadata.id] = Described(*(_shown(text) for text in texts))
     return found
 
 
 def _shown(text: str | None) -> str | None:
-    """A text that says something, or `None`."""
+    """Return a text that is not blank, or `None`."""
     return without_surrogates(text) if text and not text.isspace() else None

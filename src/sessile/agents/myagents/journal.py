@@ -1,17 +1,18 @@
-"""A session of MyAgents as a journal of ours: read in place, and appended to where it lies.
+"""A session of MyAgents as a journal: read in place, and appended to in its own format.
 
-    message of a person or a model      a row
-    result of a tool                    a part of the row of its call, if both come in one call of `append_many`
-    everything else                     refused: it has no counterpart there
+    message of a user or a model     a row
+    result of a tool                 a part of the row of its call, if both are in one call of `append_many`
+    everything else                  refused: it has no counterpart there
 
 Rules:
 
-- Rows are written by `MyAgentsStore`, which tells the index; a list that is busy or damaged delays nothing, and is a notice.
-- Rows form one line: what is appended stands behind whatever the file holds at that moment, and hangs from that. A row
-  therefore does not say what it hangs from, only which entries it was made of.
-- A row that is written stays as it is, so a result that comes alone is refused: it would need the row of its call.
-- MyAgents counts rows. One that has the session open while we append leaves out as many of its own: it has to load the
-  session again before it goes on.
+- `MyAgentsStore` writes the rows and updates the index. A busy or damaged index delays nothing; it is reported as a
+  notice.
+- Rows have no branches: new rows are appended after the current last row and become its children. A row therefore does
+  not store parents, only the entries that it was rendered from.
+- Rows are never changed, so a tool result that is appended alone is refused: it would need the row of its call.
+- MyAgents counts rows. If it has the session open while we append, it skips as many of its own rows, and must load the
+  session again before it continues.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def open_messages(place: Place, path: str, agent: Agent) -> MessagesJournal:
 
 
 class MessagesJournal(RowsJournal):
-    """The messages of one session, open for reading and appending; `notices` says what did not work beside that."""
+    """The messages of one session, open for reading and appending; problems beside that are in `notices`."""
 
     def __init__(
         self, theirs: MyAgentsStore, session_id: str, *, index_path: str | None = None, agent: Agent | None = None
@@ -67,7 +68,7 @@ class MessagesJournal(RowsJournal):
         self._theirs.files.forget(self.session_id)
 
     def flush(self) -> None:
-        """Everything that was written is durable already."""
+        """Do nothing: everything that was written is durable already."""
 
     # -- entries as rows
 
@@ -89,12 +90,12 @@ class MessagesJournal(RowsJournal):
             return self._rendered(written, number)
 
         saved = self._theirs.append(self.session_id, rows)
-        if saved.owed is not None:
-            self.notices.append(f"the message is stored, but MyAgents' list has not counted it yet: {saved.owed}")
+        if saved.pending is not None:
+            self.notices.append(f"the message is stored, but MyAgents' index has not counted it yet: {saved.pending}")
         return written
 
     def _check_place(self, entries: Sequence[Entry]) -> None:
-        """Raise unless entries hang from the end of the conversation: there are no branches."""
+        """Raise unless entries continue the last one: there are no branches."""
         last = self.last()
         parent = entries[0].get("parentId") if entries else None
         if entries and last is not None and parent != last.id:
@@ -103,14 +104,14 @@ class MessagesJournal(RowsJournal):
             raise unsupported(self.agent, "branches", self.path)
 
     def _rendered(self, entries: Sequence[Entry], number: int) -> list[Json]:
-        """The rows of entries; `number` is the id of the first one."""
+        """Return the rows of entries; `number` is the id of the first one."""
         rendering = Rendering(lambda entry_id: True, number - 1)
         placed = [{name: value for name, value in entry.items() if name != "parentId"} for entry in entries]
         rows: list[Json] = [decode(row) for row in rendering.rows(placed)]
         if rendering.counts:
             raise Unsupported(
-                "the result of a tool belongs to the message that called it, which is written already or missing",
+                "a tool result must be appended together with the message that calls the tool",
                 path=self.path,
-                hint="append both at once: append_many([the call, its result]); or fork it (sessile fork)",
+                hint="use append_many([call, result]), or run `sessile fork` and continue in the copy",
             )
         return rows

@@ -1,12 +1,12 @@
-"""MyAgents' lock: a folder that is there while somebody holds it.
+"""MyAgents' lock: a folder that exists while the lock is held.
 
-Rules, as theirs: `mkdir` takes it; three more tries 10 ms apart; a lock older than 30 s by its time of modification is
-stale. Later versions put a file `owner` into it, `<kind>:<pid>:<start>`: while that process lives its lock is never broken,
-when it is dead the lock is broken at once. Of any other owner the age decides. Breaking is a rename to a name of its own,
-so that of two who try only one succeeds. Only a lock that is still ours is released.
+Rules of MyAgents: `mkdir` takes the lock, with three more tries 10 ms apart. A lock is stale 30 s after its
+modification time. Later versions put a file `owner` into it, `<kind>:<pid>:<start>`: while that process lives its lock
+is never broken, and once it is dead the lock is broken at once. For any other owner the age decides. Breaking is a
+rename to a unique name, so only one of several processes succeeds. Only a lock that is still ours is released.
 
-We write an owner only where later versions are at home: the first version breaks a stale lock with `rmdir`, which a file in
-it makes impossible, and would be locked out for ever by one who died.
+We write an owner only where a later version is installed: the first version breaks a stale lock with `rmdir`, which
+fails if a file is in it, so the lock of a dead process would lock it out forever.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sessile.storage import atomic, locks
 from sessile.storage.base import Filesystem, Stat
 
 RETRIES = 3
-PATIENT = 500  # 5 s, as long as later versions wait: for verbs of a person, who would rather wait than be refused
+PATIENT = 500  # 5 s, as long as later versions wait: for commands of a user, who would rather wait than be refused
 PAUSE = 0.010
 STALE_NS = 30_000_000_000
 
@@ -33,7 +33,7 @@ _LARGEST_PID = 0x7FFFFFFF
 
 
 class _Seen(NamedTuple):
-    """What tells one lock from the next of that name."""
+    """What tells one lock from the next one of the same name."""
 
     inode: int
     device: int
@@ -42,7 +42,7 @@ class _Seen(NamedTuple):
 
 
 class DirectoryLock:
-    """One lock folder. Not to be taken twice by the same holder."""
+    """One lock folder. It is not reentrant."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class DirectoryLock:
 
     @contextmanager
     def held(self, retries: int = RETRIES) -> Iterator[None]:
-        """Hold the lock; raises `SessionBusy` if it cannot be had."""
+        """Hold the lock; raise `SessionBusy` if it cannot be taken."""
         self._take(retries)
         try:
             yield
@@ -72,16 +72,16 @@ class DirectoryLock:
             self._release()
 
     def check(self) -> None:
-        """Raise unless the lock is still ours: one who slept for 30 s may have lost it."""
+        """Raise unless the lock is still ours: a process that was suspended for 30 s may have lost it."""
         if self._held is None or self._look() != self._held:
-            raise SessionBusy("the lock was broken by another program", path=self.path, hint="try again")
+            raise SessionBusy("another program has broken the lock", path=self.path, hint="try again")
 
     def is_held_by_another(self) -> bool:
-        """Whether somebody else holds the lock at this moment."""
+        """Return whether another process holds the lock right now."""
         return self._held is None and self._look() is not None
 
     def wait(self) -> None:
-        """Let a moment pass, as long as between two tries."""
+        """Wait as long as between two tries."""
         self._pause(PAUSE)
 
     def _take(self, retries: int) -> None:
@@ -98,7 +98,7 @@ class DirectoryLock:
         raise SessionBusy(
             "another program holds MyAgents' lock",
             path=self.path,
-            hint="try again; if nothing of MyAgents runs any more, the lock goes stale after 30 s",
+            hint="try again; if MyAgents is not running, the lock becomes stale after 30 s",
         )
 
     def _try(self) -> bool:
@@ -117,7 +117,7 @@ class DirectoryLock:
         return True
 
     def _look(self, path: str | None = None) -> _Seen | None:
-        """The lock that is there now, or under another name."""
+        """Return the current lock, or that at another path."""
         path = path or self.path
         try:
             status: Stat = self._fs.lstat(path)
@@ -125,7 +125,7 @@ class DirectoryLock:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            raise storage_failure(error, self.path, "look at MyAgents' lock") from error
+            raise storage_failure(error, self.path, "read MyAgents' lock") from error
 
     def _read_owner(self, path: str) -> bytes | None:
         try:
@@ -140,17 +140,17 @@ class DirectoryLock:
         return self._clock() - seen.modified > STALE_NS
 
     def _break(self, seen: _Seen) -> None:
-        """Take a stale lock out of the way, if it is still the one that was looked at."""
+        """Remove a stale lock, if it is still the one that was read."""
         if self._look() != seen:
             return
         tomb = atomic.temp_beside(self.path)
         try:
             self._fs.rename(self.path, tomb)
             if self._look(tomb) != seen:
-                self._fs.rename(tomb, self.path)  # somebody has taken the lock in this very moment: it is his
+                self._fs.rename(tomb, self.path)  # another process has just taken the lock
                 return
         except OSError:
-            return  # another was faster
+            return  # another process was faster
         self._remove(tomb)
 
     def _release(self) -> None:
@@ -159,17 +159,17 @@ class DirectoryLock:
             self._remove(self.path)
 
     def _remove(self, folder: str) -> None:
-        """Remove a lock folder; what cannot be removed goes stale."""
+        """Remove a lock folder; if that fails, it becomes stale."""
         if self._owner is not None or atomic.exists(self._fs, f"{folder}/{_OWNER}"):
             atomic.remove(self._fs, f"{folder}/{_OWNER}")
         try:
             self._fs.rmdir(folder)
         except OSError:
-            pass  # gone already, or taken by another in this very moment
+            pass  # already removed, or just taken by another process
 
 
 def _pid_in(owner: bytes | None) -> int | None:
-    """The process that an owner file names."""
+    """Return the process id in an owner file."""
     parts = (owner or b"").strip(_SPACE).split(b":")
     if len(parts) != _PARTS or parts[0].decode("latin-1") not in _PROCESS_KINDS:
         return None

@@ -1,15 +1,15 @@
-"""Where things lie in MyAgents' folder, and in ours for what we keep of it.
+"""Paths in MyAgents' folder, and in our folder for what we save of it.
 
     <root>/sessions.json             the index
-    <root>/sessions.lock/            a folder that is there while somebody writes the index
-    <root>/sessions/<id>.jsonl       one message a line; `<id>.json` is the form before that, `<id>.jsonl.gz` an archive
-    <root>/sessions-v2/<id>.jsonl    transcripts of later versions, only read
-    <root>/session-locks/            made by later versions: they name the holder of a lock in it
+    <root>/sessions.lock/            a folder that exists while the index is being written
+    <root>/sessions/<id>.jsonl       one message per line; `<id>.json` is the older form, `<id>.jsonl.gz` an archive
+    <root>/sessions-v2/<id>.jsonl    v2 transcripts, read-only
+    <root>/session-locks/            created by later versions, which name the owner of a lock in it
     <root>/attachments/<id>/<file>
 
     <ours>/originals/    <ours>/trash/    <ours>/pending/
 
-No path is formed from an id that breaks MyAgents' rule. Nothing is created or read here.
+No path is built from an id that breaks MyAgents' rule. Nothing is created or read here.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _FILE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._+-]{0,199}")  # the first version 
 
 
 def new_stamp() -> str:
-    """A name that was never used: for what is kept, and for deletions."""
+    """Return a unique name, for saved files and deletions."""
     return f"{time.time_ns() // 1_000_000}-{secrets.token_hex(3)}"
 
 
 def session_at(path: str) -> tuple[str, str] | None:
-    """MyAgents' folder and the id of the session in a file, in whatever form; `None` if no session could lie there."""
+    """Return MyAgents' folder and the session id of a file, in whatever form; `None` if it cannot be a session."""
     folder, session_id = posixpath.dirname(path), stem_of(path)
     if posixpath.basename(folder) != "sessions" or not is_session_id(session_id):
         return None
@@ -43,7 +43,7 @@ def session_at(path: str) -> tuple[str, str] | None:
 
 
 class Places(msgspec.Struct, frozen=True):
-    """The paths of one MyAgents folder; `ours` is the folder of ours that belongs to it."""
+    """The paths of one MyAgents folder; `ours` is our folder for it."""
 
     root: str
     ours: str
@@ -51,7 +51,7 @@ class Places(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         for path in (self.root, self.ours):
             if not posixpath.isabs(path):
-                raise Invalid(f"the folder must be an absolute path, not {path!r}")
+                raise Invalid(f"invalid folder {path!r}: use an absolute path")
 
     @property
     def index(self) -> str:
@@ -104,28 +104,28 @@ class Places(msgspec.Struct, frozen=True):
     def session_lock(self, session_id: str) -> str:
         return f"{self.session_locks}/{check_session_id(session_id)}.jsonl.lock"
 
-    def owed(self, session_id: str) -> str:
-        """A note that the statistics of a session could not be written."""
+    def pending_note(self, session_id: str) -> str:
+        """Return the note that the statistics of a session are pending."""
         return f"{self.pending}/{check_session_id(session_id)}"
 
     def replaced_rows(self, session_id: str) -> str:
-        """The rows of a session as they were before each was replaced."""
+        """Return the file with the rows of a session before they were replaced."""
         return f"{self.originals}/{check_session_id(session_id)}.replaced"
 
     def attachments_of(self, session_id: str) -> str:
         return f"{self.attachments}/{check_session_id(session_id)}"
 
     def attachment(self, session_id: str, attachment_id: str, extension: str) -> str:
-        """Where a new attachment goes."""
+        """Return the path of a new attachment."""
         if not _ATTACHMENT_ID.fullmatch(attachment_id):
             raise InvalidId(
-                f"{attachment_id[:80]!r} cannot be an attachment id", hint="use letters, digits, - and _, at most 99"
+                f"invalid attachment id {attachment_id[:80]!r}", hint="use at most 99 letters, digits, - and _"
             )
         return f"{self.attachments_of(session_id)}/{attachment_id}.{extension}"
 
     def attachment_at(self, relative: str) -> str:
-        """Where the attachment is that a message names."""
+        """Return the path of the attachment that a message names."""
         session_id, slash, name = relative.partition("/")
         if not slash or not _FILE.fullmatch(name):
-            raise InvalidId(f"{relative[:80]!r} names no attachment", hint="it must be <session id>/<file>")
+            raise InvalidId(f"invalid attachment path {relative[:80]!r}", hint="use <session id>/<file>")
         return f"{self.attachments_of(session_id)}/{name}"

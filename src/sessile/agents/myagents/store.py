@@ -1,54 +1,40 @@
-"""MyAgents' folder as a whole: sessions with their rows in the index, messages, statistics, deletions.
+"""MyAgents' folder: sessions with their rows in the index, messages, attachments, statistics, deletions.
 
-Rules: messages are stored first, and durable, before the index is touched. A busy or damaged index never delays or loses a
-message: what it did not learn is noted in our folder, and the next write or `settle` counts the session again. A session that
-was deleted is not brought back by an append: without a row and without a file there is nothing to append to.
+Rules:
 
-A recount waits for other writers of ours. It is exact while no program of theirs writes to that session; another one puts
-right whatever came between.
+- Messages are stored durably before the index is touched. A busy or damaged index never delays or loses a message: what
+  it is missing is noted in our folder, and the next write or `settle` counts the session again. An append never brings
+  back a deleted session: without a row and a file there is nothing to append to.
+- A recount waits for our other writers. It is exact while no program of MyAgents writes to the session.
 
-The session files of MyAgents: rows added at the end, and stored ones put right when their usage arrives late.
+Reading: a session is JSONL, the JSON object of the first versions, a gzip archive of the JSONL, or a v2 transcript. If
+JSONL and JSON both exist, a migration was interrupted: the one with more messages counts. A second file of a session is
+a finding, and so are lines that cannot be read. Reading writes and migrates nothing.
 
-Rules: an append costs the same however long the session is. What is stored is counted by the reader itself, once, and then
-caught up with what others appended: a line that cannot be read shifts nothing. Before new rows the line end is repaired. A
-row that is replaced is kept in our folder first. A list that is shorter than what is stored is refused: it comes from a
-memory that has forgotten something. Of a full list the last few stored messages are compared, for an answer may get its usage
-after the next question was asked; one further back is put right by its id.
+Session files: an append costs the same however long the session is. The messages are counted once, then only new lines
+are read. A missing line end is repaired. A row is saved in our folder before it is replaced. A list that is shorter
+than the file is refused, because it comes from an incomplete memory. The last few messages of a full list are compared
+with the file, because an answer may get its usage after the next question; older ones are updated by id.
 
-It knows nothing of the index.
+Migration to JSONL (by the first write): the new file is written durably under its final name, the files that it replaces
+are saved in our folder, and only then the JSON file is removed. An interruption at any step loses nothing.
 
-From a session in one JSON object to JSONL, so that an interruption at any step loses nothing.
+Attachments are files below `attachments/<session id>/`, with mode 0600. Paths are built from validated ids only. The
+extension comes from a table, never from the MIME type, so a browser does not execute a stored file.
 
-Order: the JSONL file is written whole and durable under its final name; both forms as they were are kept in our folder; only
-then the old one is removed. Where both were there the one with more messages wins, and the other one is kept. Reading never
-migrates: the first write does.
+Pending statistics are notes in our folder:
 
-Reading a session of MyAgents, in whatever form it is stored. Nothing is written, migrated or touched.
+    <ours>/pending/<id>                     the index was busy or damaged
+    <ours>/pending/<id>.<pid>-<…>           a write in progress; if its process is dead, the index was not updated
 
-A session is JSONL, the JSON object of the first versions, a gzip archive of the JSONL, or a transcript of later versions. Where
-JSONL and JSON are both there, a migration was interrupted: the one with more messages counts. Wherever a session is stored
-twice, a finding says so. Lines that cannot be read are findings; the rest is read.
+The first kind is durable. The second is cheap: it survives a killed process, but perhaps not a power cut. While its
+process lives no other process recounts the session, since what it is about to add would count twice. Notes name
+sessions to recount, so a superfluous one does no harm.
 
-Attachments of MyAgents' messages: files below `attachments/<session id>/`.
-
-Every path is made from ids that were checked, so none leads out of the folder. The extension comes from a table, never from
-the MIME type itself: what a browser would run is stored as something that it does not. Files are 0600.
-
-Statistics that MyAgents' index has not learned yet: notes in our folder, so that whoever comes next can put them right.
-
-    <ours>/pending/<id>                     could not be written: the index was busy or damaged
-    <ours>/pending/<id>.<pid>-<…>           a write that is under way; if its process is dead it never came to the index
-
-A note of the first kind is durable. One of the second costs an append next to nothing: it survives a killed process, but perhaps
-not a power cut; after that a recount puts things right. While its process lives nobody else counts the session again: what it
-is about to add would count twice. Notes tell what to count again, never what to add, so that one too many does no harm.
-
-Deleted sessions of MyAgents: everything of them goes to our trash, and comes back from there.
-
-Order: the note of what was where is durable first, then every file has a second name (or a copy, on another disk) in the trash,
-and only then, with the index locked, do the files go, and the row last. Whoever is interrupted leaves a session that is still
-listed, or a deletion that can be taken back. Nothing is ever removed from the trash by itself. A note can be read as one of
-the store whose trash this is (`storage.trash`), which has no row to put back and leaves that to us.
+Trash: first the note of what was where is written durably, then every file gets a second name (or a copy, on another
+disk) in the trash, and only then, with the index locked, the files are removed and the row last. An interruption leaves
+a session that is still listed, or a deletion that can be undone. The trash is never emptied automatically. The note can
+also be read by the store that owns the trash (`storage.trash`), which leaves restoring the row to this module.
 """
 
 from __future__ import annotations
@@ -74,12 +60,12 @@ from sessile.agents.myagents.messages import (
     encode_row,
     late_members,
     read_legacy,
+    read_v2,
     salvaged,
     scan,
     stored_form,
 )
 from sessile.agents.myagents.places import Places, new_stamp
-from sessile.agents.myagents.transcript_v2 import read_v2
 from sessile.agents.myagents.types import (
     DEFAULT,
     Json,
@@ -113,187 +99,273 @@ from sessile.storage.layout import can_be_named
 from sessile.storage.line_file import add_chosen_rows, add_rows, replace_row
 from sessile.storage.session_bytes import RawFile, files_below, is_kept
 
-# --- reading
 
-_GZIP = 31  # how zlib is told that a gzip header comes
-_PIECE = 1 << 20
+class Saved(NamedTuple):
+    """The result of a save. `pending` is why the index lacks the statistics; the next write or `settle` adds them."""
+
+    appended: int
+    updated: bool
+    messages: int
+    kept: tuple[str, ...]
+    pending: SessileError | None
 
 
-class Loaded(NamedTuple):
-    """The rows of a session, what is wrong with it, and where it was read; `path` is `None` if there is no file."""
+class Writer(NamedTuple):
+    """A writer for one session's file."""
 
-    rows: tuple[Row, ...]
-    findings: tuple[Finding, ...]
-    path: str | None
+    store: MyAgentsStore
+    session_id: str
+
+    def save(self, messages: Sequence[Given]) -> Saved:
+        return self.store.save(self.session_id, messages)
+
+    def append(self, messages: Sequence[Given]) -> Saved:
+        return self.store.append(self.session_id, messages)
+
+
+class MyAgentsStore:
+    """One MyAgents folder; `ours` is our folder for originals, deletions and notes."""
+
+    def __init__(
+        self,
+        fs: Filesystem,
+        root: str,
+        ours: str,
+        *,
+        clock: Callable[[], int] = time.time_ns,
+        pause: Callable[[float], None] = time.sleep,
+        alive: Callable[[int], bool] = locks.is_alive,
+        stamp: Callable[[], str] = new_stamp,
+    ) -> None:
+        self.fs = fs
+        self.places = Places(root, ours)
+        self._clock = clock
+        self._pause = pause
+        self._alive = alive
+        self.index = Index(fs, self.places, self._lock(self.places.index_lock), stamp)
+        self.pending_stats = PendingStats(fs, self.places, alive, clock)
+        self.files = SessionFiles(fs, self.places, self._session_lock, stamp, self.pending_stats.begin)
+        self.trash = Trash(fs, self.places, self.index, stamp)
+        self.attachments = Attachments(fs, self.places)
+
+    def _lock(self, path: str) -> DirectoryLock:
+        return DirectoryLock(
+            self.fs, path, owner=self._has_owners, clock=self._clock, pause=self._pause, alive=self._alive
+        )
 
     @property
-    def messages(self) -> list[Message]:
-        """The decoded rows."""
-        return [row.message for row in self.rows]
+    def _has_owners(self) -> bool:
+        """Whether a version is installed that names the owner of a lock."""
+        return atomic.exists(self.fs, self.places.session_locks)
 
+    def _session_lock(self, session_id: str) -> AbstractContextManager[None]:
+        """Return the lock of a session's file, if the installed version has one; it is taken before that of the index."""
+        if not self._has_owners:
+            return nullcontext()
+        return self._lock(self.places.session_lock(session_id)).held(PATIENT)
 
-Reader = Callable[[Filesystem, str], Loaded]
+    def _now(self) -> int:
+        return self._clock() // 1_000_000
 
+    # -- reading
 
-def load(fs: Filesystem, places: Places, session_id: str) -> Loaded:
-    """The messages of a session."""
-    newest = _read(fs, places.transcript_v2(session_id), load_v2)
-    current = _read(fs, places.session(session_id), load_lines)
-    legacy = _read(fs, places.legacy(session_id), load_legacy)
-    archive = _read(fs, places.archive(session_id), load_archive)
-    if current is not None and legacy is not None and len(legacy.rows) > len(current.rows):
-        current, legacy = legacy, current  # an interrupted migration: the one with more messages, of equal ones JSONL
-    forms = [form for form in (newest, current, legacy, archive) if form is not None]
-    if not forms:
-        return Loaded((), (), None)
-    if newest is not None and not newest.rows:
-        forms.sort(key=lambda form: not form.rows)  # of it nothing can be read, or nothing was ever said
-    winner, *others = forms
-    findings = list(winner.findings)
-    for other in others:
-        note = f"there is a second file with {len(other.rows)} messages: {other.path}"
-        findings.append(Finding("second_file", 0, 0, note))
-        if not other.rows:
-            findings += other.findings  # why nothing could be read of it
-    return winner._replace(findings=tuple(findings))
+    def list_sessions(self, agent_dir: str | None = None) -> list[Metadata]:
+        """Return the sessions of one folder or of all, last active first."""
+        rows = [row for row in self.index.rows().values() if agent_dir is None or row.agent_dir == agent_dir]
+        return sorted(rows, key=lambda row: row.last_active_ms or 0, reverse=True)
 
+    def get(self, session_id: str) -> Metadata | None:
+        """Return the metadata of a session."""
+        return self.index.find(check_session_id(session_id))
 
-def _read(fs: Filesystem, path: str, reader: Reader) -> Loaded | None:
-    return reader(fs, path) if atomic.exists(fs, path) else None
+    def load(self, session_id: str) -> Loaded:
+        """Return the messages of a session; nothing is migrated or written."""
+        return load(self.fs, self.places, session_id)
 
+    # -- writing
 
-def load_lines(fs: Filesystem, path: str) -> Loaded:
-    """A session in JSONL."""
-    with RawFile(fs, path) as file:
-        return sorted_out(scan(file.chunks()), path)
-
-
-def load_v2(fs: Filesystem, path: str) -> Loaded:
-    """A transcript of a later version."""
-    with RawFile(fs, path) as file:
-        return sorted_out(read_v2(file.chunks(), file.size), path)
-
-
-def load_legacy(fs: Filesystem, path: str) -> Loaded:
-    """A session in the form before JSONL; one that cannot be read is a finding."""
-    with storage_failures(path, "read the session"):
-        data = atomic.read_all(fs, path)
-    try:
-        return sorted_out(read_legacy(data), path)
-    except ValueError as error:
-        damage = Finding("not_json", 0, len(data), f"a legacy session that cannot be read as a whole: {error}")
-        return Loaded(tuple(salvaged(data)), (damage,), path)
-
-
-def load_archive(fs: Filesystem, path: str) -> Loaded:
-    """A session in a gzip archive, read in place."""
-    damage: list[Finding] = []
-    with RawFile(fs, path) as file:
-        loaded = sorted_out(scan(unpacked(file.chunks(), damage)), path)
-    return loaded._replace(findings=(*loaded.findings, *damage))
-
-
-def unpacked(chunks: Iterable[bytes], damage: list[Finding]) -> Iterator[bytes]:
-    """The content of gzip archives that follow each other; where that is not whole, `damage` says so."""
-    unpacker = None
-    offset = 0
-    for chunk in chunks:
-        rest = chunk
-        while rest:
-            unpacker = unpacker or zlib.decompressobj(_GZIP)
-            try:
-                yield unpacker.decompress(rest, _PIECE)
-            except zlib.error as error:
-                damage.append(Finding("damaged_archive", offset, 0, f"the archive is damaged: {error}"))
-                return
-            rest = unpacker.unused_data if unpacker.eof else unpacker.unconsumed_tail
-            unpacker = None if unpacker.eof else unpacker
-        offset += len(chunk)
-    if unpacker is not None:
-        yield unpacker.flush()
-        damage.append(Finding("damaged_archive", offset, 0, "the archive ends too early"))
-
-
-def sorted_out(items: Iterable[Item], path: str) -> Loaded:
-    """Rows and findings apart."""
-    rows: list[Row] = []
-    findings: list[Finding] = []
-    for item in items:
-        if isinstance(item, Row):
-            rows.append(item)
-        else:
-            findings.append(item)
-    return Loaded(tuple(rows), tuple(findings), path)
-
-
-# --- migration
-
-
-def migrate(fs: Filesystem, places: Places, session_id: str, stamp: str) -> list[str]:
-    """Make JSONL the only form of a session; gives the files that were kept. Without a legacy file nothing happens."""
-    legacy_path, path = places.legacy(session_id), places.session(session_id)
-    if not atomic.exists(fs, legacy_path):
-        return []
-    legacy = load_legacy(fs, legacy_path)
-    current = load_lines(fs, path) if atomic.exists(fs, path) else None
-    unreadable = any(finding.code == "not_json" for finding in legacy.findings)
-    if unreadable and (current is None or not current.rows):
-        raise Damaged(
-            "the legacy session cannot be read; an append would hide what is in it",
-            path=legacy_path,
-            hint="repair the file or move it away, then try again",
+    def create(self, session_id: str, agent_dir: str, title: str = DEFAULT, **members: Any) -> Metadata:
+        """Add a session to the index; the first message creates its file."""
+        now = iso_timestamp(self._now())
+        row = Metadata(
+            {"id": check_session_id(session_id), "agentDir": agent_dir, "title": title}
+            | {"createdAt": now, "lastActiveAt": now}
+            | {name: item for name, item in members.items() if item is not None}
         )
-    kept = []
-    if current is None:
-        if not _published(fs, path, legacy.rows):
-            return migrate(fs, places, session_id, stamp)  # another program has just done it: now both are there
-    elif len(legacy.rows) > len(current.rows):
-        kept.append(_keep(fs, places, path, stamp))
-        atomic.replace(fs, path, _lines(legacy.rows))
-    kept.append(_keep(fs, places, legacy_path, stamp))
-    with storage_failures(legacy_path, "remove the legacy session"):
-        fs.sync_directory(places.sessions)  # the JSONL file may be the work of one who died before this
-        fs.unlink(legacy_path)
-        fs.sync_directory(places.sessions)
-    return kept
+        self.index.create(row, PATIENT)
+        return row
 
+    def writer(self, session_id: str) -> Writer:
+        """Return a writer for one session."""
+        return Writer(self, check_session_id(session_id))
 
-def _published(fs: Filesystem, path: str, rows: tuple[Row, ...]) -> bool:
-    """Make the JSONL file, whole and durable; says `False` if another program has made one, which may hold more by now."""
-    temp = atomic.temp_beside(path)
-    with storage_failures(path, "migrate the session"):
-        atomic.write_new(fs, temp, _lines(rows))
+    def save(self, session_id: str, messages: Sequence[Given]) -> Saved:
+        """Store the new messages of the full list; the last stored ones may have changed."""
+        return self._write(session_id, lambda: self.files.save(session_id, messages))
+
+    def append(self, session_id: str, messages: Sequence[Given] | Choose) -> Saved:
+        """Store new messages, or those that a callable chooses while the file is locked."""
+        return self._write(session_id, lambda: self.files.append(session_id, messages))
+
+    def update_last(self, session_id: str, members: Mapping[str, Any]) -> Saved:
+        """Update members of the last message, such as its usage."""
+        return self._write(session_id, lambda: self.files.update_last(session_id, members))
+
+    def update(self, session_id: str, message_id: str, members: Mapping[str, Any]) -> Saved:
+        """Update members of any message; one that is `None` is removed."""
+        return self._write(session_id, lambda: self.files.update(session_id, message_id, members))
+
+    def rename(self, session_id: str, title: str) -> Metadata | None:
+        """Set the title that a user chose."""
+        now = self._now()
+        return self.index.update(
+            check_session_id(session_id),
+            lambda row: row.changed(title=title, titleSource="user").touched(now),
+            PATIENT,
+        )
+
+    def suggest(self, session_id: str, title: str) -> Metadata | None:
+        """Set a generated title; return `None` if the session has a title already."""
+        return self.index.update(
+            check_session_id(session_id),
+            lambda row: row.changed(title=title, titleSource="auto") if may_be_titled(row) else None,
+            PATIENT,
+        )
+
+    def title_from(self, session_id: str, text: str) -> Metadata | None:
+        """Set the title from the first message; return `None` if the session has a title already."""
+        return self.index.update(
+            check_session_id(session_id),
+            lambda row: row.changed(title=title_of(text)) if may_be_titled(row) else None,
+            PATIENT,
+        )
+
+    def record_run(self, session_id: str, sdk_session_id: str) -> Metadata | None:
+        """Record the id under which Claude Code runs a session; if it is the session's own, both stores share one id."""
+        unified = True if sdk_session_id == session_id else None
+        return self.index.update(
+            check_session_id(session_id),
+            lambda row: row.changed(sdkSessionId=sdk_session_id, unifiedSession=unified),
+            PATIENT,
+        )
+
+    def delete(self, session_id: str) -> Deletion:
+        """Move a session and its attachments to our trash."""
+        check_session_id(session_id)
+        with self._session_lock(session_id):
+            deletion = self.trash.delete(session_id)
+        self.files.forget(session_id)
+        self.pending_stats.clear(self.pending_stats.of(session_id))
+        return deletion
+
+    def undo(self, token: str) -> Deletion:
+        """Restore a deleted session."""
+        return self.trash.undo(token)
+
+    def _write(self, session_id: str, act: Callable[[], Written]) -> Saved:
+        """Write to a session, then update the index; if that fails, the messages are still stored."""
+        self._check_known(session_id)
         try:
-            atomic.keep(fs, temp, path)
-        except FileExistsError:
-            return False
-        finally:
-            atomic.remove(fs, temp)
-    return True
+            written = act()
+        except SessileError:
+            self.pending_stats.fail(session_id)
+            raise
+        pending = None
+        if written.appended or written.updated:
+            try:
+                self._update_stats(session_id, written)
+                self.pending_stats.end(session_id)
+            except SessileError as error:
+                pending = error
+                self.pending_stats.mark(session_id)
+        return Saved(written.appended, written.updated, written.messages, written.kept, pending)
+
+    def _check_known(self, session_id: str) -> None:
+        """Raise if a session does not exist."""
+        check_session_id(session_id)
+        if not self.files.exists(session_id) and self.get(session_id) is None:
+            raise SessionNotFound(
+                f"session not found in MyAgents' folder: {session_id!r}",
+                path=self.places.session(session_id),
+                hint="create the session first",
+            )
+
+    # -- statistics
+
+    def recount(self, session_id: str) -> Json:
+        """Return the statistics counted from all messages; nothing is written."""
+        row = self.get(session_id)
+        return types.recount(self.load(session_id).messages, row.stats if row else None)
+
+    def repair_stats(self, session_id: str) -> Metadata:
+        """Write the statistics counted from all messages to the index."""
+        check_session_id(session_id)
+        for _ in range(PATIENT):
+            notes = self.pending_stats.of(session_id)
+            row = self.index.update(session_id, lambda row: self._recounted(session_id, row), PATIENT)
+            if row is not None:
+                self.pending_stats.clear(notes)
+                return row
+            self._pause(PAUSE)
+        raise SessionBusy(
+            "another process is writing to the session",
+            path=self.places.session(session_id),
+            hint="try again later",
+        )
+
+    def _recounted(self, session_id: str, row: Metadata) -> Metadata | None:
+        """Return the row with all messages counted; `None` while another of our writers has not updated the index."""
+        counted = types.recount(self.load(session_id).messages, row.stats)
+        # Checked after reading: the writer of any of these messages is still noted, or has updated the index.
+        return None if self.pending_stats.is_written_by_another(session_id) else row.changed(stats=counted)
+
+    def settle(self) -> list[str]:
+        """Write the pending statistics to the index; return the sessions that were updated."""
+        done = []
+        for session_id in self.pending():
+            if self.get(session_id) is not None:
+                self.repair_stats(session_id)
+                done.append(session_id)
+            else:
+                self.pending_stats.clear(self.pending_stats.of(session_id))  # there is no row to count into
+        return done
+
+    def pending(self) -> list[str]:
+        """Return the sessions with pending statistics."""
+        return self.pending_stats.all()
+
+    def _update_stats(self, session_id: str, written: Written) -> None:
+        now = self._now()
+        notes = self.pending_stats.of(session_id)
+        recounted = False
+
+        def change(row: Metadata) -> Metadata:
+            nonlocal recounted
+            counted = self._recounted(session_id, row) if notes else None
+            recounted = counted is not None
+            return (counted or row.changed(stats=types.add(row.stats, written.tally))).touched(now)
+
+        try:
+            self.index.update(session_id, change)
+        except SessionNotFound:
+            if self.get(session_id) is not None:
+                raise
+            return  # a file without a row has no statistics
+        if recounted:
+            self.pending_stats.clear(notes)
 
 
-def _lines(rows: tuple[Row, ...]) -> Iterator[bytes]:
-    return (row.raw + b"\n" for row in rows)
+# -- session files
 
-
-def _keep(fs: Filesystem, places: Places, path: str, stamp: str) -> str:
-    name = f"{places.originals}/{posixpath.basename(path)}.{stamp}"
-    with storage_failures(path, "keep the original"):
-        atomic.keep(fs, path, name)
-    return name
-
-
-# --- sessions
-
-_COMPARED = 8  # stored messages that a full list may have news of
+_COMPARED = 8  # stored messages that are compared with a full list
 
 
 Choose = Callable[[Sequence[Row]], Sequence[Json]]
-"""Says, with the lock of the file held, which messages are to be stored; is given the last rows that are."""
+"""Return the messages to store. It is called with the file's lock held, and receives the last stored rows."""
 
 
 class _Counted(NamedTuple):
-    """How many messages a file holds, and what tells whether that is still so."""
+    """The number of messages in a file, and what shows whether it is still valid."""
 
     inode: int
     device: int
@@ -301,7 +373,7 @@ class _Counted(NamedTuple):
     whole: bool  # ends with a newline
     settled: bool  # its name is durable
     messages: int
-    latest: tuple[Row, ...]  # the last ones, at most as many as are compared
+    latest: tuple[Row, ...]  # the last rows, at most _COMPARED
 
     @property
     def last(self) -> Row | None:
@@ -309,7 +381,7 @@ class _Counted(NamedTuple):
 
 
 class Written(NamedTuple):
-    """What a save did: how many rows are new, what they add to the statistics, the files that keep what was replaced."""
+    """The result of a write: new rows, their effect on the statistics, and the files that hold replaced rows."""
 
     appended: int
     updated: bool
@@ -329,7 +401,7 @@ class SessionFiles:
         stamp: Callable[[], str] = new_stamp,
         announce: Callable[[str], None] = lambda session_id: None,
     ) -> None:
-        """`guard` gives what is to be held while the file of a session is replaced; `announce` is told before any change."""
+        """Create; `guard` returns the lock for replacing a session's file, `announce` is called before every change."""
         self._fs = fs
         self._places = places
         self._guard = guard
@@ -338,12 +410,12 @@ class SessionFiles:
         self._cache: dict[str, _Counted] = {}
 
     def exists(self, session_id: str) -> bool:
-        """Whether the session has a file of any form."""
+        """Return whether the session has a file of any form."""
         paths = (self._places.session, self._places.legacy, self._places.archive, self._places.transcript_v2)
         return any(atomic.exists(self._fs, path(session_id)) for path in paths)
 
     def count(self, session_id: str) -> int:
-        """How many messages the reader reads, in whatever form they are stored."""
+        """Return the number of messages, in whatever form they are stored."""
         places = self._places
         others = (places.legacy, places.archive, places.transcript_v2)
         if any(atomic.exists(self._fs, path(session_id)) for path in others):
@@ -351,22 +423,22 @@ class SessionFiles:
         return self._counted(session_id).messages
 
     def forget(self, session_id: str) -> None:
-        """Count anew the next time."""
+        """Drop the cached count of a session."""
         self._cache.pop(session_id, None)
 
     # -- writing
 
     def save(self, session_id: str, messages: Sequence[Given]) -> Written:
-        """Store what is new in the full list of a session's messages; the last stored ones may have changed."""
+        """Store the new messages of a session's full list; the last stored ones may have changed."""
         kept = self.make_writable(session_id)
         known = self._counted(session_id)
         if len(messages) < known.messages:
             raise Conflict(
-                f"the list has {len(messages)} messages, the file {known.messages}: nothing was written",
+                f"the list has {len(messages)} messages but the file has {known.messages}, so nothing was written",
                 path=self._places.session(session_id),
                 hint="load the session again, then add to that",
             )
-        late = self._late(session_id, known, messages)
+        late = self._late_changes(session_id, known, messages)
         change = Tally()
         for row, value in late:
             change = change.plus(self._replace(session_id, row, value))
@@ -374,22 +446,22 @@ class SessionFiles:
         kept = [*kept, self._places.replaced_rows(session_id)] if late else kept
         return written._replace(updated=bool(late), tally=written.tally.plus(change), kept=tuple(kept))
 
-    def _late(self, session_id: str, known: _Counted, messages: Sequence[Given]) -> list[tuple[Row, Json]]:
-        """The stored rows that the list has news of, with their new values; the last first, so that places stay right."""
-        news = []
+    def _late_changes(self, session_id: str, known: _Counted, messages: Sequence[Given]) -> list[tuple[Row, Json]]:
+        """Return the stored rows that the list changes, with their new values; the last first, so offsets stay valid."""
+        changes = []
         given = messages[known.messages - len(known.latest) : known.messages]
         for row, message in zip(known.latest, given, strict=True):
             stored, listed = row.message, Message(stored_form(message))
             if stored.id != listed.id:
                 raise LeafMoved(
-                    f"the file has message {stored.id!r} where the list has {listed.id!r}: nothing was written",
+                    f"the file has message {stored.id!r} where the list has {listed.id!r}, so nothing was written",
                     path=self._places.session(session_id),
                     hint="load the session again, then add to that",
                 )
             members = late_members(stored, message)
             if members:
-                news.append((row, {**stored.value, **members}))
-        return news[::-1]
+                changes.append((row, {**stored.value, **members}))
+        return changes[::-1]
 
     def append(self, session_id: str, messages: Sequence[Given] | Choose) -> Written:
         """Store new messages."""
@@ -397,28 +469,28 @@ class SessionFiles:
         return self._append(session_id, messages)._replace(kept=tuple(kept))
 
     def update_last(self, session_id: str, members: Mapping[str, Any]) -> Written:
-        """Put members of the last message right: usage, the number of tools, how long it took."""
+        """Update members of the last message: usage, number of tools, duration."""
         kept = self.make_writable(session_id)
         known = self._counted(session_id)
         if known.last is None:
-            raise Conflict("the session has no message yet", path=self._places.session(session_id))
-        return self._put_right(session_id, known.last, members, kept)
+            raise Conflict("the session has no messages", path=self._places.session(session_id))
+        return self._update_row(session_id, known.last, members, kept)
 
     def update(self, session_id: str, message_id: str, members: Mapping[str, Any]) -> Written:
-        """Put members of any message right; of several with that id the last."""
+        """Update members of any message; if several have this id, the last."""
         kept = self.make_writable(session_id)
         path = self._places.session(session_id)
         rows = load_lines(self._fs, path).rows if atomic.exists(self._fs, path) else ()
         for row in reversed(rows):
             if row.message.id == message_id:
-                return self._put_right(session_id, row, members, kept)
-        raise NotFound(f"the session has no message {message_id[:80]!r}", path=path)
+                return self._update_row(session_id, row, members, kept)
+        raise NotFound(f"message not found: {message_id[:80]!r}", path=path)
 
-    def _put_right(self, session_id: str, row: Row, members: Mapping[str, Any], kept: list[str]) -> Written:
-        """A member that is `None` is taken out."""
+    def _update_row(self, session_id: str, row: Row, members: Mapping[str, Any], kept: list[str]) -> Written:
+        """Update a row; a member that is `None` is removed."""
         count = self._counted(session_id).messages
-        gone = {name for name, item in members.items() if item is None}
-        value = {name: item for name, item in row.message.value.items() if name not in gone} | stored_form(members)
+        removed = {name for name, item in members.items() if item is None}
+        value = {name: item for name, item in row.message.value.items() if name not in removed} | stored_form(members)
         if value == row.message.value:
             return Written(0, False, count, Tally(), tuple(kept))
         change = self._replace(session_id, row, value)
@@ -448,7 +520,7 @@ class SessionFiles:
         return Written(len(lines), False, count, tally(Message(value) for value in values), ())
 
     def _remember(self, session_id: str, known: _Counted, offset: int, lines: list[bytes], status: Stat) -> None:
-        """Keep the count, if nobody else has written at the same time."""
+        """Cache the count, unless another process has written at the same time."""
         length = sum(len(line) + 1 for line in lines)
         alone = known.whole and offset == known.size and status.st_size == offset + length
         if not alone or (known.size and known.inode != status.st_ino):
@@ -464,7 +536,7 @@ class SessionFiles:
         )
 
     def _replace(self, session_id: str, row: Row, value: Json) -> Tally:
-        """Put another row in place of one; gives what that changes in the statistics."""
+        """Replace a row, and return the change of the statistics."""
         path = self._places.session(session_id)
         atomic.make_folders(self._fs, self._places.originals)
         add_rows(self._fs, self._places.replaced_rows(session_id), row.raw + b"\n", create=True)
@@ -476,19 +548,19 @@ class SessionFiles:
         return tally([Message(value)]).minus(tally([row.message]))
 
     def make_writable(self, session_id: str) -> list[str]:
-        """Refuse forms that are only read, migrate the legacy one; gives the files that were kept."""
+        """Refuse read-only forms and migrate the legacy one; return the files that were saved."""
         if atomic.exists(self._fs, self._places.transcript_v2(session_id)):
             raise Unsupported(
-                "transcripts of this version are only read",
+                "v2 transcripts are read-only",
                 path=self._places.transcript_v2(session_id),
-                hint="continue it as a session of ours: sessile fork",
+                hint="run `sessile fork`, and continue in the copy",
             )
         path = self._places.session(session_id)
         if not atomic.exists(self._fs, path) and atomic.exists(self._fs, self._places.archive(session_id)):
             raise Unsupported(
                 "the session is archived",
                 path=self._places.archive(session_id),
-                hint="take it out of the archive first",
+                hint="unpack it first",
             )
         if not atomic.exists(self._fs, self._places.legacy(session_id)):
             return []
@@ -499,7 +571,7 @@ class SessionFiles:
     # -- counting
 
     def _counted(self, session_id: str) -> _Counted:
-        """How much is stored; only what is new since the last time is read."""
+        """Count the stored messages, reading only what is new since the last time."""
         path = self._places.session(session_id)
         if not atomic.exists(self._fs, path):
             self.forget(session_id)
@@ -508,7 +580,7 @@ class SessionFiles:
             known = self._cache.get(session_id)
             start, count, settled = 0, 0, False
             latest: deque[Row] = deque(maxlen=_COMPARED)
-            if known is not None and _still_begins_with(file, known):
+            if known is not None and _is_continued(file, known):
                 if file.size == known.size:
                     return known
                 start, count, settled = known.size, known.messages, known.settled
@@ -524,8 +596,8 @@ class SessionFiles:
         return known
 
 
-def _still_begins_with(file: RawFile, known: _Counted) -> bool:
-    """Whether a file is the one that was counted, perhaps with more behind it."""
+def _is_continued(file: RawFile, known: _Counted) -> bool:
+    """Return whether a file is the one that was counted, possibly with more at its end."""
     if (file.stat.st_ino, file.stat.st_dev) != (known.inode, known.device) or not known.whole:
         return False
     if file.size < known.size:
@@ -533,7 +605,177 @@ def _still_begins_with(file: RawFile, known: _Counted) -> bool:
     return known.last is None or file.peek(known.last.offset, len(known.last.raw)) == known.last.raw
 
 
-# --- attachments
+# -- reading
+
+_GZIP = 31  # the value of `wbits` for a gzip header
+_PIECE = 1 << 20  # bytes
+
+
+class Loaded(NamedTuple):
+    """The rows of a session, its findings, and its path; `path` is `None` if there is no file."""
+
+    rows: tuple[Row, ...]
+    findings: tuple[Finding, ...]
+    path: str | None
+
+    @property
+    def messages(self) -> list[Message]:
+        """The decoded rows."""
+        return [row.message for row in self.rows]
+
+
+Reader = Callable[[Filesystem, str], Loaded]
+
+
+def load(fs: Filesystem, places: Places, session_id: str) -> Loaded:
+    """Return the messages of a session."""
+    newest = _read(fs, places.transcript_v2(session_id), load_v2)
+    current = _read(fs, places.session(session_id), load_lines)
+    legacy = _read(fs, places.legacy(session_id), load_legacy)
+    archive = _read(fs, places.archive(session_id), load_archive)
+    if current is not None and legacy is not None and len(legacy.rows) > len(current.rows):
+        current, legacy = legacy, current  # an interrupted migration: the one with more messages, else JSONL
+    forms = [form for form in (newest, current, legacy, archive) if form is not None]
+    if not forms:
+        return Loaded((), (), None)
+    if newest is not None and not newest.rows:
+        forms.sort(key=lambda form: not form.rows)  # it is empty or unreadable
+    winner, *others = forms
+    findings = list(winner.findings)
+    for other in others:
+        note = f"the session has a second file with {len(other.rows)} messages: {other.path}"
+        findings.append(Finding("second_file", 0, 0, note))
+        if not other.rows:
+            findings += other.findings  # why it could not be read
+    return winner._replace(findings=tuple(findings))
+
+
+def _read(fs: Filesystem, path: str, reader: Reader) -> Loaded | None:
+    return reader(fs, path) if atomic.exists(fs, path) else None
+
+
+def load_lines(fs: Filesystem, path: str) -> Loaded:
+    """Read a session in JSONL."""
+    with RawFile(fs, path) as file:
+        return _loaded(scan(file.chunks()), path)
+
+
+def load_v2(fs: Filesystem, path: str) -> Loaded:
+    """Read a v2 transcript."""
+    with RawFile(fs, path) as file:
+        return _loaded(read_v2(file.chunks(), file.size), path)
+
+
+def load_legacy(fs: Filesystem, path: str) -> Loaded:
+    """Read a session in the form before JSONL; damage is a finding."""
+    with storage_failures(path, "read the session"):
+        data = atomic.read_all(fs, path)
+    try:
+        return _loaded(read_legacy(data), path)
+    except ValueError as error:
+        damage = Finding("not_json", 0, len(data), f"damaged legacy session: {error}")
+        return Loaded(tuple(salvaged(data)), (damage,), path)
+
+
+def load_archive(fs: Filesystem, path: str) -> Loaded:
+    """Read a session in a gzip archive, in place."""
+    damage: list[Finding] = []
+    with RawFile(fs, path) as file:
+        loaded = _loaded(scan(unpacked(file.chunks(), damage)), path)
+    return loaded._replace(findings=(*loaded.findings, *damage))
+
+
+def unpacked(chunks: Iterable[bytes], damage: list[Finding]) -> Iterator[bytes]:
+    """Yield the content of concatenated gzip archives; damage is added to `damage`."""
+    unpacker = None
+    offset = 0
+    for chunk in chunks:
+        rest = chunk
+        while rest:
+            unpacker = unpacker or zlib.decompressobj(_GZIP)
+            try:
+                yield unpacker.decompress(rest, _PIECE)
+            except zlib.error as error:
+                damage.append(Finding("damaged_archive", offset, 0, f"damaged archive: {error}"))
+                return
+            rest = unpacker.unused_data if unpacker.eof else unpacker.unconsumed_tail
+            unpacker = None if unpacker.eof else unpacker
+        offset += len(chunk)
+    if unpacker is not None:
+        yield unpacker.flush()
+        damage.append(Finding("damaged_archive", offset, 0, "damaged archive: it ends too early"))
+
+
+def _loaded(items: Iterable[Item], path: str) -> Loaded:
+    """Separate rows and findings."""
+    rows: list[Row] = []
+    findings: list[Finding] = []
+    for item in items:
+        if isinstance(item, Row):
+            rows.append(item)
+        else:
+            findings.append(item)
+    return Loaded(tuple(rows), tuple(findings), path)
+
+
+# -- migration to JSONL
+
+
+def migrate(fs: Filesystem, places: Places, session_id: str, stamp: str) -> list[str]:
+    """Make JSONL the only form of a session; return the files that were saved. Does nothing without a legacy file."""
+    legacy_path, path = places.legacy(session_id), places.session(session_id)
+    if not atomic.exists(fs, legacy_path):
+        return []
+    legacy = load_legacy(fs, legacy_path)
+    current = load_lines(fs, path) if atomic.exists(fs, path) else None
+    unreadable = any(finding.code == "not_json" for finding in legacy.findings)
+    if unreadable and (current is None or not current.rows):
+        raise Damaged(
+            "the legacy session cannot be read, and an append would hide it",
+            path=legacy_path,
+            hint="repair the file or move it elsewhere, then try again",
+        )
+    kept = []
+    if current is None:
+        if not _publish(fs, path, legacy.rows):
+            return migrate(fs, places, session_id, stamp)  # another program has just migrated it: now both exist
+    elif len(legacy.rows) > len(current.rows):
+        kept.append(_save_original(fs, places, path, stamp))
+        atomic.replace(fs, path, _lines(legacy.rows))
+    kept.append(_save_original(fs, places, legacy_path, stamp))
+    with storage_failures(legacy_path, "remove the legacy session"):
+        fs.sync_directory(places.sessions)  # the JSONL file may come from a process that died before this
+        fs.unlink(legacy_path)
+        fs.sync_directory(places.sessions)
+    return kept
+
+
+def _publish(fs: Filesystem, path: str, rows: tuple[Row, ...]) -> bool:
+    """Create the JSONL file durably; return `False` if another program has created one."""
+    temp = atomic.temp_beside(path)
+    with storage_failures(path, "migrate the session"):
+        atomic.write_new(fs, temp, _lines(rows))
+        try:
+            atomic.keep(fs, temp, path)
+        except FileExistsError:
+            return False
+        finally:
+            atomic.remove(fs, temp)
+    return True
+
+
+def _lines(rows: tuple[Row, ...]) -> Iterator[bytes]:
+    return (row.raw + b"\n" for row in rows)
+
+
+def _save_original(fs: Filesystem, places: Places, path: str, stamp: str) -> str:
+    name = f"{places.originals}/{posixpath.basename(path)}.{stamp}"
+    with storage_failures(path, "save the original"):
+        atomic.keep(fs, path, name)
+    return name
+
+
+# -- attachments
 
 EXTENSIONS = {
     "application/gzip": "gz",
@@ -568,7 +810,7 @@ UNKNOWN = "bin"
 
 
 def extension_of(mime_type: str) -> str:
-    """The extension of a file of some type; parameters behind a semicolon do not count."""
+    """Return the file extension for a MIME type; parameters after a semicolon are ignored."""
     return EXTENSIONS.get(mime_type.partition(";")[0].strip().lower(), UNKNOWN)
 
 
@@ -580,15 +822,15 @@ class Attachments:
         self._places = places
 
     def save(self, session_id: str, attachment_id: str, name: str, mime_type: str, data: bytes) -> Json:
-        """Store a file; gives what the message is to say of it."""
+        """Store a file, and return its description for the message."""
         path = self._places.attachment(session_id, attachment_id, extension_of(mime_type))
         folder = self._places.attachments_of(session_id)
         atomic.make_folders(self._fs, folder, below_links=True)
         with storage_failures(path, "store an attachment"):
             if not atomic.is_folder(self._fs, folder):
-                raise UnsafePath("a folder is needed where a file or a link is", path=folder)
+                raise UnsafePath("not a folder", path=folder)
             if atomic.exists(self._fs, path) and atomic.read_all(self._fs, path) != data:
-                raise Conflict("another attachment has that id", path=path, hint="choose another id")
+                raise Conflict(f"another attachment has the id {attachment_id!r}", path=path, hint="choose another id")
         atomic.replace(self._fs, path, (data,))
         return {
             "id": attachment_id,
@@ -598,34 +840,34 @@ class Attachments:
         }
 
     def read(self, relative: str) -> bytes:
-        """The content of an attachment, by the path that its message names."""
+        """Return the content of an attachment, by the path in its message."""
         path = self._places.attachment_at(relative)
         with storage_failures(path, "read an attachment"):
             try:
                 if not atomic.is_folder(self._fs, path.rpartition("/")[0]):
-                    raise UnsafePath("attachments are not read through links", path=path)
+                    raise UnsafePath("attachments behind links are not read", path=path)
                 return atomic.read_all(self._fs, path)
             except FileNotFoundError as error:
-                raise NotFound("there is no such attachment", path=path) from error
+                raise NotFound(f"attachment not found: {relative[:80]!r}", path=path) from error
 
     def size(self, relative: str) -> int | None:
-        """How large an attachment is; `None` if it is missing."""
+        """Return the size of an attachment; `None` if it is missing."""
         path = self._places.attachment_at(relative)
-        with storage_failures(path, "look at an attachment"):
+        with storage_failures(path, "read the status of an attachment"):
             try:
                 return self._fs.lstat(path).st_size
             except FileNotFoundError:
                 return None
 
 
-# --- debts
+# -- pending statistics
 
-_LONGEST = STALE_NS  # a write that began before that is none, whoever has the number of its process now
-_STARTED = new_stamp()  # tells this process from an earlier one that had its number
+_LONGEST_WRITE = STALE_NS  # an older note is stale, even if a process with its number lives
+_STARTED = new_stamp()  # tells this process from an earlier one with the same number
 
 
 class Note(NamedTuple):
-    """A note as it was seen; one that was made anew since has another inode or time. `writer` is empty if it is owed."""
+    """A note as it was read; one that was written again has another inode or time. `writer` is empty if it is durable."""
 
     session_id: str
     writer: str
@@ -634,7 +876,7 @@ class Note(NamedTuple):
     modified: int
 
 
-class Debts:
+class PendingStats:
     """The notes for one MyAgents folder."""
 
     def __init__(self, fs: Filesystem, places: Places, alive: Callable[[int], bool], clock: Callable[[], int]) -> None:
@@ -644,50 +886,50 @@ class Debts:
         self._alive = alive
         self._mine = f"{locks.own_pid()}-{_STARTED}-{secrets.token_hex(4)}"
 
-    # -- making notes
+    # -- writing notes
 
     def begin(self, session_id: str) -> None:
         """Note that a session is about to be written."""
-        self._note(f"{self._places.owed(session_id)}.{self._mine}", session_id, durable=False)
+        self._note(f"{self._places.pending_note(session_id)}.{self._mine}", session_id, durable=False)
 
     def end(self, session_id: str) -> None:
-        """Take that back: the index knows of the write."""
-        atomic.remove(self._fs, f"{self._places.owed(session_id)}.{self._mine}")
+        """Remove that note: the index was updated."""
+        atomic.remove(self._fs, f"{self._places.pending_note(session_id)}.{self._mine}")
 
-    def owe(self, session_id: str) -> None:
-        """Note, durably, that the statistics of a session are behind."""
-        self._note(self._places.owed(session_id), session_id, durable=True)
+    def mark(self, session_id: str) -> None:
+        """Note, durably, that the index lacks statistics of a session."""
+        self._note(self._places.pending_note(session_id), session_id, durable=True)
         self.end(session_id)
 
     def fail(self, session_id: str) -> None:
-        """A write has failed; if it had begun, nobody knows how far it came."""
-        if atomic.exists(self._fs, f"{self._places.owed(session_id)}.{self._mine}"):
-            self.owe(session_id)
+        """Handle a failed write: if it had started, the session must be recounted."""
+        if atomic.exists(self._fs, f"{self._places.pending_note(session_id)}.{self._mine}"):
+            self.mark(session_id)
 
     def _note(self, path: str, session_id: str, *, durable: bool) -> None:
         try:
             atomic.make_folders(self._fs, self._places.pending)
             atomic.replace(self._fs, path, (b"",), durable=durable)
         except SessileError as error:
-            log.warning("no note could be made of the statistics of %s, should they fall behind: %s", session_id, error)
+            log.warning("cannot note that the statistics of %s may be out of date: %s", session_id, error)
 
-    # -- reading and paying
+    # -- reading and clearing notes
 
     def all(self) -> list[str]:
-        """The sessions whose statistics are behind."""
-        return sorted({note.session_id for note in self._notes() if self._is_owed(note)})
+        """Return the sessions with pending statistics."""
+        return sorted({note.session_id for note in self._notes() if self._is_pending(note)})
 
     def of(self, session_id: str) -> list[Note]:
-        """What is owed to one session."""
-        return [note for note in self._notes() if note.session_id == session_id and self._is_owed(note)]
+        """Return the notes of one session."""
+        return [note for note in self._notes() if note.session_id == session_id and self._is_pending(note)]
 
     def is_written_by_another(self, session_id: str) -> bool:
-        """Whether another writer of ours may have stored messages that it has not told the index yet."""
+        """Return whether another of our writers may have stored messages that are not in the index yet."""
         notes = [note for note in self._notes() if note.session_id == session_id and note.writer != self._mine]
-        return not all(self._is_owed(note) for note in notes)
+        return not all(self._is_pending(note) for note in notes)
 
-    def pay(self, notes: list[Note]) -> None:
-        """Remove notes, unless they were made anew since they were seen."""
+    def clear(self, notes: list[Note]) -> None:
+        """Remove notes, unless they were written again since they were read."""
         for note in notes:
             with storage_failures(note.path, "remove a note"):
                 try:
@@ -695,11 +937,11 @@ class Debts:
                     if (status.st_ino, status.st_mtime_ns) == (note.inode, note.modified):
                         self._fs.unlink(note.path)
                 except FileNotFoundError:
-                    pass  # another was faster
+                    pass  # removed by another process
 
     def _notes(self) -> Iterator[Note]:
         pending = self._places.pending
-        with storage_failures(pending, "look for statistics that are behind"):
+        with storage_failures(pending, "look for pending statistics"):
             try:
                 names = self._fs.names(pending)
             except FileNotFoundError:
@@ -707,33 +949,33 @@ class Debts:
         for name in names:
             session_id, _, writer = name.partition(".")
             if not is_session_id(session_id):
-                continue  # a note that was never finished
-            with storage_failures(f"{pending}/{name}", "look at a note"):
+                continue  # an unfinished note
+            with storage_failures(f"{pending}/{name}", "read a note"):
                 try:
                     status = self._fs.lstat(f"{pending}/{name}")
                 except FileNotFoundError:
-                    continue  # paid since
+                    continue  # cleared since
             yield Note(session_id, writer, f"{pending}/{name}", status.st_ino, status.st_mtime_ns)
 
-    def _is_owed(self, note: Note) -> bool:
-        """Whether nobody is going to tell the index but who reads this."""
+    def _is_pending(self, note: Note) -> bool:
+        """Return whether no living process is going to update the index for this note."""
         if note.writer == self._mine:
             return False
         pid = note.writer.partition("-")[0]
-        if not pid.isascii() or not pid.isdigit() or self._clock() - note.modified > _LONGEST:
+        if not pid.isascii() or not pid.isdigit() or self._clock() - note.modified > _LONGEST_WRITE:
             return True
         if int(pid) == locks.own_pid():
             return not note.writer.startswith(f"{pid}-{_STARTED}-")
         return not self._alive(int(pid))
 
 
-# --- trash
+# -- trash
 
 _NOTE = "manifest.json"
 
 
 class Deletion(msgspec.Struct, frozen=True):
-    """One deletion: the token that undoes it, the session, its row in the index, the files below MyAgents' folder `root`."""
+    """A deletion: the token that undoes it, the session, its row in the index, its files below MyAgents' `root`."""
 
     token: str
     session_id: str
@@ -756,7 +998,7 @@ class Trash:
         row = self._index.find(session_id)
         files = self.files_of(session_id)
         if row is None and not files:
-            raise SessionNotFound(f"there is no session {session_id} in MyAgents' folder", path=self._places.root)
+            raise SessionNotFound(f"session not found in MyAgents' folder: {session_id!r}", path=self._places.root)
         noted = None if row is None else dict(row.value)
         deletion = self.keep(session_id, files, noted)
 
@@ -765,7 +1007,7 @@ class Trash:
             if last is not None and last.value != noted:
                 deletion = msgspec.structs.replace(deletion, row=dict(last.value))
                 self._write_note(deletion)
-            self.let_go(deletion, files)
+            self.remove_originals(deletion, files)
 
         self._index.remove(session_id, clear)
         return deletion
@@ -785,14 +1027,16 @@ class Trash:
     def _write_note(self, deletion: Deletion) -> None:
         atomic.replace(self._fs, self._note(deletion.token), (encode(msgspec.to_builtins(deletion)),))
 
-    def let_go(self, deletion: Deletion, files: Sequence[str]) -> None:
-        """Remove files from where they were, if the trash has them as they are now."""
+    def remove_originals(self, deletion: Deletion, files: Sequence[str]) -> None:
+        """Remove files from their place, if the trash has them as they are now."""
         for number, path in enumerate(files):
             with storage_failures(path, "remove a file"):
                 if not atomic.exists(self._fs, path):
                     continue
                 if not is_kept(self._fs, path, f"{self._places.trash}/{deletion.token}/{number}"):
-                    raise LeafMoved("another program wrote into the session; it stays", path=path, hint="try again")
+                    raise LeafMoved(
+                        "another program has changed the session, so it was not removed", path=path, hint="try again"
+                    )
                 self._fs.unlink(path)
         for folder in {posixpath.dirname(path) for path in files}:
             with storage_failures(folder, "remove a folder"):
@@ -801,7 +1045,7 @@ class Trash:
                     self._fs.rmdir(folder)
 
     def files_of(self, session_id: str) -> list[str]:
-        """Every file of a session."""
+        """Return every file of a session."""
         places = self._places
         paths = (
             places.session(session_id),
@@ -812,21 +1056,21 @@ class Trash:
         )
         return [path for top in paths for path, _ in files_below(self._fs, top)]
 
-    # -- taking back
+    # -- undoing
 
     def undo(self, token: str) -> Deletion:
-        """Put the files of a deletion back where they were, then its row into the index."""
+        """Restore the files of a deletion, then its row in the index."""
         deletion = self._read(token)
         folder = f"{self._places.trash}/{token}"
         targets = [self._checked(deletion.session_id, name) for name in deletion.paths]
         for number, path in enumerate(targets):
             kept = f"{folder}/{number}"
             if not atomic.exists(self._fs, kept):
-                continue  # is back already
+                continue  # already restored
             self._put_back(kept, path)
         if deletion.row is not None and self._index.find(deletion.session_id) is None:
             self._index.create(Metadata(deletion.row), PATIENT)
-        with storage_failures(folder, "empty the trash of it"):
+        with storage_failures(folder, "remove the deletion from the trash"):
             for number in range(len(targets)):
                 atomic.remove(self._fs, f"{folder}/{number}")
             self._fs.unlink(f"{folder}/{_NOTE}")
@@ -835,16 +1079,16 @@ class Trash:
         return deletion
 
     def _put_back(self, kept: str, path: str) -> None:
-        with storage_failures(path, "put a file back"):
+        with storage_failures(path, "restore a file"):
             if atomic.exists(self._fs, path):
                 if is_kept(self._fs, path, kept):
-                    return  # an interrupted deletion or undo has left it there
-                raise Conflict("something else has that name now", path=path, hint="move it away, then undo again")
+                    return  # left by an interrupted deletion or undo
+                raise Conflict("another file has that name now", path=path, hint="move it elsewhere, then undo again")
             atomic.keep(self._fs, kept, path)
 
     def list(self) -> tuple[Deletion, ...]:
-        """All deletions, oldest first."""
-        with storage_failures(self._places.trash, "look into the trash"):
+        """Return all deletions, oldest first."""
+        with storage_failures(self._places.trash, "read the trash"):
             try:
                 tokens = self._fs.names(self._places.trash)
             except FileNotFoundError:
@@ -856,279 +1100,21 @@ class Trash:
 
     def _read(self, token: str) -> Deletion:
         if "/" in token or token in ("", ".", "..") or not can_be_named(token):
-            raise NotFound(f"there is no deletion {token!r}")
-        with storage_failures(self._note(token), "look into the trash"):
+            raise NotFound(f"deletion not found: {token!r}")
+        with storage_failures(self._note(token), "read the trash"):
             try:
                 data = atomic.read_all(self._fs, self._note(token))
             except (FileNotFoundError, NotADirectoryError) as error:
-                raise NotFound(f"there is no deletion {token!r}", hint="see what is in the trash") from error
+                raise NotFound(f"deletion not found: {token!r}", hint="list the trash") from error
         try:
             return msgspec.convert(decode(data), Deletion)
         except (msgspec.MsgspecError, ValueError) as error:
-            raise Damaged("the note of what was deleted cannot be read", path=self._note(token)) from error
+            raise Damaged("the note of the deletion cannot be read", path=self._note(token)) from error
 
     def _checked(self, session_id: str, name: str) -> str:
-        """Where a file was: in a folder of sessions, or among the attachments of that one."""
+        """Return the original path of a file: in a folder of sessions, or among the attachments of this session."""
         whole = posixpath.normpath(posixpath.join(self._places.root, name))
         folders = (self._places.sessions, self._places.transcripts_v2, self._places.attachments_of(session_id))
         if not any(whole.startswith(folder + "/") for folder in folders):
-            raise UnsafePath("the trash names a file that is no part of a session", path=name)
+            raise UnsafePath("the trash names a file that is not part of a session", path=name)
         return whole
-
-
-# --- store
-
-
-class Saved(NamedTuple):
-    """What a save did. `owed` says why the statistics are behind; they are counted again by the next write or `settle`."""
-
-    appended: int
-    updated: bool
-    messages: int
-    kept: tuple[str, ...]
-    owed: SessileError | None
-
-
-class Writer(NamedTuple):
-    """The way into one session's file, and into no other."""
-
-    store: MyAgentsStore
-    session_id: str
-
-    def save(self, messages: Sequence[Given]) -> Saved:
-        return self.store.save(self.session_id, messages)
-
-    def append(self, messages: Sequence[Given]) -> Saved:
-        return self.store.append(self.session_id, messages)
-
-
-class MyAgentsStore:
-    """One MyAgents folder; `ours` is where originals, deletions and notes of ours go."""
-
-    def __init__(
-        self,
-        fs: Filesystem,
-        root: str,
-        ours: str,
-        *,
-        clock: Callable[[], int] = time.time_ns,
-        pause: Callable[[float], None] = time.sleep,
-        alive: Callable[[int], bool] = locks.is_alive,
-        stamp: Callable[[], str] = new_stamp,
-    ) -> None:
-        self.fs = fs
-        self.places = Places(root, ours)
-        self._clock = clock
-        self._pause = pause
-        self._alive = alive
-        self.index = Index(fs, self.places, self._lock(self.places.index_lock), stamp)
-        self.debts = Debts(fs, self.places, alive, clock)
-        self.files = SessionFiles(fs, self.places, self._session_lock, stamp, self.debts.begin)
-        self.trash = Trash(fs, self.places, self.index, stamp)
-        self.attachments = Attachments(fs, self.places)
-
-    def _lock(self, path: str) -> DirectoryLock:
-        return DirectoryLock(
-            self.fs, path, owner=self._has_owners, clock=self._clock, pause=self._pause, alive=self._alive
-        )
-
-    @property
-    def _has_owners(self) -> bool:
-        """Whether a version is at home here that names the holder of a lock."""
-        return atomic.exists(self.fs, self.places.session_locks)
-
-    def _session_lock(self, session_id: str) -> AbstractContextManager[None]:
-        """The lock of a session's file, where a version is at home that knows it; it is taken before that of the index."""
-        if not self._has_owners:
-            return nullcontext()
-        return self._lock(self.places.session_lock(session_id)).held(PATIENT)
-
-    def _now(self) -> int:
-        return self._clock() // 1_000_000
-
-    # -- reading
-
-    def list_sessions(self, agent_dir: str | None = None) -> list[Metadata]:
-        """The sessions, of one folder or all, last active first."""
-        rows = [row for row in self.index.rows().values() if agent_dir is None or row.agent_dir == agent_dir]
-        return sorted(rows, key=lambda row: row.last_active_ms or 0, reverse=True)
-
-    def get(self, session_id: str) -> Metadata | None:
-        """The metadata of a session."""
-        return self.index.find(check_session_id(session_id))
-
-    def load(self, session_id: str) -> Loaded:
-        """The messages of a session; nothing is migrated or written."""
-        return load(self.fs, self.places, session_id)
-
-    # -- writing
-
-    def create(self, session_id: str, agent_dir: str, title: str = DEFAULT, **members: Any) -> Metadata:
-        """Add a session to the index; its file comes with its first message."""
-        now = iso_timestamp(self._now())
-        row = Metadata(
-            {"id": check_session_id(session_id), "agentDir": agent_dir, "title": title}
-            | {"createdAt": now, "lastActiveAt": now}
-            | {name: item for name, item in members.items() if item is not None}
-        )
-        self.index.create(row, PATIENT)
-        return row
-
-    def writer(self, session_id: str) -> Writer:
-        """The writer of one session."""
-        return Writer(self, check_session_id(session_id))
-
-    def save(self, session_id: str, messages: Sequence[Given]) -> Saved:
-        """Store what is new in the full list of messages; the last stored one may have got its usage since."""
-        return self._write(session_id, lambda: self.files.save(session_id, messages))
-
-    def append(self, session_id: str, messages: Sequence[Given] | Choose) -> Saved:
-        """Store new messages, or those that are chosen when the file is locked."""
-        return self._write(session_id, lambda: self.files.append(session_id, messages))
-
-    def update_last(self, session_id: str, members: Mapping[str, Any]) -> Saved:
-        """Put members of the last message right, such as its usage."""
-        return self._write(session_id, lambda: self.files.update_last(session_id, members))
-
-    def update(self, session_id: str, message_id: str, members: Mapping[str, Any]) -> Saved:
-        """Put members of any message right, however late; one that is `None` is taken out."""
-        return self._write(session_id, lambda: self.files.update(session_id, message_id, members))
-
-    def rename(self, session_id: str, title: str) -> Metadata | None:
-        """Give a session the name that a person chose."""
-        now = self._now()
-        return self.index.update(
-            check_session_id(session_id),
-            lambda row: row.changed(title=title, titleSource="user").touched(now),
-            PATIENT,
-        )
-
-    def suggest(self, session_id: str, title: str) -> Metadata | None:
-        """Give a session a name that no person chose, unless somebody has named it; `None` if that is so."""
-        return self.index.update(
-            check_session_id(session_id),
-            lambda row: row.changed(title=title, titleSource="auto") if may_be_titled(row) else None,
-            PATIENT,
-        )
-
-    def name_after(self, session_id: str, text: str) -> Metadata | None:
-        """Name a session after its first message, unless somebody has named it; `None` if that is so."""
-        return self.index.update(
-            check_session_id(session_id),
-            lambda row: row.changed(title=title_of(text)) if may_be_titled(row) else None,
-            PATIENT,
-        )
-
-    def record_run(self, session_id: str, sdk_session_id: str) -> Metadata | None:
-        """Note under which id Claude Code runs a session; if that is the session's own, both stores have one id."""
-        unified = True if sdk_session_id == session_id else None
-        return self.index.update(
-            check_session_id(session_id),
-            lambda row: row.changed(sdkSessionId=sdk_session_id, unifiedSession=unified),
-            PATIENT,
-        )
-
-    def delete(self, session_id: str) -> Deletion:
-        """Move a session and its attachments to our trash."""
-        check_session_id(session_id)
-        with self._session_lock(session_id):
-            deletion = self.trash.delete(session_id)
-        self.files.forget(session_id)
-        self.debts.pay(self.debts.of(session_id))
-        return deletion
-
-    def undo(self, token: str) -> Deletion:
-        """Bring a deleted session back."""
-        return self.trash.undo(token)
-
-    def _write(self, session_id: str, act: Callable[[], Written]) -> Saved:
-        """Write to a session, then tell the index; whatever comes of that, the messages are stored."""
-        self._check_known(session_id)
-        try:
-            written = act()
-        except SessileError:
-            self.debts.fail(session_id)
-            raise
-        owed = None
-        if written.appended or written.updated:
-            try:
-                self._update_stats(session_id, written)
-                self.debts.end(session_id)
-            except SessileError as error:
-                owed = error
-                self.debts.owe(session_id)
-        return Saved(written.appended, written.updated, written.messages, written.kept, owed)
-
-    def _check_known(self, session_id: str) -> None:
-        """Refuse to write to a session that is gone."""
-        check_session_id(session_id)
-        if not self.files.exists(session_id) and self.get(session_id) is None:
-            raise SessionNotFound(
-                f"there is neither a row nor a file for {session_id}; an append would bring back what was deleted",
-                path=self.places.session(session_id),
-                hint="create the session first",
-            )
-
-    # -- statistics
-
-    def recount(self, session_id: str) -> Json:
-        """The statistics counted from all messages; nothing is written."""
-        row = self.get(session_id)
-        return types.recount(self.load(session_id).messages, row.stats if row else None)
-
-    def repair_stats(self, session_id: str) -> Metadata:
-        """Write the statistics counted from all messages into the index."""
-        check_session_id(session_id)
-        for _ in range(PATIENT):
-            notes = self.debts.of(session_id)
-            row = self.index.update(session_id, lambda row: self._recounted(session_id, row), PATIENT)
-            if row is not None:
-                self.debts.pay(notes)
-                return row
-            self._pause(PAUSE)
-        raise SessionBusy(
-            "another process writes to the session",
-            path=self.places.session(session_id),
-            hint="try again when it is done",
-        )
-
-    def _recounted(self, session_id: str, row: Metadata) -> Metadata | None:
-        """The row with all messages counted; `None` while a writer of ours has not told the index of its own yet."""
-        counted = types.recount(self.load(session_id).messages, row.stats)
-        # Asked after the messages were read: whoever has stored one of them was there before, and is still, or has told.
-        return None if self.debts.is_written_by_another(session_id) else row.changed(stats=counted)
-
-    def settle(self) -> list[str]:
-        """Write the statistics that the index has not learned yet; gives the sessions of which that was done."""
-        done = []
-        for session_id in self.owed():
-            if self.get(session_id) is not None:
-                self.repair_stats(session_id)
-                done.append(session_id)
-            else:
-                self.debts.pay(self.debts.of(session_id))  # there is no row to count into
-        return done
-
-    def owed(self) -> list[str]:
-        """The sessions whose statistics are behind."""
-        return self.debts.all()
-
-    def _update_stats(self, session_id: str, written: Written) -> None:
-        now = self._now()
-        notes = self.debts.of(session_id)
-        paid = False
-
-        def change(row: Metadata) -> Metadata:
-            nonlocal paid
-            counted = self._recounted(session_id, row) if notes else None
-            paid = counted is not None
-            return (counted or row.changed(stats=types.add(row.stats, written.tally))).touched(now)
-
-        try:
-            self.index.update(session_id, change)
-        except SessionNotFound:
-            if self.get(session_id) is not None:
-                raise
-            return  # a file without a row may be appended to, and there is nothing to count in
-        if paid:
-            self.debts.pay(notes)

@@ -1,12 +1,12 @@
-"""Changing from one session to another while the first may still run.
+"""Switch from one session to another while the first may still be running.
 
-The order is the point: look the target up (an unknown one changes nothing), abort what runs, empty the queue, await its end,
-reset, load the stored messages, and only then take over the id and choose what to resume. Loading comes before the id,
-because messages are saved by count: an empty memory under the new id would not save what comes next.
+The order matters: look up the target (an unknown one changes nothing), abort what runs, empty the queue, wait for its
+end, reset, load the stored messages, and only then take over the id and choose what to resume. Messages are loaded
+before the id changes because they are saved by count: an empty memory under the new id would not save what comes next.
 
-The latest request wins: that which was made last, whenever its turn comes. Whoever was overtaken does no further step and takes
-over nothing; a step that changes something is never done beside or after those of a later request. What the steps do is given as
-callables; each must bear being called again by a later request, and may make one itself.
+The latest request wins, by the order in which requests were made. A request that was overtaken does no further step and
+takes over nothing; no step runs at the same time as or after those of a later request. Steps are callables of the
+caller; a later request may call them again, and they may make a request themselves.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from sessile.agents.myagents.translation import next_number
 from sessile.agents.myagents.types import Message, Metadata
 from sessile.errors import SessionBusy, SessionNotFound
 
-PATIENCE = 10.0  # seconds that a running session gets to end
+PATIENCE = 10.0  # seconds to wait for a running session to end
 
 
 class Steps(NamedTuple):
-    """What a program does to leave a session. `wait_for_end` gets a number of seconds and says whether it has ended."""
+    """The steps to leave a session. `wait_for_end` gets a number of seconds and returns whether it has ended."""
 
     abort: Callable[[], None]
     empty_queue: Callable[[], None]
@@ -34,7 +34,7 @@ class Steps(NamedTuple):
 
 
 class Active(NamedTuple):
-    """The session that a program is in. Without `resume` a new run of the agent begins under the same id."""
+    """The session that a program is in. Without `resume` a new run of the agent starts under the same id."""
 
     session_id: str
     messages: tuple[Message, ...]
@@ -45,19 +45,19 @@ class Active(NamedTuple):
 
 
 def resume_of(row: Metadata) -> str | None:
-    """What Claude Code is to resume: its own id for the session, whether that is the same as ours or not."""
+    """Return what Claude Code must resume: its own id for the session."""
     return row.sdk_session_id
 
 
 class Switcher:
-    """Takes a program from session to session."""
+    """Switches a program between sessions."""
 
     def __init__(self, store: MyAgentsStore, steps: Steps, *, patience: float = PATIENCE) -> None:
         self._store = store
         self._steps = steps
         self._patience = patience
-        self._guard = threading.Lock()  # of the numbers and of what is active
-        self._turn = threading.RLock()  # held while a step changes something
+        self._guard = threading.Lock()  # for the numbers and the active session
+        self._turn = threading.RLock()  # held during a step
         self._numbers = count(1)
         self._latest = 0
         self._active: Active | None = None
@@ -68,9 +68,9 @@ class Switcher:
         return self._active
 
     def switch(self, session_id: str) -> Active | None:
-        """Go to a session; `None` if a later request has overtaken this one."""
+        """Switch to a session; return `None` if a later request has overtaken this one."""
         with self._guard:
-            mine = next(self._numbers)  # before anything that takes time: the order of requests is that of the clicks
+            mine = next(self._numbers)  # before anything that takes time, to keep the order of the requests
         self._look_up(session_id)
         with self._guard:
             if mine < self._latest:
@@ -83,8 +83,8 @@ class Switcher:
             return None
         if not ended:
             raise SessionBusy(
-                f"the running session did not end within {self._patience:g} s; nothing was switched",
-                hint="end its process, then switch again",
+                f"the running session did not end within {self._patience:g} s, so nothing was switched",
+                hint="stop its process, then switch again",
             )
         if not self._do(mine, self._steps.reset):
             return None
@@ -96,7 +96,7 @@ class Switcher:
         return active
 
     def _do(self, mine: int, step: Callable[[], None]) -> bool:
-        """Do a step, unless a later request has been made; says whether this one still counts."""
+        """Run a step unless a later request was made; return whether this request is still the latest."""
         with self._turn:
             if self._is_overtaken(mine):
                 return False
@@ -110,11 +110,13 @@ class Switcher:
     def _look_up(self, session_id: str) -> Metadata:
         row = self._store.get(session_id)
         if row is None:
-            raise SessionNotFound(f"there is no session {session_id} in MyAgents' index", path=self._store.places.index)
+            raise SessionNotFound(
+                f"session not found in MyAgents' index: {session_id!r}", path=self._store.places.index
+            )
         return row
 
     def _loaded(self, session_id: str) -> Active:
-        """The session as it is stored now: what ran until a moment ago may have been this one, and have got its id."""
+        """Load the session as it is stored now: the session that just ended may be the same one."""
         messages = tuple(self._store.load(session_id).messages)
         row = self._look_up(session_id)
         number = 0

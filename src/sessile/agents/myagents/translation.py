@@ -1,27 +1,23 @@
-"""Rows of a MyAgents session as entries of ours.
+"""Translate between rows of a MyAgents session and our entries.
 
-    user, assistant      a message, and behind it one for each result of its tools: there both are one block
-    any other row        a custom entry: nothing of it is lost
+Reading:
 
-Rules: rows form one chain; they have no parents, and their ids are small numbers that a damaged file may repeat, so their place
-names them here. Title and folder of a session stand in MyAgents' own list, beside the file. A row that was made of entries of
-ours carries them, and is those entries again.
+    user, assistant      a message, followed by one per tool result: a call and its result are one block in MyAgents
+    any other row        a custom entry that holds the whole row
 
-Content of MyAgents' messages as ours, and back: texts, thinking, and tools with their results.
+- Rows form one chain without parents, and their ids are small numbers that a damaged file may repeat, so entries are
+  named by the offset of their row. Title and folder of a session are in MyAgents' index.
+- A row that was rendered from our entries contains them, and is read as these entries.
 
-A tool and its result are one block there, a call and a message that answers it here. Blocks of any other kind pass as they
-are. Blocks are never changed in place.
+Writing:
 
-Messages of MyAgents as messages of ours, and entries of ours that a row carries so that it can be read back as them.
+    messages on the path to the leaf     rows; tool results go into the blocks of their calls
+    everything else                      stored in the row before it, where MyAgents ignores it
 
-Entries of ours as rows of a MyAgents session.
-
-    messages on the path to the leaf     rows; results go into the blocks of their calls
-    everything else                      carried by the row before it, where MyAgents passes over it
-
-Rules: MyAgents has neither branches nor compactions. Each row carries the entries that it stands for, without what the row
-tells by itself, so that reading the file gives the same tree again; `counts` says how many have no counterpart. What comes
-before the first message is carried by that one.
+- MyAgents has neither branches nor compactions. Each row stores the entries that it stands for, without what the row
+  itself expresses, so reading the file gives the same tree; `counts` holds the number of entries without a counterpart.
+  Entries before the first message are stored in its row.
+- Blocks of unknown kinds are unchanged, and blocks are never changed in place.
 """
 
 from __future__ import annotations
@@ -38,11 +34,160 @@ from sessile.core.lines import Head, Line, MessageHead, Scanner
 from sessile.core.text import parse_timestamp
 from sessile.storage.formats import Told
 
-# --- blocks
+NAME = "myagents"
+_FIRST_LINES = 20  # lines that are checked to recognise a file
+
+
+class MyAgents:
+    """The format of MyAgents."""
+
+    name = NAME
+    nested = True
+
+    def scanner(self, offset: int) -> Scanner:
+        """Return a scanner for rows without a type."""
+        return Scanner(offset, untyped=True)
+
+    def recognises(self, first: bytes) -> bool:
+        """Return whether the first row has an id, a role and a content, and no type."""
+        for line in first.split(b"\n")[:_FIRST_LINES]:
+            row = row_of(line)
+            if row:
+                return "type" not in row and isinstance(row.get("role"), str) and {"id", "content"} <= row.keys()
+        return False
+
+    def header(self, stem: str, first: bytes, told: Told = NOTHING_TOLD) -> Entry:
+        """Return a header: id from the file name, time of the first rows, the rest from MyAgents' index."""
+        times = (Message(row_of(line)).timestamp for line in first.split(b"\n"))
+        header = {"type": "session", "version": 3, "id": stem, "timestamp": next(filter(None, times), None)}
+        header |= {"cwd": told.cwd or "", "title": told.title or None, "format": NAME}
+        return {name: value for name, value in header.items() if value is not None}
+
+    def glimpse(self, stem: str, first: bytes, last: bytes) -> Glimpse | None:
+        """Return the first prompt, and the role of the last message."""
+        messages = (Message(row_of(line)) for line in first.split(b"\n"))
+        prompt = next((text for message in messages if message.role == "user" and (text := message.text)), "")
+        ends = [row["role"] for line in last.split(b"\n") if isinstance((row := row_of(line)).get("role"), str)]
+        return Glimpse(first_text=prompt, last_role=ends[-1] if ends else "")
+
+    def translator(self, saved: Any = None) -> Rows:
+        """Return a translator for the start of a file, or for a saved state."""
+        return Rows(saved)
+
+    def ids_of(self, raw: bytes, offset: int) -> Sequence[str]:
+        """Return the offset of a row, with a number for results."""
+        return [str(entry.get("id")) for entry in _entries(raw, offset)]
+
+    def entry(self, raw: bytes, entry_id: str, parent_id: str | None, look: Look) -> Entry:
+        """Return a row as one of our entries."""
+        entry = next(entry for entry in _entries(raw, offset_of(entry_id)) if entry.get("id") == entry_id)
+        return entry if "parentId" in entry else entry | {"parentId": parent_id}
+
+
+class Rows(Chain):
+    """The translator of one session."""
+
+    def take(self, line: Line) -> Sequence[Known]:
+        """Return the entries of the next row."""
+        return [self._known(entry) for entry in _entries(line.raw, line.offset)]
+
+    def _known(self, entry: Mapping[str, Any]) -> Known:
+        message, custom = entry.get("message"), entry.get("customType")
+        parent = entry.get("parentId", self.kept.last)
+        speaker = (
+            MessageHead(*map(message.get, ("role", "provider", "model"))) if isinstance(message, Mapping) else None
+        )
+        head = Head(str(entry["type"]), str(entry["id"]), parent, custom, speaker)
+        # Our marker names the entry at which the conversation continues.
+        is_marker = custom == LEAF_MARKER and flags_of(head) & MARKER
+        self.kept.last = parent if is_marker else head.id
+        return Known(head)
+
+
+def _entries(raw: bytes, offset: int) -> Sequence[Entry]:
+    """Return the entries of a row; those that it was rendered from have their parents."""
+    row = row_of(raw)
+    kept = kept_entries(row)
+    if kept:
+        return kept
+    base = {"timestamp": Message(row).timestamp}
+    natives = natives_of(Message(row))
+    if not natives:
+        return [{"type": "custom", "id": placed(offset), **base, "customType": "myagents.row", "data": row}]
+    ids = (placed(offset, number) for number in range(len(natives)))
+    return [
+        {"type": "message", "id": entry_id, **base, "message": native}
+        for entry_id, native in zip(ids, natives, strict=True)
+    ]
+
+
+# -- messages
+
+MEMBER = "sessile"  # the member of a row that holds the entries it was rendered from
+ROLES = ("user", "assistant")
+USAGE = (
+    ("input", "inputTokens"),
+    ("output", "outputTokens"),
+    ("cacheRead", "cacheReadTokens"),
+    ("cacheWrite", "cacheCreationTokens"),
+)
+
+
+def natives_of(message: Message) -> list[Json]:
+    """Return a message in our format, and one per tool result in it; none for a row of another role."""
+    if message.role not in ROLES:
+        return []
+    at = parse_timestamp(message.timestamp)
+    content = to_native(message.content)
+    native: Json = {"role": message.role, "content": content}
+    if message.role == "assistant":
+        native["content"] = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        native |= {} if message.usage is None else _native_usage(message.usage)
+    attachments = message.value.get("attachments")
+    if isinstance(attachments, list) and attachments:
+        native["attachments"] = attachments
+    if at is not None:
+        native["timestamp"] = at
+    return [native, *results_in(message.content, at)]
+
+
+def _native_usage(usage: Usage) -> Json:
+    known = {ours: usage.value.get(theirs) for ours, theirs in USAGE}
+    counts = {name: count for name, count in known.items() if isinstance(count, int)}
+    named = {"provider": usage.provider_id, "model": usage.model}
+    total = {"totalTokens": sum(counts.values())} if counts else {}
+    return {name: text for name, text in named.items() if text is not None} | {"usage": counts | total}
+
+
+def kept_entries(row: Mapping[str, Any]) -> Sequence[Json]:
+    """Return the entries that a row was rendered from; none if there are none, or if the row was changed."""
+    kept = row.get(MEMBER)
+    if not isinstance(kept, list) or not all(_is_entry(entry) for entry in kept):
+        return ()
+    natives = iter(natives_of(Message(row)))
+    entries = []
+    for entry in kept:
+        if entry["type"] == "message" and "message" not in entry:
+            message = next(natives, None)
+            if message is None:
+                return ()
+            entry = {**entry, "message": message}
+        entries.append(entry)
+    return entries
+
+
+def _is_entry(entry: object) -> bool:
+    """Return whether a value is an entry. One that was appended in place has no parent: it follows the one before it."""
+    if not isinstance(entry, Mapping):
+        return False
+    return isinstance(entry.get("type"), str) and isinstance(entry.get("id"), str)
+
+
+# -- blocks
 
 
 def to_native(content: Content | None) -> str | list[Any]:
-    """Content as our messages hold it."""
+    """Return content as our messages have it."""
     if isinstance(content, list):
         return [_to_block(block) for block in content]
     return content or ""
@@ -62,7 +207,7 @@ def _to_block(block: Any) -> Any:
 
 
 def _tool_of(block: Any) -> Mapping[str, Any] | None:
-    """The tool of a block: below `tool` as MyAgents writes it, or in the block itself as the model gave it."""
+    """Return the tool of a block: below `tool` as MyAgents writes it, or the block itself as the model returned it."""
     if not isinstance(block, Mapping) or block.get("type") != "tool_use":
         return None
     tool = block.get("tool")
@@ -70,7 +215,7 @@ def _tool_of(block: Any) -> Mapping[str, Any] | None:
 
 
 def results_in(content: Content | None, timestamp: int | None) -> list[Json]:
-    """The messages that answer the tool calls in a content."""
+    """Return the messages that answer the tool calls in a content."""
     found = []
     for block in content if isinstance(content, list) else ():
         tool = _tool_of(block)
@@ -88,7 +233,7 @@ def results_in(content: Content | None, timestamp: int | None) -> list[Json]:
 
 
 def to_stored(content: object, results: Sequence[Mapping[str, Any]] = ()) -> str:
-    """Content of ours as a message of MyAgents stores it: plain text where it is nothing else, else its blocks as JSON."""
+    """Return our content as MyAgents stores it: plain text if it is only that, else its blocks as JSON."""
     blocks = (
         content
         if isinstance(content, list)
@@ -97,7 +242,7 @@ def to_stored(content: object, results: Sequence[Mapping[str, Any]] = ()) -> str
     if all(_is_text(block) for block in blocks) and len(blocks) <= 1:
         text = "".join(block["text"] for block in blocks)
         if isinstance(decode_content(text), str):
-            return text  # one that looks like blocks would be read as such
+            return text  # a text that looks like blocks would be read as blocks
     answers = {result.get("toolCallId"): result for result in results}
     return encode_plain(plain([_from_block(block, answers) for block in blocks]).value).decode("utf-8")
 
@@ -123,187 +268,39 @@ def _text_of(content: object) -> str:
     return "\n".join(block["text"] for block in blocks if isinstance(block, Mapping) and "text" in block)
 
 
-# --- natives
-
-MEMBER = "sessile"  # of a row that was made of entries of ours: these entries
-ROLES = ("user", "assistant")
-USAGE = (
-    ("input", "inputTokens"),
-    ("output", "outputTokens"),
-    ("cacheRead", "cacheReadTokens"),
-    ("cacheWrite", "cacheCreationTokens"),
-)
-
-
-def natives_of(message: Message) -> list[Json]:
-    """A message as ours, and one for each tool result in it; none of a row that nobody has said."""
-    if message.role not in ROLES:
-        return []
-    at = parse_timestamp(message.timestamp)
-    content = to_native(message.content)
-    native: Json = {"role": message.role, "content": content}
-    if message.role == "assistant":
-        native["content"] = [{"type": "text", "text": content}] if isinstance(content, str) else content
-        native |= {} if message.usage is None else _native_usage(message.usage)
-    attachments = message.value.get("attachments")
-    if isinstance(attachments, list) and attachments:
-        native["attachments"] = attachments
-    if at is not None:
-        native["timestamp"] = at
-    return [native, *results_in(message.content, at)]
-
-
-def _native_usage(usage: Usage) -> Json:
-    told = {ours: usage.value.get(theirs) for ours, theirs in USAGE}
-    counts = {name: count for name, count in told.items() if isinstance(count, int)}
-    named = {"provider": usage.provider_id, "model": usage.model}
-    total = {"totalTokens": sum(counts.values())} if counts else {}
-    return {name: text for name, text in named.items() if text is not None} | {"usage": counts | total}
-
-
-def kept_entries(row: Mapping[str, Any]) -> Sequence[Json]:
-    """The entries that a row was made of; none if it was not made of any, or is not whole any more."""
-    kept = row.get(MEMBER)
-    if not isinstance(kept, list) or not all(_is_entry(entry) for entry in kept):
-        return ()
-    natives = iter(natives_of(Message(row)))
-    entries = []
-    for entry in kept:
-        if entry["type"] == "message" and "message" not in entry:
-            message = next(natives, None)
-            if message is None:
-                return ()
-            entry = {**entry, "message": message}
-        entries.append(entry)
-    return entries
-
-
-def _is_entry(entry: object) -> bool:
-    """One that was written in place does not say what it hangs from: from what stands before it."""
-    if not isinstance(entry, Mapping):
-        return False
-    return isinstance(entry.get("type"), str) and isinstance(entry.get("id"), str)
-
-
-# --- translate
-
-NAME = "myagents"
-_LOOKED_AT = 20  # lines in which a file says what it is
-
-
-class MyAgents:
-    """The format of MyAgents."""
-
-    name = NAME
-    nested = True
-
-    def scanner(self, offset: int) -> Scanner:
-        """Rows name no type."""
-        return Scanner(offset, untyped=True)
-
-    def recognises(self, first: bytes) -> bool:
-        """Its rows have an id, a role and a content, and no type."""
-        for line in first.split(b"\n")[:_LOOKED_AT]:
-            row = row_of(line)
-            if row:
-                return "type" not in row and isinstance(row.get("role"), str) and {"id", "content"} <= row.keys()
-        return False
-
-    def header(self, stem: str, first: bytes, told: Told = NOTHING_TOLD) -> Entry:
-        """Id from the name of the file, time from its first rows, the rest from MyAgents' list."""
-        times = (Message(row_of(line)).timestamp for line in first.split(b"\n"))
-        header = {"type": "session", "version": 3, "id": stem, "timestamp": next(filter(None, times), None)}
-        header |= {"cwd": told.cwd or "", "title": told.title or None, "format": NAME}
-        return {name: value for name, value in header.items() if value is not None}
-
-    def glimpse(self, stem: str, first: bytes, last: bytes) -> Glimpse | None:
-        """The first thing that a person said, and who spoke last."""
-        messages = (Message(row_of(line)) for line in first.split(b"\n"))
-        said = next((text for message in messages if message.role == "user" and (text := message.text)), "")
-        ends = [row["role"] for line in last.split(b"\n") if isinstance((row := row_of(line)).get("role"), str)]
-        return Glimpse(first_text=said, last_role=ends[-1] if ends else "")
-
-    def translator(self, saved: Any = None) -> Rows:
-        """From the beginning of a file, or from where one was saved."""
-        return Rows(saved)
-
-    def ids_of(self, raw: bytes, offset: int) -> Sequence[str]:
-        """The place of a row; results have a number behind it."""
-        return [str(entry.get("id")) for entry in _entries(raw, offset)]
-
-    def entry(self, raw: bytes, entry_id: str, parent_id: str | None, look: Look) -> Entry:
-        """A row as one of our entries."""
-        entry = next(entry for entry in _entries(raw, offset_of(entry_id)) if entry.get("id") == entry_id)
-        return entry if "parentId" in entry else entry | {"parentId": parent_id}
-
-
-class Rows(Chain):
-    """Goes through the rows of one session."""
-
-    def take(self, line: Line) -> Sequence[Known]:
-        """What the next row is."""
-        return [self._known(entry) for entry in _entries(line.raw, line.offset)]
-
-    def _known(self, entry: Mapping[str, Any]) -> Known:
-        message, custom = entry.get("message"), entry.get("customType")
-        parent = entry.get("parentId", self.kept.last)
-        told = MessageHead(*map(message.get, ("role", "provider", "model"))) if isinstance(message, Mapping) else None
-        head = Head(str(entry["type"]), str(entry["id"]), parent, custom, told)
-        # A marker of ours says where the conversation goes on.
-        is_marker = custom == LEAF_MARKER and flags_of(head) & MARKER
-        self.kept.last = parent if is_marker else head.id
-        return Known(head)
-
-
-def _entries(raw: bytes, offset: int) -> Sequence[Entry]:
-    """The entries of a row; those that it was made of know what they hang from."""
-    row = row_of(raw)
-    kept = kept_entries(row)
-    if kept:
-        return kept
-    base = {"timestamp": Message(row).timestamp}
-    natives = natives_of(Message(row))
-    if not natives:
-        return [{"type": "custom", "id": placed(offset), **base, "customType": "myagents.row", "data": row}]
-    ids = (placed(offset, number) for number in range(len(natives)))
-    return [
-        {"type": "message", "id": entry_id, **base, "message": native}
-        for entry_id, native in zip(ids, natives, strict=True)
-    ]
-
-
-# --- rendering
+# -- entries as rows
 
 
 class Rendering:
-    """Makes the rows of one session; ids of messages are numbers that go on behind `last`."""
+    """Render the rows of one session; message ids are numbers that continue after `last`."""
 
     def __init__(self, is_on_path: Callable[[str], bool], last: int = -1) -> None:
         self.counts: dict[str, int] = {}
         self._is_on_path = is_on_path
         self._number = last
-        self._group: list[tuple[Mapping[str, Any], bool]] = []  # the entries of the next row, and whether it tells them
+        # The entries of the next row, each with whether the row itself expresses it.
+        self._group: list[tuple[Mapping[str, Any], bool]] = []
         self._message: Mapping[str, Any] | None = None
         self._results: list[Mapping[str, Any]] = []
 
     def rows(self, entries: Iterable[Mapping[str, Any]]) -> Iterator[bytes]:
-        """The rows of entries in the order of their file."""
+        """Yield the rows of entries in file order."""
         for entry in entries:
             message = entry.get("message")
-            said = message if entry.get("type") == "message" and isinstance(message, Mapping) else {}
-            on_path = bool(said) and self._is_on_path(str(entry.get("id")))
-            speaks = on_path and said.get("role") in ROLES
-            answers = on_path and said.get("role") == "toolResult" and self._is_called(said.get("toolCallId"))
-            if speaks:
+            spoken = message if entry.get("type") == "message" and isinstance(message, Mapping) else {}
+            on_path = bool(spoken) and self._is_on_path(str(entry.get("id")))
+            is_message = on_path and spoken.get("role") in ROLES
+            is_result = on_path and spoken.get("role") == "toolResult" and self._is_called(spoken.get("toolCallId"))
+            if is_message:
                 if self._message is not None:
                     yield self._row()
-                self._message = said
-            elif answers:
-                self._results.append(said)
+                self._message = spoken
+            elif is_result:
+                self._results.append(spoken)
             elif entry.get("customType") != LEAF_MARKER:
-                kind = str(entry.get("type")) if not said or on_path else "message on another branch"
+                kind = str(entry.get("type")) if not spoken or on_path else "message on another branch"
                 self.counts[kind] = self.counts.get(kind, 0) + 1
-            self._group.append((entry, speaks or answers))
+            self._group.append((entry, is_message or is_result))
         if self._message is not None:
             yield self._row()
 
@@ -323,7 +320,7 @@ class Rendering:
         if isinstance(attachments, list):
             row["attachments"] = attachments
         exact = natives_of(Message(row)) == [message, *results]
-        row[MEMBER] = [_without_message(entry) if exact and told else dict(entry) for entry, told in group]
+        row[MEMBER] = [_without_message(entry) if exact and expressed else dict(entry) for entry, expressed in group]
         return encode_row(row)
 
 
@@ -346,14 +343,14 @@ def _calls(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [block for block in found if isinstance(block, Mapping) and block.get("type") == "toolCall"]
 
 
-class Counting:
-    """Watches the rows of a file go by: `last` is the highest number among the ids of their messages."""
+class MessageNumbers:
+    """Watch the rows of a file: `last` is the highest number among the ids of their messages."""
 
     def __init__(self) -> None:
         self.last = -1
 
-    def passed(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
-        """The pieces as they are."""
+    def watch(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
+        """Yield the chunks unchanged."""
         scanner = Scanner(untyped=True)
         for piece in pieces:
             for item in scanner.feed(piece):
@@ -363,6 +360,6 @@ class Counting:
 
 
 def next_number(message_id: str | None, number: int) -> int:
-    """The number after a message: ids are counted, and one that is no number does not count."""
+    """Return the number after a message; an id that is not a number does not count."""
     found = message_id or ""
     return max(number, int(found) + 1) if found.isascii() and found.isdigit() and len(found) < 16 else number

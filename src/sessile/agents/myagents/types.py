@@ -1,23 +1,16 @@
-"""MyAgents' values: metadata, messages, usage and attachments, read tolerantly.
+"""MyAgents' values: metadata, messages, usage, statistics, titles, and how they are displayed.
 
-Each class is a view of one decoded JSON object. Whatever the object holds is kept: members that later versions added survive,
-because a change copies the object and replaces what it names. A member that is absent or of another type is `None`, never 0.
+Each class is a view of one decoded JSON object. Unknown members survive, because a change copies the object and
+replaces only what it names. A member that is missing or of another type is `None`, never 0.
 
-It knows nothing of files, clocks or how anything is shown.
+Statistics: `messageCount` counts messages of users, not answers. A `Tally` is what some messages add; tallies can be
+added and subtracted, so late usage counts once. Sessions from before there were statistics are counted from their next
+message on.
 
-Statistics of a session: counted message by message, or all over again, with one answer.
+Display: the same characters as in MyAgents' window. Unknown values are `-`. Numbers are rounded as JavaScript's
+`toFixed` and `Math.round` do. The clock and the time zone are arguments.
 
-`messageCount` counts what people said, not the answers. A `Tally` is what some messages add; tallies can be added and taken
-away, so that usage which arrives late counts once. Sessions from before there were statistics count from their next message.
-
-How MyAgents shows numbers and times: the same characters as its own window.
-
-What is not known is `-`. Numbers are rounded as JavaScript's `toFixed` and `Math.round` do it, halves upwards. The clock and
-the time zone are arguments.
-
-What MyAgents calls a session: the name it begins with, and the one it takes from its first message.
-
-A name that a person chose is never replaced: only the default one is.
+Titles: the default title may be replaced, the title of a user never.
 """
 
 from __future__ import annotations
@@ -32,8 +25,6 @@ from sessile.core.codec import decode_exactly
 from sessile.core.text import iso_timestamp, parse_timestamp, utf16_cut, utf16_length
 from sessile.errors import InvalidId
 
-# --- types
-
 Json = dict[str, Any]
 Content = str | list[Any]
 
@@ -41,22 +32,22 @@ _SESSION_ID = re.compile(r"[A-Za-z0-9-]{1,99}")
 
 
 def is_session_id(session_id: object) -> bool:
-    """Whether MyAgents would accept an id."""
+    """Return whether MyAgents accepts an id."""
     return isinstance(session_id, str) and _SESSION_ID.fullmatch(session_id) is not None
 
 
 def check_session_id(session_id: str) -> str:
-    """The id itself, if MyAgents would accept it; nothing else may become part of a path."""
+    """Return the id, or raise if MyAgents does not accept it; only valid ids become part of a path."""
     if not is_session_id(session_id):
         raise InvalidId(
-            f"{str(session_id)[:80]!r} cannot be a session id of MyAgents",
-            hint="use letters, digits and -, at most 99 of them",
+            f"invalid session id {str(session_id)[:80]!r} of MyAgents",
+            hint="use at most 99 letters, digits and -",
         )
     return session_id
 
 
 class Usage(NamedTuple):
-    """What one answer used, or one model's part in it."""
+    """The usage of one answer, or of one model in it."""
 
     value: Mapping[str, Any]
 
@@ -87,7 +78,7 @@ class Usage(NamedTuple):
 
     @property
     def by_model(self) -> dict[str, Usage]:
-        """The part of each model, where the answer says so."""
+        """The usage of each model, if the answer has it."""
         parts = self.value.get("modelUsage")
         if not isinstance(parts, Mapping):
             return {}
@@ -95,7 +86,7 @@ class Usage(NamedTuple):
 
 
 class Attachment(NamedTuple):
-    """A file that a message carries; how large it is, the message does not say."""
+    """A file attached to a message; the message does not contain its size."""
 
     value: Mapping[str, Any]
 
@@ -113,7 +104,7 @@ class Attachment(NamedTuple):
 
     @property
     def path(self) -> str | None:
-        """`<session id>/<file>`, below the folder of attachments."""
+        """`<session id>/<file>`, below the attachments folder."""
         return _text(self.value.get("path"))
 
 
@@ -159,12 +150,12 @@ class Message(NamedTuple):
 
     @property
     def sdk_uuid(self) -> str | None:
-        """The last row of the turn in the transcript of Claude Code, where a version has noted it."""
+        """The last row of the turn in Claude Code's transcript, if a version has recorded it."""
         return _text(self.value.get("sdkUuid"))
 
     @property
     def text(self) -> str:
-        """What a person reads of it."""
+        """The readable text."""
         content = self.content
         if isinstance(content, str):
             return content
@@ -191,7 +182,7 @@ class Metadata(NamedTuple):
 
     @property
     def title_source(self) -> str | None:
-        """`default`, `auto` or `user` in later versions."""
+        """`default`, `auto` or `user`, in later versions."""
         return _text(self.value.get("titleSource"))
 
     @property
@@ -222,16 +213,16 @@ class Metadata(NamedTuple):
 
     @property
     def pinned(self) -> bool:
-        """Whether a person has said that the session is to stay at hand."""
+        """Whether the user has pinned the session."""
         return any(self.value.get(name) for name in ("pinnedAt", "pinned", "favorite", "favoritedAt"))
 
     def changed(self, **members: Any) -> Metadata:
-        """The row with some members replaced, in their places; what is `None` is left out."""
+        """Return the row with some members replaced, in their places; `None` removes one."""
         value = {**self.value, **members}
         return Metadata({name: item for name, item in value.items() if name not in members or item is not None})
 
     def touched(self, milliseconds: int) -> Metadata:
-        """The row as active at a moment: the time never goes back, and a time that cannot be read is replaced."""
+        """Return the row as active at a time, which never goes back; an invalid time is replaced."""
         known = self.last_active_ms
         if known is not None and known >= milliseconds:
             return self
@@ -239,7 +230,7 @@ class Metadata(NamedTuple):
 
 
 def decode_content(stored: object) -> Content | None:
-    """A text that begins with `[` and is a JSON array stands for its blocks; any other text for itself."""
+    """Decode stored content: a JSON array in a text is its blocks, any other text is itself."""
     if isinstance(stored, list):
         return stored
     if not isinstance(stored, str):
@@ -258,17 +249,16 @@ def _text(value: object) -> str | None:
 
 
 def count_of(value: object) -> int | None:
-    """A number as JavaScript would add it up; anything else is unknown."""
+    """Return a number as JavaScript would add it up; `None` for anything else."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-# --- stats
-
+# -- statistics
 _ALWAYS = (("messageCount", 0), ("totalInputTokens", 1), ("totalOutputTokens", 2))
-_UNLESS_ZERO = (("totalCacheReadTokens", 3), ("totalCacheCreationTokens", 4))
-_QUERY = 100  # characters of a question that a list of answers shows
+_IF_NOT_ZERO = (("totalCacheReadTokens", 3), ("totalCacheCreationTokens", 4))
+_QUERY = 100  # characters of a question in the list of answers
 _NO_MODEL = "unknown"
 
 
@@ -283,7 +273,7 @@ class Tally(NamedTuple):
 
     @property
     def cached(self) -> int:
-        """What the view of statistics shows as cached input."""
+        """The cached input in the view of statistics."""
         return self.cache_read + self.cache_creation
 
     def plus(self, other: Tally) -> Tally:
@@ -294,17 +284,17 @@ class Tally(NamedTuple):
 
 
 def tally(messages: Iterable[Message]) -> Tally:
-    """What these messages add; a number that is not given adds nothing."""
+    """Return what these messages add; a missing number adds nothing."""
     total = Tally()
     for message in messages:
         if message.role == "user":
             total = total.plus(Tally(messages=1))
         elif message.role == "assistant" and message.usage is not None:
-            total = total.plus(_of_usage(message.usage))
+            total = total.plus(_usage_tally(message.usage))
     return total
 
 
-def _of_usage(usage: Usage) -> Tally:
+def _usage_tally(usage: Usage) -> Tally:
     return Tally(
         0,
         usage.input_tokens or 0,
@@ -315,17 +305,17 @@ def _of_usage(usage: Usage) -> Tally:
 
 
 def tally_of(stats: Mapping[str, Any] | None) -> Tally:
-    """Stored statistics as a tally."""
-    return Tally(*(count_of((stats or {}).get(name)) or 0 for name, _ in (*_ALWAYS, *_UNLESS_ZERO)))
+    """Return stored statistics as a tally."""
+    return Tally(*(count_of((stats or {}).get(name)) or 0 for name, _ in (*_ALWAYS, *_IF_NOT_ZERO)))
 
 
 def add(stats: Mapping[str, Any] | None, more: Tally) -> Json:
-    """The statistics with a tally added, as they are stored; members of others stay."""
+    """Return the statistics with a tally added, as they are stored; unknown members stay."""
     return _stored(stats, Tally(*(max(0, number) for number in tally_of(stats).plus(more))))
 
 
 def recount(messages: Iterable[Message], stats: Mapping[str, Any] | None = None) -> Json:
-    """The statistics counted from all messages; members of others in `stats` stay."""
+    """Return the statistics counted from all messages; unknown members of `stats` stay."""
     return _stored(stats, tally(messages))
 
 
@@ -333,7 +323,7 @@ def _stored(stats: Mapping[str, Any] | None, total: Tally) -> Json:
     value = dict(stats or {})
     for name, place in _ALWAYS:
         value[name] = total[place]
-    for name, place in _UNLESS_ZERO:
+    for name, place in _IF_NOT_ZERO:
         if total[place]:
             value[name] = total[place]
         else:
@@ -342,7 +332,7 @@ def _stored(stats: Mapping[str, Any] | None, total: Tally) -> Json:
 
 
 class ModelUse(NamedTuple):
-    """What one model used in a session."""
+    """The usage of one model in a session."""
 
     model: str
     answers: int
@@ -350,7 +340,7 @@ class ModelUse(NamedTuple):
 
 
 def by_model(messages: Iterable[Message]) -> list[ModelUse]:
-    """The use of each model in the order of its first answer; an answer that names none counts for `unknown`."""
+    """Return the usage of each model in the order of its first answer; answers without a model count for `unknown`."""
     found: dict[str, ModelUse] = {}
     for message in messages:
         usage = message.usage
@@ -358,7 +348,7 @@ def by_model(messages: Iterable[Message]) -> list[ModelUse]:
             continue
         for model, part in (usage.by_model or {usage.model or _NO_MODEL: usage}).items():
             _, known, total = found.get(model, ModelUse(model, 0, Tally()))
-            found[model] = ModelUse(model, known + 1, total.plus(_of_usage(part)))
+            found[model] = ModelUse(model, known + 1, total.plus(_usage_tally(part)))
     return list(found.values())
 
 
@@ -372,7 +362,7 @@ class Answer(NamedTuple):
 
 
 def answers(messages: Iterable[Message]) -> list[Answer]:
-    """Every answer that says what it used, with the question before it."""
+    """Return every answer with usage, with the question before it."""
     found = []
     query = ""
     for message in messages:
@@ -383,8 +373,7 @@ def answers(messages: Iterable[Message]) -> list[Answer]:
     return found
 
 
-# --- display
-
+# -- display
 UNKNOWN = "-"
 
 _DAY = 86_400_000
@@ -392,7 +381,7 @@ _WEEK = 7
 
 
 def format_tokens(tokens: int | None) -> str:
-    """`1.2M`, `3.4K` or the number itself."""
+    """Format tokens as `1.2M`, `3.4K` or the number itself."""
     if tokens is None:
         return UNKNOWN
     if tokens >= 1_000_000:
@@ -403,7 +392,7 @@ def format_tokens(tokens: int | None) -> str:
 
 
 def format_duration(milliseconds: int | None) -> str:
-    """`1m 5s`, `2.3s` or `40ms`."""
+    """Format a duration as `1m 5s`, `2.3s` or `40ms`."""
     if milliseconds is None:
         return UNKNOWN
     if milliseconds >= 60_000:
@@ -415,12 +404,12 @@ def format_duration(milliseconds: int | None) -> str:
 
 
 def _fixed(number: float) -> str:
-    """One decimal, as `toFixed(1)` gives it: of the exact value of the number, halves upwards."""
+    """Format with one decimal as `toFixed(1)` does: from the exact value, halves upwards."""
     return str(Decimal(number).quantize(Decimal("0.1"), rounding=ROUND_HALF_UP))
 
 
 def row_text(stats: Mapping[str, Any] | None) -> str:
-    """What a list shows under a session; the tokens of caches do not count."""
+    """Return the text below a session in a list; cached tokens are not included."""
     messages = count_of((stats or {}).get("messageCount"))
     parts = [count_of((stats or {}).get(name)) for name in ("totalInputTokens", "totalOutputTokens")]
     known = [part for part in parts if part is not None]
@@ -429,7 +418,7 @@ def row_text(stats: Mapping[str, Any] | None) -> str:
 
 
 def row_time(last_active_at: str | None, now: int, zone: tzinfo) -> str:
-    """When a session was active. Days are spans of 24 hours, not of the calendar."""
+    """Return when a session was active. Days are spans of 24 hours, not calendar days."""
     then = parse_timestamp(last_active_at)
     if then is None:
         return UNKNOWN
@@ -442,20 +431,19 @@ def row_time(last_active_at: str | None, now: int, zone: tzinfo) -> str:
     return f"{days}天前" if days < _WEEK else f"{moment.month}月{moment.day}日"
 
 
-# --- titles
-
+# -- titles
 DEFAULT = "New Chat"
-PICTURE = "图片消息"  # a first message without words
+PICTURE = "图片消息"  # a first message without text
 
-SHORT = 20  # units of a title that is made for a session
-LONG = 40  # units of a title that is taken from the first message
+SHORT = 20  # UTF-16 units of a generated title
+LONG = 40  # UTF-16 units of a title from the first message
 
-# What JavaScript's `trim` takes away, which is not what Python's `strip` does.
+# The characters that JavaScript's `trim` removes; Python's `strip` removes others.
 _SPACE = "\t\n\v\f\r \xa0\u1680\u2028\u2029\u202f\u205f\u3000\ufeff" + "".join(map(chr, range(0x2000, 0x200B)))
 
 
 def title_of(text: str, limit: int = LONG) -> str:
-    """The title that a first message gives a session."""
+    """Return the title of a session with this first message."""
     trimmed = text.strip(_SPACE)
     if not trimmed:
         return PICTURE
@@ -463,5 +451,5 @@ def title_of(text: str, limit: int = LONG) -> str:
 
 
 def may_be_titled(row: Metadata) -> bool:
-    """Whether nobody has named the session yet."""
+    """Return whether the session still has the default title."""
     return row.title == DEFAULT and row.title_source in (None, "default")

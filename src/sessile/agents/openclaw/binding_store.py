@@ -14,7 +14,7 @@ Rules of `sessions.json`:
   text.
 - Values that this object wrote win over a stale edit: an entry whose `updatedAt` went back gets them again, and keeps
   members that are new. A deleted entry stays deleted.
-- Before the file is written, its new content is saved in `keep`, a folder of ours for this store. If the file was
+- Before the file is written, its new content is saved in `keep`, our folder for this store. If the file was
   deleted, the copy is set aside before a new store starts.
 - Reading takes no lock and writes nothing. The content in memory is used while the file has the same inode, size and
   time.

@@ -428,14 +428,14 @@ _DIGEST = 16  # bytes
 
 
 class Adopted(NamedTuple):
-    """An entry of ours, and the members that were mapped: old value and new, `None` for none."""
+    """An adopted entry, and the members that were mapped: old value and new, `None` for none."""
 
     entry: SessionEntry
     mapped: dict[str, tuple[Any, Any]]
 
 
 def adopt(entry: SessionEntry, session_id: str | None, store: str) -> Adopted:
-    """Return an entry of a store file as one of ours; `session_id` is the session's id here, `None` if not imported."""
+    """Return an entry of a store file as our own; `session_id` is the session's id here, `None` if not imported."""
     old = {name: value for name, value in entry.members.items() if name != MARK}
     wanted = {**_mapped_session(entry, session_id), **_mapped_counters(entry)}
     patch = {name: value for name, value in wanted.items() if old.get(name) != value}

@@ -1,33 +1,24 @@
-"""The bindings of one agent while a gateway runs: a copy in memory, what was counted since, and what holds if the file breaks.
+"""Bindings: which session each key has, kept in memory while a gateway runs, and the sessions behind them.
 
-Rules, of a table in a database as of a file:
-- Reading costs one look at the file. It is read again only if somebody changed it.
-- A broken file is told (`problem`), and what was good last stays in force until it is mended. Nothing is written meanwhile.
-- Counts are held in memory, seen by every reader at once, and written with the next change or by `flush`, as sums onto what the
-  file holds then. An entry that somebody deleted is not brought back by them.
-- A change is decided under the lock of the store, on the entries as they are at that moment: of many who want one thing, in
-  threads or processes, one does it, and the others find it done.
+    LiveBindings       the entries of one agent, with the counters that are not written yet
+    LiveAgents         the live bindings of all agents, and the timer that writes counters
+    BoundSessions      the session files that entries name, and new sessions for them
+    sync_bindings      copies bindings from one store to another
 
-What entries mean, and when to flush, is for the caller to say.
-
-The live bindings of all agents, and the timer that writes what was counted in them.
-
-The first count starts the timer; when it is over, all counts since then are written at once. What could not be written then,
-such as while a file is broken, is told in the log and tried again with the next count.
-
-The sessions that keys are bound to: where their files are, and how one begins.
-
-Rules: a session is one of the store, in the workspace of its agent, and shows in listings at once. An entry may name a file
-itself (`sessionFile`); it is taken if it lies among the agent's sessions or the store's. Else the file is found by the id,
-mostly without looking around: ids of ours tell the time that is in the name.
-
-A thread begins with all that was said in its parent, if that is not too long. How long it is says the parent's entry, else its
-own context. Bindings are not known here.
-
-Bringing the bindings of a gateway from one store to another: which key has which session.
-
-Rules: a key that the target does not have comes; of one that both have the newer entry holds, and of two of one age the target's.
-Nothing is removed. Paths of sessions in the source become those of the target. Sessions are brought before (`syncing`).
+Rules, for a file and for a table in a database:
+- Reading costs one look at the file. It is read again only if it was changed.
+- A broken file is reported (`problem`), and the last good copy stays in force until it is repaired. Nothing is written
+  until then.
+- Counters are held in memory, visible to every reader, and added to the file with the next change or by `flush`. They
+  never restore a deleted entry. Counters that could not be written are logged and tried again with the next count.
+- A change is decided under the lock of the store, on the current entries: of several threads or processes that want the
+  same, one does it and the others find it done.
+- A session is created in the workspace of its agent and is listed at once. An entry may name a file (`sessionFile`),
+  which must be among the sessions of the agent or the store. Otherwise the file is found by its id, usually without
+  listing folders: our ids contain the time that is part of the file name.
+- A thread starts with a copy of its parent if that is not too long by the parent's entry or its context.
+- Syncing adds missing keys, and replaces entries that are older. Nothing is removed, and paths are adapted. Sessions
+  are copied before.
 """
 
 from __future__ import annotations
@@ -54,37 +45,35 @@ from sessile.storage import atomic, log
 from sessile.storage.layout import file_name
 from sessile.store import Store
 
-# --- live bindings
-
 _Counts = Mapping[tuple[str, str], Count]  # by key and session
 
 
 class LiveBindings:
-    """The entries of one agent, by key. `canonical` gives the one spelling of a key that a file may spell otherwise."""
+    """The entries of one agent, by key. `canonical` returns the canonical spelling of a key in the file."""
 
     def __init__(self, store: BindingStore, canonical: Callable[[str], str]) -> None:
         self.path = store.path
         self._store = store
         self._canonical = canonical
-        self._writing = threading.RLock()  # one change at a time; a reader waits for it only if the file has changed
-        self._guard = threading.Lock()  # for the members below, which belong together
+        self._writing = threading.RLock()  # one change at a time; readers wait only if the file has changed
+        self._guard = threading.Lock()  # for the members below, which change together
         self._loaded: Snapshot | None = None
         self._good: Entries | None = None
-        self._edited = False  # by somebody else, since the last good copy was kept
+        self._edited = False  # by another process, since the last good copy was saved
         self._broken: tuple[object, BrokenStore] | None = None
         self._counts: dict[tuple[str, str], Count] = {}
-        self._on_the_way: _Counts = {}
+        self._writing_counts: _Counts = {}
 
     # -- reading
 
     @property
     def problem(self) -> BrokenStore | None:
-        """Why the last good copy is in force instead of the file; `None` if it is not."""
+        """Return why the last good copy is in force instead of the file; `None` if the file is good."""
         self.entries()
         return None if self._broken is None else self._broken[1]
 
     def entries(self) -> Entries:
-        """All entries under the names that the file has for them, without what was counted since."""
+        """Return all entries by the names in the file, without unwritten counters."""
         known = self._store.known()
         if known is not None and known is self._loaded:
             return known.entries
@@ -92,12 +81,12 @@ class LiveBindings:
             return self._reload()
 
     def get(self, key: str) -> SessionEntry | None:
-        """The entry of a key as it stands now, with everything that was counted."""
+        """Return the current entry of a key, including counters."""
         entries, counts = self._now()
         return _with_counts(key, entries.get(self.name(key, entries)), counts)
 
     def current(self) -> dict[str, SessionEntry]:
-        """All entries as they stand now, under the names that the file has for them."""
+        """Return all current entries by the names in the file, including counters."""
         found, counts = self._now()
         entries = dict(found)
         for key in {key for some in counts for key, _ in list(some)}:
@@ -107,13 +96,13 @@ class LiveBindings:
         return entries
 
     def _now(self) -> tuple[Entries, tuple[_Counts, _Counts]]:
-        """Entries and the counts that they do not hold yet, of one moment."""
+        """Return entries and the counters not in them, as of one moment."""
         entries = self.entries()
         with self._guard:
-            return (entries if self._good is None else self._good), (self._on_the_way, self._counts)
+            return (entries if self._good is None else self._good), (self._writing_counts, self._counts)
 
     def name(self, key: str, entries: Entries) -> str:
-        """The name under which entries have a key: as it is, else the newest that is only spelled otherwise."""
+        """Return the name of a key in the entries: the key itself, or its newest other spelling."""
         if key in entries:
             return key
         folded = fold_key(key)
@@ -147,17 +136,17 @@ class LiveBindings:
     # -- changing
 
     def count(self, key: str, count: Count) -> None:
-        """Hold something to be counted."""
+        """Add to the counters."""
         with self._guard:
             place = (key, count.session_id)
             self._counts[place] = added(self._counts.get(place), count)
 
     def change(self, decide: Callable[[Entries], Changes], now: int) -> None:
-        """Write what `decide` makes of the entries, and what was counted; it is durable when this returns."""
+        """Apply the changes that `decide` returns, and the counters. They are durable when this returns."""
         with self._writing:
             with self._guard:
-                self._on_the_way, self._counts = self._counts, {}
-            counts = self._on_the_way
+                self._writing_counts, self._counts = self._counts, {}
+            counts = self._writing_counts
 
             def decide_all(entries: Entries) -> Changes:
                 sums = self._sums(entries, counts)
@@ -166,17 +155,17 @@ class LiveBindings:
             try:
                 self._store.update_all(decide_all, now=now, keep=self._edited)
             except BaseException:
-                self._take_back(counts)
+                self._restore_counts(counts)
                 raise
-            with self._guard:  # the entries that hold the counts, and the counts no more: a reader sees both or neither
+            with self._guard:  # entries and counters change together: a reader sees both or neither
                 if self._store.last is not None:
                     self._loaded, self._good, self._broken = self._store.last, self._store.last.entries, None
-                self._on_the_way, self._edited = {}, False
+                self._writing_counts, self._edited = {}, False
 
     def flush(self, now: int) -> None:
-        """Write what was counted, and keep what somebody edited as the last good copy.
+        """Write the counters, and save edited entries as the last good copy.
 
-        Whoever writes at this moment is waited for: behind this everything is written, also by another thread.
+        Waits for a concurrent change, so that afterwards everything is written.
         """
         with self._writing:
             if self._counts or self._edited:
@@ -190,10 +179,10 @@ class LiveBindings:
                 sums[name] = counted(sums.get(name, entries[name]), count)
         return sums
 
-    def _take_back(self, counts: _Counts) -> None:
-        """Hold counts that were not written, before those that came meanwhile."""
+    def _restore_counts(self, counts: _Counts) -> None:
+        """Put counters back that were not written, before newer ones."""
         with self._guard:
-            late, self._counts, self._on_the_way = self._counts, dict(counts), {}
+            late, self._counts, self._writing_counts = self._counts, dict(counts), {}
             for place, count in late.items():
                 self._counts[place] = added(self._counts.get(place), count)
 
@@ -207,15 +196,15 @@ def _with_counts(key: str, entry: SessionEntry | None, counts: tuple[_Counts, ..
     return entry
 
 
-# --- bound sessions
+# -- sessions
 
 Reason = Literal["new", "daily", "idle", "reset"]
 
-_TIME_DIGITS = 12  # hexadecimal, at the start of an id of ours
+_TIME_DIGITS = 12  # hexadecimal digits of the time at the start of our ids
 
 
 class Bound(NamedTuple):
-    """A key and its session. `reason` says why the session is new, `previous_id` which one it took the place of."""
+    """A key and its session. `reason` is why the session is new, `previous_id` is the session that it replaced."""
 
     key: SessionKey
     text: str
@@ -235,8 +224,8 @@ class Parent(NamedTuple):
     entry: SessionEntry
 
 
-class Begun(NamedTuple):
-    """A session that was just begun, and whether it holds what was said in a parent."""
+class NewSession(NamedTuple):
+    """A new session, and whether it is a copy of a parent."""
 
     session_id: str
     path: str
@@ -244,7 +233,7 @@ class Begun(NamedTuple):
 
 
 class BoundSessions:
-    """The sessions of a store as bindings name them."""
+    """The sessions of a store, as bindings name them."""
 
     def __init__(self, store: Store, home: StateFolder, workspace: Callable[[str], str], max_tokens: int) -> None:
         self._store = store
@@ -254,7 +243,7 @@ class BoundSessions:
         self._paths: dict[str, str] = {}
 
     def path_of(self, agent: str, entry: SessionEntry) -> str | None:
-        """The file of the session that an entry names; `None` if there is none."""
+        """Return the file of an entry's session; `None` if there is none."""
         named = self._named(agent, entry)
         if named is not None and atomic.exists(self._store.fs, named):
             return named
@@ -271,7 +260,7 @@ class BoundSessions:
         try:
             found = self._store.find(session_id)
         except InvalidId as error:
-            error.path, error.hint = self._home.store(agent), "mend the sessionId there, or delete the entry"
+            error.path, error.hint = self._home.store(agent), "correct the sessionId there, or delete the entry"
             raise
         if found is not None:
             self._paths[session_id] = found
@@ -283,33 +272,33 @@ class BoundSessions:
         folder = self._home.sessions(agent)
         path = posixpath.normpath(posixpath.join(folder, entry.session_file))
         if not (path.startswith(f"{folder}/") or self._store.layout.owns(path)):
-            hint = f"sessionFile is a name below {folder}"
-            raise UnsafePath("the entry names a file outside of the sessions", path=path, hint=hint)
+            hint = f"sessionFile must be below {folder}"
+            raise UnsafePath("sessionFile is outside the sessions folder", path=path, hint=hint)
         return path
 
     def _usual(self, agent: str, session_id: str) -> str | None:
-        """Where a session of ours lies unless somebody moved it."""
+        """Return the expected file of a native session."""
         try:
             began = int(session_id.replace("-", "")[:_TIME_DIGITS], 16)
             return self._path(agent, session_id, began)
         except (ValueError, InvalidId):
-            return None  # not an id of ours
+            return None  # not a native id
 
     def _path(self, agent: str, session_id: str, now: int) -> str:
         return f"{self._store.layout.folder(self._workspace(agent))}/{file_name(iso_timestamp(now), session_id)}"
 
-    # -- beginning
+    # -- creating
 
-    def existing(self, session_id: str) -> Begun:
-        """A session of the store that is there already, as one that a key can have."""
+    def existing(self, session_id: str) -> NewSession:
+        """Return an existing session of the store, to be bound to a key."""
         path = self._store.find(session_id)
         if path is None:
-            raise SessionNotFound(f"there is no session {session_id}", hint="list the sessions")
+            raise SessionNotFound(f"session not found: {session_id!r}", hint="list sessions with `sessile ls`")
         self._paths[session_id] = path
-        return Begun(session_id, path, forked=False)
+        return NewSession(session_id, path, forked=False)
 
-    def begin(self, agent: str, now: int, parent: Parent | None) -> Begun:
-        """A new session in the workspace of an agent, durable; with what was said in the parent, if it is given."""
+    def begin(self, agent: str, now: int, parent: Parent | None) -> NewSession:
+        """Create a session in the workspace of an agent, with a copy of `parent` if that is short enough. It is durable."""
         if parent is not None and self._is_short(parent):
             return self._fork(agent, parent)
         session_id = new_session_id(now, self._store.random)
@@ -317,23 +306,23 @@ class BoundSessions:
         header = make.header(session_id, iso_timestamp(now), self._workspace(agent))
         self._store.begin(path, [encode(header)]).close()
         self._paths[session_id] = path
-        return Begun(session_id, path, forked=False)
+        return NewSession(session_id, path, forked=False)
 
-    def discard(self, begun: Begun) -> None:
-        """Take a session away that was begun just now, and that no key has."""
+    def discard(self, begun: NewSession) -> None:
+        """Delete a new session that no key is bound to."""
         self._paths.pop(begun.session_id, None)
         atomic.remove(self._store.fs, begun.path)
 
-    def _fork(self, agent: str, parent: Parent) -> Begun:
+    def _fork(self, agent: str, parent: Parent) -> NewSession:
         with (
             self._store.open(parent.path, readonly=True) as source,
             fork.fork(self._store, source, self._workspace(agent)) as copy,
         ):
             self._paths[copy.id] = copy.path
-            return Begun(copy.id, copy.path, forked=True)
+            return NewSession(copy.id, copy.path, forked=True)
 
     def _is_short(self, parent: Parent) -> bool:
-        """Whether a parent is short enough to be continued by a thread; a limit of 0 is none."""
+        """Return whether a parent is short enough to be copied into a thread. A limit of 0 means no limit."""
         if self._max_tokens <= 0:
             return True
         tokens = parent.entry.known("contextTokens")
@@ -343,11 +332,14 @@ class BoundSessions:
         return bool(tokens <= self._max_tokens)
 
 
-# --- live agents
+# -- agents
 
 
 class LiveAgents:
-    """`canonical` gives the spelling of a key in the store file of an agent; with `hold=None` there is no timer."""
+    """The live bindings of all agents.
+
+    `canonical` returns the canonical spelling of a key in an agent's store file. With `hold=None` there is no timer.
+    """
 
     def __init__(self, store: Store, canonical: Callable[[str, str], str], hold: float | None) -> None:
         self._store = store
@@ -359,7 +351,7 @@ class LiveAgents:
         self._closed = False
 
     def of(self, agent: str) -> LiveBindings:
-        """The bindings of an agent."""
+        """Return the bindings of an agent."""
         agent = normalize_agent_id(agent)
         with self._guard:
             if agent not in self._live:
@@ -368,28 +360,28 @@ class LiveAgents:
             return self._live[agent]
 
     def count(self, agent: str, key: str, count: Count) -> None:
-        """Hold something to be counted, until the timer is over."""
+        """Add to the counters, and start the timer that writes them."""
         self.of(agent).count(key, count)
         with self._guard:
             if self._timer is None and self._hold is not None and not self._closed:
-                self._timer = threading.Timer(self._hold, self._time_is_over)
+                self._timer = threading.Timer(self._hold, self._write_counts)
                 self._timer.daemon = True
                 self._timer.start()
 
-    def _time_is_over(self) -> None:
+    def _write_counts(self) -> None:
         with self._guard:
             self._timer = None
         for error in self._flush(self._store.now()):
-            log.warning("counters are not written yet: %s", error)
+            log.warning("cannot write counters yet: %s", error)
 
     def flush(self, now: int) -> None:
-        """Write what was counted; of several errors the first is raised, after everything was tried."""
+        """Write counters. If several files fail, raise the first error after trying all."""
         failed = self._flush(now)
         if failed:
             raise failed[0]
 
     def close(self) -> None:
-        """Write what was counted, and start no timer any more."""
+        """Write counters, and start no timer any more."""
         with self._guard:
             timer, self._timer, self._closed = self._timer, None, True
         if timer is not None:
@@ -408,8 +400,8 @@ class LiveAgents:
         return failed
 
 
-class Upkeep(NamedTuple):
-    """What those need of conversations who look after them, and do not speak in them."""
+class Internals(NamedTuple):
+    """The parts of `Conversations` that maintenance needs."""
 
     store: Store
     home: StateFolder
@@ -418,17 +410,17 @@ class Upkeep(NamedTuple):
     sessions: BoundSessions
 
 
-# --- syncing
+# -- syncing
 
 _FILE = "sessionFile"
 
 
 def sync_bindings(source: Store, target: Store, *, preview: bool = False) -> int:
-    """Bring the bindings of all agents; gives how many entries the target got, or would get."""
-    return sum(_bring(source, target, agent, preview) for agent in agents_in(source.fs, source.layout.root))
+    """Copy the bindings of all agents. Return how many entries the target gets, or would get with `preview`."""
+    return sum(_sync_agent(source, target, agent, preview) for agent in agents_in(source.fs, source.layout.root))
 
 
-def _bring(source: Store, target: Store, agent: str, preview: bool) -> int:
+def _sync_agent(source: Store, target: Store, agent: str, preview: bool) -> int:
     theirs = own_bindings(source, agent).read()
     if not theirs:
         return 0
@@ -441,7 +433,7 @@ def _bring(source: Store, target: Store, agent: str, preview: bool) -> int:
 
 
 def _newer(theirs: Entries, ours: Entries) -> Changes:
-    """The entries that the target lacks, under the names that it has for their keys."""
+    """Return the entries that are missing or older in the target, by the target's names of their keys."""
     spelled = {normalize_key(name): name for name in ours}
     changes: dict[str, SessionEntry | None] = {}
     for key, entry in theirs.items():
@@ -453,7 +445,7 @@ def _newer(theirs: Entries, ours: Entries) -> Changes:
 
 
 def _moved(entry: SessionEntry, source: Store, target: Store) -> SessionEntry:
-    """The entry with the place that its session has in the target."""
+    """Return the entry with the session path of the target."""
     path, place = entry.session_file, f"{source.layout.sessions}/"
     if path is None or not path.startswith(place):
         return entry

@@ -1,23 +1,17 @@
-"""The doctor of a gateway's store: what is wrong with keys, bindings, transcripts and surroundings, and what to do.
+"""Diagnosis of a gateway's store: problems with keys, bindings, transcripts and surroundings, and what to do about them.
 
-    store        `sessions.json` is broken, or has values that nobody documents
-    key          a key that nobody can reach, that is spelled in two ways, or that lies with another agent
-    transcript   a binding without a file, a file outside, a file of another session, a file without a binding
-    gateway      what a gateway that was killed has left behind
-    token        the token can be read by others
-    clock        changes in the future, time zones that are not known
+    store         `sessions.json` is broken, or has undocumented values
+    key           a key that cannot be reached, is spelled in two ways, or is in the store of another agent
+    transcript    a binding without a file, a file outside, a file of another session, a file without a binding
+    gateway       what a killed gateway left behind
+    token         the token can be read by others
+    clock         changes in the future, unknown time zones
+    compaction    a session is compacted every few messages, because of a small window, a high reserve, or large tool results
+    silence       an answer that is nearly silent (`NO_REPLY.`, `no_reply`) was delivered; one with more text was not
+    memory        notes could not be saved before a compaction
+    window        the context window of a model is unknown, so nothing is compacted before it is too late
 
-and what `doctoring_talk` finds in the conversations themselves. Nothing is changed, and nothing is printed: a finding is a value.
-
-What is wrong with how conversations go: compaction that comes too often, words that should not have been sent, lost notes.
-
-    compaction    a session is compacted every few messages: because its window is small, because much of it is kept free, or
-                  because tool results fill it. Which of these it is, is said
-    silence       an answer that nearly stays silent (`NO_REPLY.`, `no_reply`) was delivered; one with more behind it was not
-    memory        notes could not be kept before a compaction
-    window        nobody knows how much a model can read, so nothing is compacted before it is too late
-
-Only the newest entries of each session are read. Nothing is changed.
+Only the newest entries of each session are read. Nothing is changed or printed: findings are values.
 """
 
 from __future__ import annotations
@@ -53,23 +47,21 @@ from sessile.storage.turn_log import TurnLog
 from sessile.store import Store
 from sessile.vendors.models import Models
 
-# --- doctoring talk
-
 Json = dict[str, Any]
 Severity = Literal["damage", "warning", "note"]
 
-LOOKED_AT = 400  # entries of each session, the newest
-_COMPACTIONS = 3  # in these entries; fewer tell nothing about how often they come
-_FEW = 5  # messages of a person between two compactions: whoever is compacted that often loses the thread
-_SMALL = 32_000  # tokens; what is documented to warn of
-_FREE = 4  # a quarter of the window is much to keep free
-_FULL = 0.5  # of a context: then it is tool results that fill it
-_EDGES = "*_`\"'.,:;!?()[]{}<>-–—…"  # what a model puts around a word
+MAX_ENTRIES = 400  # newest entries read of each session
+_COMPACTIONS = 3  # in these entries; fewer say nothing about their frequency
+_FEW = 5  # user messages between two compactions; with fewer the conversation loses its thread
+_SMALL = 32_000  # tokens; the documented limit for a warning
+_FREE = 4  # a quarter of the window is a high reserve
+_FULL = 0.5  # of a context: tool results fill it
+_EDGES = "*_`\"'.,:;!?()[]{}<>-–—…"  # characters that models put around a word
 _EXCERPT = 40  # characters
 
 
 class Advice(NamedTuple):
-    """Something that is wrong: what, where, and what to do about it."""
+    """A problem: what, where, and what to do about it."""
 
     kind: str
     severity: Severity
@@ -79,7 +71,7 @@ class Advice(NamedTuple):
 
 
 class Bloat(NamedTuple):
-    """How much of a context tool results are, and the tool that says most; in tokens."""
+    """How many tokens of a context are tool results, and the tool with the most."""
 
     tokens: int
     results: int
@@ -89,8 +81,8 @@ class Bloat(NamedTuple):
 def examine_session(
     key: str, agent: str, entry: SessionEntry, session: Session, config: Config, models: Models
 ) -> Iterator[Advice]:
-    """What is wrong with how one conversation goes."""
-    newest = [session.read_row(row) for row in islice(session.walk_up(), LOOKED_AT)]
+    """Yield problems of one conversation."""
+    newest = [session.read_row(row) for row in islice(session.walk_up(), MAX_ENTRIES)]
     settings = config.agents.named(agent)
     window = _window(entry, settings, models)
     yield from _silence(key, newest)
@@ -101,10 +93,10 @@ def examine_session(
 
 
 def _window(entry: SessionEntry, agent: Agent, models: Models) -> int | None:
-    """How much the model of a conversation can read; `None` if nobody knows."""
-    told = entry.known("contextWindow")
-    if told is not None and told > 0:
-        return int(told)
+    """Return the context window of a conversation's model; `None` if unknown."""
+    window = entry.known("contextWindow")
+    if window is not None and window > 0:
+        return int(window)
     provider, model = entry.known("modelProvider"), entry.known("model")
     name = f"{provider}/{model}" if provider and model else agent.model_name
     return (None if name is None else models.window(name)) or agent.context_tokens
@@ -119,35 +111,35 @@ def _compaction(key: str, newest: Sequence[Json], window: int | None, settings: 
     if messages >= _FEW * (_COMPACTIONS - 1):
         return
     reasons = list(_reasons(window, settings, bloat_of(newest[places[0] + 1 : places[1]])))
-    told = f"{key} is compacted too often: {messages} messages between its last {_COMPACTIONS} compactions"
-    for why, do in reasons or [("its messages are long", "compact with instructions: /compact keep …")]:
-        yield Advice("compaction", "warning", f"{told}; the reason: {why}", key, do)
+    problem = f"{key} is compacted too often: {messages} messages between its last {_COMPACTIONS} compactions"
+    for why, do in reasons or [("long messages", "compact with instructions: /compact keep …")]:
+        yield Advice("compaction", "warning", f"{problem}; reason: {why}", key, do)
 
 
 def _reasons(window: int | None, settings: CompactionSettings, bloat: Bloat) -> Iterator[tuple[str, str]]:
-    """Why compactions come so often, and what helps."""
+    """Yield reasons for frequent compactions, and what helps."""
     if window is not None and window < _SMALL:
         yield (
             f"a small window, {window:,} tokens",
-            "choose a model that reads more; if that figure is wrong, set contextWindow of the model in the configuration",
+            "use a model with a larger window; if the number is wrong, set contextWindow of the model in the configuration",
         )
     elif window is not None and (reserve := settings.reserve(window)) * _FREE > window:
         floor = settings.reserve_tokens_floor > settings.reserve_tokens
         name = "reserveTokensFloor" if floor else "reserveTokens"
         yield (
-            f"a high reserve, {reserve:,} of {window:,} tokens are kept free by compaction.{name}",
+            f"a high reserve, compaction.{name} keeps {reserve:,} of {window:,} tokens free",
             f"lower compaction.{name} of the agent; a quarter of the window, {window // _FREE:,}, is enough",
         )
     if bloat.tokens and bloat.results >= _FULL * bloat.tokens:
         most = "" if bloat.tool is None else f", most of it from {bloat.tool}"
         yield (
-            f"tool-result bloat, {100 * bloat.results // bloat.tokens} % of the context is what tools answered{most}",
-            "let tools answer with less, and set contextPruning of the agent so that old results are trimmed",
+            f"tool-result bloat, {100 * bloat.results // bloat.tokens} % of the context are tool results{most}",
+            "let tools return less, and set contextPruning of the agent so that old results are trimmed",
         )
 
 
 def bloat_of(entries: Sequence[Json]) -> Bloat:
-    """How much of some entries is what tools answered."""
+    """Return how much of some entries are tool results."""
     tokens = 0
     by_tool: Counter[str] = Counter()
     for entry in entries:
@@ -163,7 +155,7 @@ def bloat_of(entries: Sequence[Json]) -> Bloat:
 
 
 def examine_agent(agent: str, config: Config, models: Models) -> Iterator[Advice]:
-    """What is wrong with how an agent is set, as far as compaction goes."""
+    """Yield problems of an agent's compaction settings."""
     settings = config.agents.named(agent)
     provider, model = config.model_of(agent)
     if model is None or settings.context_tokens is not None:
@@ -173,7 +165,7 @@ def examine_agent(agent: str, config: Config, models: Models) -> Iterator[Advice
         yield Advice(
             "window",
             "warning",
-            f"nobody knows how much {name} can read, so {agent} compacts only when a request has failed",
+            f"the context window of {name} is unknown, so {agent} compacts only after a request has failed",
             f"agents.{agent}",
             "set contextTokens of the agent, or contextWindow of the model, in the configuration",
         )
@@ -189,20 +181,24 @@ def _silence(key: str, newest: Sequence[Json]) -> Iterator[Advice]:
         text = joined_text(entry["message"].get("content")).strip()
         where = f"{key} at entry {entry.get('id')}"
         if is_silent(text):
-            behind = text.removeprefix(NO_REPLY).strip()
-            if behind:
-                told = f"an answer was held back although it has more to say than {NO_REPLY}: {_excerpt(behind)}"
+            rest = text.removeprefix(NO_REPLY).strip()
+            if rest:
+                problem = f"an answer was not delivered although it has more text than {NO_REPLY}: {_excerpt(rest)}"
                 do = f"tell the model to answer with {NO_REPLY} alone, or with an answer"
-                yield Advice("silence", "note", told, where, do)
+                yield Advice("silence", "note", problem, where, do)
         elif nearly_silent(text):
-            told = f"a turn that was to be silent was delivered, because it is not exactly {NO_REPLY}: {_excerpt(text)}"
+            problem = f"a silent answer was delivered, because it is not exactly {NO_REPLY}: {_excerpt(text)}"
             yield Advice(
-                "silence", "warning", told, where, f"tell the model to begin with {NO_REPLY} and a space or nothing"
+                "silence",
+                "warning",
+                problem,
+                where,
+                f"tell the model to start with {NO_REPLY}, followed by a space or nothing",
             )
 
 
 def nearly_silent(text: str) -> bool:
-    """Whether a text that was delivered looks as if it should not have been."""
+    """Return whether a delivered text looks as if it was meant to be silent."""
     words = text.split()
     if not words or is_silent(text):
         return False
@@ -224,27 +220,25 @@ def _role(entry: Json) -> str | None:
 
 
 def examine_notes(key: str, entry: SessionEntry) -> Iterator[Advice]:
-    """Whether notes were lost before a compaction."""
+    """Yield a problem if notes were lost before a compaction."""
     detail = entry.known("memoryFlush")
     if detail is None or detail.get("kind") != "failed":
         return
     failures = flushed_of(entry).failures
     ended = failures >= MAX_FAILURES
-    then = "and is not tried again before the next compaction" if ended else "and is tried again with the next message"
-    told = f"the notes of {key} could not be kept: that failed {failures} times, {then}"
-    yield Advice(
-        "memory", "warning", told, key, "look at the workspace of the agent, its memory folder, and at its model"
-    )
+    then = "not retried before the next compaction" if ended else "retried with the next message"
+    problem = f"the notes of {key} could not be saved: {failures} failures, {then}"
+    yield Advice("memory", "warning", problem, key, "check the agent's workspace, its memory folder, and its model")
 
 
-# --- doctoring
+# -- the whole store
 
 _MINUTE = 60_000  # milliseconds
 _ENDING = ".jsonl"
 
 
 class Patient(NamedTuple):
-    """What is looked at. `workspace` gives the folder in which an agent works."""
+    """What is examined. `workspace` returns the folder in which an agent works."""
 
     store: Store
     config: Config
@@ -254,7 +248,7 @@ class Patient(NamedTuple):
 
 
 def examine_conversations(patient: Patient) -> Iterator[Advice]:
-    """Everything that is wrong with a store of conversations."""
+    """Yield all problems of a store of conversations."""
     yield from _gateway(patient)
     yield from _token(patient)
     yield from _zones(patient.config)
@@ -268,7 +262,7 @@ def examine_conversations(patient: Patient) -> Iterator[Advice]:
 
 
 class _Examined:
-    """The bindings and transcripts of one agent."""
+    """Examines the bindings and transcripts of one agent."""
 
     def __init__(self, patient: Patient, agent: str, models: Models) -> None:
         self._patient = patient
@@ -280,15 +274,15 @@ class _Examined:
         self._sessions = BoundSessions(patient.store, self._home, patient.workspace, 0)
 
     def advice(self) -> Iterator[Advice]:
-        """Everything that is wrong with this agent's conversations."""
+        """Yield all problems of this agent's conversations."""
         bindings = own_bindings(self._patient.store, self._agent)
         try:
             document = bindings.document()
         except BrokenStore as error:
             kept = bindings.good_entries()
-            do = error.hint if kept is None else f"mend it there, or: cp {bindings.good} {self._path}"
-            held = "" if kept is None else f"; {len(kept)} bindings of the last good copy are in force"
-            yield Advice("store", "damage", f"{error.message}{held}", self._path, do or "")
+            do = error.hint if kept is None else f"repair it, or run: cp {bindings.good} {self._path}"
+            in_force = "" if kept is None else f"; {len(kept)} bindings of the last good copy are in force"
+            yield Advice("store", "damage", f"{error.message}{in_force}", self._path, do or "")
             return
         yield from self._oddities(document)
         yield from self._spellings(document.entries)
@@ -304,9 +298,9 @@ class _Examined:
 
     def _oddities(self, document: StoreDocument) -> Iterator[Advice]:
         for key, place, misfit in document.oddities():
-            told = f"{misfit.name} of {key} is taken for unknown: {misfit.detail}"
+            problem = f"{misfit.name} of {key} is ignored: {misfit.detail}"
             where = f"{self._path}, line {place.line}, column {place.column}"
-            yield Advice("store", "warning", told, where, "correct it there, or take it out")
+            yield Advice("store", "warning", problem, where, "correct or remove it")
 
     # -- keys
 
@@ -314,20 +308,20 @@ class _Examined:
         try:
             key = parse_key(self._keys.spelling(self._agent, name))
         except InvalidId as error:
-            do = "give the entry a key that can be asked for, or delete it"
+            do = "give the entry a valid key, or delete it"
             yield Advice("key", "warning", f"no message can reach {name}: {error.message}", self._path, do)
             return
         if key.kind == OTHER:
-            told = f"{name} fits no pattern of keys: only who asks for just that text finds it"
-            yield Advice("key", "warning", told, self._path, "look whether a segment is missing or doubled")
+            problem = f"{name} matches no key pattern: it is found by its exact text only"
+            yield Advice("key", "warning", problem, self._path, "check whether a segment is missing or repeated")
         if key.agent is not None and normalize_agent_id(key.agent) != normalize_agent_id(self._agent):
-            told = f"{name} is a key of the agent {key.agent}, but lies in the store of {self._agent}"
+            problem = f"{name} is a key of the agent {key.agent}, but is in the store of {self._agent}"
             do = f"move the entry to {self._home.store(key.agent)}"
-            yield Advice("key", "warning", told, self._path, do)
+            yield Advice("key", "warning", problem, self._path, do)
         yield from self._reached(name, key)
 
     def _reached(self, name: str, key: SessionKey) -> Iterator[Advice]:
-        """Whether messages of a direct chat still go to this key."""
+        """Yield a problem if messages of a direct chat no longer go to this key."""
         if key.kind != "direct" or key.channel is None or key.peer is None:
             return
         rules = self._patient.routing
@@ -342,8 +336,12 @@ class _Examined:
             main_key=rules.main_key,
         )
         if render_key(now) != self._keys.spelling(self._agent, name):
-            told = f"messages of the chat {name} go to {render_key(now)}, because session.dmScope is {rules.dm_scope!r}"
-            yield Advice("key", "note", told, self._path, "set session.dmScope or identityLinks if that is not meant")
+            problem = (
+                f"messages of the chat {name} go to {render_key(now)}, because session.dmScope is {rules.dm_scope!r}"
+            )
+            yield Advice(
+                "key", "note", problem, self._path, "set session.dmScope or identityLinks if that is not intended"
+            )
 
     def _spellings(self, entries: Mapping[str, SessionEntry]) -> Iterator[Advice]:
         names: dict[str, list[str]] = {}
@@ -352,76 +350,88 @@ class _Examined:
         for key, same in names.items():
             if len(same) > 1:
                 used = key if key in same else max(same, key=lambda name: entries[name].updated_at or 0)
-                told = f"{' and '.join(same)} are one conversation, spelled in {len(same)} ways; {used} is used"
-                yield Advice("key", "warning", told, self._path, "keep the entry that you want, and delete the others")
+                problem = f"{' and '.join(same)} are {len(same)} spellings of one conversation; {used} is used"
+                yield Advice("key", "warning", problem, self._path, "keep one of the entries, and delete the others")
 
     # -- transcripts
 
     def _transcript(self, name: str, entry: SessionEntry) -> Iterator[Advice]:
         if entry.session_id is None and entry.session_file is None:
-            return  # nobody has spoken there yet
+            return  # no session yet
         try:
             path = self._sessions.path_of(self._agent, entry)
         except UnsafePath as error:
-            told = f"{name} names a file outside of its sessions: {error.path}"
-            yield Advice("transcript", "damage", told, self._path, error.hint or "")
+            problem = f"{name} names a file outside its sessions folder: {error.path}"
+            yield Advice("transcript", "damage", problem, self._path, error.hint or "")
             return
         except InvalidId as error:
             yield Advice("transcript", "damage", f"{name}: {error.message}", self._path, error.hint or "")
             return
         if path is None:
-            told = f"the session {entry.session_id} of {name} has no file; the next message begins a new one"
-            do = "bring it back if it is in the trash (sessile trash), or delete the entry"
-            yield Advice("transcript", "warning", told, self._path, do)
+            problem = f"the session {entry.session_id} of {name} has no file; the next message starts a new one"
+            do = "restore it from the trash (sessile trash), or delete the entry"
+            yield Advice("transcript", "warning", problem, self._path, do)
             return
         try:
             with self._patient.store.open(path, readonly=True) as session:
                 if entry.session_id is not None and session.id != entry.session_id:
-                    told = f"{name} is bound to {entry.session_id}, but its file is of the session {session.id}"
-                    yield Advice("transcript", "warning", told, path, "correct sessionId or sessionFile of the entry")
+                    problem = f"{name} is bound to {entry.session_id}, but its file belongs to session {session.id}"
+                    yield Advice(
+                        "transcript", "warning", problem, path, "correct sessionId or sessionFile of the entry"
+                    )
                 yield from examine_session(name, self._agent, entry, session, self._patient.config, self._models)
         except SessileError as error:
-            told = f"the session of {name} cannot be read: {error.message}"
-            yield Advice("transcript", "damage", told, path, f"sessile check {path}")
+            problem = f"the session of {name} cannot be read: {error.message}"
+            yield Advice("transcript", "damage", problem, path, f"run `sessile check {path}`")
 
     def _unbound(self, known: set[str]) -> Iterator[Advice]:
         folder = self._home.sessions(self._agent)
         for name in names_in(self._patient.store.fs, folder):
             session_id = name.removesuffix(_ENDING).partition("-topic-")[0]
             if name.endswith(_ENDING) and session_id not in known and _is_id(session_id):
-                told = f"no key leads to the transcript {name}"
-                do = f"read it: sessile show {folder}/{name}; or bind it by an entry with that sessionFile"
-                yield Advice("transcript", "note", told, f"{folder}/{name}", do)
-        yield from self._let_go(known)
+                problem = f"no key is bound to the transcript {name}"
+                do = f"read it with `sessile show {folder}/{name}`, or bind it with an entry that has this sessionFile"
+                yield Advice("transcript", "note", problem, f"{folder}/{name}", do)
+        yield from self._unused(known)
 
-    def _let_go(self, known: set[str]) -> Iterator[Advice]:
-        """Sessions in the folder of the agent's own workspace; in a project of a person there are others' sessions, too."""
+    def _unused(self, known: set[str]) -> Iterator[Advice]:
+        """Yield sessions without a conversation in the agent's default workspace. Other workspaces hold other sessions, too."""
         if self._patient.config.agents.named(self._agent).workspace is not None:
             return
         folder = self._patient.store.layout.folder(self._patient.workspace(self._agent))
         names = [name for name in names_in(self._patient.store.fs, folder) if name.endswith(_ENDING)]
         count = sum(name.removesuffix(_ENDING).rpartition("_")[2] not in known for name in names)
         if count:
-            those = "1 session" if count == 1 else f"{count} sessions"
-            told = f"{those} of {self._agent} without a conversation: deleted there, or forked off"
-            yield Advice("transcript", "note", told, folder, "sessile ls lists them, sessile prune takes old ones away")
+            sessions = "1 session" if count == 1 else f"{count} sessions"
+            problem = f"{sessions} of {self._agent} without a conversation: deleted conversations or forks"
+            yield Advice(
+                "transcript",
+                "note",
+                problem,
+                folder,
+                "list them with `sessile ls`, delete old ones with `sessile prune`",
+            )
 
-    # -- around them
+    # -- times and locks
 
     def _times(self, entries: Mapping[str, SessionEntry]) -> Iterator[Advice]:
         limit = self._patient.store.now() + _MINUTE
         late = [name for name, entry in entries.items() if (entry.updated_at or 0) > limit]
         if late:
             more = f" and {len(late) - 1} more" if len(late) > 1 else ""
-            told = f"{late[0]}{more} changed in the future: a clock is wrong, or was; resets come at a wrong time"
-            yield Advice("clock", "warning", told, self._path, "set the clock; the next message corrects the entry")
+            problem = f"{late[0]}{more} changed in the future: a clock is or was wrong, and resets are off"
+            yield Advice("clock", "warning", problem, self._path, "set the clock; the next message corrects the entry")
 
     def _lock(self) -> Iterator[Advice]:
         fs, path = self._patient.store.fs, f"{self._path}.lock"
         name = posixpath.basename(path)
         if name in names_in(fs, posixpath.dirname(path)) and not is_held(fs, path):
             yield Advice(
-                "gateway", "note", "a program left its lock behind", path, "it is taken over by the next change"
+                "gateway",
+                "note",
+                "a program left its lock file behind",
+                path,
+                "nothing to do: the next change reuses it",
             )
 
 
@@ -442,15 +452,15 @@ def _gateway(patient: Patient) -> Iterator[Advice]:
     alive = presence.is_held()
     if noted is not None and not alive:
         who = "" if noted.note is None else f" {noted.note.url} (process {noted.note.pid})"
-        told = f"the gateway{who} is gone without a word; it was killed, or the machine went down"
-        yield Advice("gateway", "warning", told, noted.path, "start it again: sessile serve; that tidies up")
+        problem = f"the gateway{who} was killed, or the machine went down"
+        yield Advice("gateway", "warning", problem, noted.path, "start it again with `sessile serve`, which cleans up")
     elif noted is not None and noted.note is None:
-        told = "the note of where the gateway is cannot be read"
-        yield Advice("gateway", "warning", told, noted.path, "end the gateway and start it again")
+        problem = "the address of the gateway cannot be read"
+        yield Advice("gateway", "warning", problem, noted.path, "restart the gateway")
     if not alive and (left := TurnLog(patient.store.fs, patient.store.layout.root).left()):
-        told = f"turns of {len(left)} sessions were not finished when the gateway ended"
-        do = "start it again: sessile serve; what waited is answered then, and what was under way is marked"
-        yield Advice("gateway", "note", told, None, do)
+        problem = f"turns of {len(left)} sessions were not finished when the gateway stopped"
+        do = "start it again with `sessile serve`: waiting messages are answered, started turns are marked as interrupted"
+        yield Advice("gateway", "note", problem, None, do)
 
 
 def _token(patient: Patient) -> Iterator[Advice]:
@@ -464,7 +474,7 @@ def _token(patient: Patient) -> Iterator[Advice]:
 
 
 def _zones(config: Config) -> Iterator[Advice]:
-    # The zone of the machine is looked at, too, unless the person names one.
+    # The machine's time zone is checked, too, unless the user's is configured.
     places: dict[str, str | None] = {"user.timeZone": config.user.time_zone, **zones_named(config.session.resets)}
     for place, zone in places.items():
         try:

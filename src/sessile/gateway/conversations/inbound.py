@@ -1,16 +1,13 @@
-"""Where a message comes from, and what follows from it: the key of its conversation, and what its entry says of the chat.
+"""Routing of inbound messages: the key of a message's conversation, and what its entry stores about the chat.
 
-Rules: a key that the message names wins. Then what started it: a cron job, a hook, a node, a sub-agent. Then its chat: who
-answers is for the bindings to say, unless the message names the agent; topics and threads hang behind the key of their chat.
-A message without a channel is one of the main conversation; one of a group is refused then, for the main one is private.
+Rules: a key in the message has precedence. Then what started it: a cron job, a hook, a node, a sub-agent. Then its
+chat: the configured bindings select the agent, unless the message names one; topics and threads are appended to the key
+of their chat. A message without a channel belongs to the main conversation. A group message without a channel is
+rejected, because the main conversation is private.
 
-`Keys` remembers what it has taken apart: that costs more than everything else on the way from a message to a session.
+`Keys` caches parsed keys: parsing costs more than everything else on the way from a message to its session.
 
-It knows no store and no clock. The spellings of keys are those of `formats.yoyoclaw`.
-
-What a configuration means for the engine: its words about routing and workspaces, as conversations take them.
-
-Nothing is read here and nothing is opened.
+Nothing here reads a store, a file or the clock. The spelling of keys is defined in `agents.openclaw.keys`.
 """
 
 from __future__ import annotations
@@ -54,20 +51,18 @@ from sessile.agents.openclaw.routing import Inbound as Sender
 from sessile.config import Config
 from sessile.errors import Invalid, InvalidId
 
-# --- inbound
-
 Json = dict[str, Any]
 
-_REMEMBERED = 1 << 16  # keys
+_MAX_CACHED = 1 << 16  # keys
 _KINDS = ("direct", "group", "channel")
-_TOPIC_CHANNELS = ("telegram",)  # whose groups have topics; everywhere else a thread is a thread
+_TOPIC_CHANNELS = ("telegram",)  # channels whose groups have topics; in others a thread is a thread
 
 
 class Inbound(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a message besides its text; what is unknown is `None`.
+    """The origin of a message; `None` means unknown.
 
-    `sender` is `From` of the documents and tells a group when nothing else does. `to` is where a reply goes. A `system` message,
-    such as a heartbeat, neither keeps a session fresh nor ends it.
+    `sender` is the documented `From`, and identifies a group if nothing else does. `to` is where a reply goes. A
+    `system` message, such as a heartbeat, neither keeps a session fresh nor ends it.
     """
 
     session_key: str | None = None
@@ -95,7 +90,7 @@ class Inbound(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Routing(msgspec.Struct, frozen=True, kw_only=True):
-    """What a configuration says of keys."""
+    """The configured rules for keys."""
 
     default_agent: str = "main"
     main_key: str = "main"
@@ -106,16 +101,16 @@ class Routing(msgspec.Struct, frozen=True, kw_only=True):
     links_keep_channel: bool = False
 
     def canonical(self, text: str) -> SessionKey:
-        """The key under which a conversation is stored, from any of its spellings."""
+        """Return the key under which a conversation is stored, from any spelling."""
         return canonical_key(text, default_agent=self.default_agent, main_key=self.main_key, scope=self.scope)
 
     def main(self, agent: str) -> SessionKey:
-        """The key of an agent's main conversation."""
+        """Return the key of an agent's main conversation."""
         return SessionKey(kind=GLOBAL) if self.scope == "global" else main_session(agent, self.main_key)
 
 
 class Asked(NamedTuple):
-    """A key that somebody asks for, and the message that it was made from, if there is one."""
+    """A resolved key, and the message that it was made from, if any."""
 
     key: SessionKey
     text: str
@@ -124,16 +119,16 @@ class Asked(NamedTuple):
 
 
 class Keys:
-    """The keys of a configuration, and their spellings."""
+    """Resolves keys, and caches their spellings."""
 
     def __init__(self, routing: Routing) -> None:
         self.routing = routing
-        self._spelling = lru_cache(maxsize=_REMEMBERED)(self._spell)
-        self._rendered = lru_cache(maxsize=_REMEMBERED)(render_key)
-        self._canonical = lru_cache(maxsize=_REMEMBERED)(routing.canonical)
+        self._spelling = lru_cache(maxsize=_MAX_CACHED)(self._spell)
+        self._rendered = lru_cache(maxsize=_MAX_CACHED)(render_key)
+        self._canonical = lru_cache(maxsize=_MAX_CACHED)(routing.canonical)
 
     def asked(self, source: Inbound | SessionKey | str) -> Asked:
-        """The key of a message, or any spelling of a key."""
+        """Resolve a message, or any spelling of a key."""
         inbound = source if isinstance(source, Inbound) else None
         if isinstance(source, Inbound):
             key = self._canonical(source.session_key) if source.session_key else key_of(source, self.routing)
@@ -142,12 +137,12 @@ class Keys:
         return Asked(key, self._rendered(key), normalize_agent_id(key.agent or self.routing.default_agent), inbound)
 
     def spelling(self, agent: str, text: str) -> str:
-        """The one spelling of a key in the store file of an agent; a malformed key stays as it is."""
-        first, _, behind = text.partition(":")
-        rest = behind.partition(":")[2]
+        """Return the canonical spelling of a key in an agent's store file. A malformed key is returned unchanged."""
+        first, _, after_agent = text.partition(":")
+        rest = after_agent.partition(":")[2]
         name = rest.partition(":")[0]
         if first == AGENT and name and name not in (MAIN, self._main_name) and fold_key(text) == text:
-            return text  # as nearly all are
+            return text  # as nearly all keys are
         return self._spelling(agent, text)
 
     @property
@@ -162,7 +157,7 @@ class Keys:
 
 
 def key_of(inbound: Inbound, routing: Routing) -> SessionKey:
-    """The key of the conversation that a message belongs to."""
+    """Return the key of a message's conversation."""
     if inbound.session_key and inbound.session_key.strip():
         return routing.canonical(inbound.session_key)
     agent = normalize_agent_id(inbound.agent or routing.default_agent)
@@ -175,7 +170,7 @@ def key_of(inbound: Inbound, routing: Routing) -> SessionKey:
 
 
 def _started(inbound: Inbound, agent: str) -> SessionKey | None:
-    """The key of a conversation that no person began."""
+    """Return the key of a conversation that was not started by a person."""
     if inbound.subagent is not None:
         parent = None if inbound.spawned_by is None else parse_key(normalize_key(inbound.spawned_by))
         if parent is not None and parent.kind == "subagent":
@@ -190,12 +185,12 @@ def _started(inbound: Inbound, agent: str) -> SessionKey | None:
 
 
 def _chat(inbound: Inbound, routing: Routing) -> SessionKey:
-    """The key of the chat itself, without topic and thread."""
+    """Return the key of the chat, without topic and thread."""
     peer = _peer(inbound)
     channel = _channel(inbound)
     if channel is None:
         if peer is not None and peer.kind != "direct":
-            raise Invalid(f"nobody says which channel the {peer.kind} is in", hint="name it, such as telegram")
+            raise Invalid(f"channel is required for a {peer.kind} message", hint="pass the channel, such as telegram")
         return main_session(inbound.agent or routing.default_agent, routing.main_key)
     if inbound.agent is not None:
         return peer_key(
@@ -231,11 +226,11 @@ def _channel(inbound: Inbound) -> str | None:
 
 
 def _peer(inbound: Inbound) -> Peer | None:
-    """Whom the message is from, or which group it was sent in."""
-    told = (inbound.chat_type or "").strip().lower()
-    kind = {"dm": "direct", "room": "channel"}.get(told, told)
+    """Return the sender of a message, or its group."""
+    chat_type = (inbound.chat_type or "").strip().lower()
+    kind = {"dm": "direct", "room": "channel"}.get(chat_type, chat_type)
     if kind and kind not in _KINDS:
-        raise Invalid(f"{inbound.chat_type!r} is no type of a chat", hint=f"it is one of {', '.join(_KINDS)}")
+        raise Invalid(f"invalid chat type {inbound.chat_type!r}", hint=f"use {', '.join(_KINDS)}")
     if inbound.peer is not None:
         return Peer(kind or "direct", inbound.peer)  # type: ignore[arg-type]
     group = group_of(Sender(sender=inbound.sender, chat_type=inbound.chat_type, provider=inbound.channel))
@@ -251,9 +246,9 @@ def _in_thread(key: SessionKey, inbound: Inbound) -> SessionKey:
 
 
 def parent_key_of(inbound: Inbound | None, key: SessionKey, routing: Routing) -> SessionKey | None:
-    """The conversation that a thread continues: the one that the message names, else the chat that the thread is in.
+    """Return the conversation that a thread continues: the one named in the message, or the chat of the thread.
 
-    A topic of a forum is a conversation of its own, unless the message says otherwise.
+    A forum topic is a conversation of its own, unless the message says otherwise.
     """
     if inbound is not None and inbound.parent_key:
         parent: SessionKey | None = routing.canonical(inbound.parent_key)
@@ -263,9 +258,9 @@ def parent_key_of(inbound: Inbound | None, key: SessionKey, routing: Routing) ->
 
 
 def members_of(inbound: Inbound, key: SessionKey, parent: SessionKey | None) -> Json:
-    """What the entry of a conversation says of its chat after a message; `None` clears a member.
+    """Return the members that a message sets in its conversation's entry; `None` clears a member.
 
-    The route is one thing: a recipient of one message is never mixed with the channel of another.
+    The route is replaced as a whole: the recipient of one message is never combined with the channel of another.
     """
     found: Json = {
         "chatType": inbound.chat_type,
@@ -290,11 +285,11 @@ def members_of(inbound: Inbound, key: SessionKey, parent: SessionKey | None) -> 
     return members
 
 
-# --- configured
+# -- configuration
 
 
 def routing_of(config: Config) -> Routing:
-    """Which conversation a message belongs to, by a configuration."""
+    """Return the routing rules of a configuration."""
     rules = config.session
     return Routing(
         default_agent=config.agents.default_id,
@@ -308,6 +303,6 @@ def routing_of(config: Config) -> Routing:
 
 
 def agent_workspace(config: Config, root: str, agent: str) -> str:
-    """The folder in which an agent works; one of its own below the root of the store if none is set."""
-    told = config.agents.named(agent).workspace
-    return f"{root}/workspaces/{agent}" if told is None else posixpath.abspath(posixpath.expanduser(told))
+    """Return the folder in which an agent works; by default a folder below the root of the store."""
+    folder = config.agents.named(agent).workspace
+    return f"{root}/workspaces/{agent}" if folder is None else posixpath.abspath(posixpath.expanduser(folder))

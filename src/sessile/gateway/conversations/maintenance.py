@@ -1,29 +1,22 @@
-"""Maintenance of the conversations of an agent: a plan that says which would go and which stay, an archive, then the removal.
+"""Maintenance of an agent's conversations: a plan of what to archive, the archive, and the removal.
 
-What goes, in this order, as `session.maintenance` says it:
+Conversations are archived for these reasons, in this order, by the rules of `session.maintenance`:
 
-    old         nobody has used it for `pruneAfter`; one that does not say when it was used is not old
-    too many    the oldest of those beyond the newest `maxEntries`; those that do not say how old they are first
-    disk        the oldest until everything fits into four fifths of `maxDiskBytes`, if it has outgrown that
+    old         not used for `pruneAfter`; a conversation without a time is not old
+    too many    the oldest beyond the newest `maxEntries`; those without a time first
+    disk        the oldest until everything fits into 80 % of `maxDiskBytes`, if that is exceeded
 
 Rules:
-- The main conversation stays, and so does what is pinned, what the caller says is live, and what a process has open.
-- A plan changes nothing. In mode `warn` applying it changes nothing either.
-- Entries are archived durably before they are taken out, under the lock of the store, and only if they are still what the plan
-  has seen. `undo_maintenance` puts them back.
-- Sessions stay where they are, unless the disk is the reason. Then they go to the trash, those without a conversation first; what
-  `prune` spares, and what any conversation of any agent names, now or as an earlier session, does not. Emptying the trash is for
-  a person to do.
-
-The files of sessions that bindings name: found for many entries at once, and brought back from the trash.
-
-Only sessions in the store's own folders are known here, so that nobody else's file is ever moved. An entry that names a file
-which it may not name has none.
-
-Upkeep: conversations that nobody uses any more are told of, or archived, as `session.maintenance` says.
-
-It is looked at when the gateway starts and every few hours. In mode `warn`, the default, nothing goes; the log says what would.
-Whatever fails is told and tried again the next time.
+- The main conversation stays, and so do pinned and live conversations and those that a process has open.
+- A plan changes nothing. In mode `warn`, the default, applying it changes nothing either; the log reports what would be
+  archived.
+- Entries are archived durably before they are removed, under the lock of the store, and only if they have not changed
+  since the plan was made. `undo_maintenance` restores them.
+- Sessions stay where they are, unless disk space is the reason. Then they are moved to the trash, those without a
+  conversation first. Sessions that `prune` spares, or that any conversation of any agent names, stay. The trash is
+  never emptied automatically.
+- Only files in the store's own folders are moved.
+- The gateway runs maintenance at its start and every few hours. Failures are logged and tried again.
 """
 
 from __future__ import annotations
@@ -51,44 +44,44 @@ from sessile.upkeep.prune import Candidate, PrunePlan, PruneRule, apply_prune, p
 if TYPE_CHECKING:
     from sessile.agents.openclaw.binding_store import Changes, Entries
     from sessile.config import Maintenance
-    from sessile.gateway.conversations.conversations import Conversations
+    from sessile.gateway.conversations.registry import Conversations
     from sessile.gateway.service import Gateway
     from sessile.storage.base import Filesystem
     from sessile.storage.trash import Deletion
 
 
-# --- binding files
+# -- files of bindings
 
 
 class BindingFiles:
-    """The folders of a store are looked at once, when the first file is asked for."""
+    """The session files that bindings name. The folders of the store are listed once, on first use."""
 
     def __init__(self, conversations: Conversations) -> None:
         self._all = conversations
-        self._store = conversations.upkeep.store
+        self._store = conversations.internals.store
         self._known: Mapping[str, str] | None = None
 
     def of(self, agent: str, entry: SessionEntry) -> set[str]:
-        """The files of the session that an entry has, and of those that it had before."""
+        """Return the files of an entry's current and earlier sessions."""
         known = self._by_id()
         found = {known[session_id] for session_id in _ids(entry) if session_id in known}
         if entry.session_file:
             try:
-                named = self._all.upkeep.sessions.path_of(agent, entry)
+                named = self._all.internals.sessions.path_of(agent, entry)
             except (UnsafePath, InvalidId):
-                named = None  # whoever speaks in the conversation is told
+                named = None  # reported when the conversation is used
             if named is not None and self._store.layout.owns(named):
                 found.add(named)
         return found
 
     def of_all(self, agents: Iterable[str]) -> Iterator[str]:
-        """The files that all conversations of some agents name."""
+        """Yield the files of all conversations of some agents."""
         for agent in agents:
-            for entry in self._all.upkeep.agents.of(agent).current().values():
+            for entry in self._all.internals.agents.of(agent).current().values():
                 yield from self.of(agent, entry)
 
-    def bring_back(self, entries: Iterable[SessionEntry]) -> tuple[str, ...]:
-        """Put the sessions of entries back from the trash; gives the ids of those that are nowhere."""
+    def restore(self, entries: Iterable[SessionEntry]) -> tuple[str, ...]:
+        """Restore the sessions of entries from the trash. Return the ids of those that are missing."""
         known = self._by_id()
         trashed = {
             _id_in(path): deletion.token
@@ -114,27 +107,30 @@ class BindingFiles:
 
 
 def _ids(entry: SessionEntry) -> Iterator[str]:
-    """The session that an entry has, and those that it had before."""
+    """Yield the ids of an entry's current and earlier sessions."""
     if entry.session_id is not None:
         yield entry.session_id
     yield from (previous.session_id for previous in previous_sessions(entry))
 
 
 def _id_in(path: str) -> str:
-    """The id in the name of a session file, behind the time."""
+    """Return the id in the name of a session file, after the time."""
     return stem_of(path).partition("_")[2]
 
 
-# --- maintenance
+# -- results
 
-HIGH_WATER = 0.8  # of `maxDiskBytes`: what is documented, so that not every message brings the next run
+_LOG = logging.getLogger(__name__)
+_INTERVAL = 6 * 3600.0  # seconds between two runs of the gateway
+
+HIGH_WATER = 0.8  # of `maxDiskBytes`, as documented, so that not every message triggers the next run
 
 Reason = Literal["old", "too many", "disk"]
 Stays = Literal["main", "live", "pinned", "open", "undated", "newest"]
 
 
 class Going(NamedTuple):
-    """A conversation that would go, and why; times are milliseconds, what is unknown is `None`."""
+    """A conversation to archive, and why. Times are in milliseconds; `None` means unknown."""
 
     key: str
     session_id: str | None
@@ -153,10 +149,10 @@ class Staying(NamedTuple):
 
 
 class MaintenancePlan(NamedTuple):
-    """What maintenance would do; nothing has been changed.
+    """What maintenance would do. Nothing has been changed.
 
-    `sessions` would go to the trash. `bytes` is what everything takes now, `None` if there is no limit for it. `too_many` and
-    `too_large` are what remains beyond the limits, because all of it has a reason to stay.
+    `sessions` would be moved to the trash. `bytes` is the current size, `None` if it is not limited. `too_many` and
+    `too_large` are what remains above the limits, because it is in use.
     """
 
     agent: str
@@ -171,29 +167,31 @@ class MaintenancePlan(NamedTuple):
     too_large: int = 0
 
     @property
-    def told(self) -> tuple[str, ...]:
-        """What a person should know of it, in sentences; none if all is well."""
-        how = "to be archived" if self.mode == "enforce" else "would be archived in mode enforce"
+    def summary(self) -> tuple[str, ...]:
+        """Return the plan as sentences for the user; empty if nothing is to be done."""
+        action = "to be archived" if self.mode == "enforce" else "would be archived in mode enforce"
         reasons = Counter(row.why for row in self.going)
-        found = [f"{_many(number, 'conversation')} of {self.agent}: {why}, {how}" for why, number in reasons.items()]
+        found = [f"{_many(number, 'conversation')} of {self.agent}: {why}, {action}" for why, number in reasons.items()]
         if self.sessions is not None and self.sessions.candidates:
-            where = "to the trash" if self.mode == "enforce" else "would go to the trash in mode enforce"
+            action = (
+                "to be moved to the trash" if self.mode == "enforce" else "would be moved to the trash in mode enforce"
+            )
             size = f"{self.sessions.bytes:,} bytes"
-            found.append(f"{_many(len(self.sessions.candidates), 'session')} of {self.agent}: {size}, {where}")
+            found.append(f"{_many(len(self.sessions.candidates), 'session')} of {self.agent}: {size}, {action}")
         if self.too_many:
-            found.append(f"{_many(self.too_many, 'conversation')} of {self.agent}: beyond maxEntries, but in use")
+            found.append(f"{_many(self.too_many, 'conversation')} of {self.agent}: above maxEntries, but in use")
         if self.too_large:
-            found.append(f"{_many(self.too_large, 'byte')} of {self.agent}: beyond maxDiskBytes, but in use")
+            found.append(f"{_many(self.too_large, 'byte')} of {self.agent}: above maxDiskBytes, but in use")
         return tuple(found)
 
 
 class Maintained(NamedTuple):
-    """What maintenance did: the archive and its token, the keys that went, sessions in the trash, and what was left after all.
+    """What maintenance did: the archive and its token, the removed keys, the sessions in the trash, and what was skipped.
 
-    `failure` is what stopped it in the middle, if anything did; `told` are the sentences of the plan.
+    `failure` is the error that stopped it, if any. `summary` are the sentences of the plan.
     """
 
-    told: tuple[str, ...]
+    summary: tuple[str, ...]
     token: str | None = None
     archive: str | None = None
     removed: tuple[str, ...] = ()
@@ -203,14 +201,17 @@ class Maintained(NamedTuple):
 
 
 class Undone(NamedTuple):
-    """What was put back. The keys in `refused` have another session by now; no file was found of the sessions in `missing`."""
+    """What was restored.
+
+    The keys in `refused` have another session by now; the files of the sessions in `missing` were not found.
+    """
 
     keys: tuple[str, ...]
     refused: tuple[str, ...]
     missing: tuple[str, ...]
 
 
-# -- the plan
+# -- planning
 
 
 def plan_maintenance(
@@ -222,22 +223,22 @@ def plan_maintenance(
     live: Collection[str] = (),
     pinned: Collection[str] = (),
 ) -> MaintenancePlan:
-    """What maintenance would do for an agent. `live` are keys or ids of sessions in use, `pinned` are ids of sessions."""
+    """Return what maintenance would do for an agent. `live` are keys or session ids in use, `pinned` are session ids."""
     agent = normalize_agent_id(agent)
-    moment = conversations.upkeep.store.now() if now is None else now
-    return _Choice(conversations, agent, frozenset(live), frozenset(pinned)).plan(rules, moment)
+    moment = conversations.internals.store.now() if now is None else now
+    return _Planner(conversations, agent, frozenset(live), frozenset(pinned)).plan(rules, moment)
 
 
-class _Choice:
-    """Which conversations of an agent go, as it is being found out."""
+class _Planner:
+    """Decides which conversations of an agent to archive."""
 
     def __init__(self, conversations: Conversations, agent: str, live: frozenset[str], pinned: frozenset[str]) -> None:
         self._all = conversations
         self._agent = agent
         self._pinned = pinned
-        self._store = conversations.upkeep.store
+        self._store = conversations.internals.store
         self._files = BindingFiles(conversations)
-        bindings = conversations.upkeep.agents.of(agent)
+        bindings = conversations.internals.agents.of(agent)
         self._path = bindings.path
         self._entries = bindings.current()
         self._going: dict[str, Reason] = {}
@@ -245,8 +246,10 @@ class _Choice:
         self._oldest_first = sorted(self._entries, key=lambda name: _age(self._entries[name]))
 
     def _protected(self, live: frozenset[str]) -> Iterator[tuple[str, Stays]]:
-        keys = self._all.upkeep.keys
-        main = self._all.upkeep.agents.of(self._agent).name(render_key(keys.routing.main(self._agent)), self._entries)
+        keys = self._all.internals.keys
+        main = self._all.internals.agents.of(self._agent).name(
+            render_key(keys.routing.main(self._agent)), self._entries
+        )
         for name, entry in self._entries.items():
             if name == main:
                 yield name, "main"
@@ -259,10 +262,10 @@ class _Choice:
         for name in self._oldest_first:
             updated = self._entries[name].updated_at
             if updated is not None and updated < now - rules.prune_after_ms:
-                self._go(name, "old")
+                self._archive(name, "old")
         for name in self._oldest_first:
             if self._left() > rules.max_entries:
-                self._go(name, "too many")
+                self._archive(name, "too many")
         disk = None if rules.max_disk_bytes is None else self._fit(rules.max_disk_bytes, now)
         entries = self._entries.items()
         return MaintenancePlan(
@@ -289,8 +292,8 @@ class _Choice:
     def _left(self) -> int:
         return len(self._entries) - len(self._going)
 
-    def _go(self, name: str, why: Reason) -> bool:
-        """Let a conversation go unless something keeps it; says whether it goes by this."""
+    def _archive(self, name: str, why: Reason) -> bool:
+        """Mark a conversation to be archived unless something keeps it. Return whether it was marked by this call."""
         if name in self._going or name in self._stays:
             return False
         if any(self._is_open(path) for path in self._files.of(self._agent, self._entries[name])):
@@ -304,20 +307,20 @@ class _Choice:
         return open_files() or frozenset()
 
     def _is_open(self, path: str) -> bool:
-        in_use = self._in_use  # known before we open the file ourselves
+        in_use = self._in_use  # before this process opens the file itself
         try:
             with RawFile(self._store.fs, path) as file:
                 return identity(file.stat) in in_use or file.is_held()
         except (SessionNotFound, UnsafePath):
-            return False  # nobody can have it open as a session
+            return False  # it cannot be open as a session
 
     def _why(self, name: str, entry: SessionEntry) -> Stays:
         return self._stays.get(name) or ("undated" if entry.updated_at is None else "newest")
 
-    # -- the disk
+    # -- disk space
 
     def _fit(self, limit: int, now: int) -> _Disk:
-        """Choose sessions for the trash, and the conversations that they take along, until the rest fits."""
+        """Choose sessions for the trash, and the conversations that lose their sessions, until the rest fits."""
         fs, files = self._store.fs, self._files
         own = {name: files.of(self._agent, entry) for name, entry in self._entries.items()}
         archived = [files.of(self._agent, entry) for entry in self._archived()]
@@ -345,20 +348,20 @@ class _Choice:
                 total -= take([path])
         for name in self._oldest_first:
             alone = [path for path in own[name] if path in movable and held[path] == 1]
-            if total > target and alone and self._go(name, "disk"):
+            if total > target and alone and self._archive(name, "disk"):
                 held.subtract(own[name])
                 total -= take(alone)
         sessions = prune._replace(candidates=tuple(chosen.values()), spared=(), bytes=used - total)
         return _Disk(sessions, used, max(0, total - limit))
 
     def _archived(self) -> Iterator[SessionEntry]:
-        upkeep = self._all.upkeep
-        for archive in Archives(upkeep.store, upkeep.home).list(self._agent):
+        internals = self._all.internals
+        for archive in Archives(internals.store, internals.home).list(self._agent):
             yield from map(SessionEntry, archive.entries.values())
 
 
 class _Disk(NamedTuple):
-    """The sessions that go to the trash, all that there was, and what is too much afterwards."""
+    """The sessions to move to the trash, the size before, and what is above the limit afterwards."""
 
     sessions: PrunePlan | None
     bytes: int
@@ -381,7 +384,7 @@ def _size(fs: Filesystem, path: str) -> int:
     return session_bytes.bytes_below(fs, path) + session_bytes.bytes_below(fs, artifacts_of(path))
 
 
-# -- applying it, and taking it back
+# -- applying and undoing
 
 
 def apply_maintenance(
@@ -392,14 +395,14 @@ def apply_maintenance(
     pinned: Collection[str] = (),
     now: int | None = None,
 ) -> Maintained:
-    """Do what a plan says, except for what was used since; in mode `warn` only say it. `live` and `pinned` as for the plan."""
+    """Apply a plan, except for what was used since; in mode `warn` change nothing. `live` and `pinned` as for the plan."""
     if plan.mode != "enforce":
-        return Maintained(plan.told)
-    upkeep = conversations.upkeep
-    moment = upkeep.store.now() if now is None else now
-    archives = Archives(upkeep.store, upkeep.home)
+        return Maintained(plan.summary)
+    internals = conversations.internals
+    moment = internals.store.now() if now is None else now
+    archives = Archives(internals.store, internals.home)
     token = archives.new_token(plan.agent, moment)
-    bindings = upkeep.agents.of(plan.agent)
+    bindings = internals.agents.of(plan.agent)
     removed: list[str] = []
     refused: dict[str, str] = {}
 
@@ -409,11 +412,11 @@ def apply_maintenance(
         for row in plan.going:
             entry = entries.get(row.key)
             if entry != row.entry or entry is None:
-                refused[row.key] = "it was used since the plan was made"
-            elif _is_live(row.key, upkeep.keys.spelling(plan.agent, row.key), entry, frozenset(live)):
-                refused[row.key] = "it is live"
+                refused[row.key] = "used since the plan was made"
+            elif _is_live(row.key, internals.keys.spelling(plan.agent, row.key), entry, frozenset(live)):
+                refused[row.key] = "in use"
             elif entry.session_id in pinned:
-                refused[row.key] = "it is pinned"
+                refused[row.key] = "pinned"
             else:
                 going[row.key] = entry
         removed[:] = going
@@ -423,38 +426,38 @@ def apply_maintenance(
 
     if plan.going:
         bindings.change(change, moment)
-    done = Maintained(plan.told, refused=tuple(refused.items()))
+    done = Maintained(plan.summary, refused=tuple(refused.items()))
     if removed:
         done = done._replace(token=token, archive=archives.path_of(token), removed=tuple(removed))
     if plan.sessions is None:
         return done
     held = frozenset(BindingFiles(conversations).of_all(conversations.agents()))
     free = tuple(one for one in plan.sessions.candidates if one.path not in held)
-    pruned = apply_prune(upkeep.store, plan.sessions._replace(candidates=free), pinned=pinned)
+    pruned = apply_prune(internals.store, plan.sessions._replace(candidates=free), pinned=pinned)
     return done._replace(deletions=pruned.deletions, refused=done.refused + pruned.refused, failure=pruned.failure)
 
 
 def undo_maintenance(conversations: Conversations, token: str, *, now: int | None = None) -> Undone:
-    """Put the conversations of an archive back, as used just now, and their sessions back from the trash.
+    """Restore the conversations of an archive, as used just now, and their sessions from the trash.
 
-    A key that has another session by now keeps it; then the archive stays.
+    A key that has another session keeps it; then the archive stays.
     """
-    upkeep = conversations.upkeep
-    moment = upkeep.store.now() if now is None else now
-    archives = Archives(upkeep.store, upkeep.home)
+    internals = conversations.internals
+    moment = internals.store.now() if now is None else now
+    archives = Archives(internals.store, internals.home)
     archive = archives.get(token)
     entries = {key: SessionEntry(members) for key, members in archive.entries.items()}
-    missing = BindingFiles(conversations).bring_back(entries.values())
-    bindings = upkeep.agents.of(archive.agent)
+    missing = BindingFiles(conversations).restore(entries.values())
+    bindings = internals.agents.of(archive.agent)
     refused: list[str] = []
 
     def change(current: Entries) -> Changes:
         refused.clear()
         back: dict[str, SessionEntry] = {}
         for key, entry in entries.items():
-            name = bindings.name(upkeep.keys.spelling(archive.agent, key), current)
+            name = bindings.name(internals.keys.spelling(archive.agent, key), current)
             if name not in current:
-                back[key] = entry.touched({}, moment)  # or the next run would take it out again
+                back[key] = entry.touched({}, moment)  # otherwise the next run would archive it again
             elif current[name].session_id != entry.session_id:
                 refused.append(key)
         return back
@@ -465,44 +468,41 @@ def undo_maintenance(conversations: Conversations, token: str, *, now: int | Non
     return Undone(tuple(key for key in entries if key not in refused), tuple(refused), missing)
 
 
-# --- upkeep
-
-_LOG = logging.getLogger(__name__)
-_INTERVAL = 6 * 3600.0  # seconds
+# -- in the gateway
 
 
-class Upkeep:
-    """Looks after the conversations of a gateway."""
+class MaintenanceTask:
+    """Runs maintenance for all agents of a gateway."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
 
     async def run(self) -> None:
-        """Look after all agents, again and again."""
+        """Run maintenance for all agents until cancelled."""
         while True:
             try:
-                await self._gateway.call(self._look)
+                await self._gateway.call(self._run_once)
             except SessileError as error:
-                _LOG.warning("conversations were not looked after: %s", error.message)
+                _LOG.warning("maintenance failed: %s", error.message)
             await anyio.sleep(_INTERVAL)
 
     def plan(self, agent: str) -> MaintenancePlan:
-        """What would go now; blocks."""
+        """Return what would be archived now. Blocks."""
         rules = self._gateway.config.session.maintenance
         return plan_maintenance(self._gateway.conversations, agent, rules, live=self._live(), pinned=self._pinned())
 
     def apply(self, plan: MaintenancePlan) -> Maintained:
-        """Archive and remove what a plan says, if the mode is `enforce`; blocks."""
+        """Apply a plan, if the mode is `enforce`. Blocks."""
         return apply_maintenance(self._gateway.conversations, plan, live=self._live(), pinned=self._pinned())
 
-    def _look(self) -> None:
+    def _run_once(self) -> None:
         for agent in self._gateway.conversations.agents():
             plan = self.plan(agent)
             done = self.apply(plan)
-            for told in done.told if plan.going or plan.sessions or done.failure else ():
-                _LOG.warning("%s", told)
+            for line in done.summary if plan.going or plan.sessions or done.failure else ():
+                _LOG.warning("%s", line)
             if done.failure is not None:
-                _LOG.warning("maintenance of %s has stopped: %s", agent, done.failure)
+                _LOG.warning("maintenance of %s stopped: %s", agent, done.failure)
 
     def _live(self) -> set[str]:
         return self._gateway.turns.busy()

@@ -1,11 +1,11 @@
-"""The notes of a memory flush, kept in the workspace of an agent: `<workspace>/memory/YYYY-MM-DD.md`.
+"""Memory notes in the workspace of an agent: `<workspace>/memory/YYYY-MM-DD.md`.
 
-Rules: notes are appended to the file of the day in the user's time zone, and are durable when `append_notes` returns. The same
-flush is appended once, however often it is repeated: its mark is looked for in the file of the day and in that of the day before.
-Nothing that is in a file is ever changed. A folder that is missing is made for its owner alone (0700), and so is a file (0600).
+Rules: notes are appended to the file of the day in the user's time zone, and are durable when `append_notes` returns. A
+flush is appended once, however often it is repeated: its marker is looked up in the files of the day and of the day
+before. Existing text is never changed. Missing folders and files are created for their owner only (0700, 0600).
 Symbolic links in the workspace are not followed, because they may lead out of it.
 
-What is worth a note, and whether it may be kept, is decided elsewhere (`core.memory_flush`).
+What is worth a note is decided in `core.memory_flush`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from sessile.storage.line_file import append_text, make_durable
 
 
 def append_notes(fs: Filesystem, workspace: str, reply: str, *, key: str, now: int, zone: tzinfo) -> str | None:
-    """Append a model's notes to the file of the day; gives its path below the workspace, or `None` if nothing was appended.
+    """Append a model's notes to the file of the day. Return its path below the workspace; `None` if nothing was appended.
 
-    `key` is that of the flush (`flush_key`). `now`, in milliseconds, is the time at which it was decided upon.
+    `key` identifies the flush (`flush_key`). `now`, in milliseconds, is the time of the flush.
     """
     if not block_to_append("", reply, key, now, zone):
         return None
@@ -36,26 +36,26 @@ def append_notes(fs: Filesystem, workspace: str, reply: str, *, key: str, now: i
         return block_to_append(_text(content), reply, key, now, zone).encode()
 
     try:
-        # The workspace is a person's folder, and may itself be a link; what is below it may not.
+        # The workspace belongs to the user and may itself be a link; folders below it may not.
         atomic.make_folders(fs, posixpath.dirname(path), set(), below_links=True)
         return name if append_text(fs, path, addition) else None
     except StorageFull as error:
-        error.hint = "free some space; nothing of the file is lost, and the notes are asked for again"
+        error.hint = "free some space; the file is unchanged, and notes will be taken again"
         raise
 
 
 def _is_kept(fs: Filesystem, path: str, key: str) -> bool:
-    """Whether a file that may be missing holds the notes of a flush, durably."""
+    """Return whether a file, if it exists, durably holds the notes of a flush."""
     with storage_failures(path, "read earlier notes"):
         try:
             if not atomic.is_plain(fs, path) or not holds_block(_text(atomic.read_all(fs, path)), key):
                 return False
         except (FileNotFoundError, NotADirectoryError):
             return False
-    make_durable(fs, path)  # whoever appended them may have died before they were
+    make_durable(fs, path)  # the process that appended them may have died before they were durable
     return True
 
 
 def _text(content: bytes) -> str:
-    """What a file says, whatever somebody else has written into it."""
+    """Decode a file, replacing invalid bytes."""
     return content.decode("utf-8", "replace")

@@ -1,20 +1,16 @@
-"""Where the gateway of a store is: one at a time, found by whoever wants to ask it. A database may have many.
+"""Presence: where the gateway of a store runs. A folder has one gateway at a time, a database may have many.
 
-    <root>/gateway.lock     held with `flock` while a gateway runs; the kernel frees it when its holder dies
+    <root>/gateway.lock     locked with `flock` while a gateway runs; the kernel releases it when the process dies
     <root>/gateway.json     address, process and token file of that gateway, for clients of the same user
 
-Rules: who does not get the lock is refused, and told who has it. The note is written when the gateway can be reached, and taken
-away when it ends. One that a killed gateway left behind is told from a living one's by the lock, never by a process number that
-another program may have by now.
+Rules: a second gateway for a folder is rejected, and told which one runs. The note is written when the gateway is
+reachable, and removed when it stops. Whether the gateway of a note is alive is decided by the lock, never by a process
+id that another program may have by now.
 
-In a database each gateway has a lock and a note of its own, `gateway-<random>`, and nobody is refused. Of several that run, one
-of this machine is found first. Whoever comes takes away what dead ones left.
+In a database each gateway has its own lock and note, `gateway-<random>`, and none is rejected. A running gateway on
+this machine is preferred. A new gateway removes what dead ones left.
 
 Nothing here connects to anything.
-
-The turns of a store whose gateways may be many: a database, which they all ask.
-
-A folder has one gateway at a time, which keeps its turns in its memory and, for the next one, in a `TurnLog`.
 """
 
 from __future__ import annotations
@@ -37,15 +33,13 @@ if TYPE_CHECKING:
     from sessile.storage.postgres.turn_queue import TurnTable
 
 
-# --- presence
-
 _NAME, _LOCK, _NOTE = "gateway", ".lock", ".json"
 _SCHEMA = "sessile.gateway/1"
-_PATIENCE = 0.5  # seconds: whoever only looks whether the lock is free holds it for an instant
+_PATIENCE = 0.5  # seconds; a check whether the lock is free holds it for an instant
 
 
-class Whereabouts(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a gateway tells of itself. `started` is in milliseconds, `host` is the name of its machine."""
+class GatewayInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The published data of a gateway. `started` is in milliseconds, `host` is the name of its machine."""
 
     url: str
     pid: int
@@ -55,15 +49,15 @@ class Whereabouts(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Noted(NamedTuple):
-    """A note of a gateway, and whether that gateway still runs. Of a note that cannot be read nothing is known."""
+    """The note of a gateway, and whether that gateway still runs. `note` is `None` if it cannot be read."""
 
     path: str
-    note: Whereabouts | None
+    note: GatewayInfo | None
     alive: bool
 
 
 class Presence:
-    """The gateway of one store, or one of those of a database."""
+    """The gateway of a folder, or one of the gateways of a database."""
 
     def __init__(self, store: Store) -> None:
         self._fs: Filesystem = store.fs
@@ -74,65 +68,68 @@ class Presence:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Be the one gateway of a folder, which raises `Conflict` if there is one already; or one of a database's."""
+        """Hold the lock of a gateway. Raise `Conflict` if a gateway of this folder runs already."""
         atomic.make_folders(self._fs, self._root)
-        self._tidy()
+        self._clean_up()
         try:
             with ExitStack() as stack:
                 try:
                     stack.enter_context(locked(self._fs, self._path(self._own, _LOCK), _PATIENCE))
                 except SessionBusy as error:
-                    raise self._taken() from error
+                    raise self._conflict() from error
                 yield
         finally:
             if self._many:
                 atomic.remove(self._fs, self._path(self._own, _LOCK))
 
-    def _tidy(self) -> None:
-        """Take away what dead gateways left, where each leaves something of its own. One that starts has no note yet."""
+    def _clean_up(self) -> None:
+        """Remove the files of dead gateways of a database. A gateway that is starting has no note yet."""
         for name in self._names() if self._many else ():
             noted = self._noted(name)
             if noted is not None and not noted.alive:
                 for ending in (_NOTE, _LOCK):
                     atomic.remove(self._fs, self._path(name, ending))
 
-    def _taken(self) -> Conflict:
+    def _conflict(self) -> Conflict:
         found = self.look()
         who = "" if found is None or found.note is None else f": {found.note.url}, process {found.note.pid}"
         return Conflict(
-            f"a gateway already runs on this store{who}",
+            f"a gateway is already running for this store{who}",
             path=self._path(self._own, _LOCK),
-            hint="use that one, end it first, or say --root PATH for another store",
+            hint="use that one, stop it first, or pass --root PATH for another store",
         )
 
     @contextmanager
-    def announced(self, url: str, token_file: str) -> Iterator[Whereabouts]:
-        """Tell clients where the gateway is, as long as it is there."""
+    def announced(self, url: str, token_file: str) -> Iterator[GatewayInfo]:
+        """Publish where the gateway is, until the context ends."""
         pid, host = locks.own_pid(), locks.own_host()
-        note = Whereabouts(url=url, pid=pid, started=self._now(), token_file=token_file, host=host)
+        note = GatewayInfo(url=url, pid=pid, started=self._now(), token_file=token_file, host=host)
         members = {"schema": _SCHEMA, **msgspec.to_builtins(note)}
         path = self._path(self._own, _NOTE)
         atomic.replace(self._fs, path, (json.dumps(members, indent=2).encode() + b"\n",))
         try:
             yield note
         finally:
-            atomic.remove(self._fs, path)  # one that stays is seen to be nobody's
+            atomic.remove(self._fs, path)  # a leftover note is recognised by the free lock
 
     def look(self) -> Noted | None:
-        """The gateway that was noted last; `None` if there is no note. Of many, one that runs here, else one that runs."""
+        """Return the last note; `None` if there is none.
+
+        Of several gateways, prefer a running one on this machine, then a running one.
+        """
         found = [noted for name in self._names() if (noted := self._noted(name)) is not None]
         here = locks.own_host()
         return max(
             found, key=lambda noted: (noted.alive, noted.note is not None and noted.note.host == here), default=None
         )
 
-    def running(self) -> Whereabouts | None:
-        """The gateway that runs now; `None` if none does, or it cannot be reached yet."""
+    def running(self) -> GatewayInfo | None:
+        """Return the running gateway; `None` if there is none, or it is not reachable yet."""
         found = self.look()
         return found.note if found is not None and found.alive else None
 
     def is_held(self) -> bool:
-        """Whether a gateway runs, reachable or not."""
+        """Return whether a gateway is running, reachable or not."""
         return any(is_held(self._fs, self._path(name, _LOCK)) for name in self._names())
 
     def _noted(self, name: str) -> Noted | None:
@@ -141,13 +138,13 @@ class Presence:
         if found is None:
             return None
         try:
-            note = msgspec.json.decode(found[0], type=Whereabouts)
+            note = msgspec.json.decode(found[0], type=GatewayInfo)
         except msgspec.MsgspecError:
             note = None
         return Noted(path, note, is_held(self._fs, self._path(name, _LOCK)))
 
     def _names(self) -> Sequence[str]:
-        """The names of all gateways that have left something here."""
+        """Return the names of all gateways that have files here."""
         if not self._many:
             return [_NAME]
         with storage_failures(self._root, "look for gateways"):
@@ -162,13 +159,10 @@ class Presence:
         return posixpath.join(self._root, f"{name}{ending}")
 
 
-# --- shared turns
-
-
 def shared_turns(store: Store) -> TurnTable | None:
-    """The turns of all gateways of a store; `None` if it is a folder, which has just one."""
+    """Return the turn table that all gateways of a database share; `None` for a folder, which has one gateway."""
     if store.database is None:
         return None
-    from sessile.storage.postgres.turn_queue import TurnTable  # most stores are folders
+    from sessile.storage.postgres.turn_queue import TurnTable  # most stores are folders, and need no database driver
 
     return TurnTable(store.database)

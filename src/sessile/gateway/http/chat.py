@@ -1,12 +1,11 @@
-"""Operations of a chat: send a message, wait for its reply or hear it word by word, stop it, look for it, add something.
+"""Chat operations: send a message, wait for its reply or stream it, look up and abort turns, inject messages.
 
-    POST /v1/chat/send {"key": "main", "message": "hello"}                   202: it is durable, and will be answered
-                       {…, "wait": true}                                     200 with the reply
-                       {…, "stream": true}                                   events: turn, delta…, reply
+    POST /v1/chat/send {"key": "main", "message": "hello"}        202: the message is durable and will be answered
+                       {…, "wait": true}                          200 with the reply
+                       {…, "stream": true}                        an event stream: turn, delta…, reply
 
-Rules: who goes away while they wait or listen stops nothing; `GET /v1/chat/turn` has the reply later. A message that is sent
-again with the same idempotency key is one message. A turn that failed is an answer with `error`, not an error of the request:
-what was said is in the session.
+Rules: a client that disconnects does not stop its turn; `GET /v1/chat/turn` returns the reply later. Messages with the same
+idempotency key are one message. A failed turn is a reply with `error`, not an HTTP error: the user's message is in the session.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from msgspec import Meta
 from sessile.errors import Invalid, NotFound
 from sessile.gateway.conversations.inbound import Inbound
 from sessile.gateway.events import Event
-from sessile.gateway.http.sessions import EntryText, KeyText, bound_of, conversation_of
+from sessile.gateway.http.conversations import EntryText, KeyText, bound_of, conversation_of
 from sessile.gateway.http.streams import Stream, Waiting, frame
-from sessile.gateway.http.wire import Answered, Taken, Told, Whole, as_json
+from sessile.gateway.http.wire import RequestModel, Response, ResponseModel, Result, Routes, as_json
 from sessile.gateway.turns.turn import Message, Reply, State, Turn
 
 if TYPE_CHECKING:
@@ -30,19 +29,21 @@ if TYPE_CHECKING:
     from sessile.gateway.http.problems import App
     from sessile.gateway.service import Gateway
 
+routes = Routes()
+
 Name = Annotated[str, Meta(min_length=1, max_length=500)]
 MessageText = Annotated[str, Meta(max_length=4_000_000)]
 IdempotencyKey = Annotated[str, Meta(min_length=1, max_length=200)]
 
 INJECTED = "sessile.note"
-_LOOKED_AT = 3  # sessions before the current one in which a turn is looked for
+_EARLIER_SESSIONS = 3  # earlier sessions in which a turn is looked up
 
 
 # -- sending
 
 
-class Sender(Taken, frozen=True):
-    """Where a message comes from, if its conversation is to be found by that; what is unknown is left out."""
+class Sender(RequestModel, frozen=True):
+    """The origin of a message, used to find its conversation. Omit what is unknown."""
 
     agent: Name | None = None
     channel: Name | None = None
@@ -67,15 +68,15 @@ class Sender(Taken, frozen=True):
     system: bool = False
 
 
-class Picture(Taken, frozen=True):
-    """An image, base64."""
+class Picture(RequestModel, frozen=True):
+    """An image, base64-encoded."""
 
     data: Annotated[str, Meta(min_length=1, pattern="^[A-Za-z0-9+/]+={0,2}$")]
     mime_type: Annotated[str, Meta(pattern=r"^image/[a-z0-9.+-]{1,40}$")]
 
 
-class SendBody(Taken, frozen=True):
-    """A message. With neither `key` nor `inbound` it belongs to the main conversation."""
+class SendBody(RequestModel, frozen=True):
+    """A message. Without `key` and `inbound` it belongs to the main conversation."""
 
     message: MessageText
     key: KeyText | None = None
@@ -88,8 +89,8 @@ class SendBody(Taken, frozen=True):
     stream: bool = False
 
 
-class Replied(Told, frozen=True):
-    """How a turn ended. `delivered` is everything that a person is told, as one text."""
+class Replied(ResponseModel, frozen=True):
+    """The result of a turn. `delivered` is everything shown to the user, as one text."""
 
     text: str
     delivered: str
@@ -105,8 +106,8 @@ class Replied(Told, frozen=True):
     model: str | None
 
 
-class Sent(Told, frozen=True):
-    """A turn, and its reply if it is done. It is `repeated` if the message was sent before."""
+class Sent(ResponseModel, frozen=True):
+    """A turn, and its reply if it is done. `repeated` if the message had been sent before."""
 
     turn: str
     key: str
@@ -116,14 +117,18 @@ class Sent(Told, frozen=True):
     reply: Replied | None
 
 
+@routes.post("/v1/chat/send", body=SendBody, answers={200: Sent, 202: Sent}, problems=(404, 409), streams=True)
 async def send(gateway: Gateway, body: SendBody) -> object:
-    """Say something in a conversation."""
+    """Send a message.
+
+    Returns 202 as soon as the message is durable, 200 with the reply if `wait` is set, or an event stream.
+    """
     if body.key is not None and body.inbound is not None:
-        raise Invalid("name either a key or where the message comes from", hint="just one of key and inbound")
+        raise Invalid("key and inbound exclude each other", hint="pass one of them")
     if not body.message.strip() and not body.images:
-        raise Invalid("the message is empty", hint="say something")
+        raise Invalid("message is empty", hint="pass a message or images")
     if body.wait and body.stream:
-        raise Invalid("a reply is either waited for or streamed", hint="just one of wait and stream")
+        raise Invalid("wait and stream exclude each other", hint="set one of them")
     turn = await gateway.turns.send(
         Message(
             text=body.message,
@@ -135,23 +140,23 @@ async def send(gateway: Gateway, body: SendBody) -> object:
         )
     )
     if body.stream:
-        return Stream(lambda: _told(turn))
+        return Stream(lambda: _events(turn))
     if body.wait:
-        return Waiting(lambda: _waited(turn))
-    return Answered(202 if turn.reply is None else 200, sent_of(turn))
+        return Waiting(lambda: _reply(turn))
+    return Result(202 if turn.reply is None else 200, sent_of(turn))
 
 
 def _inbound(sender: Sender | None) -> Inbound:
     return Inbound() if sender is None else Inbound(**msgspec.structs.asdict(sender))
 
 
-async def _waited(turn: Turn) -> App:
+async def _reply(turn: Turn) -> App:
     await turn.wait()
-    return Whole(200, as_json(sent_of(turn)))
+    return Response(200, as_json(sent_of(turn)))
 
 
-async def _told(turn: Turn) -> AsyncIterator[bytes]:
-    """The events of one turn: that it was taken, its words, and how it ended."""
+async def _events(turn: Turn) -> AsyncIterator[bytes]:
+    """Yield the events of a turn: its acceptance, its text, its reply."""
     yield _event("turn", sent_of(turn))
     async for text in turn.deltas():
         yield _event("delta", {"turn": turn.id, "text": text})
@@ -164,7 +169,7 @@ def _event(name: str, data: object) -> bytes:
 
 
 def sent_of(turn: Turn) -> Sent:
-    """A turn as clients are told of it."""
+    """Return the document of a turn."""
     return Sent(
         turn=turn.id,
         key=turn.key,
@@ -195,52 +200,54 @@ def _replied(reply: Reply) -> Replied:
 # -- turns
 
 
-class TurnQuery(Taken, frozen=True):
-    """Which turn of which conversation."""
+class TurnQuery(RequestModel, frozen=True):
+    """The conversation, and the turn."""
 
     key: KeyText
     turn: EntryText
 
 
+@routes.get("/v1/chat/turn", query=TurnQuery, answers={200: Sent}, problems=(404,))
 async def get_turn(gateway: Gateway, query: TurnQuery) -> Sent:
-    """How a turn stands, if it runs, waits or ended not long ago."""
+    """Return a turn: running, waiting or done."""
     conversation = await gateway.call(conversation_of, gateway, query.key)
-    sessions = [conversation.session_id, *(one.session_id for one in conversation.previous[:_LOOKED_AT])]
+    sessions = [conversation.session_id, *(one.session_id for one in conversation.previous[:_EARLIER_SESSIONS])]
     for session_id in sessions:
         turn = None if session_id is None else await gateway.turns.find(session_id, query.turn)
         if turn is not None:
             return sent_of(turn)
-    raise NotFound(f"there is no turn {query.turn[:80]!r} that is remembered", hint="the history has what was said")
+    raise NotFound(f"turn not found: {query.turn[:80]!r}", hint="read the messages with GET /v1/session/history")
 
 
-class AbortBody(Taken, frozen=True):
-    """Whose turns are stopped; without `turn` all that run or wait."""
+class AbortBody(RequestModel, frozen=True):
+    """The conversation whose turns to abort. Without `turn`, all running and waiting turns."""
 
     key: KeyText
     turn: EntryText | None = None
 
 
-class Aborted(Told, frozen=True):
-    """The turns that were stopped."""
+class Aborted(ResponseModel, frozen=True):
+    """The turns that were aborted."""
 
     key: str
     turns: tuple[str, ...]
 
 
+@routes.post("/v1/chat/abort", body=AbortBody, answers={200: Aborted}, problems=(404,))
 async def abort(gateway: Gateway, body: AbortBody) -> Aborted:
-    """Stop what runs or waits in a conversation."""
+    """Abort running and waiting turns of a conversation."""
     conversation = await gateway.call(conversation_of, gateway, body.key)
     own = [turn.session_id for turn in gateway.turns.live() if turn.key == conversation.text]
     live = dict.fromkeys(session_id for session_id in (conversation.session_id, *own) if session_id is not None)
-    stopped = [turn for session_id in live for turn in await gateway.turns.abort(session_id, body.turn)]
-    return Aborted(key=conversation.text, turns=tuple(stopped))
+    aborted = [turn for session_id in live for turn in await gateway.turns.abort(session_id, body.turn)]
+    return Aborted(key=conversation.text, turns=tuple(aborted))
 
 
-# -- adding something without a turn
+# -- injecting
 
 
-class InjectBody(Taken, frozen=True):
-    """Something that becomes a part of a conversation without being answered; a note is for the model, too."""
+class InjectBody(RequestModel, frozen=True):
+    """A message to append without running a turn. A note is part of the model's context, too."""
 
     key: KeyText
     message: Annotated[str, Meta(min_length=1, max_length=4_000_000)]
@@ -248,8 +255,8 @@ class InjectBody(Taken, frozen=True):
     idempotency_key: IdempotencyKey | None = None
 
 
-class Injected(Told, frozen=True):
-    """The entry that was added."""
+class Injected(ResponseModel, frozen=True):
+    """The entry that was appended."""
 
     key: str
     session_id: str
@@ -257,8 +264,9 @@ class Injected(Told, frozen=True):
     repeated: bool
 
 
+@routes.post("/v1/chat/inject", body=InjectBody, answers={200: Injected}, problems=(404, 409))
 async def inject(gateway: Gateway, body: InjectBody) -> Injected:
-    """Add something to a conversation that nobody answers."""
+    """Append a message to a conversation without running a turn."""
     bound = await gateway.call(bound_of, gateway, body.key)
     async with gateway.turns.alone(bound.session_id):
         injected = await gateway.call(_inject, gateway, bound, body)

@@ -1,16 +1,18 @@
-"""OpenAI's chat completions, so that existing clients just work, with sessions that the gateway keeps.
+"""OpenAI's chat completions, for existing clients, with sessions kept by the gateway.
 
-    header x-sessile-session-key (or x-openclaw-session-key)     the conversation of that key
+    header x-sessile-session-key (or x-openclaw-session-key)     the conversation with that key
     else "user": "ann"                                           the conversation of that user
-    else                                                         a new conversation; the answer's header says which
+    else                                                         a new conversation, named in the response header
 
-Rules: the last message of a request is what is new, and must be the user's. Of a session that has said something already, the
-messages before it are known; in a new one they are stored first, so that clients which send everything each time are understood.
-System messages are instructions for this turn, behind the agent's own. The model `sessile/<agent>` (or `openclaw:<agent>`) asks
-for an agent; any other name is echoed, and the default agent answers with its own model. Parameters of sampling are the agent's
-business and have no effect; what would change the shape of the answer (tools, several choices) is refused.
-
-Two users whose names differ never share a session: a name that a key cannot hold as it is becomes a hash.
+Rules:
+- The last message of a request is the new one, and must be a user message. Earlier messages are stored only if the
+  session is empty, because clients send the whole conversation every time.
+- System messages are instructions for this turn, appended to those of the agent.
+- The model `sessile/<agent>` (or `openclaw:<agent>`) selects an agent. Any other name is echoed, and the default agent
+  answers with its own model.
+- Sampling parameters have no effect. Options that would change the shape of the response (tools, several choices) are
+  rejected.
+- Different users never share a session: a user name that a key cannot contain is replaced by its hash.
 """
 
 from __future__ import annotations
@@ -25,9 +27,9 @@ from msgspec import Meta
 
 from sessile.core.ids import new_session_id, sha256
 from sessile.errors import Invalid, SessileError, TooMany
-from sessile.gateway.http.problems import tellable
+from sessile.gateway.http.problems import public_text
 from sessile.gateway.http.streams import Stream, Waiting, frame
-from sessile.gateway.http.wire import Taken, Told, Whole, as_json
+from sessile.gateway.http.wire import RequestModel, Response, ResponseModel, Routes, as_json
 from sessile.gateway.turns.turn import Message, Reply, Turn
 
 if TYPE_CHECKING:
@@ -36,11 +38,13 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
+routes = Routes()
+
 OWNER = "sessile"
 _PLAIN_USER = re.compile(r"[a-z0-9][a-z0-9._@+-]{0,63}")
 _AGENT_MODEL = re.compile(r"(?:sessile|openclaw|agent)[/:]([A-Za-z0-9_-]{1,64})")
 _DATA_URL = re.compile(r"data:(image/[a-z0-9.+-]+);base64,([A-Za-z0-9+/]+={0,2})")
-_REASONS = {"length": "length"}  # all else has come to its end
+_REASONS = {"length": "length"}  # any other stop reason is "stop"
 _KINDS = {401: "authentication_error", 404: "not_found_error", 409: "conflict_error", 429: "rate_limit_error"}
 
 
@@ -48,7 +52,7 @@ _KINDS = {401: "authentication_error", 404: "not_found_error", 409: "conflict_er
 
 
 class CompletionHeaders(
-    Taken,
+    RequestModel,
     frozen=True,
     rename={
         "session_key": "x-sessile-session-key",
@@ -56,7 +60,7 @@ class CompletionHeaders(
         "idempotency_key": "idempotency-key",
     },
 ):
-    """The conversation, and a name by which a request is known when it is sent again."""
+    """The conversation, and a key that identifies a repeated request."""
 
     session_key: Annotated[str, Meta(min_length=1, max_length=1_000)] | None = None
     older_session_key: Annotated[str, Meta(min_length=1, max_length=1_000)] | None = None
@@ -64,7 +68,7 @@ class CompletionHeaders(
 
 
 class ChatMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """A message as OpenAI has it; members that are not known have no effect."""
+    """A message in OpenAI's format. Unknown members are ignored."""
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     content: str | list[dict[str, Any]] | None = None
@@ -74,13 +78,13 @@ class ChatMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a stream tells besides the words."""
+    """Options of a stream."""
 
     include_usage: bool | None = None
 
 
 class CompletionBody(msgspec.Struct, frozen=True, kw_only=True):
-    """A request as OpenAI has it; members that are not known have no effect."""
+    """A request in OpenAI's format. Unknown members are ignored."""
 
     messages: Annotated[list[ChatMessage], Meta(min_length=1, max_length=10_000)]
     model: Annotated[str, Meta(min_length=1, max_length=200)] = OWNER
@@ -95,31 +99,31 @@ class CompletionBody(msgspec.Struct, frozen=True, kw_only=True):
 # -- answers
 
 
-class Said(Told, frozen=True, rename=None):
-    """The words of the answer."""
+class Said(ResponseModel, frozen=True, rename=None):
+    """The message of a choice."""
 
     role: Literal["assistant"]
     content: str
 
 
-class Choice(Told, frozen=True, rename=None):
-    """The one answer."""
+class Choice(ResponseModel, frozen=True, rename=None):
+    """The one choice."""
 
     index: int
     message: Said
     finish_reason: str
 
 
-class Tokens(Told, frozen=True, rename=None):
-    """What the answer used."""
+class Tokens(ResponseModel, frozen=True, rename=None):
+    """Token counts of a completion."""
 
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
 
 
-class Completion(Told, frozen=True, rename=None):
-    """An answer as OpenAI has it; `usage` is `None` if nobody told."""
+class Completion(ResponseModel, frozen=True, rename=None):
+    """A completion in OpenAI's format. `usage` is `null` if unknown."""
 
     id: str
     object: Literal["chat.completion"]
@@ -129,8 +133,8 @@ class Completion(Told, frozen=True, rename=None):
     usage: Tokens | None
 
 
-class Failure(Told, frozen=True, rename=None):
-    """What went wrong, as OpenAI has it."""
+class Failure(ResponseModel, frozen=True, rename=None):
+    """An error in OpenAI's format."""
 
     message: str
     type: str
@@ -138,14 +142,14 @@ class Failure(Told, frozen=True, rename=None):
     code: str | None
 
 
-class Failed(Told, frozen=True, rename=None):
-    """An error as OpenAI has it."""
+class Failed(ResponseModel, frozen=True, rename=None):
+    """An error response in OpenAI's format."""
 
     error: Failure
 
 
-class Model(Told, frozen=True, rename=None):
-    """Somebody who answers."""
+class Model(ResponseModel, frozen=True, rename=None):
+    """An agent, as a model."""
 
     id: str
     object: Literal["model"]
@@ -153,18 +157,35 @@ class Model(Told, frozen=True, rename=None):
     owned_by: str
 
 
-class ModelList(Told, frozen=True, rename=None):
-    """All who answer."""
+class ModelList(ResponseModel, frozen=True, rename=None):
+    """All agents, as models."""
 
     object: Literal["list"]
     data: tuple[Model, ...]
 
 
+# -- operations
+
+
+def failed(error: SessileError) -> Response:
+    """Return the response of an error in OpenAI's format."""
+    kind = _KINDS.get(error.status, "invalid_request_error" if error.status < 500 else "server_error")
+    hint = f" ({error.hint})" if error.hint else ""
+    headers = {"retry-after": "1"} if isinstance(error, TooMany) else {}
+    return _failure(error.status, public_text(f"{error.message}{hint}", error.path), kind, headers)
+
+
+def _failure(status: int, message: str, kind: str, headers: dict[str, str]) -> Response:
+    body = as_json(Failed(error=Failure(message=message, type=kind, param=None, code=None)))
+    return Response(status, body, headers=headers)
+
+
+@routes.get("/v1/models", answers={200: ModelList})
 async def models(gateway: Gateway) -> ModelList:
-    """The agents, as models: the default one under the gateway's own name, too."""
+    """List the agents as models."""
     configured = [agent.id.lower() for agent in gateway.config.agents.list]
-    spoken_to = await gateway.call(gateway.conversations.agents)
-    agents = dict.fromkeys([gateway.config.agents.default_id, *configured, *spoken_to])
+    in_use = await gateway.call(gateway.conversations.agents)
+    agents = dict.fromkeys([gateway.config.agents.default_id, *configured, *in_use])
     names = [OWNER, *(name for agent in agents if _AGENT_MODEL.fullmatch(name := f"{OWNER}/{agent}"))]
     created = gateway.started_at // 1000
     return ModelList(
@@ -173,8 +194,18 @@ async def models(gateway: Gateway) -> ModelList:
     )
 
 
+@routes.post(
+    "/v1/chat/completions",
+    headers=CompletionHeaders,
+    body=CompletionBody,
+    answers={200: Completion},
+    problems=(404, 409, 502),
+    streams=True,
+    failure=failed,
+    failure_type=Failed,
+)
 async def complete(gateway: Gateway, headers: CompletionHeaders, body: CompletionBody) -> App:
-    """Answer the last message of a conversation."""
+    """Create a chat completion: answer the last message of a conversation, as a stream if requested."""
     _check(body)
     key = _key(gateway, headers, body)
     turn = await gateway.turns.send(_message(gateway, key, headers, body))
@@ -184,41 +215,28 @@ async def complete(gateway: Gateway, headers: CompletionHeaders, body: Completio
     return Waiting(lambda: _whole(gateway, turn, body))
 
 
-def failed(error: SessileError) -> Whole:
-    """An error in OpenAI's shape."""
-    kind = _KINDS.get(error.status, "invalid_request_error" if error.status < 500 else "server_error")
-    hint = f" ({error.hint})" if error.hint else ""
-    headers = {"retry-after": "1"} if isinstance(error, TooMany) else {}
-    return _failure(error.status, tellable(f"{error.message}{hint}", error.path), kind, headers)
-
-
-def _failure(status: int, message: str, kind: str, headers: dict[str, str]) -> Whole:
-    body = as_json(Failed(error=Failure(message=message, type=kind, param=None, code=None)))
-    return Whole(status, body, headers=headers)
-
-
 # -- from a request to a message
 
 
 def _check(body: CompletionBody) -> None:
     if body.n not in (None, 1):
-        raise Invalid("n is 1: a conversation has one answer", hint="ask again for another one")
+        raise Invalid("n must be 1", hint="send another request for another answer")
     if body.tools or body.functions:
-        raise Invalid("tools of a client are not called here", hint="leave tools and functions out")
+        raise Invalid("client-side tools are not supported", hint="omit tools and functions")
     if body.messages[-1].role != "user":
-        raise Invalid("the last message must be the user's", hint="the session knows what was said before")
+        raise Invalid("the last message must have the role 'user'", hint="earlier messages are in the session already")
 
 
 def _key(gateway: Gateway, headers: CompletionHeaders, body: CompletionBody) -> str:
     named = headers.session_key or headers.older_session_key
     if named is not None:
         return named
-    asked = _AGENT_MODEL.fullmatch(body.model)
-    agent = gateway.config.agents.default_id if asked is None else asked[1]
+    match = _AGENT_MODEL.fullmatch(body.model)
+    agent = gateway.config.agents.default_id if match is None else match[1]
     if body.user:
         user = body.user if _PLAIN_USER.fullmatch(body.user) else f"~{_hash(body.user)[:40]}"
         return f"agent:{agent}:openai-user:{user}"
-    if headers.idempotency_key is not None:  # sent again, it must find the conversation that it began
+    if headers.idempotency_key is not None:  # a retry must find the conversation that it started
         digest = _hash(headers.idempotency_key)
         return f"agent:{agent}:openai:{digest[:8]}-{digest[8:12]}-{digest[12:16]}-{digest[16:20]}-{digest[20:32]}"
     return f"agent:{agent}:openai:{new_session_id(gateway.store.now(), gateway.store.random)}"
@@ -234,7 +252,7 @@ def _message(gateway: Gateway, key: str, headers: CompletionHeaders, body: Compl
     text = "\n".join(block["text"] for block in content if block["type"] == "text")
     images = tuple(block for block in content if block["type"] == "image")
     if not text.strip() and not images:
-        raise Invalid("the message is empty", hint="say something")
+        raise Invalid("the last message is empty", hint="pass text or an image")
     system = [_joined(one.content) for one in body.messages if one.role in ("system", "developer")]
     now = gateway.store.now()
     return Message(
@@ -248,7 +266,7 @@ def _message(gateway: Gateway, key: str, headers: CompletionHeaders, body: Compl
 
 
 def _content(content: str | list[Json] | None) -> list[Json]:
-    """A content as entries hold it; what cannot be kept is refused."""
+    """Return content blocks as entries hold them. Raise for unsupported blocks."""
     if content is None or isinstance(content, str):
         return [{"type": "text", "text": content}] if content else []
     return [_block(block) for block in content]
@@ -263,62 +281,64 @@ def _block(block: Json) -> Json:
         url = image.get("url") if isinstance(image, dict) else image
         match = _DATA_URL.fullmatch(url) if isinstance(url, str) else None
         if match is None:
-            raise Invalid("an image is sent as a data URL", hint="data:image/png;base64,…; nothing is fetched")
+            raise Invalid("images must be data URLs", hint="use data:image/png;base64,…; URLs are not fetched")
         return {"type": "image", "data": match[2], "mimeType": match[1]}
-    raise Invalid(f"a content of type {str(kind)[:40]!r} cannot be kept", hint="use text and image_url")
+    raise Invalid(f"content of type {str(kind)[:40]!r} is not supported", hint="use text and image_url")
 
 
 def _joined(content: str | list[Json] | None) -> str:
     return "\n".join(block["text"] for block in _content(content) if block["type"] == "text")
 
 
-# -- what was said before
+# -- earlier messages
 
 
 def _entry(message: ChatMessage, now: int) -> Json | None:
-    """The entry of a message that a client says was said; instructions are none."""
+    """Return the entry of an earlier message; `None` for instructions."""
     if message.role in ("system", "developer"):
         return None
     content = _content(message.content)
     if message.role == "user":
-        told: Json = {"role": "user", "content": content, "timestamp": now}
+        entry: Json = {"role": "user", "content": content, "timestamp": now}
     elif message.role == "assistant":
         calls = [_call(call) for call in message.tool_calls or ()]
         stop = "toolUse" if calls else "stop"
-        told = {"role": "assistant", "content": [*content, *calls], "provider": "openai", "model": "client"}
-        told |= {"stopReason": stop, "timestamp": now}
+        entry = {"role": "assistant", "content": [*content, *calls], "provider": "openai", "model": "client"}
+        entry |= {"stopReason": stop, "timestamp": now}
     else:
-        told = {"role": "toolResult", "toolCallId": message.tool_call_id or "", "toolName": message.name or "tool"}
-        told |= {"content": content, "isError": False, "timestamp": now}
-    return {"type": "message", "message": told}
+        entry = {"role": "toolResult", "toolCallId": message.tool_call_id or "", "toolName": message.name or "tool"}
+        entry |= {"content": content, "isError": False, "timestamp": now}
+    return {"type": "message", "message": entry}
 
 
 def _call(call: Json) -> Json:
     function = call.get("function")
-    told = function if isinstance(function, dict) else {}
+    called = function if isinstance(function, dict) else {}
     try:
-        arguments = json.loads(str(told.get("arguments") or "{}"))
+        arguments = json.loads(str(called.get("arguments") or "{}"))
     except (ValueError, RecursionError):
         arguments = None
     if not isinstance(arguments, dict):
-        arguments = {"arguments": told.get("arguments")}
+        arguments = {"arguments": called.get("arguments")}
     return {
         "type": "toolCall",
         "id": str(call.get("id") or ""),
-        "name": str(told.get("name") or "tool"),
+        "name": str(called.get("name") or "tool"),
         "arguments": arguments,
     }
 
 
-# -- from a reply to an answer
+# -- from a reply to a response
 
 
 async def _whole(gateway: Gateway, turn: Turn, body: CompletionBody) -> App:
     reply = await turn.wait()
     headers = {"x-sessile-session-key": turn.key}
     if reply.stop == "error":
-        # The client must not try again by itself: what was said is in the session already.
-        return _failure(502, reply.error or "the model failed", "server_error", {**headers, "x-should-retry": "false"})
+        # The client must not retry by itself: the message is in the session already.
+        return _failure(
+            502, reply.error or "the model failed to answer", "server_error", {**headers, "x-should-retry": "false"}
+        )
     completion = Completion(
         id=f"chatcmpl-{turn.id}",
         object="chat.completion",
@@ -329,7 +349,7 @@ async def _whole(gateway: Gateway, turn: Turn, body: CompletionBody) -> App:
         ),
         usage=_tokens(reply),
     )
-    return Whole(200, as_json(completion), headers=headers)
+    return Response(200, as_json(completion), headers=headers)
 
 
 async def _stream(gateway: Gateway, turn: Turn, body: CompletionBody) -> AsyncIterator[bytes]:
@@ -337,20 +357,22 @@ async def _stream(gateway: Gateway, turn: Turn, body: CompletionBody) -> AsyncIt
 
     def chunk(delta: Json | None, reason: str | None = None, **more: Any) -> bytes:
         choices = [] if delta is None else [{"index": 0, "delta": delta, "finish_reason": reason}]
-        told = {"id": f"chatcmpl-{turn.id}", "object": "chat.completion.chunk", "created": created}
-        return frame(as_json({**told, "model": body.model, "choices": choices, **more}).decode("utf-8"))
+        base = {"id": f"chatcmpl-{turn.id}", "object": "chat.completion.chunk", "created": created}
+        return frame(as_json({**base, "model": body.model, "choices": choices, **more}).decode("utf-8"))
 
     yield chunk({"role": "assistant", "content": ""})
-    said = ""
-    async for text in turn.deltas():
-        said += text
-        yield chunk({"content": text})
+    text = ""
+    async for delta in turn.deltas():
+        text += delta
+        yield chunk({"content": delta})
     reply = await turn.wait()
     if reply.stop == "error":
-        failure = Failure(message=reply.error or "the model failed", type="server_error", param=None, code=None)
+        failure = Failure(
+            message=reply.error or "the model failed to answer", type="server_error", param=None, code=None
+        )
         yield frame(as_json(Failed(error=failure)).decode("utf-8"))
         return
-    if rest := _rest(reply, said):
+    if rest := _rest(reply, text):
         yield chunk({"content": rest})
     yield chunk({}, _reason(reply))
     if body.stream_options is not None and body.stream_options.include_usage:
@@ -358,9 +380,9 @@ async def _stream(gateway: Gateway, turn: Turn, body: CompletionBody) -> AsyncIt
     yield frame("[DONE]")
 
 
-def _rest(reply: Reply, said: str) -> str:
-    """What a person is told besides the words that were streamed."""
-    if not said:
+def _rest(reply: Reply, streamed: str) -> str:
+    """Return what is shown to the user besides the streamed text."""
+    if not streamed:
         return reply.delivered
     others = [part for part in (*reply.notices, reply.reasoning, *reply.remarks) if part]
     return "".join(f"\n\n{part}" for part in others)
@@ -372,9 +394,9 @@ def _reason(reply: Reply) -> str:
 
 def _tokens(reply: Reply) -> Tokens | None:
     used = reply.usage or {}
-    asked = [used.get(name) for name in ("input", "cacheRead", "cacheWrite")]
-    prompt = sum(number for number in asked if isinstance(number, int))
-    said = used.get("output")
-    if not isinstance(said, int) or not any(isinstance(number, int) for number in asked):
+    counts = [used.get(name) for name in ("input", "cacheRead", "cacheWrite")]
+    prompt = sum(number for number in counts if isinstance(number, int))
+    output = used.get("output")
+    if not isinstance(output, int) or not any(isinstance(number, int) for number in counts):
         return None
-    return Tokens(prompt_tokens=prompt, completion_tokens=said, total_tokens=prompt + said)
+    return Tokens(prompt_tokens=prompt, completion_tokens=output, total_tokens=prompt + output)

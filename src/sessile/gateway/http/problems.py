@@ -1,10 +1,10 @@
-"""Errors as HTTP tells them: problem documents (RFC 9457), the same shape for every refusal and failure.
+"""HTTP errors: problem documents (RFC 9457), one shape for every rejection and failure.
 
     {"type": "urn:sessile:problem:session-not-found", "title": "There is no such session", "status": 404,
      "detail": "…", "hint": "…"}
 
-Rules: an error of ours says what happened and what to do, without any path of this machine. An error that nobody expected says
-nothing: what it holds is for the log. A text is cut where it gets long, because it may repeat what a client has sent.
+Rules: a Sessile error says what happened and what to do, without paths of this machine. An unexpected error reveals
+nothing: its details are in the log. Long texts are cut, because they may repeat what a client sent.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ Headers = list[tuple[bytes, bytes]]
 
 MEDIA_TYPE = b"application/problem+json"
 
-_LONGEST = 500  # characters of a text
+_MAX_TEXT = 500  # characters
 _CAPITAL = re.compile(r"(?<!^)(?=[A-Z])")
-# Two or more names behind slashes, or anything behind a tilde; not the path of an address, a media type or a chat command, nor
-# what a hint says to ask the gateway.
+# Two or more names after slashes, or anything after a tilde; not the path of a URL, a media type or a chat command, nor
+# a path after GET in a hint.
 _PATH = re.compile(r"""(?<!GET )(?<![\w.:/-])(?:~(?:/[^\s/:'"`,;()]*)+|(?:/[^\s/:'"`,;()]+){2,}/?)""")
 
 
 class HeadersTooLarge(TooLarge):
-    """The headers are larger than the limit.
+    """The request headers are too large.
 
-    Send fewer, or raise `limits.headerBytes`.
+    Send fewer headers, or raise `limits.headerBytes`.
     """
 
     status = 431
 
 
 class NotJson(Invalid):
-    """The body is not sent as JSON.
+    """The request body is not declared as JSON.
 
     Send `Content-Type: application/json`.
     """
@@ -51,18 +51,18 @@ class NotJson(Invalid):
 
 
 class TooSlow(Refused):
-    """The request did not come to its end in time.
+    """The request body was not received in time.
 
-    Send it faster, or in smaller pieces; `limits.bodySeconds` is how long it may take.
+    Send it faster, or in smaller parts. `limits.bodySeconds` is the timeout.
     """
 
     status = 408
 
 
 class TooSoon(TooMany):
-    """There are more requests than are answered; try again later.
+    """Too many requests.
 
-    Wait as long as `Retry-After` says.
+    Wait for the seconds in `Retry-After`.
     """
 
     def __init__(self, message: str, *, seconds: int, hint: str | None = None) -> None:
@@ -71,7 +71,7 @@ class TooSoon(TooMany):
 
 
 class Answer(NamedTuple):
-    """A whole response."""
+    """A complete response."""
 
     status: int
     headers: Headers
@@ -79,14 +79,14 @@ class Answer(NamedTuple):
 
 
 def problem(error: SessileError) -> Answer:
-    """The response that tells an error."""
+    """Return the problem document of an error."""
     kind = type(error)
     members = {
         "type": f"urn:sessile:problem:{_CAPITAL.sub('-', kind.__name__).lower()}",
         "title": (kind.__doc__ or "").split("\n")[0].rstrip("."),
         "status": error.status,
-        "detail": tellable(error.message, error.path),
-        "hint": tellable(error.hint or "", error.path) or None,
+        "detail": public_text(error.message, error.path),
+        "hint": public_text(error.hint or "", error.path) or None,
     }
     headers: Headers = []
     if isinstance(error, Unauthorized):
@@ -98,25 +98,25 @@ def problem(error: SessileError) -> Answer:
 
 
 def unexpected() -> Answer:
-    """The response to what should not have happened."""
+    """Return the response to an unexpected error."""
     members = {
         "type": "about:blank",
         "title": "Internal Server Error",
         "status": 500,
-        "detail": "Something went wrong.",
-        "hint": "the log of the gateway says more",
+        "detail": "Internal error.",
+        "hint": "see the log of the gateway",
     }
     return _answer(members, [])
 
 
 async def send_answer(send: Send, answer: Answer) -> None:
-    """Send a whole response."""
+    """Send a complete response."""
     await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
     await send({"type": "http.response.body", "body": answer.body})
 
 
-def values(scope: Scope, name: bytes) -> list[bytes]:
-    """What a request says under the name of a header, which is in lower case."""
+def header_values(scope: Scope, name: bytes) -> list[bytes]:
+    """Return the values of a header, whose name is in lower case."""
     return [value for key, value in scope["headers"] if key.lower() == name]
 
 
@@ -126,9 +126,9 @@ def _answer(members: dict[str, Any], headers: Headers) -> Answer:
     return Answer(members["status"], [(b"content-type", MEDIA_TYPE), (b"content-length", length), *headers], body)
 
 
-def tellable(text: str, path: str | None) -> str:
-    """What of an error's text may leave this machine; `path` is the one that the error is about."""
+def public_text(text: str, path: str | None) -> str:
+    """Return the part of an error's text that may leave this machine. `path` is the path of the error."""
     if path:
         text = text.replace(path, "…")
     text = _PATH.sub("…", text)
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…"

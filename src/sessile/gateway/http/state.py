@@ -1,15 +1,7 @@
-"""Operations that look at everything: search, usage, the state of the gateway, live events.
+"""Operations on the whole gateway: search, usage, status, live events and maintenance.
 
-Rules: only the sessions of the gateway's own store are looked at. An answer that was not to be delivered is not found.
-
-What the gateway tells of itself and of a conversation: the values of `/status`, and the document of its state.
-
-Rules: what is unknown is `None`. The size of a context is that of the session's own entries, which say whether a provider
-reported it; counters are those of the conversation's entry. Everything that blocks runs on the gateway's threads.
-
-How the values look as text is `render.status`'s business.
-
-Maintenance over HTTP: what would go, let it go, take it back.
+Rules: only sessions of the gateway's own store are read. Silent answers are never found. `null` means unknown. What
+blocks runs on the gateway's threads.
 """
 
 from __future__ import annotations
@@ -22,214 +14,52 @@ from msgspec import Meta
 
 from sessile import __version__
 from sessile.core import statistics
+from sessile.core.text import utc_datetime
 from sessile.errors import InvalidId, InvalidQuery
-from sessile.gateway.conversations.bindings import Bound
-from sessile.gateway.conversations.conversations import ConversationFilter
 from sessile.gateway.conversations.maintenance import undo_maintenance
-from sessile.gateway.http.problems import tellable
-from sessile.gateway.http.sessions import AgentText as sessions_api_AgentText
-from sessile.gateway.http.sessions import IdText, KeyText, conversation_of, place_of
+from sessile.gateway.conversations.registry import ConversationFilter
+from sessile.gateway.http.conversations import AgentText, IdText, KeyText, conversation_of, place_of
+from sessile.gateway.http.problems import public_text
 from sessile.gateway.http.streams import EventStream
-from sessile.gateway.http.wire import Taken, Told
+from sessile.gateway.http.wire import RequestModel, ResponseModel, Routes
+from sessile.gateway.turns.commands import chat_status
 from sessile.gateway.turns.replies import is_silent_answer
-from sessile.gateway.turns.turn import sending_of, toggles_of
 from sessile.library import Library
-from sessile.render.status import Queue, session_kind, session_row, status_lines
-from sessile.render.status import Status as status_text_Status
+from sessile.render.status import Status as ChatStatus
+from sessile.render.status import session_kind, session_row, status_lines
 from sessile.storage.filters import Filter
-from sessile.upkeep.compactor import Compactor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sessile.core.statistics import StatRow
-    from sessile.core.tokens import Snapshot
-    from sessile.gateway.conversations.conversations import Conversation
     from sessile.gateway.conversations.maintenance import MaintenancePlan
+    from sessile.gateway.conversations.registry import Conversation
     from sessile.gateway.service import Gateway
-    from sessile.gateway.turns.turn import Turn
     from sessile.storage.search import Hit
 
-
-# --- reporting
+routes = Routes()
 
 Json = dict[str, Any]
 
-_RECENT = 5  # conversations that a look at the whole gateway shows
+_RECENT = 5  # conversations shown in the status of the gateway
+_CATCH_UP = 5.0  # seconds to wait for the catalog; answers report what it does not cover yet
+_DAY = 24 * 60 * 60 * 1000  # milliseconds
 _EVERY = ConversationFilter(include_global=True, include_unknown=True)
-
-
-async def chat_status(gateway: Gateway, conversation: Bound | Conversation) -> status_text_Status:
-    """Everything that `/status` tells of a conversation."""
-    turns = turns_of(gateway, conversation.text)  # they live on the event loop
-    return await gateway.call(_chat_status, gateway, conversation, sum(turn.state == "queued" for turn in turns))
-
-
-async def status_of(gateway: Gateway, key: str | None = None) -> Json:
-    """The state of the whole gateway as one document, and of a conversation if its key is given."""
-    told = None
-    if key is not None:
-        status = await chat_status(gateway, await gateway.call(conversation_of, gateway, key))
-        told = {**_document(status), "lines": status_lines(status)}
-    states = Counter(turn.state for turn in gateway.turns.live())
-    return {
-        **await gateway.call(_whole, gateway),
-        "turns": {state: states[state] for state in ("running", "queued")},
-        "conversation": told,
-    }
-
-
-def turns_of(gateway: Gateway, key: str) -> list[Turn]:
-    """The turns of a conversation that run or wait, also those of a session that it has left."""
-    return [turn for turn in gateway.turns.live() if turn.key == key]
-
-
-# -- one conversation
-
-
-def _chat_status(gateway: Gateway, conversation: Bound | Conversation, waiting: int) -> status_text_Status:
-    key, agent = conversation.text, conversation.agent
-    current = gateway.conversations.get(key)
-    entry = conversation.entry if current is None else current.entry
-    toggles = toggles_of(entry)
-    size = _size(gateway, conversation)
-    settings = gateway.config.runner_of(agent, toggles.model)
-    in_group = session_kind(conversation.key, entry.known("chatType")) == "group"
-    return status_text_Status(
-        version=__version__,
-        now=gateway.store.now(),
-        zone=gateway.zone,
-        key=key,
-        updated_at=_whole_number(entry.updated_at),
-        model=gateway.model_of(agent, entry),
-        auth=_auth(gateway, settings.provider),
-        input_tokens=_whole_number(entry.known("inputTokens")),
-        output_tokens=_whole_number(entry.known("outputTokens")),
-        cost=entry.known("estimatedCostUsd"),
-        context_tokens=None if size is None else size.tokens,
-        context_estimated=size is not None and size.source == "estimate",
-        context_window=gateway.window_of(agent, entry),
-        compactions=_whole_number(entry.known("compactionCount")),
-        runtime=settings.name,
-        thinking=toggles.thinking,
-        verbose=toggles.verbose,
-        reasoning=toggles.reasoning,
-        elevated=entry.known("elevatedLevel"),
-        activation=entry.known("groupActivation") if in_group else None,
-        queue=Queue(toggles.queue, depth=waiting, cap=gateway.config.limits.queued_turns),
-        resets=gateway.conversations.policy(key),
-        sending=sending_of(gateway.config.session.sending, key, entry).allowed,
-    )
-
-
-def _size(gateway: Gateway, conversation: Bound | Conversation) -> Snapshot | None:
-    """How large the context of the current session is; `None` if there is none."""
-    path = conversation.path if isinstance(conversation, Bound) else gateway.conversations.path_of(conversation.text)
-    if path is None:
-        return None
-    with gateway.store.open(path, readonly=True) as session:  # to look at a session never makes one
-        return Compactor(session).size()
-
-
-def _auth(gateway: Gateway, provider: str | None) -> str | None:
-    """How a provider knows us, as far as the configuration says."""
-    settings = gateway.config.models.providers.get(provider or "")
-    if settings is None:
-        return None
-    if settings.api_key is not None:
-        return "api-key"
-    return None if settings.api_key_env is None else f"api-key ({settings.api_key_env})"
-
-
-def _whole_number(value: float | None) -> int | None:
-    return None if value is None else int(value)
-
-
-def _document(status: status_text_Status) -> Json:
-    """A status as programs read it."""
-    queue, resets = status.queue, status.resets
-    return {
-        "key": status.key,
-        "updatedAt": status.updated_at,
-        "model": status.model,
-        "runtime": status.runtime,
-        "inputTokens": status.input_tokens,
-        "outputTokens": status.output_tokens,
-        "estimatedCostUsd": status.cost,
-        "contextTokens": status.context_tokens,
-        "contextEstimated": status.context_estimated,
-        "contextWindow": status.context_window,
-        "compactionCount": status.compactions,
-        "thinkingLevel": status.thinking,
-        "verboseLevel": status.verbose,
-        "reasoningLevel": status.reasoning,
-        "queue": None if queue is None else {"mode": queue.mode, "depth": queue.depth, "cap": queue.cap},
-        "reset": None if resets is None else {"atHour": resets.at_hour, "idleMinutes": resets.idle_minutes},
-        "sending": status.sending,
-    }
-
-
-# -- the whole gateway
-
-
-def _whole(gateway: Gateway) -> Json:
-    now = gateway.store.now()
-    rows = gateway.conversations.list(_EVERY).rows
-    counts = Counter(row.agent for row in rows)
-    return {
-        "version": __version__,
-        "startedAt": gateway.started_at,
-        "uptimeMs": now - gateway.started_at,
-        "now": now,
-        "root": gateway.store.name,
-        "agents": [_agent(gateway, agent, counts[agent]) for agent in gateway.conversations.agents()],
-        "conversations": len(rows),
-        "recent": [_recent(gateway, row, now) for row in rows[:_RECENT]],
-        "problems": [
-            {"path": problem.path, "message": tellable(problem.message, problem.path), "hint": problem.hint}
-            for problem in gateway.conversations.problems()
-        ],
-    }
-
-
-def _agent(gateway: Gateway, agent: str, conversations: int) -> Json:
-    return {
-        "id": agent,
-        "model": gateway.model_of(agent, {}),
-        "contextWindow": gateway.window_of(agent, {}),
-        "runner": gateway.config.runner_of(agent).name,
-        "workspace": gateway.workspace(agent),
-        "conversations": conversations,
-    }
-
-
-def _recent(gateway: Gateway, row: Conversation, now: int) -> Json:
-    try:
-        kind = session_kind(row.key, row.entry.known("chatType"))
-    except InvalidId:
-        kind = "unknown"  # somebody wrote the key by hand
-    told = session_row(row.text, kind, row.entry, now)
-    return {**told, "contextWindow": told["contextWindow"] or gateway.window_of(row.agent, row.entry)}
-
-
-# --- looking api
-
-_FILLING = 5.0  # seconds that somebody waits for the catalog; answers say what is missing in it
-_DAY = 24 * 60 * 60 * 1_000_000_000  # nanoseconds
 
 
 # -- search
 
 
-class SearchQuery(Taken, frozen=True):
-    """Words, all of which an entry must hold."""
+class SearchQuery(RequestModel, frozen=True):
+    """The words that an entry must contain, and the maximum number of hits."""
 
     q: Annotated[str, Meta(min_length=1, max_length=1_000)]
     limit: Annotated[int, Meta(ge=1, le=200)] = 20
 
 
-class Found(Told, frozen=True):
-    """An entry with the words; `marks` are places in the text. `rank` is the better the lower."""
+class Found(ResponseModel, frozen=True):
+    """A matching entry. `marks` are ranges of the text that match. A lower `rank` is better."""
 
     session_id: str
     key: str | None
@@ -240,8 +70,8 @@ class Found(Told, frozen=True):
     rank: float | None
 
 
-class Searched(Told, frozen=True):
-    """The best hits, the sessions whose titles have the words, and what was not looked at."""
+class Searched(ResponseModel, frozen=True):
+    """The best hits, sessions whose titles match, the number of sessions not indexed yet, and ignored words."""
 
     hits: tuple[Found, ...]
     titles: tuple[str, ...]
@@ -249,15 +79,16 @@ class Searched(Told, frozen=True):
     ignored: tuple[str, ...]
 
 
+@routes.get("/v1/search", query=SearchQuery, answers={200: Searched})
 async def search(gateway: Gateway, query: SearchQuery) -> Searched:
-    """Find what was said in the sessions of the store."""
+    """Search the sessions of the store. To search the sessions of all agents, use /v1/view/search."""
     return await gateway.call(_search, gateway, query)
 
 
 def _search(gateway: Gateway, query: SearchQuery) -> Searched:
     keys = {one.session_id: one.text for one in gateway.conversations.list().rows}
     with _library(gateway) as library:
-        library.catch_up("index", deadline=time.monotonic() + _FILLING)
+        library.catch_up("index", deadline=time.monotonic() + _CATCH_UP)
         results = library.search(query.q, _once(library), limit=query.limit, count=False)
         titles = {row.path: row.id for row in library.list(Filter(hide=())).rows} if results.titles else {}
     hits = [
@@ -272,12 +103,12 @@ def _search(gateway: Gateway, query: SearchQuery) -> Searched:
         )
         for hit in _delivered(gateway, results.hits)
     ]
-    named = tuple(found for path in results.titles if (found := titles.get(path)) is not None)
-    return Searched(hits=tuple(hits), titles=named, pending=results.pending, ignored=tuple(results.ignored))
+    by_title = tuple(found for path in results.titles if (found := titles.get(path)) is not None)
+    return Searched(hits=tuple(hits), titles=by_title, pending=results.pending, ignored=tuple(results.ignored))
 
 
 def _delivered(gateway: Gateway, hits: Sequence[Hit]) -> list[Hit]:
-    """The hits without those in answers that were not to be delivered."""
+    """Return the hits without those in silent answers."""
     silent = set()
     for path in dict.fromkeys(hit.path for hit in hits):
         with gateway.store.open(path, readonly=True) as session:
@@ -290,27 +121,27 @@ def _delivered(gateway: Gateway, hits: Sequence[Hit]) -> list[Hit]:
 
 
 def _once(library: Library) -> Filter | None:
-    """What finds each session once: to choose takes time, and is needed only if there are copies of what may be imported."""
+    """Return the filter that finds each session once. It takes time, so it is used only if there may be imported copies."""
     return Filter(hide=("imported",)) if len(library.sources) > len(library.given) else None
 
 
 def _library(gateway: Gateway) -> Library:
-    return Library(gateway.store, cache=gateway.store.layout.cache)
+    return Library(gateway.store, cache=gateway.store.layout.cache, auto_catch_up=False)
 
 
 # -- usage
 
 
-class UsageQuery(Taken, frozen=True):
-    """Of one conversation, of one agent, or of all; in the last days."""
+class UsageQuery(RequestModel, frozen=True):
+    """One conversation, one agent, or all; and the number of days."""
 
     key: KeyText | None = None
-    agent: sessions_api_AgentText | None = None
+    agent: AgentText | None = None
     days: Annotated[int, Meta(ge=1, le=3_660)] = 30
 
 
-class Spent(Told, frozen=True):
-    """What was used; `None` is unknown. `unpriced` are answers of which nobody knows what they cost."""
+class Spent(ResponseModel, frozen=True):
+    """Usage. `null` means unknown. `unpriced` is the number of answers without a known price."""
 
     name: str
     sessions: int
@@ -324,16 +155,16 @@ class Spent(Told, frozen=True):
     unpriced: int | None
 
 
-class SpentBy(Told, frozen=True):
-    """What the sessions of one conversation used; `None` is for those that no conversation has."""
+class SpentBy(ResponseModel, frozen=True):
+    """Usage of one session. `key` is `null` if no conversation has it."""
 
     key: str | None
     session_id: str
     spent: Spent
 
 
-class Used(Told, frozen=True):
-    """What was used since a moment, by day in the zone of the gateway, by model and by session."""
+class Used(ResponseModel, frozen=True):
+    """Usage since a time, by day in the gateway's time zone, by model and by session."""
 
     since: int
     total: Spent
@@ -344,10 +175,11 @@ class Used(Told, frozen=True):
     undated: int
 
 
+@routes.get("/v1/usage", query=UsageQuery, answers={200: Used}, problems=(404,))
 async def usage(gateway: Gateway, query: UsageQuery) -> Used:
-    """Tokens and money."""
+    """Return tokens and cost by day, model and session."""
     if query.key is not None and query.agent is not None:
-        raise InvalidQuery("name either a key or an agent", hint="or none, for all")
+        raise InvalidQuery("key and agent exclude each other", hint="pass one of them, or none for all")
     return await gateway.call(_usage, gateway, query)
 
 
@@ -357,15 +189,15 @@ def _usage(gateway: Gateway, query: UsageQuery) -> Used:
     else:
         chosen = gateway.conversations.list(agent=query.agent).rows
     keys = {session_id: one.text for one in reversed(chosen) for session_id in _sessions_of(one)}
-    everything = query.key is None and query.agent is None
-    since = gateway.store.now() * 1_000_000 - query.days * _DAY
-    wanted = Filter(hide=("imported",), since=since, pinned=None if everything else tuple(keys))
+    all_sessions = query.key is None and query.agent is None
+    since = gateway.store.now() - query.days * _DAY
+    wanted = Filter(hide=("imported",), since=utc_datetime(since * 1000), pinned=None if all_sessions else tuple(keys))
     with _library(gateway) as library:
-        library.catch_up("count", deadline=time.monotonic() + _FILLING)
+        library.catch_up("count", deadline=time.monotonic() + _CATCH_UP)
         used = library.usage(wanted)
     daily = statistics.daily(used, gateway.zone)
     return Used(
-        since=since // 1_000_000,
+        since=since,
         total=_spent(daily.total),
         daily=tuple(map(_spent, daily.rows)),
         models=tuple(map(_spent, statistics.by_model(used).rows)),
@@ -388,17 +220,17 @@ def _spent(row: StatRow) -> Spent:
     return Spent(**{name: members[name] for name in Spent.__struct_fields__})
 
 
-# -- the gateway
+# -- status
 
 
-class StatusQuery(Taken, frozen=True):
-    """Of the gateway, and of a conversation if one is named."""
+class StatusQuery(RequestModel, frozen=True):
+    """The conversation to include, if any."""
 
     key: KeyText | None = None
 
 
-class Status(Told, frozen=True):
-    """The state of the gateway; `conversation` is that of the one that was named."""
+class Status(ResponseModel, frozen=True):
+    """The status of the gateway, and of the conversation in the query."""
 
     version: str
     started_at: int
@@ -413,48 +245,128 @@ class Status(Told, frozen=True):
     conversation: dict[str, Any] | None
 
 
+@routes.get("/v1/status", query=StatusQuery, answers={200: Status}, problems=(404,))
 async def status(gateway: Gateway, query: StatusQuery) -> dict[str, Any]:
-    """How the gateway is, and what is wrong with its store files."""
+    """Return the status of the gateway, including problems with its store files."""
     return await status_of(gateway, query.key)
 
 
-class EventsQuery(Taken, frozen=True):
-    """Of one session, by its id or by its conversation, or of all that something happens in."""
+async def status_of(gateway: Gateway, key: str | None = None) -> Json:
+    """Return the status of the gateway, and of the conversation with `key`."""
+    conversation = None
+    if key is not None:
+        status = await chat_status(gateway, await gateway.call(conversation_of, gateway, key))
+        conversation = {**_document(status), "lines": status_lines(status)}
+    states = Counter(turn.state for turn in gateway.turns.live())
+    return {
+        **await gateway.call(_whole, gateway),
+        "turns": {state: states[state] for state in ("running", "queued")},
+        "conversation": conversation,
+    }
+
+
+def _document(status: ChatStatus) -> Json:
+    """Return the status of a conversation as a JSON object."""
+    queue, resets = status.queue, status.resets
+    return {
+        "key": status.key,
+        "updatedAt": status.updated_at,
+        "model": status.model,
+        "runtime": status.runtime,
+        "inputTokens": status.input_tokens,
+        "outputTokens": status.output_tokens,
+        "estimatedCostUsd": status.cost,
+        "contextTokens": status.context_tokens,
+        "contextEstimated": status.context_estimated,
+        "contextWindow": status.context_window,
+        "compactionCount": status.compactions,
+        "thinkingLevel": status.thinking,
+        "verboseLevel": status.verbose,
+        "reasoningLevel": status.reasoning,
+        "queue": None if queue is None else {"mode": queue.mode, "depth": queue.depth, "cap": queue.cap},
+        "reset": None if resets is None else {"atHour": resets.at_hour, "idleMinutes": resets.idle_minutes},
+        "sending": status.sending,
+    }
+
+
+def _whole(gateway: Gateway) -> Json:
+    now = gateway.store.now()
+    rows = gateway.conversations.list(_EVERY).rows
+    counts = Counter(row.agent for row in rows)
+    return {
+        "version": __version__,
+        "startedAt": gateway.started_at,
+        "uptimeMs": now - gateway.started_at,
+        "now": now,
+        "root": gateway.store.name,
+        "agents": [_agent(gateway, agent, counts[agent]) for agent in gateway.conversations.agents()],
+        "conversations": len(rows),
+        "recent": [_recent(gateway, row, now) for row in rows[:_RECENT]],
+        "problems": [
+            {"path": problem.path, "message": public_text(problem.message, problem.path), "hint": problem.hint}
+            for problem in gateway.conversations.problems()
+        ],
+    }
+
+
+def _agent(gateway: Gateway, agent: str, conversations: int) -> Json:
+    return {
+        "id": agent,
+        "model": gateway.model_of(agent, {}),
+        "contextWindow": gateway.window_of(agent, {}),
+        "runner": gateway.config.runner_of(agent).name,
+        "workspace": gateway.workspace(agent),
+        "conversations": conversations,
+    }
+
+
+def _recent(gateway: Gateway, row: Conversation, now: int) -> Json:
+    try:
+        kind = session_kind(row.key, row.entry.known("chatType"))
+    except InvalidId:
+        kind = "unknown"  # a key edited by hand
+    members = session_row(row.text, kind, row.entry, now)
+    return {**members, "contextWindow": members["contextWindow"] or gateway.window_of(row.agent, row.entry)}
+
+
+# -- events
+
+
+class EventsQuery(RequestModel, frozen=True):
+    """One session, by its id or its conversation, or all sessions with activity."""
 
     session: IdText | None = None
     key: KeyText | None = None
 
 
-class EventsHeaders(Taken, frozen=True, rename={"last_event_id": "last-event-id"}):
-    """Where a client goes on."""
+class EventsHeaders(RequestModel, frozen=True, rename={"last_event_id": "last-event-id"}):
+    """The last event that the client received."""
 
     last_event_id: Annotated[str, Meta(max_length=200)] | None = None
 
 
+@routes.get("/v1/events", query=EventsQuery, headers=EventsHeaders, problems=(404, 409), streams=True)
 async def events(gateway: Gateway, query: EventsQuery, headers: EventsHeaders) -> EventStream:
-    """Live events: entries, words, turns and notices."""
+    """Stream live events of one session or of all, continuing after Last-Event-ID."""
     session_id = query.session
     if query.key is not None:
         if session_id is not None:
-            raise InvalidQuery("name either a key or a session", hint="just one of them")
+            raise InvalidQuery("key and session exclude each other", hint="pass one of them")
         session_id = (await gateway.call(place_of, gateway, query.key, None)).session_id
     return EventStream(await gateway.hub.subscribe(session_id, headers.last_event_id or None))
 
 
-# --- upkeep api
-
-AgentText = Annotated[str, Meta(min_length=1, max_length=200)]
-Token = Annotated[str, Meta(min_length=1, max_length=200)]
+# -- maintenance
 
 
-class Agent(Taken, frozen=True):
-    """Whose conversations are looked after."""
+class Agent(RequestModel, frozen=True):
+    """The agent; the default agent if omitted."""
 
-    agent: AgentText | None = None  # the default one
+    agent: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
 
 
-class Leaving(Told, frozen=True):
-    """A conversation that would go, and why."""
+class Leaving(ResponseModel, frozen=True):
+    """A conversation that would be archived, and why."""
 
     key: str
     session_id: str | None
@@ -462,7 +374,7 @@ class Leaving(Told, frozen=True):
     why: str
 
 
-class Planned(Told, frozen=True):
+class Planned(ResponseModel, frozen=True):
     """What maintenance would do."""
 
     agent: str
@@ -472,8 +384,8 @@ class Planned(Told, frozen=True):
     told: tuple[str, ...]
 
 
-class Tidied(Told, frozen=True):
-    """What maintenance did; the token takes it back."""
+class Tidied(ResponseModel, frozen=True):
+    """What maintenance did. The token undoes it."""
 
     agent: str
     mode: str
@@ -483,31 +395,33 @@ class Tidied(Told, frozen=True):
     token: str | None
 
 
-class UndoBody(Taken, frozen=True):
-    """Which maintenance is taken back."""
+class UndoBody(RequestModel, frozen=True):
+    """The token returned by maintenance."""
 
-    token: Token
+    token: Annotated[str, Meta(min_length=1, max_length=200)]
 
 
-class Restored(Told, frozen=True):
-    """The conversations that are back, and those whose key has a newer one by now."""
+class Restored(ResponseModel, frozen=True):
+    """The restored conversations, those whose key is in use again, and sessions that no longer exist."""
 
     keys: tuple[str, ...]
     refused: tuple[str, ...]
     missing: tuple[str, ...]
 
 
+@routes.get("/v1/maintenance", query=Agent, answers={200: Planned})
 async def plan(gateway: Gateway, query: Agent) -> Planned:
-    """What would go; nothing is changed."""
-    found = await gateway.call(gateway.upkeep.plan, _upkeep_api_agent(gateway, query))
+    """Show which conversations maintenance would archive. Nothing is changed."""
+    found = await gateway.call(gateway.maintenance.plan, _agent_of(gateway, query))
     going = tuple(Leaving(key=e.key, session_id=e.session_id, updated_at=e.updated_at, why=e.why) for e in found.going)
-    return Planned(agent=found.agent, mode=found.mode, going=going, staying=len(found.staying), told=found.told)
+    return Planned(agent=found.agent, mode=found.mode, going=going, staying=len(found.staying), told=found.summary)
 
 
+@routes.post("/v1/maintenance", body=Agent, answers={200: Tidied}, problems=(409,))
 async def tidy(gateway: Gateway, body: Agent) -> Tidied:
-    """Archive and remove what maintenance says, if its mode is `enforce`."""
-    found: MaintenancePlan = await gateway.call(gateway.upkeep.plan, _upkeep_api_agent(gateway, body))
-    done = await gateway.call(gateway.upkeep.apply, found)
+    """Archive the conversations that are due, if the maintenance mode is `enforce`."""
+    found: MaintenancePlan = await gateway.call(gateway.maintenance.plan, _agent_of(gateway, body))
+    done = await gateway.call(gateway.maintenance.apply, found)
     if done.failure is not None:
         raise done.failure
     return Tidied(
@@ -515,16 +429,17 @@ async def tidy(gateway: Gateway, body: Agent) -> Tidied:
         mode=found.mode,
         removed=done.removed,
         refused=dict(done.refused),
-        told=done.told,
+        told=done.summary,
         token=done.token,
     )
 
 
+@routes.post("/v1/maintenance/undo", body=UndoBody, answers={200: Restored}, problems=(404, 409))
 async def undo(gateway: Gateway, body: UndoBody) -> Restored:
-    """Bring back what maintenance has removed."""
+    """Undo maintenance: restore archived conversations."""
     done = await gateway.call(undo_maintenance, gateway.conversations, body.token)
     return Restored(keys=done.keys, refused=done.refused, missing=done.missing)
 
 
-def _upkeep_api_agent(gateway: Gateway, asked: Agent) -> str:
-    return asked.agent or gateway.config.agents.default_id
+def _agent_of(gateway: Gateway, selected: Agent) -> str:
+    return selected.agent or gateway.config.agents.default_id

@@ -1,7 +1,8 @@
-"""What the page changes: name, label, pin, tag, branch and fork of a session, like the verbs of the command.
+"""Operations of the page that change a session: rename, label, tag, branch, pin and fork, like the commands.
 
-Rules: only sessions of one's own are written, and none in which a turn runs; those of other agents are only read, and can be
-forked into one's own. A pin lies in one's own store, and a fork is a new session: both are for any session.
+Rules: only native sessions are written, and only while no turn runs in them. Sessions of other agents are read-only,
+and can be forked into native ones. Pins are stored in the own store and forks are new sessions, so both work for any
+session.
 """
 
 from __future__ import annotations
@@ -13,15 +14,17 @@ from msgspec import Meta
 
 from sessile.errors import Conflict, Invalid, InvalidQuery
 from sessile.gateway.events import Event
-from sessile.gateway.http.wire import Taken, Told
-from sessile.gateway.pages.sessions import IdText, NameText, NumberOf, entry_named
+from sessile.gateway.http.wire import RequestModel, ResponseModel, Routes
+from sessile.gateway.pages.views import EntryName, EntryNumber, SessionName, entry_named
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sessile.gateway.pages.viewing import View
+    from sessile.gateway.pages.views import View
     from sessile.gateway.service import Gateway
     from sessile.session import Session
+
+routes = Routes()
 
 TitleText = Annotated[str, Meta(max_length=1_000)]
 
@@ -30,56 +33,56 @@ class NotOurs(Conflict):
     """The session belongs to another agent."""
 
 
-class RenameBody(Taken, frozen=True):
-    """The new title of a session."""
+class RenameBody(RequestModel, frozen=True):
+    """A session, and its new title."""
 
-    id: IdText
+    id: SessionName
     title: TitleText
 
 
-class LabelBody(Taken, frozen=True):
-    """The label of an entry, by its number or its id; without one it has none."""
+class LabelBody(RequestModel, frozen=True):
+    """An entry, by its number or id, and its label. Without `label` the label is removed."""
 
-    id: IdText
-    number: NumberOf | None = None
-    entry: NameText | None = None
+    id: SessionName
+    number: EntryNumber | None = None
+    entry: EntryName | None = None
     label: TitleText | None = None
 
 
-class PinBody(Taken, frozen=True):
-    """Whether a session is kept from being cleaned up."""
+class PinBody(RequestModel, frozen=True):
+    """A session, and whether it is pinned."""
 
-    id: IdText
+    id: SessionName
     pinned: bool = True
 
 
-class TagBody(Taken, frozen=True):
-    """The tag of a session; without one it has none."""
+class TagBody(RequestModel, frozen=True):
+    """A session, and its tag. Without `tag` the tag is removed."""
 
-    id: IdText
+    id: SessionName
     tag: TitleText | None = None
 
 
-class BranchBody(Taken, frozen=True):
-    """The entry at which the next one begins a branch, and what was learned on the branch that is left."""
+class BranchBody(RequestModel, frozen=True):
+    """The entry that becomes the leaf, by its number or id, and a summary of the branch that is left."""
 
-    id: IdText
-    number: NumberOf | None = None
-    entry: NameText | None = None
+    id: SessionName
+    number: EntryNumber | None = None
+    entry: EntryName | None = None
     summary: Annotated[str, Meta(max_length=100_000)] | None = None
 
 
-class ForkOffBody(Taken, frozen=True):
-    """The session that is copied: all of it, or the path to an entry; and the project of the copy."""
+class ForkOffBody(RequestModel, frozen=True):
+    """The session to copy, or the path to one of its entries, and the project of the copy."""
 
-    id: IdText
-    number: NumberOf | None = None
-    entry: NameText | None = None
+    id: SessionName
+    number: EntryNumber | None = None
+    entry: EntryName | None = None
     cwd: Annotated[str, Meta(max_length=4_096, pattern="^/")] | None = None
 
 
-class Changed(Told, frozen=True):
-    """A session as it is now; `from` is the one that it was forked from."""
+class Changed(ResponseModel, frozen=True):
+    """The changed session. `from` is the session that it was forked from."""
 
     id: str
     title: str | None
@@ -89,30 +92,33 @@ class Changed(Told, frozen=True):
     source: str | None = msgspec.field(name="from", default=None)
 
 
-# -- one's own sessions
+# -- native sessions
 
 
+@routes.post("/v1/view/session/rename", body=RenameBody, answers={200: Changed}, problems=(404, 409))
 async def rename_session(gateway: Gateway, body: RenameBody) -> Changed:
-    """Name a session."""
+    """Rename a session."""
 
     def rename(session: Session, entry: str | None) -> None:
         if not session.set_session_name(body.title):
-            raise Invalid("a name needs a visible character", hint="say what the session is about")
+            raise Invalid("title must contain a visible character", hint="pass a title")
 
     return await _change(gateway, body.id, rename)
 
 
+@routes.post("/v1/view/session/label", body=LabelBody, answers={200: Changed}, problems=(404, 409))
 async def label_entry(gateway: Gateway, body: LabelBody) -> Changed:
-    """Name an entry, or take its name away."""
+    """Label an entry, or remove its label."""
 
     def label(session: Session, entry: str | None) -> None:
-        session.append_label_change(_meant(entry), body.label or None)
+        session.append_label_change(_required(entry), body.label or None)
 
     return await _change(gateway, body.id, label, body)
 
 
+@routes.post("/v1/view/session/tag", body=TagBody, answers={200: Changed}, problems=(404, 409))
 async def tag_session(gateway: Gateway, body: TagBody) -> Changed:
-    """Tag a session, or take its tag away."""
+    """Tag a session, or remove its tag."""
 
     def tag(session: Session, entry: str | None) -> None:
         session.set_tag(body.tag or None)
@@ -120,14 +126,15 @@ async def tag_session(gateway: Gateway, body: TagBody) -> Changed:
     return await _change(gateway, body.id, tag)
 
 
+@routes.post("/v1/view/session/branch", body=BranchBody, answers={200: Changed}, problems=(404, 409))
 async def branch_session(gateway: Gateway, body: BranchBody) -> Changed:
-    """Move the leaf of a session to an earlier entry; nothing is removed."""
+    """Move the leaf of a session to an earlier entry. Nothing is removed."""
 
     def branch(session: Session, entry: str | None) -> None:
         if body.summary is None:
-            session.branch(_meant(entry), durable=True)
+            session.branch(_required(entry), durable=True)
         else:
-            session.branch_with_summary(_meant(entry), body.summary)
+            session.branch_with_summary(_required(entry), body.summary)
 
     return await _change(gateway, body.id, branch, body)
 
@@ -138,51 +145,52 @@ async def _change(
     change: Callable[[Session, str | None], None],
     at: LabelBody | BranchBody | None = None,
 ) -> Changed:
-    """Change a session of one's own while no turn runs in it, and tell whoever looks at it."""
+    """Change a native session while no turn runs in it, and notify clients."""
     session_id, path, entry = await gateway.call(_found, gateway, name, at)
 
     def work() -> Changed:
         with gateway.opened(path) as session:
             change(session, entry)
-            return _told(gateway, session)
+            return _changed(gateway, session)
 
     async with gateway.turns.alone(session_id):
         changed = await gateway.call(work)
     gateway.shelf.touched()
     gateway.hub.publish(Event(None, session_id, "entry", {}))
-    told: dict[str, Any] = {"notice": "changed", "title": changed.title, "leaf": changed.leaf}
-    gateway.hub.publish(Event(None, session_id, "notice", told))
+    notice: dict[str, Any] = {"notice": "changed", "title": changed.title, "leaf": changed.leaf}
+    gateway.hub.publish(Event(None, session_id, "notice", notice))
     return changed
 
 
 def _found(gateway: Gateway, name: str, at: LabelBody | BranchBody | None) -> tuple[str, str, str | None]:
-    """The id, the file and the entry of a session that may be written."""
+    """Return id, file and entry of a writable session."""
     with gateway.views.opened(name) as view:
         if not view.is_own:
-            told = f"this session belongs to {view.agent}, whose files are only read"
-            raise NotOurs(told, path=view.path, hint="fork it: the copy is yours")
+            problem = f"sessions of {view.agent} are read-only"
+            raise NotOurs(problem, path=view.path, hint="fork the session, and change the copy")
         return view.session.id, view.path, None if at is None else _entry(view, at)
 
 
 def _entry(view: View, at: LabelBody | BranchBody | ForkOffBody) -> str | None:
     if at.number is not None and at.entry is not None:
-        raise InvalidQuery("name an entry by its number or by its id", hint="just one of them")
+        raise InvalidQuery("number and entry exclude each other", hint="pass one of them")
     if at.number is not None:
         return view.rows[view.check(at.number)].id
     return None if at.entry is None else entry_named(view, at.entry)
 
 
-def _meant(entry: str | None) -> str:
+def _required(entry: str | None) -> str:
     if entry is None:
-        raise Invalid("which entry?", hint="say its number, or its id as entry")
+        raise Invalid("number or entry is required", hint="pass the number or the id of an entry")
     return entry
 
 
 # -- any session
 
 
+@routes.post("/v1/view/session/pin", body=PinBody, answers={200: Changed}, problems=(404, 409))
 async def pin_session(gateway: Gateway, body: PinBody) -> Changed:
-    """Keep a session from being cleaned up, or do so no longer."""
+    """Pin a session, so that it is not cleaned up, or unpin it."""
     return await gateway.call(_pin, gateway, body)
 
 
@@ -193,11 +201,12 @@ def _pin(gateway: Gateway, body: PinBody) -> Changed:
                 library.pins.add(view.session.id)
             else:
                 library.pins.remove(view.session.id)
-        return _told(gateway, view.session)
+        return _changed(gateway, view.session)
 
 
+@routes.post("/v1/view/session/fork", body=ForkOffBody, answers={200: Changed}, problems=(404, 409))
 async def fork_session(gateway: Gateway, body: ForkOffBody) -> Changed:
-    """Begin a new session of one's own from another, or from an entry of it."""
+    """Fork a session, or the path to one of its entries, into a new native session."""
     return await gateway.call(_fork, gateway, body)
 
 
@@ -213,10 +222,10 @@ def _fork(gateway: Gateway, body: ForkOffBody) -> Changed:
             if body.cwd is not None and entry is not None:
                 fork.move_to(body.cwd)
             gateway.shelf.touched()
-            return _told(gateway, fork, source.id)
+            return _changed(gateway, fork, source.id)
 
 
-def _told(gateway: Gateway, session: Session, source: str | None = None) -> Changed:
+def _changed(gateway: Gateway, session: Session, source: str | None = None) -> Changed:
     with gateway.shelf.asked() as library:
         pinned = session.id in library.pins.names()
     return Changed(

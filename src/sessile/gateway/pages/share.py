@@ -1,8 +1,8 @@
-"""Sharing for the page: what an export would replace, the export itself, and pictures that are kept apart.
+"""Operations of the page for sharing: review what an export would redact, export a session, and show its images.
 
-Rules: secrets are replaced unless somebody says otherwise, and never told. A file comes as a download, by a name that is safe
-everywhere, and as no type that a browser would show. A picture is one of four kinds, by its first bytes and not by what anybody
-says of it; what is none is refused.
+Rules: secrets are redacted unless the request says otherwise, and are never returned. An export is a download with a
+safe file name, of a type that browsers do not display. Images must be of one of four types, detected by their first
+bytes; anything else is rejected.
 """
 
 from __future__ import annotations
@@ -17,48 +17,51 @@ from sessile.core.ids import sha256
 from sessile.errors import BlobNotFound, NotFound, TooLarge, Unsupported
 from sessile.export import Export, review_export, share_redactor, share_report
 from sessile.gateway.http.streams import Download, disposition
-from sessile.gateway.http.wire import Taken, Told, Whole
-from sessile.gateway.pages.sessions import IdText, NameText, entry_named, several
-from sessile.render.html import picture_kind
+from sessile.gateway.http.wire import RequestModel, Response, ResponseModel, Routes
+from sessile.gateway.pages.library_view import several
+from sessile.gateway.pages.views import EntryName, SessionName, entry_named
+from sessile.render.html import image_kind
 
 if TYPE_CHECKING:
     from sessile.export import Reviewed
     from sessile.gateway.service import Gateway
 
+routes = Routes()
+
 FILE = "application/octet-stream"
 PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 Binary = Annotated[str, Meta(extra_json_schema={"format": "binary"})]
 
-_LARGEST = 64 * 1024 * 1024  # bytes of a picture
-_PLACES = 20  # of a finding that are told
+_MAX_BYTES = 64 * 1024 * 1024  # bytes of an image
+_MAX_PLACES = 20  # places returned for a finding
 
 
 class NoPicture(Unsupported):
-    """This is no picture of a kind that is shown."""
+    """The image type is not supported."""
 
     status = 415
 
 
-# -- the review
+# -- review
 
 
-class ShareQuery(Taken, frozen=True):
-    """Which session, all of it or the branch that ends at an entry; `personal` looks for addresses and the like, too."""
+class ShareQuery(RequestModel, frozen=True):
+    """The session, or the branch that ends at an entry. `personal` also looks for personal data, such as addresses."""
 
-    id: IdText
-    branch: NameText | None = None
+    id: SessionName
+    branch: EntryName | None = None
     personal: bool = False
 
 
-class PlaceTold(Told, frozen=True):
-    """Where a finding stands: in an entry, or elsewhere in the session."""
+class PlaceTold(ResponseModel, frozen=True):
+    """The place of a finding: in an entry, or elsewhere in the session."""
 
     entry: str | None
     at: str
 
 
-class FindingTold(Told, frozen=True):
-    """What an export would replace; the secret itself is never told, only how it begins."""
+class FindingTold(ResponseModel, frozen=True):
+    """Text that an export would redact. Only the beginning of a secret is returned."""
 
     id: str
     rule: str
@@ -69,16 +72,17 @@ class FindingTold(Told, frozen=True):
     places: tuple[PlaceTold, ...]
 
 
-class ShareReview(Told, frozen=True):
-    """All findings, how many images there are, and the report that a person may keep."""
+class ShareReview(ResponseModel, frozen=True):
+    """All findings, the number of images, and the report."""
 
     findings: tuple[FindingTold, ...]
     images: int
     report: dict[str, Any]
 
 
+@routes.get("/v1/view/share", query=ShareQuery, answers={200: ShareReview}, problems=(404, 409, 413))
 async def view_share(gateway: Gateway, query: ShareQuery) -> ShareReview:
-    """See what an export of a session would replace."""
+    """Review what an export of a session would redact."""
     return await gateway.call(_share, gateway, query)
 
 
@@ -102,7 +106,7 @@ def _finding(found: Reviewed) -> FindingTold:
         begins=found.begins,
         length=found.length,
         excerpt=found.excerpt,
-        places=tuple(map(_place, found.places[:_PLACES])),
+        places=tuple(map(_place, found.places[:_MAX_PLACES])),
     )
 
 
@@ -117,23 +121,24 @@ def _home() -> str:
     return os.path.expanduser("~")
 
 
-# -- the file
+# -- export
 
 
-class ExportQuery(Taken, frozen=True):
-    """What leaves, in which form; `keep` are ids of findings that are not replaced."""
+class ExportQuery(RequestModel, frozen=True):
+    """The session or branch to export, the format, and what to redact. `keep` are ids of findings that are not redacted."""
 
-    id: IdText
+    id: SessionName
     form: Literal["html", "md", "txt", "jsonl"] = "html"
     redact: Literal["auto", "off"] = "auto"
     keep: tuple[Annotated[str, Meta(max_length=10_000)], ...] = ()
-    branch: NameText | None = None
+    branch: EntryName | None = None
     personal: bool = False
     images: bool = True
 
 
+@routes.get("/v1/view/export", query=ExportQuery, answers={200: Binary}, problems=(404, 409, 413), media_type=FILE)
 async def view_export(gateway: Gateway, query: ExportQuery) -> Download:
-    """A session as a file for others to read."""
+    """Export a session as a file."""
     return await gateway.call(_export, gateway, query)
 
 
@@ -142,40 +147,43 @@ def _export(gateway: Gateway, query: ExportQuery) -> Download:
         leaf = None if query.branch is None else entry_named(view, query.branch)
         path = view.path
     with ExitStack() as opened:
-        # One of its own: it may take minutes, and others look at the same session meanwhile.
+        # Opened separately: an export may take minutes, and others read the same session.
         session = opened.enter_context(gateway.store.open(path, readonly=True))
         redactor = None
         if query.redact == "auto":
             redactor = share_redactor(personal=query.personal, home=_home(), keep=several(query.keep))
         export = Export(session, leaf=leaf, redactor=redactor, images=query.images)
         title = session.title or ""
-        title = title if redactor is None else redactor.redact(title)  # which may hold a secret, too
+        title = title if redactor is None else redactor.redact(title)  # a title may contain a secret, too
         headers = {"content-disposition": disposition(title or f"session-{session.id[:8]}", query.form)}
         return Download(gateway.call, export.written(query.form), opened.pop_all(), FILE, headers)
 
 
-# -- pictures
+# -- images
 
 
-class BlobQuery(Taken, frozen=True):
-    """Which picture of which session."""
+class BlobQuery(RequestModel, frozen=True):
+    """The session, and the digest of the image."""
 
-    id: IdText
+    id: SessionName
     digest: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 
 
-async def view_blob(gateway: Gateway, query: BlobQuery) -> Whole:
-    """A picture that an entry names."""
+@routes.get(
+    "/v1/view/blob", query=BlobQuery, answers={200: Binary}, problems=(404, 409, 413, 415), media_types=PICTURES
+)
+async def view_blob(gateway: Gateway, query: BlobQuery) -> Response:
+    """Return an image of an entry."""
     return await gateway.call(_blob, gateway, query)
 
 
-def _blob(gateway: Gateway, query: BlobQuery) -> Whole:
+def _blob(gateway: Gateway, query: BlobQuery) -> Response:
     data = _bytes_of(gateway, query)
-    kind = picture_kind(data[:32])
+    kind = image_kind(data[:32])
     if kind is None:
-        raise NoPicture("this is no picture of a kind that is shown", hint="png, jpeg, gif and webp are")
+        raise NoPicture("unsupported image type", hint="png, jpeg, gif and webp are supported")
     headers = {"content-disposition": disposition(query.digest[:16], kind, inline=True)}
-    return Whole(200, data, f"image/{kind}", headers)
+    return Response(200, data, f"image/{kind}", headers)
 
 
 def _bytes_of(gateway: Gateway, query: BlobQuery) -> bytes:
@@ -185,13 +193,11 @@ def _bytes_of(gateway: Gateway, query: BlobQuery) -> bytes:
             for piece in view.session.blob_pieces(query.digest):
                 pieces.append(piece)
                 size += len(piece)
-                if size > _LARGEST:
-                    raise TooLarge("this picture is too large to be shown", hint="export the session")
+                if size > _MAX_BYTES:
+                    raise TooLarge("the image is too large", hint="export the session")
         except NotFound as error:
-            raise BlobNotFound(
-                "this picture is not there any more", hint="sessile doctor says what is missing"
-            ) from error
+            raise BlobNotFound("the image no longer exists", hint="run `sessile doctor`") from error
     data = b"".join(pieces)
     if sha256(data).hexdigest() != query.digest:
-        raise BlobNotFound("this picture is not what it was", hint="sessile doctor says what is damaged")
+        raise BlobNotFound("the image is damaged", hint="run `sessile doctor`")
     return data

@@ -1,29 +1,21 @@
-"""What those who wait for a turn are told: the reply, with notices before it and remarks behind it.
+"""Answers and replies: how a model's answer is streamed, stored in its session, delivered, and shown again later.
 
-Rules: a notice is told once. One that came up while nothing was delivered, because the model stayed silent or the send policy
-held its reply back, waits for the next reply of the session.
+    Answer            one answer while it is streamed; silence and the send policy are applied here
+    Records           turns in their sessions: the user's message, the reply, and what a stopped gateway left
+    reply_of          the reply for clients, with notices before the text and remarks after it
+    shown             an entry as clients may see it, used by every list, page and stream of entries
 
-One answer while it comes: the words as they were said, and those that may be delivered.
+Rules:
+- A message is appended under the key `chat:<name>`, its reply under `turn:<message id>:reply`, so repeating changes
+  nothing.
+- The entry of a message has a member `turn`: its conversation, and where the message came from.
+- A message without a reply that no gateway runs was interrupted. It gets a reply that says so, at the next start or
+  with the next message.
+- A notice is delivered once. If the reply is silent or held back, it waits for the next reply of the session.
+- An answer whose first word is `NO_REPLY` is never delivered. It is shown as an entry with `"silent": true`, without
+  its text, thinking and tool calls. Leaf markers are not shown at all. Everything else is shown as it is stored.
 
-This is the one place through which a model's words go on their way to anybody, so silence and the send policy are kept here.
-
-What of a stored entry may leave for a client: the one place that every list, page and stream of entries goes through.
-
-Rules: an answer whose first word is `NO_REPLY` was never delivered, and is shown as an entry that says `"silent": true`, with
-what it used but without its words, thoughts and calls. Leaf markers are not shown at all. Everything else is shown as it is
-stored.
-
-The words of a turn that is under way are held back before they come here (`core.delivery`).
-
-Turns in their sessions: the user's message, the reply, and what a gateway left undone.
-
-    message   key `chat:<name>`            its entry says `turn`: of which conversation it is, and where it came from
-    reply     key `turn:<message id>:reply`   one for each message, whoever appends it first
-
-Rules: both are appended under keys, so that repeating changes nothing. A message of a turn without a reply, and nobody who runs
-it, was interrupted, and gets a reply that says so: at the next start, or when somebody speaks there again.
-
-Everything here blocks.
+Records block.
 """
 
 from __future__ import annotations
@@ -49,57 +41,75 @@ if TYPE_CHECKING:
     from sessile.core.entries import Entry
     from sessile.gateway.conversations.bindings import Bound
     from sessile.gateway.service import Gateway
-    from sessile.gateway.turns.line import Line
+    from sessile.gateway.turns.lanes import TurnQueue
     from sessile.session import Receipt, Session
 
 
-# --- answer
-
 Json = dict[str, Any]
+
+BEFORE = "openai:before"
+INTERRUPTED = "The gateway stopped before the answer was complete. Ask again."
+
+_LOG = logging.getLogger(__name__)
+
+_MAX_ENDED = 1024  # sessions whose last reply is remembered
+_NEAR = 16  # entries after a message that may belong to its turn: notes, a compaction, settings
+_MAX_SESSIONS = 1024  # sessions with waiting notices
+_MAX_NOTICES = 8  # of one session
+
+# What is shown of a silent answer. An allowlist, so that no new member can carry its text.
+_BASE = ("type", "id", "parentId", "timestamp")
+_SHOWN = ("role", "api", "provider", "model", "usage", "stopReason", "timestamp")
+
+
+# -- answers
 
 
 class Answer:
-    """The answer of one turn. `say` is given what may be delivered, unless `withheld` says why nothing may."""
+    """The answer of one turn. `say` is called with the text to deliver, unless `withheld` says why nothing is delivered."""
 
     def __init__(self, say: Callable[[str], None], withheld: str | None = None) -> None:
         self.withheld = withheld
         self._say = say
         self._silence = Silence()
-        self._words: list[str] = []
+        self._texts: list[str] = []
 
     @property
     def begun(self) -> bool:
-        """Whether the model has said anything yet."""
-        return any(self._words)
+        """Return whether the model has produced any text yet."""
+        return any(self._texts)
 
     async def listen(self, runner: Runner, request: RunRequest) -> Json:
-        """The message of the runner, whole; its words are passed on as they come. May be tried again until it has begun."""
+        """Run the runner, deliver its text as it arrives, and return the complete message.
+
+        May be repeated until text has arrived.
+        """
         message: Json | None = None
         self._silence = Silence()
         async with aclosing(runner.run(request)) as pieces:  # type: ignore[type-var]
             async for piece in pieces:
                 if isinstance(piece, Text):
-                    self._hear(piece.text)
+                    self._receive(piece.text)
                 elif isinstance(piece, Done):
                     message = piece.message
         if message is None:
-            raise RunnerFailed(f"the {runner.name} runner ended without an answer", hint="ask again")
-        if not self.begun:  # it was not streamed
-            self._hear(joined_text(message.get("content")))
+            raise RunnerFailed(f"the {runner.name} runner ended without an answer", hint="try again")
+        if not self.begun:  # the runner does not stream
+            self._receive(joined_text(message.get("content")))
         self._deliver(self._silence.finish()[0])
         return message
 
     def partial(self, why: str) -> Json:
-        """The message of an answer that was stopped: what was said of it, and why there is no more.
+        """Return the message of an aborted answer: the text so far, and why it ended.
 
-        A beginning that could have become silence was said to nobody, and nobody is to find it in the session.
+        A start that could have become silence was not delivered, so it is not stored either.
         """
-        text = "" if self._silence.silent is None else "".join(self._words)
+        text = "" if self._silence.silent is None else "".join(self._texts)
         content = [{"type": "text", "text": text}] if text else []
         return {"role": "assistant", "content": content, "stopReason": "aborted", "errorMessage": why}
 
-    def _hear(self, text: str) -> None:
-        self._words.append(text)
+    def _receive(self, text: str) -> None:
+        self._texts.append(text)
         self._deliver(self._silence.feed(text))
 
     def _deliver(self, text: str) -> None:
@@ -108,35 +118,27 @@ class Answer:
 
 
 def failed(error: str) -> Json:
-    """The message of an answer that did not come."""
+    """Return the message of a failed answer."""
     return {"role": "assistant", "content": [], "stopReason": "error", "errorMessage": error}
 
 
 def deliverable(message: Json) -> str:
-    """The text of a message that may be delivered; none of a silent one."""
+    """Return the deliverable text of a message; empty if it is silent."""
     text = joined_text(message.get("content"))
     return "" if is_silent(text) else text
 
 
 def reasoning_of(message: Json) -> str | None:
-    """What the model thought aloud."""
+    """Return the reasoning of a message."""
     blocks = [block for block in blocks_of(message.get("content")) if block.get("type") == "thinking"]
     return "\n".join(str(block.get("thinking", "")) for block in blocks).strip() or None
 
 
-# --- records
-
-_LOG = logging.getLogger(__name__)
-
-BEFORE = "openai:before"
-INTERRUPTED = "The gateway ended before the answer came. Ask again."
-
-_REMEMBERED = 1024  # sessions of which it is known that their last turn has ended
-_NEAR = 16  # entries behind a message that may belong to its turn: notes, a compaction, settings
+# -- records
 
 
 class Stored(NamedTuple):
-    """A turn that is in a session: its id, its conversation, and the entry of its reply if it has one."""
+    """A stored turn: its id, its session, its conversation, and the entry of its reply if there is one."""
 
     turn_id: str
     session_id: str
@@ -145,70 +147,70 @@ class Stored(NamedTuple):
 
 
 class Records:
-    """The turns of a gateway as its sessions and its line hold them."""
+    """The turns of a gateway in its sessions and its queue."""
 
-    def __init__(self, gateway: Gateway, line: Line) -> None:
+    def __init__(self, gateway: Gateway, queue: TurnQueue) -> None:
         self._gateway = gateway
-        self._line = line
-        self._owed: dict[str, list[Job]] = {}  # by session; only whoever has its lane looks at them
-        self._unsettled: set[str] = set()  # sessions whose turns were left as they are
-        self._ended: OrderedDict[str, str] = OrderedDict()  # by session: the reply that was appended last
-        self._noting = threading.Lock()
+        self._queue = queue
+        self._postponed: dict[str, list[Job]] = {}  # by session; used by the owner of its lane only
+        self._unsettled: set[str] = set()  # sessions whose abandoned turns could not be closed
+        self._ended: OrderedDict[str, str] = OrderedDict()  # by session: the last reply
+        self._lock = threading.Lock()
 
-    # -- a turn begins and ends
+    # -- starting and ending a turn
 
-    def precede(self, bound: Bound, entries: Sequence[Json]) -> None:
-        """Append what was said elsewhere before, if nothing was said in the session yet."""
+    def prepend(self, bound: Bound, entries: Sequence[Json]) -> None:
+        """Append earlier messages of a conversation, if the session is empty."""
         with self._gateway.opened(bound.path) as session:
             if session.leaf_id is not None:
                 return
             try:
                 session.append_many(entries, expected_leaf=ROOT, key=BEFORE, on_leaf_moved="fail")
             except LeafMoved:
-                pass  # somebody has begun to speak at this moment
+                pass  # another message was appended at this moment
 
     def begin(self, session: Session, job: Job) -> None:
-        """Append the user's message; what is owed to the session comes first, and is told that it was interrupted.
+        """Append the user's message. Postponed messages of the session come first, and are marked as interrupted.
 
-        Whoever may have been overtaken hears that before and behind: what he finds then is not his to answer.
+        Ownership is checked before and after: an overtaken gateway must not answer what it finds.
         """
-        self._line.check(job)
-        owed = self._owed.get(job.session_id, [])
-        while owed:
-            self._append(session, owed[0])
-            self.interrupt(session, owed[0].turn.id)
-            del owed[0]
-        self._owed.pop(job.session_id, None)
+        self._queue.check(job)
+        postponed = self._postponed.get(job.session_id, [])
+        while postponed:
+            self._append(session, postponed[0])
+            self.interrupt(session, postponed[0].turn.id)
+            del postponed[0]
+        self._postponed.pop(job.session_id, None)
         self._append(session, job)
-        self._line.check(job)
+        self._queue.check(job)
 
-    def owe(self, job: Job) -> None:
-        """A message that waited could not be appended: it stays in the log until it comes before the next one."""
-        self._owed.setdefault(job.session_id, []).append(job)
+    def postpone(self, job: Job) -> None:
+        """Keep a waiting message that could not be appended: it is appended before the next one."""
+        self._postponed.setdefault(job.session_id, []).append(job)
 
-    def owes(self, session_id: str) -> bool:
-        """Whether a message is still to come to a session, though nobody waits for its answer."""
-        return session_id in self._owed or session_id in self._unsettled
+    def has_postponed(self, session_id: str) -> bool:
+        """Return whether messages of a session are still to be appended or closed."""
+        return session_id in self._postponed or session_id in self._unsettled
 
     def _append(self, session: Session, job: Job) -> None:
         self._close_last(session, job.turn.id)
         now = self._gateway.store.now()
-        receipt = _kept(session, job.entry(now), job.key)
+        receipt = _append_once(session, job.entry(now), job.key)
         job.before = receipt.parent_id
         job.answered = receipt.repeated and session.get_entry(reply_id(session.id, job.turn.id)) is not None
         job.begun = True
 
     def end(self, session: Session, job: Job, message: Json) -> str:
-        """Append the reply and count it; gives the id of its entry."""
-        self._line.check(job)
+        """Append the reply and count it. Return the id of its entry."""
+        self._queue.check(job)
         now = self._gateway.store.now()
         answer = {"type": "message", "message": {**message, "timestamp": now}}
-        receipt = _kept(session, answer, reply_key(job.turn.id))
-        self._line.check(job)  # else the reply that is there may be another one's
-        with self._noting:
+        receipt = _append_once(session, answer, reply_key(job.turn.id))
+        self._queue.check(job)  # otherwise the stored reply may be another gateway's
+        with self._lock:
             self._ended[session.id] = receipt.id
             self._ended.move_to_end(session.id)
-            while len(self._ended) > _REMEMBERED:
+            while len(self._ended) > _MAX_ENDED:
                 self._ended.popitem(last=False)
         self._count(job, message, now)
         return receipt.id
@@ -224,17 +226,17 @@ class Records:
             members |= {"contextTokens": usage.context, "totalTokensFresh": True}
         if job.answerer.window is not None:
             members["contextWindow"] = job.answerer.window
-        for name, told in (("modelProvider", message.get("provider")), ("model", message.get("model"))):
-            if isinstance(told, str):
-                members[name] = told
+        for name, value in (("modelProvider", message.get("provider")), ("model", message.get("model"))):
+            if isinstance(value, str):
+                members[name] = value
         self._gateway.conversations.count(
             job.bound.text, job.session_id, usage=usage, cost=cost, members=members, now=now
         )
 
-    # -- what was left
+    # -- abandoned turns
 
     def _close_last(self, session: Session, turn_id: str) -> None:
-        """Give the last turn of a session a reply, if it has none and is another than this one."""
+        """Close the last turn of a session, if it has no reply and is not `turn_id`."""
         if self._ended.get(session.id) == session.leaf_id:
             return
         for number, row in enumerate(session.walk_up()):
@@ -247,50 +249,50 @@ class Records:
                 return
 
     def interrupt(self, session: Session, turn_id: str) -> None:
-        """Give a turn the reply that it was interrupted, unless it has one."""
+        """Append the reply that a turn was interrupted, unless it has a reply."""
         message = {"role": "assistant", "content": [], "stopReason": "aborted", "errorMessage": INTERRUPTED}
         answer = {"type": "message", "message": {**message, "timestamp": self._gateway.store.now()}}
-        _kept(session, answer, reply_key(turn_id))
+        _append_once(session, answer, reply_key(turn_id))
 
-    def left(self) -> Iterator[tuple[Bound, Json]]:
-        """The turns that waited when a gateway ended, in their order; those that had begun are marked as interrupted.
+    def abandoned(self) -> Iterator[tuple[Bound, Json]]:
+        """Yield the turns that waited when a gateway stopped, in order. Those that had started are marked as interrupted.
 
-        What cannot be settled now is told, and stays where it is.
+        What cannot be closed now is logged, and tried again later.
         """
-        for left in self._line.left():
+        for left in self._queue.abandoned():
             try:
-                found = [(turn, self._settled(left.session_id, turn)) for turn in left.turns]
-                self._line.settle(left, [turn for turn, bound in found if bound is not None])
+                found = [(turn, self._settle(left.session_id, turn)) for turn in left.turns]
+                self._queue.settle(left, [turn for turn, bound in found if bound is not None])
             except SessileError as error:
                 if left.session_id not in self._unsettled:
-                    _LOG.warning("turns of the session %s are left as they are: %s", left.session_id, error)
+                    _LOG.warning("cannot close the turns of session %s: %s", left.session_id, error)
                 self._unsettled.add(left.session_id)
                 continue
             self._unsettled.discard(left.session_id)
             yield from ((bound, turn) for turn, bound in found if bound is not None)
 
-    def _settled(self, session_id: str, turn: Json) -> Bound | None:
-        """Close a turn that had begun; of one that waited, gives its conversation."""
+    def _settle(self, session_id: str, turn: Json) -> Bound | None:
+        """Close a turn that had started. Return the binding of one that waited."""
         key, waits = str(turn.get("key")), isinstance(turn.get("text"), str)
         bound = self._gateway.conversations.bound(key, session_id)
         if bound is None and waits:
-            hint = "bring the session or its entry back, and start the gateway again"
-            raise SessionNotFound(f"a message waits in {key[:120]!r}, which has no such session any more", hint=hint)
+            hint = "restore the session or its entry, and restart the gateway"
+            raise SessionNotFound(f"session of a waiting message not found: {key[:120]!r}", hint=hint)
         if bound is None or not isinstance(turn.get("name"), str):
-            return None  # the conversation is gone, or somebody has edited the log
+            return None  # the conversation is gone, or the log was edited
         turn_id = turn_id_of(session_id, turn["name"])
         with self._gateway.opened(bound.path) as session:
             if session.get_entry(turn_id) is None:
-                # One that was only noted was not acknowledged.
+                # A turn that was only marked had not been acknowledged.
                 return bound if waits else None
             if session.get_entry(reply_id(session_id, turn_id)) is None:
                 self.interrupt(session, turn_id)
         return None
 
-    # -- finding a turn again
+    # -- finding a turn
 
     def find(self, bound: Bound, name: str) -> Stored | None:
-        """The turn of that name in the session of a conversation, or in the one before it."""
+        """Return the turn of that name in the current or the previous session of a conversation."""
         earlier = [previous.session_id for previous in previous_sessions(bound.entry)[:1]]
         for session_id in (bound.session_id, *earlier):
             found = (
@@ -303,18 +305,18 @@ class Records:
         return None
 
     def at(self, path: str, turn_id: str) -> Stored | None:
-        """The turn of that id in a session."""
+        """Return the turn with that id in a session."""
         with self._gateway.opened(path) as session:
             entry = session.get_entry(turn_id)
             if entry is None or not _is_message_of_turn(entry.body):
                 return None
             key = entry.body["turn"].get("key")
-            key = key if isinstance(key, str) else ""  # a file of somebody else's
+            key = key if isinstance(key, str) else ""  # a file edited by hand
             return Stored(turn_id, session.id, key, session.get_entry(reply_id(session.id, turn_id)))
 
 
-def _kept(session: Session, entry: Json, key: str) -> Receipt:
-    """Append an entry under its key, behind everything that others have appended; also if one of them was this very entry."""
+def _append_once(session: Session, entry: Json, key: str) -> Receipt:
+    """Append an entry under its key, after entries that others have appended. Follow the entry if it exists already."""
     receipt = session.append_many([entry], key=key, on_leaf_moved="follow")[0]
     if receipt.repeated:
         session.follow()
@@ -326,10 +328,7 @@ def _is_message_of_turn(entry: Json) -> bool:
     return isinstance(entry.get("turn"), dict) and isinstance(message, dict) and message.get("role") == "user"
 
 
-# --- replies
-
-_SESSIONS = 1024  # of which notices are remembered
-_LONGEST = 8  # notices of one session
+# -- replies
 
 
 class Pending:
@@ -339,45 +338,45 @@ class Pending:
         self._notices: OrderedDict[str, list[str]] = OrderedDict()
 
     def add(self, session_id: str, *notices: str) -> None:
-        """Tell something with the next reply."""
+        """Add notices for the next reply."""
         if not notices:
             return
         waiting = self._notices.setdefault(session_id, [])
         waiting += [notice for notice in notices if notice not in waiting]
-        del waiting[:-_LONGEST]
+        del waiting[:-_MAX_NOTICES]
         self._notices.move_to_end(session_id)
-        while len(self._notices) > _SESSIONS:
+        while len(self._notices) > _MAX_SESSIONS:
             self._notices.popitem(last=False)
 
     def take(self, session_id: str) -> tuple[str, ...]:
-        """What is to be told now."""
+        """Remove and return the notices of a session."""
         return tuple(self._notices.pop(session_id, ()))
 
 
 def reply_of(job: Job, message: Json, entry_id: str | None, pending: Pending) -> Reply:
-    """The reply of a turn whose answer is this message."""
+    """Return the reply of a turn whose answer is `message`."""
     pending.add(job.session_id, *job.notices)
     silent = is_silent(joined_text(message.get("content")))
-    heard = not silent and job.withheld is None
+    delivered = not silent and job.withheld is None
     aborted = message.get("stopReason") == "aborted"
     line = usage_line(message.get("usage"), job.toggles.usage)
     return Reply(
-        text="" if not heard else job.turn.said if aborted else deliverable(message),
+        text="" if not delivered else job.turn.delivered_text if aborted else deliverable(message),
         stop=str(message.get("stopReason", "stop")),
-        notices=pending.take(job.session_id) if heard else (),
+        notices=pending.take(job.session_id) if delivered else (),
         silent=silent,
         withheld=job.withheld,
         error=message.get("errorMessage"),
         entry_id=entry_id,
         usage=message.get("usage"),
         model=job.answerer.model or message.get("model"),
-        reasoning=reasoning_of(message) if heard and job.toggles.reasoning != "off" else None,
-        remarks=(line,) if heard and line is not None and message.get("usage") is not None else (),
+        reasoning=reasoning_of(message) if delivered and job.toggles.reasoning != "off" else None,
+        remarks=(line,) if delivered and line is not None and message.get("usage") is not None else (),
     )
 
 
 def stored_reply(stored: Stored, withheld: str | None) -> Reply:
-    """The reply of a turn as its session holds it; without one it was interrupted. `withheld` says why it may not be told."""
+    """Return the reply of a stored turn. Without one the turn was interrupted. `withheld` says why it may not be delivered."""
     if stored.reply is None:
         return Reply("", "aborted", error=INTERRUPTED)
     message = stored.reply.get("message") or {}
@@ -393,38 +392,32 @@ def stored_reply(stored: Stored, withheld: str | None) -> Reply:
     )
 
 
-# --- delivering
-
-DeliveringJson = Mapping[str, Any]
-
-# What is left of a silent answer; names, not exceptions, so that no member that somebody adds can carry the words.
-_BASE = ("type", "id", "parentId", "timestamp")
-_KEPT = ("role", "api", "provider", "model", "usage", "stopReason", "timestamp")
+# -- what clients may see
 
 
-def shown(entry: DeliveringJson) -> dict[str, Any] | None:
-    """The entry as a client may see it; `None` if it is none of the conversation's."""
+def shown(entry: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return an entry as clients may see it; `None` if it is not part of the conversation."""
     if entry.get("customType") == LEAF_MARKER:
         return None
     message = entry.get("message")
     if not isinstance(message, Mapping) or not is_silent_answer(message):
         return dict(entry)
     base = {name: entry[name] for name in _BASE if name in entry}
-    return {**base, "message": _without_words(message), "silent": True}
+    return {**base, "message": _without_text(message), "silent": True}
 
 
-def shown_message(message: DeliveringJson) -> dict[str, Any]:
-    """A message of a context as a client may see it."""
-    return {**_without_words(message), "silent": True} if is_silent_answer(message) else dict(message)
+def shown_message(message: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a message of a context as clients may see it."""
+    return {**_without_text(message), "silent": True} if is_silent_answer(message) else dict(message)
 
 
-def is_silent_answer(message: DeliveringJson) -> bool:
-    """Whether a message is an answer that was not to be delivered."""
+def is_silent_answer(message: Mapping[str, Any]) -> bool:
+    """Return whether a message is a silent answer."""
     return message.get("role") == "assistant" and is_silent(joined_text(message.get("content")))
 
 
-def text_of(entry: DeliveringJson) -> tuple[str, str] | None:
-    """Who said what in an entry; `None` if it is no word of a person or an agent, or an answer that was silent."""
+def text_of(entry: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return role and text of an entry; `None` if it is not a message, or is silent."""
     message = entry.get("message")
     if not isinstance(message, Mapping) or message.get("role") not in ("user", "assistant"):
         return None
@@ -432,5 +425,5 @@ def text_of(entry: DeliveringJson) -> tuple[str, str] | None:
     return None if not text or is_silent_answer(message) else (str(message["role"]), text)
 
 
-def _without_words(message: DeliveringJson) -> dict[str, Any]:
-    return {name: message[name] for name in _KEPT if name in message}
+def _without_text(message: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: message[name] for name in _SHOWN if name in message}

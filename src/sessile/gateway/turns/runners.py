@@ -1,42 +1,32 @@
-"""Runners: who answers in a turn.
+"""Runners, which answer turns, and the runner of each agent.
 
-    echo          says what it was told; needs nothing, for trying the gateway out
-    command       a program of this machine
+    echo          repeats the user's message; needs nothing, for trying out the gateway
+    command       a program on this machine
     openai        any OpenAI-compatible endpoint (vendors/clients.py)
-    anthropic     Anthropic's, or one that speaks its protocol (vendors/clients.py)
+    anthropic     Anthropic's endpoint, or one that speaks its protocol (vendors/clients.py)
 
-A runner streams pieces: any number of `Text`, then exactly one `Done` with the whole message. It raises `RunnerFailed`, whose
-`overflow` says that the context was too long, or its message has the stop reason "error". It keeps nothing between two runs.
-Cancelling ends a run at once, and with it the request or the program; whoever stops listening early closes the iterator:
+A runner streams any number of `Text` pieces, then exactly one `Done` with the complete message. It raises
+`RunnerFailed`, whose `overflow` says that the context was too long, or returns a message with the stop reason "error".
+It keeps no state between runs. Cancelling stops a run at once, including its request or program. A caller that stops
+early closes the iterator:
 
     async with aclosing(runner.run(request)) as pieces:
         async for piece in pieces: …
 
-A runner does not know the session, the store or the clock: it is given messages and gives back one.
+A runner knows nothing about the session, the store or the clock.
 
-A program of this machine as a runner.
-
-It is started without a shell, in a process group of its own, and is given one JSON document on stdin:
+A program is started without a shell, in its own process group, and gets one JSON document on stdin:
 
     {"system": …, "messages": […], "model": …, "session": {"key": …, "id": …}}
 
-What it writes to stdout is the answer, streamed as it comes; line breaks at the end are not part of it. An exit code other
-than 0 is a failure, told with the last words on stderr. When the program ends, is cancelled or late, whatever is left of its
-group is killed: nothing stays running behind a turn. What it used is unknown.
+Its stdout is the answer, streamed as it arrives, without trailing line breaks. A non-zero exit code is a failure,
+reported with the end of stderr. When the program exits, is cancelled or times out, its whole process group is killed.
+Its usage is unknown.
 
-Who answers in a conversation: the agent with its runner, its model, and how much that can read.
-
-Rules: a model that the conversation chose comes before the agent's own. A window is what a person says of the model, else what
-the catalogue knows, else `contextTokens` of the agent; else it is unknown, and nothing is ever due for its sake.
-
-A provider that nobody has configured is known only by a vendor's own name: what is said to one must not go to another.
-
-Runners are made once. Those of the configured agents are made at the start, so that what cannot work is told then.
-
-A stream that must not stay silent, nor go on for ever.
-
-No cancel scope is open while a piece is handed out: a scope belongs to the task that opened it, and nobody knows who asks for
-the next piece.
+Rules for agents: a model set for the conversation has precedence over the agent's. The context window is the configured
+one of the model, or the one in the catalogue, or `contextTokens` of the agent; otherwise it is unknown, and compaction
+is never due. A provider that is not configured must have a vendor's name, so that messages for one provider never go to
+another. Runners are created once, those of configured agents at the start, so that invalid settings are reported then.
 """
 
 from __future__ import annotations
@@ -67,13 +57,24 @@ if TYPE_CHECKING:
     from sessile.vendors.models import Models
 
 
-# --- runners
+T = TypeVar("T")
 
-_ECHOED = 4  # pieces of an echo, so that streaming can be seen
+_ECHO_PIECES = 4  # so that streaming is visible
+_MAX_ANSWER = 4 << 20  # bytes
+_READ = 1 << 16
+_STDERR = 2000  # bytes of stderr that are kept
+_DETAIL = 300  # characters of stderr in an error message
+_POLL = 0.02  # seconds between checks whether a program has exited
+_KILL_TIMEOUT = 5.0  # seconds
+_PIPE = asyncio.subprocess.PIPE
+_MAX_ANSWERERS = 256  # one for each agent and model
+
+# Names of the protocols in the provider table.
+_APIS = {"anthropic": "anthropic-messages", "openai": "openai-completions"}
 
 
 class RunRequest(NamedTuple):
-    """What a runner is asked: the messages of a context after hygiene, and whose conversation it is."""
+    """A request to a runner: the cleaned messages of a context, and its conversation."""
 
     messages: list[dict[str, Any]]
     system: str | None = None
@@ -85,38 +86,38 @@ class RunRequest(NamedTuple):
 
 
 class Text(NamedTuple):
-    """Words that the model adds to what it has said."""
+    """A piece of the answer's text."""
 
     text: str
 
 
 class Done(NamedTuple):
-    """The assistant's message, whole, as an entry holds it."""
+    """The complete assistant message, as an entry holds it."""
 
     message: dict[str, Any]
 
 
 class Runner(Protocol):
-    """Answers a request."""
+    """Answers requests."""
 
     @property
     def name(self) -> str:
-        """Which runner this is: "echo", "command", "openai", "anthropic"."""
+        """Return the kind of runner: "echo", "command", "openai" or "anthropic"."""
 
     def run(self, request: RunRequest) -> AsyncIterator[Text | Done]:
         """Stream the answer."""
 
 
 class EchoRunner:
-    """Answers with the last words of the user; its usage is an estimate."""
+    """Answers with the last user message. Its usage is an estimate."""
 
     name = "echo"
 
     async def run(self, request: RunRequest) -> AsyncIterator[Text | Done]:
-        """Stream the words in a few pieces."""
-        asked = (message.get("content") for message in reversed(request.messages) if message.get("role") == "user")
-        text = joined_text(next(asked, None))
-        size = -(-len(text) // _ECHOED) or 1
+        """Stream the text in a few pieces."""
+        texts = (message.get("content") for message in reversed(request.messages) if message.get("role") == "user")
+        text = joined_text(next(texts, None))
+        size = -(-len(text) // _ECHO_PIECES) or 1
         for at in range(0, len(text), size):
             yield Text(text[at : at + size])
         yield Done(_echo(request, text))
@@ -126,21 +127,19 @@ def _echo(request: RunRequest, text: str) -> dict[str, Any]:
     content = [{"type": "text", "text": text}] if text else []
     message = {"role": "assistant", "content": content, "provider": "echo", "model": "echo"}
     system = [{"role": "system", "content": request.system}] if request.system else []
-    # What was counted for the last answer need not be counted again.
-    asked, said = context_tokens([*system, *request.messages]).tokens, estimate(message)
-    return message | {"usage": {"input": asked, "output": said, "totalTokens": asked + said}, "stopReason": "stop"}
+    # Reuse the count of the last answer.
+    sent, received = context_tokens([*system, *request.messages]).tokens, estimate(message)
+    usage = {"input": sent, "output": received, "totalTokens": sent + received}
+    return message | {"usage": usage, "stopReason": "stop"}
 
 
-def make_runner(told: str | Mapping[str, Any] | RunnerSettings, key: Secret | None = None) -> Runner:
-    """The runner of a name or of settings; what cannot work is refused now, not in the first turn.
+def make_runner(settings: str | Mapping[str, Any] | RunnerSettings, key: Secret | None = None) -> Runner:
+    """Return the runner of a name or of settings. Raise if the settings are invalid.
 
-    `key` is for endpoints whose key is not in the environment.
+    `key` is the API key of an endpoint, if it is not in the environment.
     """
-    settings = runner_settings(told)
-    return _RUNNERS[settings.name](settings, None if key is None else key.reveal())
-
-
-# The vendors' clients take a while to import; only who uses one pays for it.
+    found = runner_settings(settings)
+    return _RUNNERS[found.name](found, None if key is None else key.reveal())
 
 
 def _make_echo(settings: RunnerSettings, key: str | None) -> Runner:
@@ -148,7 +147,6 @@ def _make_echo(settings: RunnerSettings, key: str | None) -> Runner:
 
 
 def _make_command(settings: RunnerSettings, key: str | None) -> Runner:
-
     return CommandRunner(settings)
 
 
@@ -164,15 +162,17 @@ _RUNNERS: dict[str, Callable[[RunnerSettings, str | None], Runner]] = {
 }
 
 
-# --- deadlines
-
-T = TypeVar("T")
+# -- timeouts
 
 
 async def in_time(
     pieces: AsyncGenerator[T, None], name: str, *, silence: float, timeout: float
 ) -> AsyncGenerator[T, None]:
-    """The pieces as they come; fails after so many seconds without one, and after so many in all."""
+    """Yield pieces as they arrive. Raise after `silence` seconds without one, and after `timeout` seconds in total.
+
+    No cancel scope is open while a piece is yielded: a scope belongs to the task that opened it, and the next piece may
+    be requested by another one.
+    """
     end = anyio.current_time() + timeout
     async with aclosing(pieces):
         while True:
@@ -189,69 +189,63 @@ async def in_time(
 
 def _too_slow(name: str, silence: float, timeout: float, *, silent: bool) -> RunnerFailed:
     if silent:
-        return RunnerFailed(f"{name} has said nothing for {silence:g} s", hint="allow a longer silence, or ask again")
-    return RunnerFailed(f"{name} took longer than {timeout:g} s", hint="allow more time, or ask for less")
+        return RunnerFailed(f"no output from {name} for {silence:g} s", hint="raise the runner's silence, or try again")
+    return RunnerFailed(f"{name} took longer than {timeout:g} s", hint="raise the runner's timeout, or ask for less")
 
 
-# --- command runner
-
-_LONGEST = 4 << 20  # bytes of an answer
-_READ = 1 << 16
-_LAST_WORDS = 2000  # bytes of stderr that are looked at
-_DETAIL = 300  # characters of them that are told
-_LOOK = 0.02  # seconds between two looks whether it has ended
-_GOODBYE = 5.0  # seconds until a killed program is gone
-_PIPE = asyncio.subprocess.PIPE
+# -- programs
 
 
 class CommandRunner:
-    """Runs the program once for each turn."""
+    """Runs a program once for each turn."""
 
     name = "command"
 
     def __init__(self, settings: RunnerSettings) -> None:
         if not settings.command or not settings.command[0]:
-            raise InvalidConfig("the command runner needs a command", hint='command = ["my-agent", "--json"]')
+            raise InvalidConfig(
+                "command is required for the command runner", hint='set command = ["my-agent", "--json"]'
+            )
         self._settings = settings
         self._program = os.path.basename(settings.command[0])
 
     async def run(self, request: RunRequest) -> AsyncIterator[Text | Done]:
-        """Stream what the program writes."""
+        """Stream the output of the program."""
         settings = self._settings
         model = request.model or settings.model
-        words = self._answer(_document(request, model))
-        said: list[str] = []
+        output = self._answer(_document(request, model))
+        texts: list[str] = []
         async with aclosing(
-            in_time(words, self._program, silence=settings.silence, timeout=settings.timeout)
+            in_time(output, self._program, silence=settings.silence, timeout=settings.timeout)
         ) as pieces:
             async for piece in pieces:
-                said.append(piece)
+                texts.append(piece)
                 yield Text(piece)
-        content = [{"type": "text", "text": "".join(said)}] if said else []
+        content = [{"type": "text", "text": "".join(texts)}] if texts else []
         served = {"provider": settings.provider or self.name, "model": model or self._program}
         yield Done({"role": "assistant", "content": content, **served, "stopReason": "stop"})
 
-    async def _answer(self, given: bytes) -> AsyncGenerator[str, None]:
+    async def _answer(self, document: bytes) -> AsyncGenerator[str, None]:
         process = await self._start()
         assert process.stdin is not None and process.stdout is not None and process.stderr is not None
-        over, listening = asyncio.create_task(_over(process)), asyncio.create_task(_last_words(process.stderr))
+        exited, stderr = asyncio.create_task(_exited(process)), asyncio.create_task(_tail(process.stderr))
         try:
-            process.stdin.write(given)
-            process.stdin.close()  # once all of it is written
-            async with aclosing(_decoded(process.stdout, self._program)) as words:
-                async for piece in words:
+            process.stdin.write(document)
+            process.stdin.close()  # after all of it is written
+            async with aclosing(_decoded(process.stdout, self._program)) as pieces:
+                async for piece in pieces:
                     yield piece
-            code, last = await over, await listening
+            code, last = await exited, await stderr
         finally:
-            over.cancel()
-            listening.cancel()
-            with anyio.move_on_after(_GOODBYE, shield=True):
-                await asyncio.wait((over, listening))
+            exited.cancel()
+            stderr.cancel()
+            with anyio.move_on_after(_KILL_TIMEOUT, shield=True):
+                await asyncio.wait((exited, stderr))
                 await _end(process)
         if code:
-            told = " ".join(last.split())
+            detail = " ".join(last.split())
             how = f"code {code}" if code > 0 else f"signal {-code}"
-            raise RunnerFailed(f"{self._program} ended with {how}: {told[-_DETAIL:]}", overflow=is_overflow(told))
+            raise RunnerFailed(f"{self._program} ended with {how}: {detail[-_DETAIL:]}", overflow=is_overflow(detail))
 
     async def _start(self) -> asyncio.subprocess.Process:
         try:
@@ -265,8 +259,8 @@ class CommandRunner:
             )
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
-            hint = "the runner's command is a program and its arguments; there is no shell"
-            raise RunnerFailed(f"{self._program} cannot be started: {reason}", hint=hint) from error
+            hint = "set the runner's command to a program and its arguments; no shell is used"
+            raise RunnerFailed(f"cannot start {self._program}: {reason}", hint=hint) from error
 
 
 def _document(request: RunRequest, model: str | None) -> bytes:
@@ -277,54 +271,56 @@ def _document(request: RunRequest, model: str | None) -> bytes:
 
 
 async def _decoded(out: asyncio.StreamReader, program: str) -> AsyncGenerator[str, None]:
-    """The text of a stream as it comes; line breaks wait until something follows them."""
+    """Yield the text of a stream. Line breaks are held back until more text follows."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     length, held, at_end = 0, "", False
     while not at_end:
         data = await out.read(_READ)
         at_end = not data
         length += len(data)
-        if length > _LONGEST:
-            raise RunnerFailed(f"the answer of {program} is longer than {_LONGEST} bytes")
+        if length > _MAX_ANSWER:
+            raise RunnerFailed(f"the answer of {program} is longer than {_MAX_ANSWER} bytes")
         text = held + decoder.decode(data, final=at_end)
-        said = text.rstrip("\r\n")
-        held = text[len(said) :]
-        if said:
-            yield said
+        visible = text.rstrip("\r\n")
+        held = text[len(visible) :]
+        if visible:
+            yield visible
 
 
-async def _last_words(err: asyncio.StreamReader) -> str:
-    """The end of what is written there; the rest is read, so that the program does not wait for us."""
+async def _tail(err: asyncio.StreamReader) -> str:
+    """Return the end of stderr. All of it is read, so that the program does not block."""
     last = b""
     while data := await err.read(_READ):
-        last = (last + data)[-_LAST_WORDS:]
+        last = (last + data)[-_STDERR:]
     return last.decode("utf-8", "replace")
 
 
-async def _over(process: asyncio.subprocess.Process) -> int:
-    """Wait for the end of a program; then what it has started may no longer hold its stdout open."""
-    while process.returncode is None:  # `wait` would wait for whoever holds stdout, too
-        await asyncio.sleep(_LOOK)
+async def _exited(process: asyncio.subprocess.Process) -> int:
+    """Wait until a program exits, then kill its group, so that no child keeps its stdout open."""
+    while process.returncode is None:  # `wait` would also wait for children that hold stdout
+        await asyncio.sleep(_POLL)
     _kill(process)
     return process.returncode
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Kill a program with all that it has started, and see it off."""
+    """Kill a program and its group, and wait for it."""
     _kill(process)
     for pipe in (process.stdout, process.stderr):
         while pipe is not None and await pipe.read(_READ):
-            pass  # a pipe that nobody reads never closes
+            pass  # an unread pipe never closes
     await process.wait()
 
 
 def _kill(process: asyncio.subprocess.Process) -> None:
-    """End what is left of the group of a program."""
-    with suppress(ProcessLookupError, PermissionError):  # nothing is; macOS refuses a group of the dead
+    """Kill the process group of a program."""
+    with suppress(
+        ProcessLookupError, PermissionError
+    ):  # already gone; macOS refuses to signal a group of dead processes
         os.killpg(process.pid, signal.SIGKILL)
 
 
-# --- endpoints
+# -- endpoints
 
 
 class EndpointRunner:
@@ -337,7 +333,7 @@ class EndpointRunner:
 
     @property
     def name(self) -> str:
-        """The name of the vendor: "openai" or "anthropic"."""
+        """Return the name of the vendor: "openai" or "anthropic"."""
         return self._endpoint.vendor.name
 
     async def run(self, request: RunRequest) -> AsyncIterator[Text | Done]:
@@ -365,16 +361,14 @@ class EndpointRunner:
         return model.removeprefix(f"{self._provider}/")
 
 
-# --- answerers
-
-_REMEMBERED = 256  # runners; each agent has as many as its conversations have chosen models
-
-# What the hygiene table calls the protocols that our runners speak.
-_APIS = {"anthropic": "anthropic-messages", "openai": "openai-completions"}
+# -- answerers
 
 
 class Answerer(NamedTuple):
-    """Who answers. `model` is "provider/model", `policy` what its provider takes; the echo has neither, and takes everything."""
+    """The runner of an agent, with its settings.
+
+    `model` is "provider/model", `policy` are the rules of its provider. The echo runner has neither.
+    """
 
     agent: Agent
     runner: Runner
@@ -385,28 +379,28 @@ class Answerer(NamedTuple):
 
     @property
     def is_model(self) -> bool:
-        """Whether a model behind an endpoint answers: only that can sum up or take notes."""
+        """Return whether a model behind an endpoint answers. Only those can summarize and take notes."""
         return self.settings.name in _APIS
 
 
 class Answerers:
-    """All who answer, by agent and chosen model."""
+    """The answerers of all agents, by agent and model."""
 
     def __init__(self, config: Config, models: Models, workspace: Callable[[str], str]) -> None:
         self._config = config
         self._workspace = workspace
         self._models = models
-        self.of = lru_cache(maxsize=_REMEMBERED)(self._of)
+        self.of = lru_cache(maxsize=_MAX_ANSWERERS)(self._of)
         for agent in (config.agents.default_id, *(agent.id for agent in config.agents.list)):
             self.of(agent, None)
 
     def model_name(self, agent: str, override: str | None) -> str | None:
-        """The model of an agent's turns, as "provider/model"."""
+        """Return the model of an agent's turns, as "provider/model"."""
         provider, model = self._config.model_of(agent, override)
         return model if model is None or provider is None else f"{provider}/{model}"
 
     def window(self, agent: str, override: str | None) -> int | None:
-        """How many tokens that model can read; `None` if nobody knows."""
+        """Return the context window of that model in tokens; `None` if unknown."""
         name = self.model_name(agent, override)
         known = None if name is None else self._models.window(name)
         return known or self._config.agents.named(agent).context_tokens
@@ -429,9 +423,9 @@ class Answerers:
 
 
 def _check_address(settings: RunnerSettings) -> None:
-    """Raise if nobody says where the provider of a model is; without an address, a runner asks its vendor."""
+    """Raise if the provider of a model has no address. Without one, a runner uses its vendor's."""
     provider = settings.provider
     if settings.name not in _APIS or settings.base_url is not None or provider is None or provider in _APIS:
         return
     hint = f"set baseUrl in [models.providers.{provider[:80]}], or use a model of {' or '.join(_APIS)}"
-    raise InvalidConfig(f"nobody says where the provider {provider[:80]!r} is", hint=hint)
+    raise InvalidConfig(f"provider {provider[:80]!r} has no baseUrl", hint=hint)

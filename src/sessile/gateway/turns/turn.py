@@ -1,23 +1,14 @@
-"""A turn: what somebody says in a conversation, and what is answered.
+"""A turn: a message in a conversation and its reply.
 
-`Turn` is what everybody holds who waits for the answer; it is told by whoever runs it. Its id is that of the entry with the
-user's message, so that it means the same after a restart. Any number may listen to its words, each from the beginning.
+`Message` and `Reply` are values, `Turn` is what clients wait for, `Job` is the turn while it is queued and run,
+`Toggles` are the settings of its conversation. A turn's id is the id of the entry with the user's message, so it stays
+the same across restarts. Any number of clients may read the text of a turn, each from the start.
 
-All of it lives on the event loop; nothing here runs or stores anything.
+Rules for settings: `None` means not set, so the agent's default applies. Members of an entry may be edited by hand:
+values of a wrong type, or without a meaning, count as not set. Only thinking levels are passed on unchecked, because
+each runner has its own. A running turn cannot be steered: every queue mode except `interrupt` makes messages wait.
 
-A turn while it is run: everything that is known of it besides what those see who wait for it.
-
-What the members of a conversation's entry mean for a turn: the model, how it thinks, what is shown, what waits, what is sent.
-
-    toggles = toggles_of(bound.entry)
-    toggles.model or the agent's own                 "provider/model", or a model alone: then the agent's provider is meant
-    RunRequest(thinking=toggles.thinking)            as it was set; a runner that does not know the level says so
-    sending_of(config.session.sending, key, entry)   whether replies are delivered, and who decides that
-    usage_line(reply.usage, toggles.usage)
-
-Rules: `None` means that nothing was set, and the agent's own holds. People edit these members: one of another type, or with a
-value that has no meaning, is as if it were not set; only a level of thinking is passed on, because each runner has its own. A
-running turn cannot be steered here: every way of queueing but `interrupt` lets messages wait for their turn.
+Everything here runs on the event loop. Nothing here runs or stores a turn.
 """
 
 from __future__ import annotations
@@ -41,31 +32,32 @@ if TYPE_CHECKING:
     from sessile.gateway.turns.runners import Answerer, RunRequest
 
 
-# --- turn
-
 State = Literal["arriving", "queued", "running", "done"]
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody says: the text, where it comes from, and a name by which it is known when it is sent again."""
+    """A message: its text, its origin, and a key that identifies it when it is sent again."""
 
     text: str
     source: Inbound | str
     images: tuple[dict[str, Any], ...] = ()
     idempotency_key: str | None = None
-    authorised: bool = True  # to give commands
-    queue: Literal["followup", "interrupt"] | None = None  # as the conversation says
-    system: str | None = None  # instructions for this turn, behind those of the agent
-    before: tuple[dict[str, Any], ...] = ()  # entries of what was said elsewhere, for an empty session
+    authorised: bool = True  # to use commands
+    queue: Literal["followup", "interrupt"] | None = None  # default: the setting of the conversation
+    system: str | None = None  # instructions for this turn, after those of the agent
+    before: tuple[dict[str, Any], ...] = ()  # entries to start an empty session with
 
     @property
     def is_system(self) -> bool:
-        """Whether no person says it, such as a heartbeat."""
+        """Return whether the message was not written by a person, such as a heartbeat."""
         return not isinstance(self.source, str) and self.source.system
 
 
 class Reply(NamedTuple):
-    """How a turn ended. `text` is what may be delivered: nothing if the model stays silent or the send policy holds it back."""
+    """The result of a turn.
+
+    `text` is what may be delivered: empty if the model stays silent or the send policy holds the reply back.
+    """
 
     text: str
     stop: str  # "stop", "length", "toolUse", "aborted", "error" or "command"
@@ -77,17 +69,17 @@ class Reply(NamedTuple):
     usage: Mapping[str, Any] | None = None
     model: str | None = None
     reasoning: str | None = None
-    remarks: tuple[str, ...] = ()  # what is said behind the text
+    remarks: tuple[str, ...] = ()  # lines after the text
 
     @property
     def delivered(self) -> str:
-        """Everything that a person is told, as one text, for those who can show nothing else."""
-        told = (*self.notices, self.reasoning, self.text, *self.remarks)
-        return "\n\n".join(part for part in told if part)
+        """Return everything shown to the user, as one text."""
+        parts = (*self.notices, self.reasoning, self.text, *self.remarks)
+        return "\n\n".join(part for part in parts if part)
 
 
 class Turn:
-    """One turn, for those who wait for it."""
+    """One turn, as clients see it."""
 
     def __init__(self, turn_id: str, session_id: str, key: str, reply: Reply | None = None) -> None:
         self.id = turn_id
@@ -95,113 +87,111 @@ class Turn:
         self.key = key
         self.state: State = "arriving" if reply is None else "done"
         self.reply = reply
-        self.repeated = reply is not None  # it was sent before
+        self.repeated = reply is not None  # the message had been sent before
         self._refusal: BaseException | None = None
         self._pieces: list[str] = []
-        self._news: anyio.Event | None = None
+        self._changed: anyio.Event | None = None
         self._end: anyio.Event | None = None
 
-    # -- for those who wait
+    # -- for clients
 
     async def accepted(self) -> None:
-        """Wait until the user's message is durable; raises what has hindered that."""
+        """Wait until the user's message is durable. Raise if it could not be stored."""
         if not await self.is_accepted() and self._refusal is not None:
             raise self._refusal
 
     async def is_accepted(self) -> bool:
-        """Whether the user's message is durable, as soon as that is known."""
+        """Wait until the user's message is durable or refused, and return whether it is durable."""
         while self.state == "arriving":
-            await self._change()
+            await self._wait_for_change()
         return self._refusal is None
 
     async def deltas(self) -> AsyncIterator[str]:
-        """The words that may be delivered, from the first one, until the turn is done."""
-        told = 0
+        """Yield the deliverable text from the start until the turn is done."""
+        sent = 0
         while True:
-            while told < len(self._pieces):
-                yield self._pieces[told]
-                told += 1
+            while sent < len(self._pieces):
+                yield self._pieces[sent]
+                sent += 1
             if self.reply is not None:
                 return
-            await self._change()
+            await self._wait_for_change()
 
     async def wait(self) -> Reply:
-        """The reply, when the turn is done."""
-        while self.reply is None:  # who waits for the end is not woken by every word
+        """Wait for the reply."""
+        while self.reply is None:  # not woken by every piece of text
             self._end = self._end or anyio.Event()
             await self._end.wait()
         return self.reply
 
     @property
-    def has_spoken(self) -> bool:
-        """Whether anything was delivered yet."""
+    def has_text(self) -> bool:
+        """Return whether any text was delivered yet."""
         return bool(self._pieces)
 
     @property
-    def said(self) -> str:
-        """What was delivered up to now."""
+    def delivered_text(self) -> str:
+        """Return the text delivered so far."""
         return "".join(self._pieces)
 
-    async def _change(self) -> None:
-        if self._news is None:
-            self._news = anyio.Event()
-        await self._news.wait()
+    async def _wait_for_change(self) -> None:
+        if self._changed is None:
+            self._changed = anyio.Event()
+        await self._changed.wait()
 
-    # -- for whoever runs it
+    # -- for the engine
 
     def accept(self) -> None:
-        """The user's message is durable."""
-        if self.state == "arriving":  # else it runs already
+        """Mark the user's message as durable."""
+        if self.state == "arriving":  # otherwise it is running already
             self.state = "queued"
-        self._tell()
+        self._notify()
 
     def refuse(self, error: BaseException) -> None:
-        """The user's message could not be kept."""
+        """Mark the user's message as refused."""
         self._refusal = error
         self.finish(Reply("", "error", error=str(error)))
 
     def start(self) -> None:
-        """It is its turn now."""
+        """Mark the turn as running."""
         self.state = "running"
-        self._tell()
+        self._notify()
 
     def say(self, text: str) -> None:
-        """Words that may be delivered."""
+        """Add deliverable text."""
         self._pieces.append(text)
-        self._tell()
+        self._notify()
 
     def finish(self, reply: Reply) -> None:
-        """There is nothing more to come."""
+        """Mark the turn as done."""
         self.state = "done"
         self.reply = reply
-        self._tell()
+        self._notify()
         if self._end is not None:
             self._end.set()
 
-    def _tell(self) -> None:
-        news, self._news = self._news, None
-        if news is not None:
-            news.set()
+    def _notify(self) -> None:
+        changed, self._changed = self._changed, None
+        if changed is not None:
+            changed.set()
 
 
 def forget_done(turns: OrderedDict[tuple[str, str], Turn], most: int) -> None:
-    """Take the oldest turns out as long as there are too many; one that is not done can be found nowhere else, and stays."""
+    """Remove the oldest finished turns beyond `most`. Unfinished turns stay: they cannot be found elsewhere."""
     for _ in range(len(turns) - most):
         name, turn = turns.popitem(last=False)
         if turn.reply is None:
             turns[name] = turn
 
 
-# --- job
-
 Json = dict[str, Any]
 
-_ROUTE = ("channel", "to", "account", "thread", "sender")  # of a message: its reply goes back there
+_ROUTE = ("channel", "to", "account", "thread", "sender")  # where the reply goes
 _NUMBERED = ("thread", int)
 
 
 class Due(NamedTuple):
-    """What is to be done for the context before the model is asked."""
+    """What must be done before the model is asked."""
 
     notes: bool = False
     compaction: bool = False
@@ -211,7 +201,7 @@ NOTHING = Due()
 
 
 class Job:
-    """One turn in the lane of its session. `name` tells it from every other turn of the session, also after a restart."""
+    """A turn in the queue of its session. `name` identifies it among all turns of the session, also after a restart."""
 
     def __init__(
         self, bound: Bound, message: Message, name: str, answerer: Answerer, toggles: Toggles, turn: Turn | None = None
@@ -223,20 +213,20 @@ class Job:
         self.toggles = toggles
         self.turn = turn or Turn("", bound.session_id, bound.text)
         self.turn.id, self.turn.session_id = turn_id_of(bound.session_id, name), bound.session_id
-        self.before: str | None = None  # the entry before the user's message
-        self.has_lane = False  # it may begin
+        self.before: str | None = None  # the parent of the user's message
+        self.has_lane = False  # it may start
         self.begun = False  # the user's message is in the session
-        self.answered = False  # the session has a reply already
-        self.due: Due = NOTHING  # what has to be done before it is asked
-        self.request: RunRequest | None = None  # made as soon as nothing has to be done before
+        self.answered = False  # the session already has a reply
+        self.due: Due = NOTHING  # what must be done before the model is asked
+        self.request: RunRequest | None = None  # set as soon as nothing is due
         self.withheld: str | None = None  # why the reply is not delivered
         self.notices: list[str] = []
         self.scope: anyio.CancelScope | None = None
-        self.aborted: str | None = None  # why it is to end
+        self.aborted: str | None = None  # why it was aborted
 
     @property
     def key(self) -> str:
-        """The key under which the user's message is appended, once however often that is tried."""
+        """Return the idempotency key of the user's message."""
         return turn_key(self.name)
 
     @property
@@ -248,15 +238,15 @@ class Job:
         return self.bound.path
 
     def abort(self, why: str) -> None:
-        """End the answer, now or as soon as it begins."""
+        """Stop the answer, now or as soon as it starts."""
         self.aborted = self.aborted or why
         if self.scope is not None:
             self.scope.cancel()
 
-    # -- in the log of turns
+    # -- in the turn log
 
     def record(self) -> Json:
-        """What a restart has to know to run it: only needed while it waits."""
+        """Return what is needed to run a waiting turn after a restart."""
         message = self.message
         return self.mark() | {
             "text": message.text,
@@ -267,27 +257,27 @@ class Job:
         }
 
     def mark(self) -> Json:
-        """What a restart has to know of a turn that has begun."""
+        """Return what is needed to close a started turn after a restart."""
         return {"name": self.name, "key": self.bound.text}
 
     # -- in the session
 
     def entry(self, now: int) -> Json:
-        """The entry with what the user says, and where it came from: the reply goes back there."""
+        """Return the entry of the user's message, including where the reply goes."""
         content = [{"type": "text", "text": self.message.text}, *self.message.images]
         message = {"role": "user", "content": content, "timestamp": now}
         return {"type": "message", "message": message, "turn": {"key": self.bound.text, **self._route()}}
 
     def _route(self) -> Json:
         source = self.message.source
-        told = {} if isinstance(source, str) else {name: getattr(source, name) for name in _ROUTE}
-        return {name: value for name, value in told.items() if value is not None}
+        route = {} if isinstance(source, str) else {name: getattr(source, name) for name in _ROUTE}
+        return {name: value for name, value in route.items() if value is not None}
 
 
 def message_of(record: Json, key: str) -> Message:
-    """The message of a turn that waited, from what the log has of it; what somebody has spoilt there is left out."""
-    told = record.get("route")
-    route = {name: value for name, value in told.items() if name in _ROUTE} if isinstance(told, dict) else {}
+    """Return the message of a waiting turn from its log record. Invalid members of the route are dropped."""
+    stored = record.get("route")
+    route = {name: value for name, value in stored.items() if name in _ROUTE} if isinstance(stored, dict) else {}
     known = {name: value for name, value in route.items() if isinstance(value, str) or (name, type(value)) == _NUMBERED}
     return Message(
         text=record["text"],
@@ -298,26 +288,26 @@ def message_of(record: Json, key: str) -> Message:
 
 
 def turn_key(name: str) -> str:
-    """The key under which the message of a turn is appended."""
+    """Return the idempotency key of a turn's message."""
     return f"chat:{name}"
 
 
 def turn_id_of(session_id: str, name: str) -> str:
-    """The entry of a turn's message, which is the id of the turn."""
+    """Return the id of a turn, which is the id of its message's entry."""
     return derived_entry_id(session_id, turn_key(name), 0)
 
 
 def reply_key(turn_id: str) -> str:
-    """The key under which the reply of a turn is appended, so that it has one."""
+    """Return the idempotency key of a turn's reply."""
     return f"turn:{turn_id}:reply"
 
 
 def reply_id(session_id: str, turn_id: str) -> str:
-    """The entry of a turn's reply."""
+    """Return the entry id of a turn's reply."""
     return derived_entry_id(session_id, reply_key(turn_id), 0)
 
 
-# --- toggles
+# -- settings of a conversation
 
 Shown = Literal["off", "on", "full", "stream"]
 UsageLevel = Literal["off", "tokens", "full"]
@@ -332,7 +322,7 @@ _SENDING: dict[str, Sending] = {"allow": "allow", "deny": "deny"}
 
 
 class Toggles(NamedTuple):
-    """What holds for the turns of a conversation."""
+    """The settings that apply to the turns of a conversation."""
 
     model: str | None = None
     thinking: str | None = None
@@ -340,53 +330,53 @@ class Toggles(NamedTuple):
     reasoning: Shown = "off"
     usage: UsageLevel = "off"
     queue: QueueMode = "followup"
-    sending: Sending | None = None  # the send policy decides
+    sending: Sending | None = None  # `None`: the send policy decides
 
     @property
     def is_verbose(self) -> bool:
-        """Whether a person wants to hear what happens inside of a turn."""
+        """Return whether the user wants notices about what happens inside a turn."""
         return self.verbose != "off"
 
 
 def toggles_of(entry: Mapping[str, Any]) -> Toggles:
-    """What an entry of the store sets."""
+    """Return the settings in a conversation's entry."""
     return Toggles(
         model=model_override_of(entry),
         thinking=_text(entry.get("thinkingLevel")),
-        verbose=_VERBOSE.get(_said(entry, "verboseLevel"), "off"),
-        reasoning=_REASONING.get(_said(entry, "reasoningLevel"), "off"),
-        usage=_USAGE.get(_said(entry, "responseUsage"), "off"),
+        verbose=_VERBOSE.get(_setting(entry, "verboseLevel"), "off"),
+        reasoning=_REASONING.get(_setting(entry, "reasoningLevel"), "off"),
+        usage=_USAGE.get(_setting(entry, "responseUsage"), "off"),
         queue=queue_mode(entry.get("queueMode")),
-        sending=_SENDING.get(_said(entry, "sendPolicy")),
+        sending=_SENDING.get(_setting(entry, "sendPolicy")),
     )
 
 
 def model_override_of(entry: Mapping[str, Any]) -> str | None:
-    """The model that a conversation uses instead of its agent's."""
+    """Return the model that a conversation uses instead of its agent's."""
     provider, model = _text(entry.get("providerOverride")), _text(entry.get("modelOverride"))
     if model is None:
-        return None  # a provider alone names no model
+        return None  # a provider without a model
     return model if provider is None else f"{provider}/{model}"
 
 
-def queue_mode(told: object) -> QueueMode:
-    """What happens here to messages during a turn, whichever way of queueing was asked for."""
-    return _QUEUE.get(told, "followup") if isinstance(told, str) else "followup"
+def queue_mode(value: object) -> QueueMode:
+    """Return the effective queue mode for a requested one."""
+    return _QUEUE.get(value, "followup") if isinstance(value, str) else "followup"
 
 
 def sending_of(policy: SendPolicy | None, key: str, entry: Mapping[str, Any]) -> Verdict:
-    """Whether replies in a conversation may be delivered, by its own word and by the policy."""
+    """Return whether replies in a conversation may be delivered, by its own setting and by the policy."""
     return decide_sending(
         policy,
         key,
-        override=_SENDING.get(_said(entry, "sendPolicy")),
+        override=_SENDING.get(_setting(entry, "sendPolicy")),
         channel=_text(entry.get("channel")),
         chat_type=_text(entry.get("chatType")),
     )
 
 
 def usage_line(usage: Mapping[str, Any] | None, level: UsageLevel) -> str | None:
-    """What is added to a reply about the tokens of its answer, such as `🧮 1.2k in / 340 out · 💵 $0.02`."""
+    """Return the usage line of a reply, such as `🧮 1.2k in / 340 out · 💵 $0.02`."""
     if level == "off":
         return None
     spent = Spent()
@@ -403,7 +393,7 @@ def _tokens(count: int | None) -> str:
     return UNKNOWN if count is None else amount(count)
 
 
-def _said(entry: Mapping[str, Any], name: str) -> str:
+def _setting(entry: Mapping[str, Any], name: str) -> str:
     return _text(entry.get(name)) or ""
 
 

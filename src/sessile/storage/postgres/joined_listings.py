@@ -36,8 +36,8 @@ Answer = TypeVar("Answer")
 Item = TypeVar("Item")
 
 _SORTED: dict[str, Callable[[SessionRow], float | None]] = {
-    "recent": lambda row: row.modified,
-    "started": lambda row: row.created,
+    "recent": lambda row: row.modified_ns,
+    "started": lambda row: row.created_ms,
     "cost": lambda row: None if row.counts is None else row.counts.cost,
     "tokens": lambda row: None if row.counts is None else row.counts.total_tokens,
     "messages": lambda row: None if row.counts is None else row.counts.messages,
@@ -232,7 +232,7 @@ def _order(sort: str) -> Callable[[SessionRow], tuple[bool, float, int]]:
 
     def key(row: SessionRow) -> tuple[bool, float, int]:
         value = _SORTED[sort](row)
-        return value is not None, value or 0, row.modified
+        return value is not None, value or 0, row.modified_ns
 
     return key
 

@@ -1,11 +1,11 @@
 // @ts-check
 /*
- * Addresses of what is shown: the same page with something else chosen, and sessions with their entries.
+ * Addresses: the current page with other parameters, and sessions and their entries.
  */
 
-const LONGEST_ANCHOR = 120; // characters of an id, as the renderer cuts them
+const MAX_ANCHOR = 120; // characters of an id, as in the renderer
 
-/** The same page with other parameters; nothing takes one away. @param {URL} url @param {Record<string, string | null>} changes */
+/** The same page with other parameters; null removes one. @param {URL} url @param {Record<string, string | null>} changes */
 export function hrefWith(url, changes) {
   const params = new URLSearchParams(url.search);
   for (const [name, value] of Object.entries(changes)) {
@@ -21,8 +21,8 @@ export function hrefOf(id, entry, number) {
   return entry ? `${page}#${anchorOf([...entry], number)}` : page;
 }
 
-/** As the renderer writes anchors. @param {string[]} letters @param {number | null} [number] */
+/** An anchor, as the renderer writes it. @param {string[]} letters @param {number | null} [number] */
 function anchorOf(letters, number) {
-  const plain = letters.slice(0, LONGEST_ANCHOR).map((one) => (/[\w-]/.test(one) ? one : `.${one.codePointAt(0)?.toString(16)}.`));
-  return `e-${plain.join("")}${letters.length > LONGEST_ANCHOR ? `:${number}` : ""}`;
+  const plain = letters.slice(0, MAX_ANCHOR).map((one) => (/[\w-]/.test(one) ? one : `.${one.codePointAt(0)?.toString(16)}.`));
+  return `e-${plain.join("")}${letters.length > MAX_ANCHOR ? `:${number}` : ""}`;
 }

@@ -1,18 +1,18 @@
 // @ts-check
 /*
- * What the page asks the gateway, and the token that it asks with.
+ * Requests to the gateway, and the token that authorizes them.
  *
  * Rules: requests go to the origin that served the page, below /v1/, and nowhere else; no address, parameter or stored text can
- * change that. The token comes once behind the #, which no server sees, is taken out of the address and the history at once, and
- * lives in this tab only.
+ * change that. The token arrives after the #, which no server sees, is removed from the address and the history at once, and stays in
+ * this tab.
  */
 
 const STORED = "sessile.token";
-const LONGEST_PAUSE = 10_000; // milliseconds between two tries to connect
+const MAX_PAUSE = 10_000; // milliseconds between two attempts to connect
 
-/** What went wrong, in the words of the gateway. */
+/** An error reported by the gateway. */
 export class Problem extends Error {
-  /** @param {string} detail @param {string | null} hint @param {number} status 0 if there was no answer */
+  /** @param {string} detail @param {string | null} hint @param {number} status 0 if there was no response */
   constructor(detail, hint, status) {
     super(detail);
     this.detail = detail;
@@ -21,7 +21,7 @@ export class Problem extends Error {
   }
 }
 
-/** Take the token out of the address, if it brought one. */
+/** Take the token from the address, if there is one. */
 export function takeToken() {
   const given = new URLSearchParams(location.hash.slice(1)).get("token");
   if (given === null) return;
@@ -29,7 +29,7 @@ export function takeToken() {
   history.replaceState(history.state, "", location.pathname + location.search);
 }
 
-/** @param {string} token nothing to forget it */
+/** @param {string} token empty to forget it */
 export function setToken(token) {
   if (token) sessionStorage.setItem(STORED, token);
   else sessionStorage.removeItem(STORED);
@@ -39,11 +39,11 @@ export function hasToken() {
   return sessionStorage.getItem(STORED) !== null;
 }
 
-/** @typedef {Record<string, string | number | boolean | null | undefined>} Params those without a value are left out */
+/** @typedef {Record<string, string | number | boolean | null | undefined>} Params parameters without a value are left out */
 
 /** @param {string} path @param {Params} [params] */
 function address(path, params = {}) {
-  if (!path.startsWith("/v1/")) throw new Error(`${path} is not a path of the gateway`);
+  if (!path.startsWith("/v1/")) throw new Error(`invalid path ${path}: use a path below /v1/`);
   const url = new URL(path, location.origin);
   for (const [name, value] of Object.entries(params)) {
     if (value !== null && value !== undefined && value !== "") url.searchParams.set(name, String(value));
@@ -66,7 +66,7 @@ async function fetched(path, params, { method, body, signal, headers } = {}) {
     redirect: "error",
   }).catch((error) => {
     if (signal?.aborted) throw error;
-    throw new Problem("The gateway does not answer.", "Is `sessile serve` still running?", 0);
+    throw new Problem("The gateway does not respond.", "Check that `sessile serve` is still running.", 0);
   });
   if (!response.ok) throw await problemOf(response);
   return response;
@@ -74,19 +74,19 @@ async function fetched(path, params, { method, body, signal, headers } = {}) {
 
 /** @param {Response} response */
 async function problemOf(response) {
-  const told = await response.json().catch(() => ({}));
-  return new Problem(String(told.detail ?? response.statusText), told.hint ? String(told.hint) : null, response.status);
+  const problem = await response.json().catch(() => ({}));
+  return new Problem(String(problem.detail ?? response.statusText), problem.hint ? String(problem.hint) : null, response.status);
 }
 
 /**
- * Ask something; with a body it is a POST. Throws a `Problem`, or an AbortError.
+ * Send a request and return its JSON; with a body it is a POST. Throws a `Problem` or an AbortError.
  * @param {string} path @param {Params} [params] @param {Options} [options] @returns {Promise<any>}
  */
 export async function ask(path, params, options) {
   return (await fetched(path, params, options)).json();
 }
 
-/** A file, and the name that it should have. @param {string} path @param {Params} [params] @param {Options} [options] */
+/** Fetch a file and its name. @param {string} path @param {Params} [params] @param {Options} [options] */
 export async function askFile(path, params, options) {
   const response = await fetched(path, params, options);
   const name = /filename="([^"]+)"/.exec(response.headers.get("content-disposition") ?? "")?.[1] ?? null;
@@ -96,7 +96,7 @@ export async function askFile(path, params, options) {
 /** @typedef {{id: string | null, kind: string, data: any}} LiveEvent */
 
 /**
- * Listen to events until the signal; comes back by itself, behind the last event that it had.
+ * Listen to events until the signal. Reconnects automatically and continues after the last event.
  * @param {string} path @param {Params} params @param {(event: LiveEvent) => void} onEvent @param {AbortSignal} signal
  * @param {(isOpen: boolean) => void} [onState]
  */
@@ -118,18 +118,18 @@ export async function stream(path, params, onEvent, signal, onState = () => {}) 
       if (error instanceof Problem && error.status >= 400 && error.status < 500 && error.status !== 429) throw error;
     }
     onState(false);
-    pause = Math.min(LONGEST_PAUSE, pause * 2 || 500);
+    pause = Math.min(MAX_PAUSE, pause * 2 || 500);
     await new Promise((resolve) => setTimeout(resolve, pause));
   }
 }
 
-/** The events that answer one request, until the last. @param {string} path @param {unknown} body @param {AbortSignal} signal */
+/** Yield the events of one response. @param {string} path @param {unknown} body @param {AbortSignal} signal */
 export async function* eventsFrom(path, body, signal) {
   const response = await fetched(path, {}, { body, signal });
   yield* eventsOf(/** @type {ReadableStream<Uint8Array>} */ (response.body));
 }
 
-/** Server-sent events as they come. @param {ReadableStream<Uint8Array>} body @returns {AsyncGenerator<LiveEvent>} */
+/** Yield server-sent events as they arrive. @param {ReadableStream<Uint8Array>} body @returns {AsyncGenerator<LiveEvent>} */
 async function* eventsOf(body) {
   const reader = body.pipeThrough(/** @type {any} */ (new TextDecoderStream())).getReader();
   let text = "";
@@ -146,7 +146,7 @@ async function* eventsOf(body) {
   }
 }
 
-/** @param {string} block @returns {LiveEvent | null} nothing if it is a comment */
+/** @param {string} block @returns {LiveEvent | null} null for a comment */
 function eventOf(block) {
   /** @type {Record<string, string>} */
   const fields = {};

@@ -1,9 +1,9 @@
 // @ts-check
 /*
- * The shell: which page an address means, the token, the colours, and moving between pages.
+ * The shell: routes, the token, the theme, and navigation between pages.
  *
- * Rules: the address is the state; what a page shows can be found again by it. A parameter that no page knows is dropped. Each page
- * is a module with `render(main, url, signal)`, loaded when it is needed; it ends with its signal.
+ * Rules: the address is the state, so that it can be reloaded and shared. Unknown parameters are dropped. Each page is a module with
+ * `render(main, url, signal)`, loaded on demand; the signal aborts when the page is left.
  */
 import { Problem, hasToken, setToken, takeToken } from "./api.js";
 import { announce, button, byId, el, toast } from "./dom.js";
@@ -36,25 +36,25 @@ let shown = null;
 /** Go to a page. @param {string} href */
 export function go(href) {
   const url = new URL(href, location.href);
-  if (url.origin !== location.origin) throw new Error("pages are of this origin");
+  if (url.origin !== location.origin) throw new Error(`${href} is not an address of this origin`);
   rememberPlace();
   history.pushState(null, "", clean(url));
   return show();
 }
 
-/** Note in the address what the page shows now, without showing anything else. @param {string | URL} href */
+/** Update the address without loading another page. @param {string | URL} href */
 export function setAddress(href) {
   const url = new URL(href, location.href);
   history.replaceState(history.state, "", clean(url));
   shown = new URL(location.href);
 }
 
-/** The name of the window. @param {string} name */
+/** Set the title of the window. @param {string} name */
 export function setTitle(name) {
   document.title = name ? `${name} · Sessile` : "Sessile";
 }
 
-/** The part of the path that names a session. @param {URL} url */
+/** The session in the path. @param {URL} url */
 export function sessionOf(url) {
   return decodeURIComponent(url.pathname.split("/")[2] ?? "");
 }
@@ -98,7 +98,7 @@ async function show() {
   }
 }
 
-/** What went wrong, what helps, and another try. @param {HTMLElement} main @param {unknown} error */
+/** Show an error, a hint, and a button to try again. @param {HTMLElement} main @param {unknown} error */
 export function showProblem(main, error) {
   const problem = error instanceof Problem ? error : new Problem(words.unexpected, String(error), 0);
   main.className = "";
@@ -127,7 +127,7 @@ function askForToken(main) {
   main.replaceChildren(form);
   field.focus();
 
-  /** The token alone, or the whole address. @param {Event} event */
+  /** Accepts the token or the whole address. @param {Event} event */
   function given(event) {
     event.preventDefault();
     setToken(/token=([^&\s]+)/.exec(field.value)?.[1] ?? field.value.trim());
@@ -173,7 +173,7 @@ function makeTheme() {
   byId("tools").append(select, button(words.help, () => document.dispatchEvent(new Event("sessile:help")), "?"));
 }
 
-/** Links between pages are followed here, so that the page stays. @param {MouseEvent} event */
+/** Follow links between pages without a reload. @param {MouseEvent} event */
 function clicked(event) {
   const link = /** @type {Element} */ (event.target).closest("a");
   const plain = event.button === 0 && !event.ctrlKey && !event.metaKey && !event.shiftKey && !event.altKey;
@@ -184,14 +184,14 @@ function clicked(event) {
   go(href);
 }
 
-/** Only another anchor is the page's own matter. */
+/** A change of the anchor alone is left to the page. */
 function moved() {
   const isSame = shown && shown.pathname === location.pathname && shown.search === location.search;
   if (!isSame) show();
 }
 
-/** What went wrong behind the back of a page is told at its foot; what was left on the way to another is no matter. @param {PromiseRejectionEvent} event */
-function untold(event) {
+/** Show unhandled errors as a toast; requests aborted by navigation are ignored. @param {PromiseRejectionEvent} event */
+function showUnhandled(event) {
   const error = event.reason;
   if (!(error instanceof Problem) && error?.name !== "AbortError") return;
   event.preventDefault();
@@ -208,7 +208,7 @@ listen();
 addActions(NAV.map((path) => ({ name: words.goTo(words.pages[path.slice(1) || "overview"]), run: () => go(path) })));
 document.addEventListener("click", clicked);
 addEventListener("popstate", moved);
-addEventListener("unhandledrejection", untold);
+addEventListener("unhandledrejection", showUnhandled);
 addEventListener("hashchange", () => {
   if (!new URLSearchParams(location.hash.slice(1)).has("token")) return;
   takeToken();

@@ -1,8 +1,8 @@
 // @ts-check
 /*
- * Sessions as lists show them: the title leads to the session, below it is what is known of it, and what can be done with it.
+ * Sessions in lists: a title that links to the session, facts about it, and actions.
  *
- * Rules: what is unknown is left out and never shown as 0. Only sessions of one's own can be renamed from here.
+ * Rules: unknown values are left out, never shown as 0. Only native sessions can be renamed here.
  */
 import { hrefOf } from "./address.js";
 import { Problem, ask } from "./api.js";
@@ -13,16 +13,16 @@ const text = words.cards;
 
 /** @typedef {any} Card a SessionCard of the gateway */
 
-/** What a session is called. @param {Card} session */
+/** The title of a session. @param {Card} session */
 export const titleOf = (session) => session.title || session.first || words.session.untitled;
 
-/** The title, which leads to the session if that can be opened. @param {Card} session */
+/** The title, as a link if the session can be opened. @param {Card} session */
 export const titleLink = (session) =>
   session.id ? el("a", { href: hrefOf(session.id) }, titleOf(session)) : el("span", null, titleOf(session));
 
-/** What is known of a session, in a line. @param {Card} session */
+/** The facts about a session, in one line. @param {Card} session */
 export function factsOf(session) {
-  const told = [
+  const facts = [
     session.project && el("span", { title: session.cwd }, session.project),
     el("span", null, session.agent),
     counted(session.entries, text.entries),
@@ -35,7 +35,7 @@ export function factsOf(session) {
     session.tag && el("span", { class: "tag" }, session.tag),
     session.problem && el("span", { class: "bad" }, session.problem),
   ];
-  return el("p", { class: "facts-line" }, ...told);
+  return el("p", { class: "facts-line" }, ...facts);
 }
 
 /** @param {number | null} n @param {(n: number) => string} say */
@@ -45,10 +45,10 @@ const counted = (n, say) => n !== null && el("span", null, say(n));
 export const ageOf = (session) =>
   el("time", { datetime: new Date(session.modified).toISOString(), title: when(session.modified) }, ago(session.modified));
 
-/** A session in a list, to go on with. @param {Card} session */
+/** A session in a list, with a button to resume it. @param {Card} session */
 export const sessionItem = (session) => item(session, el("div", { class: "card-title" }, titleLink(session)));
 
-/** A session in a list, with everything that can be done with it. @param {Card} session */
+/** A session in a list, with all actions. @param {Card} session */
 export function ownedItem(session) {
   const title = el("div", { class: "card-title" }, titleLink(session));
   return item(session, title, session.writable && button(text.rename, () => rename(session, title), "✎"), session.id && pinButton(session));
@@ -58,7 +58,7 @@ export function ownedItem(session) {
 const item = (session, title, ...actions) => el("li", { class: "card" }, title, factsOf(session), ageOf(session),
   el("div", { class: "card-actions" }, ...actions, session.id && resumeButton(session)));
 
-/** Copies the command that goes on with the session, in the agent that it is of. @param {Card} session */
+/** Copies the command that resumes the session in its agent. @param {Card} session */
 export function resumeButton(session) {
   const command = `sessile resume ${session.id}`;
   return button(`${text.resume}: ${command}`, () => copy(command, text.copied(command)), text.resumeSign, { class: "framed" });
@@ -81,7 +81,7 @@ function pinButton(session) {
   return made;
 }
 
-/** A field in place of the title, until the new one is saved or the old one is wanted back. @param {Card} session @param {HTMLElement} place */
+/** Replace the title by a field, until the new title is saved or the change is cancelled. @param {Card} session @param {HTMLElement} place */
 function rename(session, place) {
   const field = el("input", { type: "text", "aria-label": text.name, value: titleOf(session), maxlength: 1000, required: true });
   const done = () => {
@@ -101,12 +101,12 @@ function rename(session, place) {
   field.select();
 }
 
-/** Do something, and tell what went wrong beside what is there. @param {() => Promise<unknown>} what */
+/** Run something, and show a toast if it fails. @param {() => Promise<unknown>} what */
 export async function attempt(what) {
   try {
     await what();
   } catch (error) {
-    if (/** @type {any} */ (error).name === "AbortError") return; // who has left needs not be told
+    if (/** @type {any} */ (error).name === "AbortError") return; // the page was left
     if (!(error instanceof Problem)) throw error;
     toast([error.detail, error.hint].filter(Boolean).join(" – "));
   }

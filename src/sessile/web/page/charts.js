@@ -1,6 +1,6 @@
 // @ts-check
 /*
- * Charts: the gateway draws them; here each gets its name, its table, and the table as a file.
+ * Charts: drawn by the gateway; each gets its title, its table, and a link to the table as CSV.
  */
 import { el, fragment } from "./dom.js";
 import { number, words } from "./strings.js";
@@ -9,11 +9,11 @@ const text = words.charts;
 
 /** @typedef {{columns: string[], rows: (string | number | null)[][]}} Table */
 
-/** @typedef {{name: string, title: string, told?: string, svg: string, table: Table}} Chart */
+/** @typedef {{name: string, title: string, note?: string, svg: string, table: Table}} Chart */
 
 /** @param {Chart} chart @param {AbortSignal} signal */
-export function chartFigure({ name, title, told, svg, table }, signal) {
-  const head = el("figcaption", null, el("h2", null, title), told && el("p", { class: "soft" }, told));
+export function chartFigure({ name, title, note, svg, table }, signal) {
+  const head = el("figcaption", null, el("h2", null, title), note && el("p", { class: "soft" }, note));
   if (!table.rows.length) return el("figure", { class: "figure" }, head, el("p", { class: "soft" }, text.none));
   const twin = el("details", { class: "twin" },
     el("summary", null, text.table),
@@ -49,6 +49,6 @@ function csvLink(name, { columns, rows }, signal) {
 /** @param {string | number | null} value */
 function cell(value) {
   if (typeof value !== "string") return value ?? "";
-  const plain = /^[=+\-@\t\r]/.test(value) ? `'${value}` : value; // a title is no formula
+  const plain = /^[=+\-@\t\r]/.test(value) ? `'${value}` : value; // a spreadsheet must not run it as a formula
   return /[",\r\n]/.test(plain) ? `"${plain.replaceAll('"', '""')}"` : plain;
 }

@@ -1,9 +1,9 @@
 // @ts-check
 /*
- * A conversation to talk in: what was said last, words as they come, and a field for the next message.
+ * A chat: the last entries, the answer as it is written, and a field for the next message.
  *
- * Rules: a message has an idempotency key, so that sending it again is one message. While an answer is written its words are
- * plain text; when it is done, the renderer's article takes its place. Commands and notices have no entries, and stay as they were.
+ * Rules: a message has an idempotency key, so that sending it again does not repeat it. While an answer is written it is plain
+ * text; when it is done, the rendered article replaces it. Commands and notices have no entries and stay as they are.
  */
 import { hrefOf } from "./address.js";
 import { Problem, ask, eventsFrom } from "./api.js";
@@ -13,8 +13,8 @@ import { pictures } from "./session/pictures.js";
 import { words } from "./strings.js";
 
 const text = words.gateway;
-const LAST = 30; // entries that are shown of what was said before
-const NEAR = 48; // pixels from its end at which somebody reads along
+const LAST = 30; // earlier entries that are shown
+const NEAR = 48; // pixels from the end of the log that count as the end
 
 export class Chat {
   /** @param {string} key @param {AbortSignal} signal @param {() => void} onReply */
@@ -24,7 +24,7 @@ export class Chat {
     this.onReply = onReply;
     /** @type {string | null} */
     this.sessionId = null;
-    this.shown = -1; // the number of the last entry that is in the log
+    this.shown = -1; // the number of the last entry in the log
     this.log = el("div", { class: "log", tabindex: "0", role: "log", "aria-label": text.log, "aria-live": "off" });
     this.field = el("textarea", { rows: 2, "aria-label": text.field, placeholder: text.field, "aria-describedby": "chat-hint" });
     this.stop = button(text.stop, () => this.abort(), undefined, { class: "framed", hidden: true });
@@ -47,14 +47,14 @@ export class Chat {
     this.log.scrollTop = this.log.scrollHeight;
   }
 
-  /** Change the log; who is at its end stays there. @param {() => void} change */
+  /** Change the log; if it is scrolled to its end, it stays there. @param {() => void} change */
   follow(change) {
     const isAtEnd = this.log.scrollHeight - this.log.scrollTop - this.log.clientHeight < NEAR;
     change();
     if (isAtEnd) this.showEnd();
   }
 
-  /** Add the entries that are not in the log yet; whether there were any. @param {string} sessionId */
+  /** Add new entries to the log; returns whether there were any. @param {string} sessionId */
   async catchUp(sessionId) {
     const { signal } = this;
     const session = await ask("/v1/view/session", { id: sessionId }, { signal });
@@ -95,7 +95,7 @@ export class Chat {
       if (!(error instanceof Problem)) throw error;
       answer.remove();
       this.note([error.detail, error.hint].filter(Boolean).join(" – "), "bad");
-      if (!this.field.value) this.field.value = message; // nobody has to type it again
+      if (!this.field.value) this.field.value = message; // so that it need not be typed again
     } finally {
       this.busy(false);
     }
@@ -127,9 +127,9 @@ export class Chat {
     this.log.setAttribute("aria-busy", String(isBusy));
   }
 
-  /** @param {string} words_ @param {string} [kind] */
-  note(words_, kind = "soft") {
-    this.follow(() => this.log.append(el("p", { class: `remark ${kind}` }, words_)));
+  /** @param {string} message @param {string} [kind] */
+  note(message, kind = "soft") {
+    this.follow(() => this.log.append(el("p", { class: `remark ${kind}` }, message)));
   }
 }
 

@@ -1,6 +1,6 @@
 // @ts-check
 /*
- * Two branches of a session beside each other: what they have in common in a line, then turn by turn, and what each of them took.
+ * Two branches of a session side by side: the number of common entries, the differences in numbers, then turn by turn.
  */
 import { hrefOf, hrefWith } from "./address.js";
 import { Problem, ask } from "./api.js";
@@ -10,7 +10,7 @@ import { pictures } from "./session/pictures.js";
 import { words } from "./strings.js";
 
 const text = words.diff;
-const AT_ONCE = 100; // entries that are asked for
+const AT_ONCE = 100; // entries in one request
 
 /** @typedef {{number: number, html: string | null}} Entry */
 
@@ -20,7 +20,7 @@ export async function render(main, url, signal) {
   const [branch, vs] = [url.searchParams.get("branch") ?? "", url.searchParams.get("vs") ?? ""];
   const [one, other] = await Promise.all([branch, vs].map((name) => ask("/v1/view/session", { id, at: `e-${name}` }, { signal })));
   if (one.at === null || other.at === null) throw new Problem(text.missing, text.missingHint, 404);
-  const told = await ask("/v1/view/diff", { id, a: one.at, b: other.at }, { signal });
+  const data = await ask("/v1/view/diff", { id, a: one.at, b: other.at }, { signal });
   const title = one.title || words.session.untitled;
   setTitle(`${words.pages.diff}: ${title}`);
   const page = hrefOf(id);
@@ -30,12 +30,12 @@ export async function render(main, url, signal) {
     el("p", { class: "buttons" },
       el("a", { class: "chip", href: hrefWith(url, { branch: vs, vs: branch }) }, `⇄ ${text.swap}`)),
     el("div", { class: "outcome" },
-      el("section", null, el("h2", null, text.what), deltas(told.deltas.rows)),
-      el("section", null, el("h2", null, text.answer), fragment(told.words.html))),
+      el("section", null, el("h2", null, text.what), deltas(data.deltas.rows)),
+      el("section", null, el("h2", null, text.answer), fragment(data.words.html))),
     el("section", null, el("h2", null, text.turns),
-      el("p", { class: "common" }, told.common ? el("a", { href: page }, text.common(told.common)) : text.nothing),
+      el("p", { class: "common" }, data.common ? el("a", { href: page }, text.common(data.common)) : text.nothing),
       el("div", { class: "beside" }, ...[[text.left, branch], [text.right, vs]].map(([name, tip]) => el("h3", { class: "side-name" },
-        el("a", { href: hrefWith(url, { branch: tip, vs: null }) }, `${name} · ${tip}`))), ...turns(told, id, signal))));
+        el("a", { href: hrefWith(url, { branch: tip, vs: null }) }, `${name} · ${tip}`))), ...turns(data, id, signal))));
 }
 
 /** @param {string[][]} rows */
@@ -47,7 +47,7 @@ function deltas(rows) {
     el("table", { class: "data" }, el("thead", null, el("tr", null, el("td", null), ...head)), el("tbody", null, ...body)));
 }
 
-/** Turns that belong together stand beside each other. @param {any} told @param {string} id @param {AbortSignal} signal */
+/** Put matching turns side by side. @param {any} data @param {string} id @param {AbortSignal} signal */
 function turns({ left, right, pairs }, id, signal) {
   const sides = [left, right].map((side, which) => parts(side, pairs.map((/** @type {(number | null)[]} */ pair) => pair[which])));
   const rows = pairs.map((/** @type {unknown} */ _, /** @type {number} */ at) =>
@@ -57,11 +57,11 @@ function turns({ left, right, pairs }, id, signal) {
 }
 
 /**
- * The entries of each turn of a side: from where it begins to where the next one does.
- * @param {Entry[]} side @param {(number | null)[]} begins
+ * The entries of each turn of a side.
+ * @param {Entry[]} side @param {(number | null)[]} starts
  */
-function parts(side, begins) {
-  const places = begins.map((begin) => (begin === null ? -1 : side.findIndex((entry) => entry.number === begin)));
+function parts(side, starts) {
+  const places = starts.map((begin) => (begin === null ? -1 : side.findIndex((entry) => entry.number === begin)));
   return places.map((place, at) => {
     if (place < 0) return null;
     const next = places.slice(at + 1).find((one) => one >= 0);
@@ -82,8 +82,8 @@ function articles(entries, id, signal) {
   };
   const more = button(text.more(missing.length), async () => {
     const asked = missing.splice(0, AT_ONCE);
-    const told = await ask("/v1/view/entries", { id, numbers: asked.join() }, { signal });
-    add(asked.map((number) => told.articles[number] ?? ""));
+    const data = await ask("/v1/view/entries", { id, numbers: asked.join() }, { signal });
+    add(asked.map((number) => data.articles[number] ?? ""));
     more.textContent = text.more(missing.length);
     if (!missing.length) more.remove();
   }, undefined, { class: "framed" });

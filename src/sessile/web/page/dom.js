@@ -1,17 +1,17 @@
 // @ts-check
 /*
- * How elements are made.
+ * Creating elements. The live page and exported files share this module.
  *
- * Rules: stored text becomes text nodes. The only way from a string to elements is `fragment`, for what the gateway's renderer
- * made, escaped and cleaned. Attributes that could run something are refused, whoever asks; styles are set through properties,
- * because the policy of the page allows no others.
+ * Rules: stored text becomes text nodes. The only way from a string to elements is `fragment`, for HTML that the renderer has
+ * escaped and sanitized. Attributes that could run code are rejected. Styles are set through properties, because the policy of the
+ * page allows nothing else.
  */
 
 const policy = /** @type {any} */ (window).trustedTypes?.createPolicy("sessile", {
-  createHTML: (/** @type {string} */ html) => html, // escaped and cleaned by the renderer
+  createHTML: (/** @type {string} */ html) => html, // escaped and sanitized by the renderer
 }) ?? { createHTML: (/** @type {string} */ html) => html };
 
-/** The elements of HTML that the gateway's renderer made. The one sanitised way in. @param {string} html */
+/** The elements of HTML from the renderer. No other function may parse HTML. @param {string} html */
 export function fragment(html) {
   const made = document.createDocumentFragment();
   made.append(...new DOMParser().parseFromString(policy.createHTML(html), "text/html").body.childNodes);
@@ -22,9 +22,9 @@ export function fragment(html) {
 /** @typedef {Record<string, any>} Props */
 
 /**
- * An element. `class`, `on: {click: …}`, `data: {…}` and `hidden`-like booleans are what they say; all else are attributes.
+ * Create an element. `on: {click: …}` adds listeners, `data: {…}` sets data attributes, true sets a boolean attribute.
  * @template {keyof HTMLElementTagNameMap} T
- * @param {T} name @param {Props | null} [props] @param {...Child} children text becomes text nodes
+ * @param {T} name @param {Props | null} [props] @param {...Child} children strings become text nodes
  * @returns {HTMLElementTagNameMap[T]}
  */
 export function el(name, props, ...children) {
@@ -39,8 +39,8 @@ function set(made, key, value) {
   if (value === null || value === undefined || value === false) return;
   if (key === "on") for (const [kind, listener] of Object.entries(value)) made.addEventListener(kind, listener);
   else if (key === "data") Object.assign(made.dataset, value);
-  else if (/^(on|style$|srcdoc$)/i.test(key)) throw new Error(`${key} is not set from here`);
-  else if (key === "href" && !/^(\/(?!\/)|#|https?:|blob:)/.test(value)) throw new Error("a link leads to a page, an entry or the web");
+  else if (/^(on|style$|srcdoc$)/i.test(key)) throw new Error(`attribute not allowed: ${key}`);
+  else if (key === "href" && !/^(\/(?!\/)|#|https?:|blob:)/.test(value)) throw new Error(`invalid link: ${value}`);
   else if (key === "value" || key === "checked") /** @type {any} */ (made)[key] = value;
   else made.setAttribute(key, value === true ? "" : String(value));
 }
@@ -55,16 +55,16 @@ function add(parent, children) {
   }
 }
 
-/** A button of the given name; the sign is what is seen of it. @param {string} name @param {() => unknown} run @param {Child} [sign] @param {Props} [props] */
+/** A button; the sign is shown instead of its name. @param {string} name @param {() => unknown} run @param {Child} [sign] @param {Props} [props] */
 export function button(name, run, sign, props) {
-  const told = sign === undefined ? {} : { "aria-label": name, title: name };
-  return el("button", { type: "button", on: { click: run }, ...told, ...props }, sign ?? name);
+  const label = sign === undefined ? {} : { "aria-label": name, title: name };
+  return el("button", { type: "button", on: { click: run }, ...label, ...props }, sign ?? name);
 }
 
 /** @param {string} id @returns {any} */
 export const byId = (id) => document.getElementById(id);
 
-/** Run at the next frame, once. @param {() => void} what */
+/** Run once at the next frame, however often it is called before. @param {() => void} what */
 export function later(what) {
   let waits = false;
   return () => {
@@ -77,7 +77,7 @@ export function later(what) {
   };
 }
 
-/** Run when nothing came for so many milliseconds. @template {any[]} A @param {(...args: A) => void} what @param {number} pause */
+/** Run after a pause without further calls, in milliseconds. @template {any[]} A @param {(...args: A) => void} what @param {number} pause */
 export function settled(what, pause) {
   let timer = 0;
   return (/** @type {A} */ ...args) => {
@@ -86,12 +86,12 @@ export function settled(what, pause) {
   };
 }
 
-/** Tell it to those who do not see it. @param {string} words */
+/** Announce to screen readers. @param {string} words */
 export function announce(words) {
   byId("status").textContent = words;
 }
 
-/** Tell something for some seconds, to everybody. @param {string} words */
+/** Show a message for a few seconds, and announce it. @param {string} words */
 export function toast(words) {
   document.querySelector(".toast")?.remove();
   const made = el("p", { class: "toast" }, words);
@@ -100,7 +100,7 @@ export function toast(words) {
   setTimeout(() => made.remove(), 4000);
 }
 
-/** @param {string} text @param {string} done what is said when it is copied */
+/** @param {string} text @param {string} done the message after copying */
 export async function copy(text, done) {
   await navigator.clipboard.writeText(text);
   toast(done);

@@ -1,6 +1,6 @@
 // @ts-check
 /*
- * The gateway: how it is, its conversations with the sessions that they have and had, and one of them to talk in.
+ * The gateway: its state, its conversations with their current and earlier sessions, and a chat.
  */
 import { hrefOf, hrefWith } from "./address.js";
 import { ask, stream } from "./api.js";
@@ -10,11 +10,11 @@ import { el, settled } from "./dom.js";
 import { ago, compact, when, words } from "./strings.js";
 
 const text = words.gateway;
-const MAIN = "main"; // the conversation of who names none
-const SOON = 300; // milliseconds in which many events become one look
+const MAIN = "main"; // the default conversation
+const SOON = 300; // milliseconds in which events are combined into one update
 const LIMIT = 100;
 const EVERY = { includeGlobal: true, includeUnknown: true };
-const MOST = "1000"; // conversations that the gateway lists at once
+const MOST = "1000"; // conversations in one response
 
 /** @param {HTMLElement} main @param {URL} url @param {AbortSignal} signal */
 export async function render(main, url, signal) {
@@ -23,16 +23,16 @@ export async function render(main, url, signal) {
   const facts = el("dl", { class: "facts" });
   const rows = el("ul", { class: "keys-list" });
   const about = el("div", { class: "about-key" });
-  const paint = async (/** @type {any} */ told, /** @type {any} */ found) => {
+  const paint = async (/** @type {any} */ data, /** @type {any} */ found) => {
     const detail = await detailOf(key, signal);
-    repaint(facts, factsOf(told));
+    repaint(facts, factsOf(data));
     repaint(rows, found.sessions.map((/** @type {any} */ row) => conversation(url, row, row.key === detail?.session.key)));
     repaint(about, detail ? aboutOf(detail, about.querySelector("details")?.open) : [el("h2", null, key)]);
     return detail?.session.sessionId;
   };
   const look = settled(() => attempt(async () => {
     const sessionId = await paint(await ask("/v1/status", {}, { signal }), await conversations(url, signal));
-    if (sessionId && !chat.isBusy) await chat.catchUp(sessionId); // somebody else may have spoken
+    if (sessionId && !chat.isBusy) await chat.catchUp(sessionId); // there may be messages from elsewhere
   }), SOON);
   const chat = new Chat(key, signal, look);
   const sessionId = await paint(status, list);
@@ -54,7 +54,7 @@ export async function render(main, url, signal) {
   attempt(() => stream("/v1/events", {}, () => look(), signal));
 }
 
-/** New content, unless somebody is at the old one: the focus stays. @param {HTMLElement} place @param {Node[]} nodes */
+/** Replace content, unless the focus is in it. @param {HTMLElement} place @param {Node[]} nodes */
 function repaint(place, nodes) {
   if (!place.contains(document.activeElement)) place.replaceChildren(...nodes);
 }
@@ -63,7 +63,7 @@ function repaint(place, nodes) {
 const conversations = (url, signal) => ask("/v1/sessions", { ...EVERY, limit: url.searchParams.get("limit") ?? LIMIT }, { signal });
 
 /**
- * A conversation, if anybody has spoken in it; to ask for one that is not there would be an error.
+ * A conversation, or null if it does not exist yet; requesting it would be an error.
  * @param {string} key @param {AbortSignal} signal
  */
 async function detailOf(key, signal) {
@@ -75,13 +75,13 @@ async function detailOf(key, signal) {
 /** @param {any} status */
 function factsOf(status) {
   const agents = status.agents.map((/** @type {any} */ one) => [one.id, one.model ?? one.runner].filter(Boolean).join(": "));
-  const told = [
+  const data = [
     [text.version, status.version],
     [text.up, when(status.startedAt)],
-    [text.turns, text.turnsTold(status.turns.running, status.turns.queued)],
+    [text.turns, text.turnCounts(status.turns.running, status.turns.queued)],
     [text.agents, agents.join(", ")],
   ];
-  return told.map(fact);
+  return data.map(fact);
 }
 
 /** @param {any[]} fact a name and a value */
@@ -105,23 +105,23 @@ function conversation(url, row, isShown) {
 /** @param {{title: string | null, key: string}} row */
 const nameOf = (row) => row.title ?? bare(row.key);
 
-/** A key without the agent that it is of. @param {string} key */
+/** A key without its agent. @param {string} key */
 const bare = (key) => key.replace(/^agent:[^:]+:/, "");
 
-/** What a conversation is, and the sessions that it has and had. @param {any} told @param {boolean} [isOpen] */
-function aboutOf(told, isOpen) {
-  const row = told.session;
+/** Facts about a conversation, and its sessions. @param {any} data @param {boolean} [isOpen] */
+function aboutOf(data, isOpen) {
+  const row = data.session;
   const facts = [
     [text.session, row.sessionId && el("a", { href: hrefOf(row.sessionId) }, row.sessionId.slice(0, 8))],
-    [text.model, told.model],
-    [text.context, row.contextTokens !== null && text.tokens(compact(row.contextTokens), told.window ? compact(told.window) : "")],
+    [text.model, data.model],
+    [text.context, row.contextTokens !== null && text.tokens(compact(row.contextTokens), data.window ? compact(data.window) : "")],
   ];
   return [
     el("h2", null, nameOf(row)),
     el("dl", { class: "facts" }, ...facts.filter(([, value]) => value).map(fact)),
-    el("details", { hidden: !told.previous.length, open: isOpen },
-      el("summary", null, text.earlier(told.previous.length)),
-      el("ul", { class: "earlier" }, ...told.previous.map(earlier))),
+    el("details", { hidden: !data.previous.length, open: isOpen },
+      el("summary", null, text.earlier(data.previous.length)),
+      el("ul", { class: "earlier" }, ...data.previous.map(earlier))),
   ];
 }
 

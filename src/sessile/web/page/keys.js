@@ -1,9 +1,8 @@
 // @ts-check
 /*
- * Actions: each has a name, most a key. The help lists the keys, the palette (Ctrl-K) finds actions by name.
+ * Actions: each has a name, most have a key. The help lists the keys, the palette (Ctrl-K) finds actions by name.
  *
- * Rules: a key does nothing while somebody types, and never takes one that is held with Ctrl, Alt or Meta. Actions of a page end
- * with its signal.
+ * Rules: keys are ignored while the user types, and in combination with Ctrl, Alt or Meta. Actions of a page end with its signal.
  */
 import { el } from "./dom.js";
 import { words } from "./strings.js";
@@ -21,11 +20,11 @@ export function addActions(more, signal) {
   });
 }
 
-// Loaded when they are wanted.
+// Loaded on demand.
 const openHelp = () => import("./palette.js").then((module) => module.openHelp([...actions]));
 const openPalette = () => import("./palette.js").then((module) => module.openPalette([...actions]));
 
-/** Hear keys from now on. */
+/** Start listening to keys. */
 export function listen() {
   addActions([
     { name: words.keys.helpOpen, key: "?", run: openHelp },
@@ -47,7 +46,7 @@ export function listen() {
   });
 }
 
-/** A dialog that is gone when it is closed. @param {string} title @param {...Node} content */
+/** A dialog that is removed when it is closed. @param {string} title @param {...Node} content */
 export function dialog(title, ...content) {
   document.querySelector("dialog[open]")?.remove();
   const made = el("dialog", { "aria-label": title }, el("h2", null, title), ...content);

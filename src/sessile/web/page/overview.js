@@ -1,6 +1,6 @@
 // @ts-check
 /*
- * The first page: find something, go on where one stopped, what is worth a look, what was done, and where sessions were found.
+ * The first page: search, recent sessions, warnings, activity and cost, and session sources.
  */
 import { ask } from "./api.js";
 import { go } from "./app.js";
@@ -14,23 +14,23 @@ const text = words.overview;
 
 /** @param {HTMLElement} main @param {URL} url @param {AbortSignal} signal */
 export async function render(main, url, signal) {
-  const told = await ask("/v1/view/overview", {}, { signal });
-  const isEmpty = told.recent.length === 0;
+  const data = await ask("/v1/view/overview", {}, { signal });
+  const isEmpty = data.recent.length === 0;
   main.className = "page";
   main.replaceChildren(
     el("h1", { class: "unseen" }, words.pages.overview),
     searchForm(signal),
     ...(isEmpty ? [emptyState()] : []),
-    ...warnings(told.warnings),
+    ...warnings(data.warnings),
     ...(isEmpty ? [] : [
       el("section", null,
         el("div", { class: "section-head" }, el("h2", null, text.recent), el("a", { href: "/sessions" }, text.all)),
-        el("ul", { class: "cards" }, ...told.recent.map(sessionItem))),
+        el("ul", { class: "cards" }, ...data.recent.map(sessionItem))),
       el("div", { class: "pair" },
-        chartFigure({ name: "costs", title: text.costs, told: text.costsTold, ...told.costs }, signal),
-        chartFigure({ name: "activity", title: text.activity, told: text.activityTold, ...told.heatmap }, signal)),
+        chartFigure({ name: "costs", title: text.costs, note: text.costsNote, ...data.costs }, signal),
+        chartFigure({ name: "activity", title: text.activity, note: text.activityNote, ...data.heatmap }, signal)),
     ]),
-    sources(told.sources));
+    sources(data.sources));
 }
 
 /** @param {AbortSignal} signal */
@@ -52,9 +52,9 @@ function warnings(all) {
   return [el("section", { class: "warnings" }, el("h2", { class: "unseen" }, text.warnings), el("ul", null, ...items))];
 }
 
-/** What to do where there are no sessions at all. */
+/** What to do if there are no sessions. */
 export function emptyState() {
-  const way = (/** @type {string} */ words_, /** @type {string} */ command) => el("li", null, words_, " ", el("code", null, command));
+  const way = (/** @type {string} */ label, /** @type {string} */ command) => el("li", null, label, " ", el("code", null, command));
   return el("section", { class: "empty-state" },
     el("h2", null, text.emptyTitle),
     el("p", null, text.empty),

@@ -1,6 +1,6 @@
 // @ts-check
 /*
- * The help, which lists every key with a button that does the same, and the palette, which finds actions by name.
+ * The help, which lists every key with a button for the same action, and the palette, which finds actions by name.
  */
 import { button, el } from "./dom.js";
 import { dialog } from "./keys.js";

@@ -1,6 +1,6 @@
 // @ts-check
 /*
- * Search in all sessions: hits by session, each leads to its entry. Fields that were not searched show how much is in them.
+ * Search in all sessions: matches grouped by session, each a link to its entry. Fields that were not searched show their counts.
  */
 import { hrefOf, hrefWith } from "./address.js";
 import { ask } from "./api.js";
@@ -14,7 +14,7 @@ const text = words.search;
 const USUAL = ["text", "thinking", "tool_input"];
 const FIELDS = [...USUAL, "tool_result"];
 const LIMIT = 50;
-const MOST = 200; // hits that the gateway gives at once
+const MOST = 200; // matches in one response
 
 /** @param {HTMLElement} main @param {URL} url @param {AbortSignal} signal */
 export async function render(main, url, signal) {
@@ -42,11 +42,11 @@ function results(found, url) {
   const chosen = fieldsOf(url);
   const shown = found.groups.reduce((/** @type {number} */ n, /** @type {any} */ group) => n + group.hits.length, 0);
   const all = chosen.reduce((n, field) => n + (found.matches[field] ?? 0), 0);
-  const told = shown ? text.told(shown, found.groups.length) : text.none;
-  announce(told);
+  const summary = shown ? text.summary(shown, found.groups.length) : text.none;
+  announce(summary);
   return [
     chips(found.matches, chosen, url),
-    el("p", { class: "soft" }, told, all > shown && ` ${text.cut(all)}`),
+    el("p", { class: "soft" }, summary, all > shown && ` ${text.cut(all)}`),
     ...found.notes.map((/** @type {string} */ note) => el("p", { class: "note" }, note)),
     found.pending > 0 && el("p", { class: "note" }, text.pending(found.pending)),
     found.titles.length > 0 && el("section", null,
@@ -92,7 +92,7 @@ function hitLink(session, hit) {
     el("span", { class: "excerpt" }, ...pieces), el("span", { class: "soft" }, where.join(" · ")));
 }
 
-/** What would find more. @param {Record<string, number>} matches @param {string[]} chosen @param {URL} url */
+/** Links that would find more. @param {Record<string, number>} matches @param {string[]} chosen @param {URL} url */
 function nothing(matches, chosen, url) {
   const wider = FIELDS.filter((field) => !chosen.includes(field) && matches[field]);
   const isNarrow = url.searchParams.has("agent") || url.searchParams.has("project");

@@ -1,8 +1,8 @@
 // @ts-check
 /*
- * All sessions: filters are links, so the address is the state and going back works; words narrow the list while one types.
+ * All sessions: filters are links, so that the address is the state and Back works; the list is filtered as you type.
  *
- * Rules: what the list hides is told and one link away; a list without rows says what would find more.
+ * Rules: the page says what the list hides, with a link to show it; an empty list says what would find more.
  */
 import { hrefWith } from "./address.js";
 import { ask } from "./api.js";
@@ -17,7 +17,7 @@ const text = words.sessions;
 const LIMIT = 100;
 const FACETS = ["agent", "project", "model", "has"];
 const SHOWN = 6; // values of a facet; the others are folded
-/** What had the focus when a filter was chosen: the page is made anew, and the focus stays. @type {string | null} */
+/** What had the focus when a filter was chosen, to restore it on the new page. @type {string | null} */
 let focused = null;
 
 /** @param {HTMLElement} main @param {URL} url @param {AbortSignal} signal */
@@ -26,7 +26,7 @@ export async function render(main, url, signal) {
   await list.fill();
   main.className = "page";
   main.replaceChildren(
-    el("div", { class: "page-head" }, el("h1", null, words.pages.sessions), list.told),
+    el("div", { class: "page-head" }, el("h1", null, words.pages.sessions), list.summary),
     list.form(),
     el("div", { class: "with-facets" }, list.facets, list.results));
   if (focused) document.getElementById(focused)?.focus();
@@ -39,7 +39,7 @@ class List {
     this.url = url;
     this.signal = signal;
     this.asked = 0;
-    this.told = el("p", { class: "soft", role: "status" });
+    this.summary = el("p", { class: "soft", role: "status" });
     this.facets = el("aside", { class: "facets", "aria-label": text.facets });
     this.results = el("section", { "aria-label": words.pages.sessions });
   }
@@ -67,7 +67,7 @@ class List {
   /** @param {string} name @param {string} label @param {Record<string, string>} choices @param {string} usual */
   select(name, label, choices, usual) {
     const value = this.url.searchParams.get(name) ?? usual;
-    const options = Object.entries({ [value]: value, ...choices }).map(([key, told]) => el("option", { value: key, selected: key === value }, told));
+    const options = Object.entries({ [value]: value, ...choices }).map(([key, label]) => el("option", { value: key, selected: key === value }, label));
     const made = el("select", { id: `choose-${name}` }, ...options);
     made.addEventListener("change", () => {
       focused = made.id;
@@ -80,8 +80,8 @@ class List {
     const params = Object.fromEntries(this.url.searchParams);
     const asked = ++this.asked;
     const found = await ask("/v1/view/sessions", { ...params, limit: LIMIT }, { signal: this.signal });
-    if (asked !== this.asked) return; // somebody typed on
-    this.told.replaceChildren(text.found(found.total), ...this.hidden(found.hidden));
+    if (asked !== this.asked) return; // the filter has changed since
+    this.summary.replaceChildren(text.found(found.total), ...this.hidden(found.hidden));
     this.paintFacets(found.facets);
     this.paintRows(found, Number(params.offset ?? 0));
     announce(text.found(found.total));
@@ -89,10 +89,10 @@ class List {
 
   /** @param {Record<string, number>} hidden */
   hidden(hidden) {
-    const told = Object.entries(hidden).filter(([, n]) => n).map(([reason, n]) => `${n} ${text.reason(reason)}`);
+    const hiddenCounts = Object.entries(hidden).filter(([, n]) => n).map(([reason, n]) => `${n} ${text.reason(reason)}`);
     if (this.url.searchParams.get("all")) return [" ", el("a", { class: "chip", href: this.href({ all: null }) }, text.hide)];
-    if (!told.length) return [];
-    return [" ", el("span", { class: "chip" }, text.hidden(told.join(", ")), " ", el("a", { href: this.href({ all: "true" }) }, text.show))];
+    if (!hiddenCounts.length) return [];
+    return [" ", el("span", { class: "chip" }, text.hidden(hiddenCounts.join(", ")), " ", el("a", { href: this.href({ all: "true" }) }, text.show))];
   }
 
   /** @param {Record<string, Record<string, number>>} facets */
@@ -130,12 +130,12 @@ class List {
     const isChosen = chosen.includes(value);
     const others = chosen.filter((one) => one !== value);
     const next = isChosen ? (name === "has" ? others : []) : name === "has" ? [...others, value] : [value];
-    const told = name === "project" || name === "model" ? value.split("/").at(-1) || value : text.value(value);
+    const label = name === "project" || name === "model" ? value.split("/").at(-1) || value : text.value(value);
     const id = `${name}-${at}`;
     return el("li", null, el("a", {
-      id, href: this.href({ [name]: next.join(",") }), title: told !== value && value, "aria-current": isChosen && "true",
-      "aria-label": isChosen && text.without(told), on: { click: () => (focused = id) },
-    }, el("span", null, told), el("span", { class: "count" }, isChosen ? "✕" : n)));
+      id, href: this.href({ [name]: next.join(",") }), title: label !== value && value, "aria-current": isChosen && "true",
+      "aria-label": isChosen && text.without(label), on: { click: () => (focused = id) },
+    }, el("span", null, label), el("span", { class: "count" }, isChosen ? "✕" : n)));
   }
 
   /** @param {any} found @param {number} offset */

@@ -1,9 +1,9 @@
 // @ts-check
 /*
- * Sharing: see what looks like a secret and decide on each, then take the session along as a file.
+ * Sharing: review what looks like a secret, decide on each finding, then download the session as a file.
  *
- * Rules: everything is replaced unless a person keeps it; the secrets themselves are never here, only how they begin. The file
- * is made by the gateway and saved by the browser; nothing is sent anywhere.
+ * Rules: every finding is replaced unless the user keeps it. The secrets themselves are never in the page, only how they start. The
+ * gateway makes the file and the browser saves it; nothing is sent anywhere.
  */
 import { hrefOf, hrefWith } from "./address.js";
 import { ask, askFile } from "./api.js";
@@ -28,9 +28,9 @@ export async function render(main, url, signal) {
   setTitle(`${words.pages.share}: ${title}`);
 
   const chosen = url.searchParams.get("form") ?? "html";
-  const forms = Object.entries(text.forms).map(([form, told]) => {
+  const forms = Object.entries(text.forms).map(([form, label]) => {
     const note = () => setAddress(hrefWith(new URL(location.href), { form }));
-    return el("label", null, el("input", { type: "radio", name: "form", value: form, checked: form === chosen, on: { change: note } }), told);
+    return el("label", null, el("input", { type: "radio", name: "form", value: form, checked: form === chosen, on: { change: note } }), label);
   });
   const images = review.images > 0 && el("input", { type: "checkbox", name: "images" });
   const person = el("input", { type: "checkbox", checked: Boolean(personal) });
@@ -59,17 +59,17 @@ export async function render(main, url, signal) {
     kept, el("p", { class: "buttons" }, made, reportLink(review.report, signal)));
 
   main.className = "page narrow";
-  main.replaceChildren(el("h1", null, `${words.pages.share}: `, el("a", { href: hrefOf(id) }, title)), el("p", { class: "soft" }, text.told), form);
+  main.replaceChildren(el("h1", null, `${words.pages.share}: `, el("a", { href: hrefOf(id) }, title)), el("p", { class: "soft" }, text.intro), form);
 }
 
 /** @param {any} found */
 function finding(found) {
-  const choice = (/** @type {string} */ value, /** @type {string} */ told) => el("label", null,
-    el("input", { type: "radio", name: found.id, value, checked: value !== KEEP }), el("span", null, told));
-  const told = [text.starts(found.begins, found.length), text.times(found.count)].join(", ");
+  const choice = (/** @type {string} */ value, /** @type {string} */ label) => el("label", null,
+    el("input", { type: "radio", name: found.id, value, checked: value !== KEEP }), el("span", null, label));
+  const about = [text.starts(found.begins, found.length), text.times(found.count)].join(", ");
   return el("li", null,
     el("fieldset", null,
-      el("legend", null, found.rule, " ", el("span", { class: "soft" }, told)),
+      el("legend", null, found.rule, " ", el("span", { class: "soft" }, about)),
       el("div", { class: "choice" }, choice("redact", text.redact), choice(KEEP, text.keep))),
     found.excerpt && el("p", { class: "context" }, ...marked(found.excerpt, `[REDACTED:${found.id}]`)));
 }

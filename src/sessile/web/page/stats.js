@@ -1,6 +1,6 @@
 // @ts-check
 /*
- * What sessions used: charts that the gateway draws, each with its table, for a time and a step that the address names.
+ * Usage: charts drawn by the gateway, each with its table, for the period and interval in the address.
  */
 import { hrefWith } from "./address.js";
 import { ask } from "./api.js";
@@ -12,13 +12,13 @@ const text = words.stats;
 
 /** @param {HTMLElement} main @param {URL} url @param {AbortSignal} signal */
 export async function render(main, url, signal) {
-  const told = await ask("/v1/view/stats", Object.fromEntries(url.searchParams), { signal });
+  const data = await ask("/v1/view/stats", Object.fromEntries(url.searchParams), { signal });
   main.className = "page";
   main.replaceChildren(
     el("div", { class: "page-head" }, el("h1", null, words.pages.stats),
-      choices(url, "since", text.since, text.sinces, "30d"), choices(url, "by", text.by, text.steps, told.by, "day")),
-    ...told.notes.map((/** @type {string} */ note) => el("p", { class: "note" }, note)),
-    figures(told.charts, signal));
+      choices(url, "since", text.since, text.sinces, "30d"), choices(url, "by", text.by, text.steps, data.by, "day")),
+    ...data.notes.map((/** @type {string} */ note) => el("p", { class: "note" }, note)),
+    figures(data.charts, signal));
 }
 
 /** @param {any[]} charts @param {AbortSignal} signal */
@@ -29,12 +29,12 @@ function figures(charts, signal) {
 }
 
 /**
- * Links, one of which is what is shown.
+ * A choice as links; one of them is current.
  * @param {URL} url @param {string} name @param {string} label @param {Record<string, string>} all @param {string} now @param {string} [usual]
  */
 function choices(url, name, label, all, now, usual = now) {
   const chosen = name === "by" ? now : url.searchParams.get(name) ?? usual;
-  const links = Object.entries(all).map(([value, told]) =>
-    el("a", { href: hrefWith(url, { [name]: value }), "aria-current": value === chosen && "true" }, told));
+  const links = Object.entries(all).map(([value, data]) =>
+    el("a", { href: hrefWith(url, { [name]: value }), "aria-current": value === chosen && "true" }, data));
   return el("nav", { class: "links", "aria-label": label }, ...links);
 }

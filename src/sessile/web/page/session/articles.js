@@ -1,27 +1,27 @@
 // @ts-check
 /*
- * The articles of entries as the gateway renders them, asked for in parts and kept for a while.
+ * Articles rendered by the gateway, requested in parts and cached.
  *
- * Rules: what is wanted last is asked for first; what was wanted before and is not under way is forgotten, so that a fast reader
- * does not wait for what flew by.
+ * Rules: the latest demand comes first. Earlier demands that are not in progress are dropped, so that fast scrolling does not wait
+ * for entries that are no longer on screen.
  */
 import { ask } from "../api.js";
 
-const FIRST = 12; // entries that are asked for before all others: about a screen
-const PART = 60; // entries in a request
+const FIRST = 12; // entries in the first request: about a screen
+const PART = 60; // entries in later requests
 const AT_ONCE = 2;
-const KEPT = 2_000;
+const MAX_CACHED = 2_000;
 
 export class Articles {
-  /** @param {string} id @param {AbortSignal} signal @param {(numbers: number[]) => void} onCome */
-  constructor(id, signal, onCome) {
+  /** @param {string} id @param {AbortSignal} signal @param {(numbers: number[]) => void} onLoad */
+  constructor(id, signal, onLoad) {
     this.id = id;
     this.signal = signal;
-    this.onCome = onCome;
+    this.onLoad = onLoad;
     /** @type {Map<number, string>} */
-    this.kept = new Map();
+    this.cache = new Map();
     /** @type {Set<number>} */
-    this.underWay = new Set();
+    this.loading = new Set();
     /** @type {number[]} */
     this.wanted = [];
     this.requests = 0;
@@ -30,13 +30,13 @@ export class Articles {
 
   /** @param {number} n */
   get(n) {
-    return this.kept.get(n);
+    return this.cache.get(n);
   }
 
-  /** Have these soon, the first ones first. @param {number[]} numbers */
+  /** Request these entries, in this order. @param {number[]} numbers */
   want(numbers) {
-    this.wanted = numbers.filter((n) => !this.kept.has(n) && !this.underWay.has(n));
-    this.part = numbers.slice(0, FIRST).some((n) => !this.kept.has(n)) ? FIRST : PART;
+    this.wanted = numbers.filter((n) => !this.cache.has(n) && !this.loading.has(n));
+    this.part = numbers.slice(0, FIRST).some((n) => !this.cache.has(n)) ? FIRST : PART;
     this.next();
   }
 
@@ -47,15 +47,15 @@ export class Articles {
   /** @param {number[]} numbers */
   async askFor(numbers) {
     this.requests += 1;
-    for (const n of numbers) this.underWay.add(n);
+    for (const n of numbers) this.loading.add(n);
     try {
       await this.load(numbers);
-      if (!this.signal.aborted) this.onCome(numbers);
+      if (!this.signal.aborted) this.onLoad(numbers);
     } catch (error) {
-      this.wanted = []; // asked for again when somebody looks there
+      this.wanted = []; // requested again when they are needed
       throw error;
     } finally {
-      for (const n of numbers) this.underWay.delete(n);
+      for (const n of numbers) this.loading.delete(n);
       this.requests -= 1;
       this.next();
     }
@@ -65,30 +65,30 @@ export class Articles {
   async load(numbers) {
     const params = { id: this.id, numbers: [...numbers].sort((a, b) => a - b).join(",") };
     const { articles } = await ask("/v1/view/entries", params, { signal: this.signal });
-    for (const n of numbers) this.kept.set(n, articles[n] ?? "");
-    for (const n of this.kept.keys()) {
-      if (this.kept.size <= KEPT) break;
-      this.kept.delete(n);
+    for (const n of numbers) this.cache.set(n, articles[n] ?? "");
+    for (const n of this.cache.keys()) {
+      if (this.cache.size <= MAX_CACHED) break;
+      this.cache.delete(n);
     }
   }
 
-  /** Until nobody waits for an article. */
+  /** Wait until no request is in progress. */
   async idle() {
     while (this.requests && !this.signal.aborted) await new Promise((resolve) => setTimeout(resolve, 20));
   }
 
-  /** All of these, some at a time. @param {number[]} numbers @param {(part: number[]) => void} onPart */
+  /** Load all of these in parts. @param {number[]} numbers @param {(part: number[]) => void} onPart */
   async each(numbers, onPart) {
     for (let i = 0; i < numbers.length; i += PART) {
       const part = numbers.slice(i, i + PART);
-      const missing = part.filter((n) => !this.kept.has(n));
+      const missing = part.filter((n) => !this.cache.has(n));
       if (missing.length) await this.load(missing);
       onPart(part);
     }
   }
 
-  /** They have changed. @param {Iterable<number>} numbers */
+  /** Drop entries that have changed. @param {Iterable<number>} numbers */
   forget(numbers) {
-    for (const n of numbers) this.kept.delete(n);
+    for (const n of numbers) this.cache.delete(n);
   }
 }

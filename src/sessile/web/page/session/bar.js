@@ -1,6 +1,6 @@
 // @ts-check
 /*
- * What stands above the transcript: what the session is, and what it is worked with. Every action here has a key as well.
+ * The header and the toolbar of a session. Every action has a key as well.
  */
 import { button, el } from "../dom.js";
 import { count, when, words } from "../strings.js";
@@ -24,12 +24,12 @@ export function topOf({ info, title }) {
 /** @param {string[]} notes */
 export const notesOf = (notes) => el("ul", { class: "notes" }, ...notes.map((note) => el("li", null, note)));
 
-/** What could not be read before the first entry. @param {SessionPage} page @returns {HTMLElement[]} */
+/** Notices about damage before the first entry. @param {SessionPage} page @returns {HTMLElement[]} */
 export function gapsBefore({ info }) {
   return info.gaps.filter((/** @type {any} */ gap) => gap.after < 0).map((/** @type {any} */ gap) => el("p", { class: "gap" }, gap.text));
 }
 
-/** The tools, and those of them that change. @param {SessionPage} page */
+/** The toolbar, and the parts of it that change. @param {SessionPage} page */
 export function barOf(page) {
   const hidden = el("span", { class: "gone" });
   const depths = DEPTHS.map((name, i) =>
@@ -48,18 +48,18 @@ export function barOf(page) {
   return { element, hidden, saw, depths: depths.map((label) => /** @type {HTMLInputElement} */ (label.firstChild)) };
 }
 
-/** Every key of the page; the letters are those of exported files and of the terminal. @param {SessionPage} page @returns {import("../keys.js").Action[]} */
+/** Every key of the page; exported files use the same letters. @param {SessionPage} page @returns {import("../keys.js").Action[]} */
 export function actionsOf(page) {
   const any = () => true;
-  const begins = (/** @type {number} */ n) => page.outline.startsBranch(n);
+  const startsBranch = (/** @type {number} */ n) => page.outline.startsBranch(n);
   /** @type {[string, string, () => unknown][]} */
   const keys = [
     ["j", text.entryNext, () => page.move(1, any)],
     ["k", text.entryBefore, () => page.move(-1, any)],
     ["J", text.promptNext, () => page.move(1, page.isPrompt)],
     ["K", text.promptBefore, () => page.move(-1, page.isPrompt)],
-    ["}", text.forkNext, () => page.move(1, begins)],
-    ["{", text.forkBefore, () => page.move(-1, begins)],
+    ["}", text.forkNext, () => page.move(1, startsBranch)],
+    ["{", text.forkBefore, () => page.move(-1, startsBranch)],
     ["]", text.branchNext, () => page.turn(1)],
     ["[", text.branchBefore, () => page.turn(-1)],
     ["g", text.firstEntry, () => page.goTo(page.transcript.list[0])],
@@ -81,7 +81,7 @@ export function actionsOf(page) {
   return [...keys.map(([key, name, run]) => ({ key, name, run })), { name: text.print, run: () => page.print() }];
 }
 
-/** The browser's own print has only what is around the screen: its key is taken, and its menu prints a note. @param {import("./transcript.js").Transcript} transcript @param {HTMLElement} note @param {() => void} print @param {AbortSignal} signal */
+/** The browser's own print only has the entries near the screen: its key is handled here, and its menu prints a note. @param {import("./transcript.js").Transcript} transcript @param {HTMLElement} note @param {() => void} print @param {AbortSignal} signal */
 export function onPrint(transcript, note, print, signal) {
   addEventListener("keydown", (event) => {
     if (!(event.ctrlKey || event.metaKey) || event.key !== "p" || event.shiftKey) return;

@@ -1,8 +1,8 @@
 // @ts-check
 /*
- * What can be done with one entry: take its link or its words along, label it, go on behind it, compare its branch.
+ * Actions for one entry: copy its link or a quote, label it, continue from it, compare its branch.
  *
- * Only sessions of our own are changed, and only when somebody asks; those of other programs are read.
+ * Only native sessions can be changed; those of other programs are read-only.
  */
 import { ask } from "../api.js";
 import { go } from "../app.js";
@@ -88,11 +88,11 @@ export class Changing {
     const { path, outline } = this.page;
     const first = path.slice(0, path.indexOf(n) + 1).findLast((one) => outline.startsBranch(one));
     if (first === undefined) return toast(text.oneBranch);
-    const beside = outline.siblings(first);
-    return this.compareWith(outline.headBelow(beside[(beside.indexOf(first) + 1) % beside.length]));
+    const siblings = outline.siblings(first);
+    return this.compareWith(outline.headBelow(siblings[(siblings.indexOf(first) + 1) % siblings.length]));
   }
 
-  /** Compare the branch that is shown with that of an entry. @param {number} n */
+  /** Compare the current branch with the branch of an entry. @param {number} n */
   compareWith(n) {
     const [branch, vs] = [this.page.tip, n].map((one) => this.page.outline.anchors[one].slice(2));
     return go(`${location.pathname}?${new URLSearchParams({ branch, vs })}`);

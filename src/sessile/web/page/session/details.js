@@ -1,6 +1,6 @@
 // @ts-check
 /*
- * The drawer at the side: what is known of the session, and of the entry that is looked at, down to its JSON.
+ * The drawer at the side: facts about the session and the current entry, with its JSON.
  */
 import { ask } from "../api.js";
 import { button, copy, el, settled } from "../dom.js";
@@ -8,7 +8,7 @@ import { number, words } from "../strings.js";
 import { notesOf } from "./bar.js";
 
 const text = words.session;
-const LONGEST = 200_000; // characters of JSON that are shown
+const MAX_JSON = 200_000; // characters that are shown
 
 export class Details {
   /** @param {import("./page.js").SessionPage} page */
@@ -47,7 +47,7 @@ export class Details {
     const { entry } = await ask("/v1/view/raw", { id: this.page.info.id, number: n }, { signal: this.page.signal });
     if (mine !== this.asked) return;
     const json = JSON.stringify(entry, null, 2);
-    const shown = json.length > LONGEST ? json.slice(0, LONGEST) : json;
+    const shown = json.length > MAX_JSON ? json.slice(0, MAX_JSON) : json;
     this.entry.replaceChildren(
       el("h3", null, text.entryNumber(number(n))), list(this.factsOf(n)),
       el("div", { class: "drawer-head" }, el("h4", null, text.raw), button(text.copyRaw, () => copy(json, text.copied), text.copy)),

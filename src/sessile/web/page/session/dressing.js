@@ -1,9 +1,8 @@
 // @ts-check
 /*
- * What the page adds to the articles of the renderer: how full the context was, what the model saw, a menu; and what a click on
- * one of them means.
+ * What the page adds to rendered articles: a context meter, what the model saw, a menu; and clicks on them.
  *
- * An article may be dressed again at any time.
+ * An article can be updated again at any time.
  */
 import { button, copy } from "../dom.js";
 import { words } from "../strings.js";
@@ -29,7 +28,7 @@ export class Dressing {
     const reason = page.saw.reasonOf(n);
     const before = page.transcript.list[(page.transcript.index.get(n) ?? 0) - 1] ?? -1;
     article.title = reason;
-    setData(article, "reason", reason === page.saw.reasonOf(before) ? "" : reason); // once for those that went together
+    setData(article, "reason", reason === page.saw.reasonOf(before) ? "" : reason); // once for consecutive entries with the same reason
     setData(article, "fresh", n === page.news.first ? text.freshRule : "");
     const aside = article.querySelector(":scope > .aside");
     if (aside && !aside.querySelector(".more-button")) {

@@ -1,6 +1,6 @@
 // @ts-check
 /*
- * Find in the whole session, all branches: the gateway says which entries, the page shows where in them.
+ * Find in all branches of the session: the gateway returns the entries, the page highlights the matches in them.
  */
 import { ask } from "../api.js";
 import { announce, button, el, later, settled } from "../dom.js";
@@ -11,8 +11,8 @@ const text = words.session;
 export class Find {
   /**
    * @param {string} id @param {(n: number) => Promise<HTMLElement | null>} go @param {() => Iterable<Element>} onScreen
-   * @param {(hits: number[]) => number} ahead  the place of the hit to begin with
-   * @param {(depth: number) => void} deepen  show at least this @param {AbortSignal} signal
+   * @param {(hits: number[]) => number} ahead  index of the first match to show
+   * @param {(depth: number) => void} deepen  show at least this depth @param {AbortSignal} signal
    */
   constructor(id, go, onScreen, ahead, deepen, signal) {
     this.id = id;
@@ -30,9 +30,9 @@ export class Find {
     /** @type {typeof import("./ranges.js") | null} */
     this.ranges = null;
     this.field = el("input", { type: "search", placeholder: text.find, "aria-label": text.findName, autocomplete: "off", spellcheck: "false" });
-    this.told = el("output", null);
+    this.counter = el("output", null);
     this.element = el("form", { class: "find", role: "search", on: { submit: (/** @type {Event} */ event) => event.preventDefault() } },
-      this.field, this.told, button(text.hitBefore, () => this.step(-1), "↑"), button(text.hitNext, () => this.step(1), "↓"));
+      this.field, this.counter, button(text.hitBefore, () => this.step(-1), "↑"), button(text.hitNext, () => this.step(1), "↓"));
     this.field.addEventListener("input", settled(() => this.find(), 180));
     this.field.addEventListener("keydown", (event) => this.pressed(event));
     this.paint = later(() => this.highlight());
@@ -56,7 +56,7 @@ export class Find {
     this.hits = [];
     this.hit = -1;
     this.paint();
-    this.told.value = sought ? "…" : "";
+    this.counter.value = sought ? "…" : "";
     if (!sought) return;
     const found = await ask("/v1/view/find", { id: this.id, q: sought }, { signal: this.signal });
     if (mine !== this.asked) return;
@@ -65,7 +65,7 @@ export class Find {
     this.hit = this.ahead(this.hits) - 1;
     if (this.hits.length) await this.step(1);
     else {
-      this.told.value = "0/0";
+      this.counter.value = "0/0";
       announce(text.noHits);
     }
   }
@@ -75,10 +75,10 @@ export class Find {
     if (!this.hits.length) return;
     this.hit = (this.hit + step + this.hits.length) % this.hits.length;
     const mine = this.asked;
-    this.told.value = `${number(this.hit + 1)}/${number(this.hits.length)}${this.more ? "+" : ""}`;
+    this.counter.value = `${number(this.hit + 1)}/${number(this.hits.length)}${this.more ? "+" : ""}`;
     const article = await this.go(this.hits[this.hit]);
     if (mine !== this.asked || !article) return;
-    this.ranges ??= await import("./ranges.js"); // not before somebody looks for something
+    this.ranges ??= await import("./ranges.js"); // loaded with the first search
     const [range] = this.ranges.rangesIn(article, this.sought);
     if (range) {
       this.deepen(this.ranges.depthOf(range));

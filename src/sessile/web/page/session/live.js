@@ -1,10 +1,10 @@
 // @ts-check
 /*
- * Entries that come while somebody reads.
+ * New entries while the page is open.
  *
- * Rules: an event only says that there is more; what there is, is asked for from where the page is, so that nothing is missed or
- * shown twice. Sessions that the gateway does not follow are looked at once a second, less often while nothing happens or nobody
- * looks.
+ * Rules: an event only says that there is more. The page requests everything after the last entry it knows, so that nothing is
+ * missed or shown twice. Sessions that the gateway does not follow are polled once a second, less often while nothing changes, and
+ * not while the page is hidden.
  */
 import { Problem, ask, stream } from "../api.js";
 
@@ -22,7 +22,7 @@ export function follow(id, isFollowed, known, onNews, signal) {
   let isAsking = false;
   let isWanted = false;
 
-  /** Ask until there is nothing new. @returns {Promise<boolean>} whether there was */
+  /** Request new entries until there are no more. @returns {Promise<boolean>} whether there were any */
   async function catchUp() {
     isWanted = true;
     if (isAsking) return false;
@@ -46,7 +46,7 @@ export function follow(id, isFollowed, known, onNews, signal) {
 
   async function listen() {
     const noted = (/** @type {{kind: string}} */ { kind }) => void ((kind === "entry" || kind === "compaction") && catchUp().catch(() => {}));
-    // What came while nobody listened is asked for whenever the connection is there again.
+    // After a reconnect, request what was missed.
     await stream("/v1/events", { session: id }, noted, signal, (isOpen) => void (isOpen && catchUp().catch(() => {})));
   }
 

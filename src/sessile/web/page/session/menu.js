@@ -1,6 +1,6 @@
 // @ts-check
 /*
- * What can be done with one entry: a small menu, and the dialog for its label.
+ * The menu of an entry, and the dialog for its label.
  */
 import { button, copy, el } from "../dom.js";
 import { dialog } from "../keys.js";
@@ -10,7 +10,7 @@ const text = words.session;
 
 /** @typedef {{name: string, run: () => unknown}} Item */
 
-/** Open a menu below a button; it closes itself. @param {HTMLElement} owner @param {Item[]} items */
+/** Open a menu below a button. @param {HTMLElement} owner @param {Item[]} items */
 export function openMenu(owner, items) {
   document.querySelector(".menu")?.remove();
   const made = el("div", { class: "menu", role: "menu", popover: "auto", "aria-label": text.more });
@@ -37,7 +37,7 @@ export function openMenu(owner, items) {
   /** @type {HTMLElement} */ (made.firstElementChild).focus();
 }
 
-/** Ask for the name of an entry; an empty one takes it away. @param {string} label @param {(label: string | null) => unknown} save */
+/** Ask for the label of an entry; an empty one removes it. @param {string} label @param {(label: string | null) => unknown} save */
 export function askLabel(label, save) {
   const field = el("input", { type: "text", id: "label", value: label, maxlength: "200", autocomplete: "off" });
   const given = (/** @type {Event} */ event) => {
@@ -53,7 +53,7 @@ export function askLabel(label, save) {
   field.focus();
 }
 
-/** What an entry says, as a quote with its source. @param {HTMLElement} article @param {string} title @param {string} link */
+/** Copy the text of an entry as a quote with its source. @param {HTMLElement} article @param {string} title @param {string} link */
 export function copyQuote(article, title, link) {
   const said = [...article.querySelectorAll(".part")].map((part) => part.textContent?.trim()).filter(Boolean).join("\n\n");
   const quoted = (said || article.querySelector("h3")?.textContent || "").split("\n").map((line) => `> ${line}`).join("\n");

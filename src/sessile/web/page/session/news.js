@@ -1,9 +1,9 @@
 // @ts-check
 /*
- * What new entries do to the page.
+ * How new entries are shown.
  *
- * Rules: somebody who reads is never moved; who is at the end stays at the end, unless they do not want to. Others see how many
- * there are, and where they begin. They are announced at rest, all at once.
+ * Rules: the view never moves, except that at the end of the transcript it stays at the end (unless following is off). Elsewhere a
+ * button shows how many new entries there are, and a line where they start. They are announced together, after a pause.
  */
 import { announce, button, settled, toast } from "../dom.js";
 import { words } from "../strings.js";
@@ -16,29 +16,29 @@ export class News {
     this.page = page;
     this.follows = true;
     this.unseen = 0;
-    this.first = -1; // of those that were not seen when they came
-    this.untold = 0;
+    this.first = -1; // the first unseen entry
+    this.unannounced = 0;
     this.pill = button("", () => page.toEnd(), undefined, { class: "pill", hidden: true });
-    this.tell = settled(() => {
-      announce(text.freshSaid(this.untold));
-      this.untold = 0;
+    this.announceSoon = settled(() => {
+      announce(text.freshSaid(this.unannounced));
+      this.unannounced = 0;
     }, 1_500);
   }
 
   /** @param {import("./outline.js").Columns} part */
-  come(part) {
+  add(part) {
     const { page } = this;
     const { outline, tip } = page;
     const before = outline.known;
     const staysAtEnd = this.follows && page.transcript.isAtEnd();
     outline.add(part);
-    const come = [];
-    for (let n = before; n < outline.known; n++) if (!outline.isMarker(n)) come.push(n);
-    this.refreshAround(come);
+    const added = [];
+    for (let n = before; n < outline.known; n++) if (!outline.isMarker(n)) added.push(n);
+    this.refreshAround(added);
     const path = outline.leaf === null ? [] : outline.pathTo(outline.leaf);
     const grown = tip < 0 || path.includes(tip) ? path : outline.pathTo(outline.headBelow(tip));
     if (grown.length > page.path.length) this.grow(grown, staysAtEnd);
-    else if (come.length) toast(text.elsewhere);
+    else if (added.length) toast(text.elsewhere);
     page.tree.build();
   }
 
@@ -54,17 +54,17 @@ export class News {
     this.pill.hidden = !this.unseen;
     page.setPath(path);
     if (staysAtEnd) page.toEnd();
-    this.untold += seen.length;
-    if (this.untold) this.tell();
+    this.unannounced += seen.length;
+    if (this.unannounced) this.announceSoon();
   }
 
-  /** They make forks, and answer calls: what stands there is made anew. @param {number[]} come */
-  refreshAround(come) {
+  /** New entries can create forks and answer calls: reload the entries affected. @param {number[]} added */
+  refreshAround(added) {
     const { outline, articles, transcript } = this.page;
     const changed = new Set();
-    for (const n of come) {
-      const beside = outline.siblings(n);
-      if (beside.length > 1) for (const one of beside) changed.add(one);
+    for (const n of added) {
+      const siblings = outline.siblings(n);
+      if (siblings.length > 1) for (const one of siblings) changed.add(one);
       if (outline.who(n) !== "tool") continue;
       let up = outline.parents[n];
       for (let step = 0; step < 64 && up >= 0 && outline.who(up) === "tool"; step++) up = outline.parents[up];
@@ -74,7 +74,7 @@ export class News {
     transcript.refresh(changed);
   }
 
-  /** The end was reached. */
+  /** The end of the transcript is on screen. */
   seen() {
     this.unseen = 0;
     this.pill.hidden = true;

@@ -1,9 +1,9 @@
 // @ts-check
 /*
- * The page of a session: its tree, the transcript of the branch that is shown, and what belongs to it.
+ * The page of a session: its tree, the transcript of the current branch, and everything around them.
  *
- * Rules: entries are shown as soon as the session says which; the outline of all entries comes behind, in parts, and refines what is
- * shown without moving it. What is looked at (`at`) is one entry: the one gone to while it is on the screen, else the first there.
+ * Rules: the entries of the current branch are shown first; the outline of all entries is loaded afterwards, in parts, and refines
+ * the page without moving it. There is always one current entry (`at`): the chosen one while it is on screen, else the topmost.
  */
 import { ask } from "../api.js";
 import { sessionOf, setAddress, setTitle } from "../app.js";
@@ -23,10 +23,10 @@ import { Transcript } from "./transcript.js";
 import { TreeView } from "./tree.js";
 
 const text = words.session;
-const PART = 2_000; // entries of the outline that are asked for at once
+const PART = 2_000; // entries of the outline in one request
 const DEPTH = "sessile.depth";
 const USUAL_DEPTH = "tools";
-const RECENT = 600_000; // milliseconds; what goes on now is opened at its end
+const RECENT = 600_000; // milliseconds; a session that changed within this time is opened at its end
 const NARROW = "(max-width: 56rem)";
 
 /** @param {HTMLElement} main @param {URL} url @param {AbortSignal} signal */
@@ -56,7 +56,7 @@ export class SessionPage {
     /** @type {Map<number, (article: HTMLElement | null) => void>} */
     this.awaited = new Map();
 
-    this.articles = new Articles(info.id, signal, (numbers) => this.haveCome(numbers));
+    this.articles = new Articles(info.id, signal, (numbers) => this.loadedArticles(numbers));
     this.transcript = new Transcript({
       html: (n) => this.articles.get(n),
       want: (numbers) => this.articles.want(numbers),
@@ -77,7 +77,7 @@ export class SessionPage {
     this.saw = new Saw(info.id, () => this.turns(), () => this.sawChanged(), (n) => this.showTurn(n), signal);
     this.followSoon = settled(() => this.tree.follow(), 60);
     /** @type {import("./details.js").Details | null} */
-    this.details = null; // until somebody wants them
+    this.details = null; // loaded on demand
     this.columns = el("div", { class: "columns" });
     this.changing = new Changing(this);
     this.dressing = new Dressing(this);
@@ -97,7 +97,7 @@ export class SessionPage {
     return n >= this.outline.known || this.outline.depthOf(n) <= this.depth;
   }
 
-  // -- putting it together
+  // -- layout
 
   /** @param {HTMLElement} main */
   put(main) {
@@ -119,9 +119,9 @@ export class SessionPage {
     addActions(actionsOf(this), this.signal);
   }
 
-  // -- coming to be
+  // -- loading
 
-  /** Show what the address means; the outline comes behind. @param {string} anchor */
+  /** Show what the address points to, then load the outline. @param {string} anchor */
   async open(anchor) {
     this.showList();
     const { at, modified } = this.info;
@@ -135,7 +135,7 @@ export class SessionPage {
   async loadOutline() {
     const { outline, info, signal } = this;
     do {
-      await this.articles.idle(); // what is looked at comes first
+      await this.articles.idle(); // the entries on screen come first
       const from = outline.known;
       const part = await ask("/v1/view/outline", { id: info.id, from, to: from + PART }, { signal });
       if (signal.aborted) return;
@@ -149,10 +149,10 @@ export class SessionPage {
     } while (!outline.isComplete);
     this.tree.showCounts();
     this.tree.follow();
-    follow(info.id, info.live, () => outline.known, (part) => this.news.come(part), signal);
+    follow(info.id, info.live, () => outline.known, (part) => this.news.add(part), signal);
   }
 
-  /** Until an entry is known. @param {number} n */
+  /** Wait until an entry is known. @param {number} n */
   async knows(n) {
     if (n < this.outline.known || this.onPath.has(n)) return;
     announce(words.loading);
@@ -168,7 +168,7 @@ export class SessionPage {
   }
 
   /** @param {number[]} numbers */
-  haveCome(numbers) {
+  loadedArticles(numbers) {
     this.transcript.refresh(numbers);
     for (const n of numbers) {
       const article = this.transcript.article(n);
@@ -183,11 +183,11 @@ export class SessionPage {
     this.awaited.delete(n);
   }
 
-  // -- going somewhere
+  // -- navigation
 
   get line() {
     const stuck = matchMedia(NARROW).matches ? this.side.querySelector("summary") : this.bar.element;
-    return Math.max(0, stuck?.getBoundingClientRect().bottom ?? 0); // below what sticks to the top
+    return Math.max(0, stuck?.getBoundingClientRect().bottom ?? 0); // the bottom of what sticks to the top
   }
 
   /** @param {number | undefined} n */
@@ -196,8 +196,8 @@ export class SessionPage {
   }
 
   /**
-   * Go to an entry, on its branch, at a depth that shows it. Its article comes when it is there; `null` if somebody went on before.
-   * @param {number} n @param {{opens?: boolean, y?: number, focuses?: boolean}} [how] `y` is where on the screen it shall stand
+   * Go to an entry, on its branch, at a depth that shows it. Resolves to its article, or `null` if another entry was chosen first.
+   * @param {number} n @param {{opens?: boolean, y?: number, focuses?: boolean}} [how] `y` is where on the screen to put it
    * @returns {Promise<HTMLElement | null>}
    */
   async go(n, { opens = false, y, focuses = true } = {}) {
@@ -253,7 +253,7 @@ export class SessionPage {
     }
   }
 
-  /** The entry that is looked at: the chosen one while it is on the screen, else the first there. */
+  /** The current entry: the chosen one while it is on screen, else the topmost. */
   current() {
     const box = this.onPath.has(this.at) ? this.transcript.boxOf(this.at) : null;
     if (box?.height && box.bottom > this.line && box.top < innerHeight) return this.at;
@@ -288,23 +288,23 @@ export class SessionPage {
     return this.goTo(this.path[i]);
   }
 
-  /** Show the branch beside the one shown, at the last fork above. @param {number} step */
+  /** Switch to the previous or next branch at the nearest fork above. @param {number} step */
   turn(step) {
     const here = this.path.indexOf(this.current());
-    const begins = (/** @type {number} */ n) => this.outline.startsBranch(n);
-    const first = this.path.slice(0, here + 1).findLast(begins) ?? this.path.find(begins);
+    const startsBranch = (/** @type {number} */ n) => this.outline.startsBranch(n);
+    const first = this.path.slice(0, here + 1).findLast(startsBranch) ?? this.path.find(startsBranch);
     if (first === undefined) return announce(text.oneBranch);
-    const beside = this.outline.siblings(first);
-    const next = beside[beside.indexOf(first) + step];
+    const siblings = this.outline.siblings(first);
+    const next = siblings[siblings.indexOf(first) + step];
     return next === undefined ? announce(text.noBranchThere) : this.switchTo(next, first);
   }
 
-  /** Show a branch without moving the place where it begins. @param {number} next @param {number} instead */
+  /** Show a branch without moving the place where it starts. @param {number} next @param {number} instead */
   async switchTo(next, instead) {
     const box = this.transcript.article(instead)?.getBoundingClientRect();
     await this.go(next, { y: Math.max(this.line + 8, box?.top ?? 0) });
-    const beside = this.outline.siblings(next);
-    announce(text.branchOf(beside.indexOf(next) + 1, beside.length));
+    const siblings = this.outline.siblings(next);
+    announce(text.branchOf(siblings.indexOf(next) + 1, siblings.length));
     this.address(next);
   }
 
@@ -334,7 +334,7 @@ export class SessionPage {
     return this.outline.numberOf.get(anchor);
   }
 
-  /** The place of the hit that comes next on the branch that is shown. @param {number[]} hits */
+  /** The index of the next match on the current branch. @param {number[]} hits */
   firstAhead(hits) {
     const here = Math.max(0, this.path.indexOf(this.current()));
     const below = new Set(this.path.slice(here));
@@ -358,7 +358,7 @@ export class SessionPage {
     await this.saw.begin(n);
   }
 
-  /** Bring a turn on the screen with what was before it, unless it is there. @param {number} n */
+  /** Scroll to a turn and what came before it, unless it is on screen. @param {number} n */
   showTurn(n) {
     const box = this.transcript.article(n)?.getBoundingClientRect();
     const end = this.saw.element.getBoundingClientRect().top;
@@ -373,7 +373,7 @@ export class SessionPage {
     this.tree.paint();
   }
 
-  // -- others
+  // -- other panels
 
   async toggleDetails() {
     if (!this.details) {

@@ -1,6 +1,6 @@
 // @ts-check
 /*
- * Print: the whole branch is loaded before the browser's dialog opens, up to a limit; what is left out is said on the paper.
+ * Print: the whole branch is loaded before the browser's dialog opens, up to a limit; a note says what is left out.
  */
 import { el, fragment } from "../dom.js";
 import { number, words } from "../strings.js";
@@ -8,12 +8,12 @@ import { Articles } from "./articles.js";
 import { pictures } from "./pictures.js";
 import { Transcript } from "./transcript.js";
 
-export const MOST_PRINTED = 3_000;
+export const MAX_PRINTED = 3_000;
 const text = words.session;
 
 /** @param {Transcript} transcript @param {Articles} articles @param {(done: number, all: number) => void} onProgress */
 export async function printBranch(transcript, articles, onProgress) {
-  const list = transcript.list.slice(0, MOST_PRINTED);
+  const list = transcript.list.slice(0, MAX_PRINTED);
   /** @type {HTMLElement[]} */
   const made = [];
   await articles.each(list, (part) => {

@@ -1,24 +1,24 @@
 // @ts-check
 /*
- * Where an article says what is sought.
+ * The places in an article that match a search.
  */
 import { DEPTHS } from "./outline.js";
 
-const MOST_RANGES = 200; // in one article
+const MAX_RANGES = 200; // in one article
 
-/** As it stands; if it is nowhere so, where the words are. @param {Element} article @param {string} sought */
+/** Matches of the whole text; if there are none, of its words. @param {Element} article @param {string} sought */
 export function rangesIn(article, sought) {
   const whole = rangesOf(article, sought);
   return whole.length ? whole : sought.split(/\s+/).flatMap((word) => rangesOf(article, word));
 }
 
-/** The least depth that shows a place. @param {Range} range */
+/** The lowest depth that shows a range. @param {Range} range */
 export function depthOf(range) {
   const part = range.startContainer.parentElement?.closest(".d-prompts, .d-chat, .d-tools, .d-all");
   return DEPTHS.findIndex((name) => part?.classList.contains(`d-${name}`));
 }
 
-/** Open what the range is folded in, and bring it on the screen. @param {Range} range */
+/** Expand what contains a range, and scroll to it. @param {Range} range */
 export function showRange(range) {
   let fold = range.startContainer.parentElement?.closest("details");
   for (; fold; fold = fold.parentElement?.closest("details")) fold.open = true;
@@ -31,15 +31,15 @@ function rangesOf(article, sought) {
   const walker = document.createTreeWalker(article, NodeFilter.SHOW_TEXT);
   /** @type {[Node, number][]} */
   const nodes = [];
-  let told = "";
+  let content = "";
   while (walker.nextNode()) {
-    nodes.push([walker.currentNode, told.length]);
-    told += walker.currentNode.nodeValue ?? "";
+    nodes.push([walker.currentNode, content.length]);
+    content += walker.currentNode.nodeValue ?? "";
   }
   const ranges = [];
-  const lower = told.toLowerCase();
+  const lower = content.toLowerCase();
   let last = 0;
-  for (let from = lower.indexOf(sought); from >= 0 && ranges.length < MOST_RANGES; from = lower.indexOf(sought, from + sought.length)) {
+  for (let from = lower.indexOf(sought); from >= 0 && ranges.length < MAX_RANGES; from = lower.indexOf(sought, from + sought.length)) {
     const range = document.createRange();
     while (last + 1 < nodes.length && nodes[last + 1][1] <= from) last++;
     setEdge(range, "setStart", nodes[last], from);

@@ -1,6 +1,6 @@
 // @ts-check
 /*
- * How much room so many entries take: sums of sizes that change now and then, quickly for hundreds of thousands.
+ * Heights of entries, with fast sums for hundreds of thousands of them.
  */
 
 const BLOCK = 256;
@@ -19,7 +19,7 @@ export class Rooms {
     this.sizes[i] = size;
   }
 
-  /** The room of those from `from` up to `to`. @param {number} from @param {number} to */
+  /** The height of the entries from `from` up to `to`, exclusive. @param {number} from @param {number} to */
   sum(from, to) {
     let sum = 0;
     for (let i = from; i < to; ) {
@@ -31,7 +31,7 @@ export class Rooms {
     return sum;
   }
 
-  /** Which one is so far down; the last one if none is. @param {number} y */
+  /** The entry at a distance from the top; the last one if it is farther. @param {number} y */
   at(y) {
     let block = 0;
     for (; block < this.blocks.length - 1 && y >= this.blocks[block]; block++) y -= this.blocks[block];

@@ -1,6 +1,6 @@
 // @ts-check
 /*
- * "As the model saw it": which entries were in the context when an entry was made, which were gone and why, and how full it was.
+ * "As the model saw it": which entries were in the context at a turn, which were removed and why, and how full the context was.
  */
 import { ask } from "../api.js";
 import { announce, button, el, settled } from "../dom.js";
@@ -12,13 +12,13 @@ const text = words.session;
  * @typedef {object} Seen
  * @property {number} at
  * @property {Set<number>} inside
- * @property {Map<number, string>} reasons  of those that were gone
+ * @property {Map<number, string>} reasons  for removed entries
  * @property {Set<number>} changed
  */
 
 export class Saw {
   /**
-   * @param {string} id @param {() => number[]} turns  the entries of the branch that a model made
+   * @param {string} id @param {() => number[]} turns  the answers on the branch
    * @param {(seen: Seen | null) => void} onChange @param {(n: number) => void} onMove @param {AbortSignal} signal
    */
   constructor(id, turns, onChange, onMove, signal) {
@@ -32,16 +32,16 @@ export class Saw {
     this.asked = 0;
     this.slider = el("input", { type: "range", min: "0", "aria-label": text.sawSlider });
     this.title = el("strong", null);
-    this.told = el("span", { class: "told" });
+    this.summary = el("span", { class: "summary" });
     this.bar = el("span", { class: "fullness", "aria-hidden": "true" }, el("i", null));
     this.element = el("section", { class: "saw", "aria-label": text.saw, hidden: true },
-      el("div", { class: "saw-words" }, this.title, this.bar, this.told),
+      el("div", { class: "saw-words" }, this.title, this.bar, this.summary),
       el("div", { class: "saw-turns" },
         button(text.turnBefore, () => this.step(-1), "‹"), this.slider, button(text.turnNext, () => this.step(1), "›"),
         button(text.sawEnd, () => this.end(), text.everything, { class: "framed" })));
     const ask = settled((/** @type {number} */ n) => this.ask(n), 60);
     this.slider.addEventListener("input", () => {
-      this.tellTurn();
+      this.showTurn();
       ask(this.turns()[Number(this.slider.value)]);
     });
   }
@@ -50,7 +50,7 @@ export class Saw {
     return !this.element.hidden;
   }
 
-  /** Begin at an entry, or at the turn behind it. @param {number} n */
+  /** Start at an entry, or at the next turn after it. @param {number} n */
   begin(n) {
     const turns = this.turns();
     if (!turns.length) return announce(text.noTurns);
@@ -59,7 +59,7 @@ export class Saw {
     this.slider.max = String(turns.length - 1);
     this.slider.value = String(index);
     this.element.hidden = false;
-    this.tellTurn();
+    this.showTurn();
     return this.ask(turns[index]);
   }
 
@@ -74,17 +74,17 @@ export class Saw {
   /** @param {number} step */
   step(step) {
     this.slider.value = String(Number(this.slider.value) + step);
-    this.tellTurn();
+    this.showTurn();
     return this.ask(this.turns()[Number(this.slider.value)]);
   }
 
-  /** Entries have come. */
+  /** The branch has grown. */
   grow() {
     this.slider.max = String(Math.max(0, this.turns().length - 1));
-    if (this.isOn) this.tellTurn();
+    if (this.isOn) this.showTurn();
   }
 
-  tellTurn() {
+  showTurn() {
     const many = this.turns().length;
     this.title.textContent = text.turn(Number(this.slider.value) + 1, many);
     this.slider.setAttribute("aria-valuetext", this.title.textContent);
@@ -99,23 +99,23 @@ export class Saw {
     const reasons = new Map();
     for (const { kind, numbers } of answer.removed) for (const one of numbers) reasons.set(one, text.reasons[kind] ?? kind);
     this.seen = { at: n, inside: new Set(answer.numbers), reasons, changed: new Set(answer.changed) };
-    this.tell(answer, reasons.size);
+    this.showSummary(answer, reasons.size);
     this.onChange(this.seen);
     this.onMove(n);
   }
 
   /** @param {any} answer @param {number} gone */
-  tell(answer, gone) {
+  showSummary(answer, gone) {
     const { tokens, window, source, model } = answer;
     const size = tokens === null ? text.sizeUnknown : `${source === "estimate" ? "≈ " : ""}${compact(tokens)}${window ? ` / ${compact(window)}` : ""} ${text.tokens}`;
-    const told = [size, text.inContext(answer.numbers.length), gone && text.goneCount(gone), model];
-    this.told.textContent = told.filter(Boolean).join(" · ");
+    const facts = [size, text.inContext(answer.numbers.length), gone && text.goneCount(gone), model];
+    this.summary.textContent = facts.filter(Boolean).join(" · ");
     this.bar.hidden = !window || tokens === null;
     /** @type {HTMLElement} */ (this.bar.firstChild).style.width = `${Math.min(100, (100 * tokens) / (window || 1))}%`;
-    announce(`${this.title.textContent}: ${this.told.textContent}`);
+    announce(`${this.title.textContent}: ${this.summary.textContent}`);
   }
 
-  /** How an entry is to be shown. @param {number} n */
+  /** The class of an entry. @param {number} n */
   classOf(n) {
     if (!this.seen || n < 0) return "";
     if (n === this.seen.at) return "saw-at";
@@ -123,7 +123,7 @@ export class Saw {
     return n > this.seen.at ? "saw-later" : "saw-gone";
   }
 
-  /** Why an entry was not in the context; nothing if it was. @param {number} n */
+  /** Why an entry was not in the context; empty if it was. @param {number} n */
   reasonOf(n) {
     switch (this.classOf(n)) {
       case "saw-gone": return this.seen?.reasons.get(n) ?? text.neverSeen;
@@ -134,7 +134,7 @@ export class Saw {
   }
 }
 
-/** How full the context was behind an entry. @param {number} tokens @param {number | null} window @param {number} most @param {() => void} run */
+/** A meter of the context after an entry. @param {number} tokens @param {number | null} window @param {number} most @param {() => void} run */
 export function meter(tokens, window, most, run) {
   const share = Math.min(1, tokens / (window ?? most));
   const fill = el("i", null);

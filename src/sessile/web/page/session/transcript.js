@@ -1,25 +1,25 @@
 // @ts-check
 /*
- * The transcript of a branch: the entries around the screen are elements, the others are room above and below.
+ * The transcript of a branch: entries near the screen are elements, the others are empty space above and below.
  *
- * Rules: nothing that the reader looks at moves. Before anything changes, an entry is held: the one that was jumped to until the
- * reader moves, else the first on the screen; when the change is done it stands where it stood. An entry that has not come yet is
- * an empty place of the height that such entries have. At most some thousand elements exist, however long the session is.
+ * Rules: what is on screen does not move. Before a change, one entry is held: the one that was jumped to until the user scrolls,
+ * else the first on screen; after the change it is in the same place. An entry that is not loaded yet is an empty box of the
+ * average height of its kind. There are never more than a few thousand elements, however long the session is.
  */
 import { el, fragment, later } from "../dom.js";
 import { Rooms } from "./rooms.js";
 
-const MOST_NODES = 1_700; // elements of entries; the rest of the page has some hundreds
-const TALLEST = 12_000_000; // pixels that browsers can still place
-const AHEAD = 40; // entries that are asked for beyond those that are elements
+const MAX_NODES = 1_700; // elements of entries; the rest of the page has some hundreds
+const MAX_HEIGHT = 12_000_000; // pixels that browsers can lay out
+const AHEAD = 40; // entries to load beyond those that are elements
 const SCROLLS = new Set(["ArrowUp", "ArrowDown", "PageUp", "PageDown", "Home", "End", " "]);
-const NEAR_END = 48; // pixels below the screen that still count as the end
+const NEAR_END = 48; // pixels below the screen that count as the end
 
 /**
  * @typedef {object} Source
  * @property {(n: number) => string | undefined} html
  * @property {(numbers: number[]) => void} want
- * @property {(n: number) => number} kind   entries of a kind are about as tall
+ * @property {(n: number) => number} kind   entries of a kind have similar heights
  * @property {(article: HTMLElement, n: number) => void} dress
  */
 /** @typedef {{article: HTMLElement, nodes: number, waits: boolean}} Made */
@@ -38,18 +38,18 @@ export class Transcript {
     this.index = new Map();
     /** @type {Map<number, Made>} */
     this.made = new Map();
-    this.heights = new Float32Array(0); // by number; 0 is not yet measured
+    this.heights = new Float32Array(0); // by number; 0 means not measured yet
     /** @type {number[]} */
-    this.usual = []; // of a kind
+    this.average = []; // height, by kind
     this.rooms = new Rooms([]);
-    this.from = 0; // what of the list are elements
+    this.from = 0; // the range of the list that are elements
     this.to = 0;
-    this.isStale = true; // whether elements have to be looked at again
+    this.isStale = true; // whether elements must be checked again
     /** @type {Map<number, boolean[]>} */
-    this.folds = new Map(); // of entries that were elements: which of their folds are open
+    this.folds = new Map(); // which folds of an entry are open, to restore them
     /** @type {Hold | null} */
     this.hold = null;
-    this.placed = 0; // where this has scrolled to
+    this.placed = 0; // the last scroll position set here
     this.isWhole = false;
     this.onScroll = () => {};
     const fill = later(() => {
@@ -62,10 +62,10 @@ export class Transcript {
     addEventListener("scroll", fill, quiet);
     const resized = () => ((this.isStale = true), fill());
     addEventListener("resize", resized, quiet);
-    // Before anybody acts on it: what is jumped to by a key is held again.
+    // In the capture phase: an action of the same key may hold an entry again.
     for (const kind of ["wheel", "touchmove", "pointerdown"]) addEventListener(kind, letGo, { ...quiet, capture: true });
     addEventListener("keydown", (event) => SCROLLS.has(event.key) && letGo(), { ...quiet, capture: true });
-    new ResizeObserver(resized).observe(this.entries); // a fold that was opened
+    new ResizeObserver(resized).observe(this.entries); // a fold may be opened
   }
 
   /** Show these entries. @param {number[]} list */
@@ -84,7 +84,7 @@ export class Transcript {
     this.fill();
   }
 
-  /** Entries have come, or have to be made anew. @param {Iterable<number>} numbers */
+  /** Rebuild entries that were loaded or have changed. @param {Iterable<number>} numbers */
   refresh(numbers) {
     const focused = document.activeElement?.closest(".entry");
     let again = -1;
@@ -100,7 +100,7 @@ export class Transcript {
     if (again >= 0) this.focus(again);
   }
 
-  /** Dress all elements again. */
+  /** Update all elements. */
   redress() {
     for (const [n, one] of this.made) if (!one.waits) this.source.dress(one.article, n);
   }
@@ -122,16 +122,16 @@ export class Transcript {
     return one;
   }
 
-  /** The place of an entry that has not come. @param {number} n */
+  /** A placeholder for an entry that is not loaded yet. @param {number} n */
   empty(n) {
     const made = el("div", { class: "entry waiting" });
     made.style.height = `${this.height(n)}px`;
     return made;
   }
 
-  /** As measured, or as others of its kind are. @param {number} n */
+  /** The measured height, or the average of its kind. @param {number} n */
   height(n) {
-    return this.heights[n] || Math.min(this.usual[this.source.kind(n)] ?? 80, TALLEST / this.list.length);
+    return this.heights[n] || Math.min(this.average[this.source.kind(n)] ?? 80, MAX_HEIGHT / this.list.length);
   }
 
   top() {
@@ -139,7 +139,7 @@ export class Transcript {
   }
 
   fill() {
-    if (Math.abs(scrollY - this.placed) > 2) this.hold = null; // somebody scrolled
+    if (Math.abs(scrollY - this.placed) > 2) this.hold = null; // the user has scrolled
     if (this.isWhole || !this.entries.isConnected || this.suffices()) return;
     if (!this.list.length) return this.put(0, 0);
     const held = this.hold ? this.index.get(this.hold.n) : undefined;
@@ -148,7 +148,7 @@ export class Transcript {
     this.around(first, top, "top");
   }
 
-  /** Whether the elements that are there are enough for the screen. */
+  /** Whether the elements cover the screen. */
   suffices() {
     if (this.isStale || this.hold) return false;
     const box = this.entries.getBoundingClientRect();
@@ -156,7 +156,7 @@ export class Transcript {
     return isHigh && (this.to === this.list.length || box.bottom > 1.25 * innerHeight);
   }
 
-  /** The first entry on the screen, and where it is. @returns {[number, number]} */
+  /** The first entry on screen, and its position. @returns {[number, number]} */
   firstOnScreen() {
     for (const child of this.entries.children) {
       const box = child.getBoundingClientRect();
@@ -167,7 +167,7 @@ export class Transcript {
     return [first, this.top() + this.rooms.sum(0, first)];
   }
 
-  /** Show an entry of the list with its edge there on the screen, and those around it. @param {number} held @param {number} y @param {"top" | "bottom"} edge */
+  /** Show an entry of the list with its edge at `y` on the screen, and the entries around it. @param {number} held @param {number} y @param {"top" | "bottom"} edge */
   around(held, y, edge) {
     const n = this.list[held];
     for (let round = 0; round < 4; round++) {
@@ -188,14 +188,14 @@ export class Transcript {
   range(held, top) {
     let nodes = 0;
     let to = held;
-    for (let below = top; to < this.list.length && below < 1.75 * innerHeight && nodes < MOST_NODES; to++) {
+    for (let below = top; to < this.list.length && below < 1.75 * innerHeight && nodes < MAX_NODES; to++) {
       nodes += this.make(this.list[to]).nodes;
       below += this.rooms.sizes[to];
     }
     let from = held;
     for (let above = top; from > 0 && above > -0.75 * innerHeight; ) {
       nodes += this.make(this.list[from - 1]).nodes;
-      if (nodes > MOST_NODES && above <= 0) break;
+      if (nodes > MAX_NODES && above <= 0) break;
       above -= this.rooms.sizes[--from];
     }
     return [from, to];
@@ -253,7 +253,7 @@ export class Transcript {
       if (this.make(n).waits) continue;
       const height = Math.max(0.01, tops[i - from + 1] - tops[i - from]);
       const kind = this.source.kind(n);
-      if (!this.heights[n]) this.usual[kind] = ((this.usual[kind] ?? height) * 7 + height) / 8;
+      if (!this.heights[n]) this.average[kind] = ((this.average[kind] ?? height) * 7 + height) / 8;
       this.heights[n] = height;
       this.rooms.set(i, height);
     }
@@ -266,7 +266,7 @@ export class Transcript {
     if (folds.length) this.folds.set(n, folds.map((fold) => fold.open));
   }
 
-  /** Bring an entry to this place on the screen; it may come a moment later. @param {number} n @param {number} y @param {"top" | "bottom"} [edge] */
+  /** Scroll an entry to this place on the screen; it may be loaded later. @param {number} n @param {number} y @param {"top" | "bottom"} [edge] */
   reveal(n, y, edge = "top") {
     const i = this.index.get(n);
     if (i === undefined) return;
@@ -278,19 +278,19 @@ export class Transcript {
     this.around(i, y, edge);
   }
 
-  /** Hold an entry where it is, whatever changes around it. @param {number} n */
+  /** Hold an entry where it is. @param {number} n */
   keep(n) {
     const box = this.boxOf(n);
     if (box) this.hold = { n, edge: "top", y: box.top };
   }
 
-  /** Where an entry is, even if its article has yet to come. @param {number} n */
+  /** The box of an entry, even if it is not loaded yet. @param {number} n */
   boxOf(n) {
     const one = this.made.get(n);
     return one?.article.isConnected ? one.article.getBoundingClientRect() : null;
   }
 
-  /** The article of an entry, if it is an element now. @param {number} n @returns {HTMLElement | null} */
+  /** The article of an entry, if it is an element. @param {number} n @returns {HTMLElement | null} */
   article(n) {
     const one = this.made.get(n);
     return one && !one.waits ? one.article : null;
@@ -304,7 +304,7 @@ export class Transcript {
     article.focus({ preventScroll: true });
   }
 
-  /** Open all folds on the screen below this line, or close them if all are open. @param {number} line */
+  /** Expand all folds on screen below a line, or collapse them if all are expanded. @param {number} line */
   openOrFold(line) {
     const onScreen = [...this.entries.children].filter((one) => {
       const box = one.getBoundingClientRect();
@@ -315,14 +315,14 @@ export class Transcript {
     for (const fold of folds) fold.open = opens;
   }
 
-  /** Whether the last entry is on the screen to its end. */
+  /** Whether the end of the last entry is on screen. */
   isAtEnd() {
     if (!this.list.length) return true;
     const last = this.made.get(this.list[this.list.length - 1]);
     return !!last?.article.isConnected && last.article.getBoundingClientRect().bottom <= innerHeight + NEAR_END;
   }
 
-  /** The first entry on the screen below this line, or -1. @param {number} line */
+  /** The first entry on screen below a line, or -1. @param {number} line */
   topmost(line) {
     for (const child of this.entries.children) {
       const box = child.getBoundingClientRect();
@@ -331,9 +331,9 @@ export class Transcript {
     return -1;
   }
 
-  // -- paper
+  // -- print
 
-  /** All of these are elements, until `showFew`. @param {HTMLElement[]} articles */
+  /** Show all of these, until `showFew` is called. @param {HTMLElement[]} articles */
   showAll(articles) {
     this.isWhole = true;
     this.before.style.height = this.after.style.height = "0";

@@ -1,12 +1,18 @@
-"""What a turn does for the context of its session: notes before it gets too long, and compactions.
+"""Keeping the context of a session within the model's window: requests, memory notes and compactions.
 
-    before the turn    notes, if it comes near a compaction (once between two); a compaction, if it is due
-    in the turn        a compaction when the provider says that the context is too long, and one more try
-    behind it          a compaction, if it is due by now
+    before a turn      notes, if a compaction is near (once between two compactions); a compaction, if due
+    during a turn      a compaction if the provider rejects the context as too long, and one more try
+    after a turn       a compaction, if due
 
-Rules: the notes are asked for on a copy of the context; neither question nor answer becomes a part of the conversation, and the
-engine itself appends the answer to the file of the day. Whatever fails here is told and never stops the turn. Only a model sums
-up and takes notes; where a program or the echo answers, a compaction is an extract. All of it happens in the lane of the session.
+Rules:
+- A request is the context with old tool results trimmed, converted for the model and cleaned for its provider. Trimming
+  changes nothing in the session. What was trimmed once stays trimmed in later requests, so that the provider's cache
+  keeps working; that is stored in the session (`sessile.trimmed`).
+- Notes are requested with a copy of the context. Question and answer do not become part of the conversation; the answer
+  is appended to the notes file of the day.
+- A failure is reported and never stops the turn.
+- Only models summarize and take notes. Where a program or the echo runner answers, a compaction is an extract.
+- All of this happens in the lane of the session.
 """
 
 from __future__ import annotations
@@ -16,41 +22,50 @@ from typing import TYPE_CHECKING, Any
 
 import anyio.from_thread
 
-from sessile.core import memory_flush
+from sessile.core import memory_flush, result_trimming
 from sessile.core.compaction import is_due
 from sessile.core.delivery import is_silent
-from sessile.core.messages import joined_text
+from sessile.core.hygiene import clean
+from sessile.core.messages import convert_to_llm, joined_text
+from sessile.core.providers import LIMITS
 from sessile.core.summaries import Summarizer, Summary, SummaryRequest, extract
+from sessile.core.text import parse_timestamp
 from sessile.core.usage import usage_of
 from sessile.errors import ModelFailed, RunnerFailed, SessileError, SummarizerFailed
 from sessile.gateway.conversations.notes import append_notes
 from sessile.gateway.events import Event
-from sessile.gateway.turns.admission import make_request
-from sessile.gateway.turns.replies import Json
 from sessile.gateway.turns.runners import Done, RunRequest
 from sessile.gateway.turns.turn import NOTHING, Due, Job
 from sessile.upkeep.compactor import Compactor
+from sessile.vendors.images import can_resize, resize
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sessile.core.context import SessionContext
+    from sessile.core.result_trimming import Trims
     from sessile.gateway.conversations.bindings import Bound
     from sessile.gateway.service import Gateway
     from sessile.gateway.turns.runners import Answerer
     from sessile.session import Session
     from sessile.upkeep.compactor import Outcome, Trigger
 
+Json = dict[str, Any]
+
 FLUSHED = "sessile.memory_flush"
+TRIMMED = "sessile.trimmed"
 
 
-class Care:
-    """Takes care of the contexts of a gateway's sessions."""
+class ContextWindow:
+    """Keeps the contexts of a gateway's sessions within their windows."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
 
     # -- what is due
 
-    def before(self, session: Session, job: Job) -> Due:
-        """What is due before a turn whose message is in the session already; blocks."""
+    def due(self, session: Session, job: Job) -> Due:
+        """Return what is due before a turn whose message is in the session already. Blocks."""
         answerer = job.answerer
         if answerer.window is None:
             return NOTHING
@@ -70,8 +85,8 @@ class Care:
         notes = memory_flush.decide_flush(situation, settings.memory_flush, settings)
         return Due(notes.due, is_due(tokens, answerer.window, settings))
 
-    def behind(self, session: Session, job: Job) -> bool:
-        """Whether a compaction is due behind a turn; blocks."""
+    def is_due(self, session: Session, job: Job) -> bool:
+        """Return whether a compaction is due after a turn. Blocks."""
         return job.answerer.window is not None and self._compactor(session, job.answerer).is_due()
 
     # -- compactions
@@ -79,17 +94,17 @@ class Care:
     async def compact(
         self, bound: Bound, answerer: Answerer, trigger: Trigger, instructions: str | None = None
     ) -> Outcome:
-        """Compact a session; what is said of it is counted and told."""
+        """Compact a session, count it and notify clients."""
         return await self._gateway.call(self._compact, bound, answerer, trigger, instructions, None)
 
     async def recover(self, bound: Bound, answerer: Answerer, error: str) -> Outcome:
-        """Compact a session after its provider has refused the context as too long."""
+        """Compact a session after its provider rejected the context as too long."""
         return await self._gateway.call(self._compact, bound, answerer, "overflow", None, error)
 
     def _compact(
         self, bound: Bound, answerer: Answerer, trigger: Trigger, instructions: str | None, error: str | None
     ) -> Outcome:
-        self._tell(bound, "start", trigger)
+        self._publish(bound, "start", trigger)
         try:
             with self._gateway.opened(bound.path) as session:
                 compactor = self._compactor(session, answerer)
@@ -97,18 +112,18 @@ class Care:
                     compactor.compact(instructions, trigger=trigger) if error is None else compactor.recover(error)
                 )
         except SessileError as failure:
-            self._tell(bound, "failed", trigger, error=failure.message)
+            self._publish(bound, "failed", trigger, error=failure.message)
             raise
         if outcome.status == "compacted":
             members = {"contextTokens": outcome.tokens_after, "totalTokensFresh": False}
             self._gateway.conversations.count(bound.text, bound.session_id, compactions=1, members=members)
-        self._tell(bound, "end", trigger, status=outcome.status, tokensAfter=outcome.tokens_after)
+        self._publish(bound, "end", trigger, status=outcome.status, tokensAfter=outcome.tokens_after)
         return outcome
 
     def _compactor(self, session: Session, answerer: Answerer) -> Compactor:
         return Compactor(session, summarizer_of(answerer), window=answerer.window, settings=answerer.agent.compaction)
 
-    def _tell(self, bound: Bound, phase: str, trigger: Trigger, **more: Any) -> None:
+    def _publish(self, bound: Bound, phase: str, trigger: Trigger, **more: Any) -> None:
         data = {
             "phase": phase,
             "trigger": trigger,
@@ -119,32 +134,32 @@ class Care:
     # -- notes
 
     async def take_notes(self, job: Job) -> str | None:
-        """Let the model note what should be remembered; gives what to tell a person who wants to hear of it."""
+        """Let the model take notes. Return a notice for the user, if one is due."""
         gateway = self._gateway
         now = gateway.store.now()
         before = memory_flush.flushed_of(job.bound.entry)
         cycle = job.bound.entry.known("compactionCount")
         usage: Json = {}
         path: str | None = None
-        told: str | None = None
+        notice: str | None = None
         try:
             request = await gateway.call(self._question, job, now)
-            message = await _whole(job.answerer, request)
+            message = await _answer(job.answerer, request)
             usage = message.get("usage") or {}
             text = joined_text(message.get("content"))
             kind: memory_flush.Outcome = "silent" if is_silent(text) or not text.strip() else "written"
             if kind == "written":
                 key = memory_flush.flush_key(job.session_id, cycle)
                 path = await gateway.call(self._write, job, text, key, now)
-                told = None if path is None else f"📝 Notes were kept in {path}."
+                notice = None if path is None else f"📝 Notes saved in {path}."
         except SessileError as error:
             kind = "failed"
-            told = f"⚠️ No notes could be kept before the compaction: {error.message}"
+            notice = f"⚠️ Notes could not be saved before the compaction: {error.message}"
         patch = memory_flush.outcome_patch(kind, cycle, now, before)
         record = {"outcome": kind, "file": path, "compactions": cycle or 0, "model": job.answerer.model}
         await gateway.call(self._record, job, patch, record, usage, now)
         failures = patch["memoryFlush"]["failureCount"]
-        return told if job.toggles.is_verbose or failures >= memory_flush.MAX_FAILURES else None
+        return notice if job.toggles.is_verbose or failures >= memory_flush.MAX_FAILURES else None
 
     def _question(self, job: Job, now: int) -> RunRequest:
         settings = job.answerer.agent.compaction.memory_flush
@@ -179,7 +194,7 @@ class Care:
 
 
 def summarizer_of(answerer: Answerer) -> Summarizer:
-    """Who sums up a conversation: the model that answers in it, else its own words. To be called on a worker thread."""
+    """Return the summarizer of a conversation: its model, or `extract` if no model answers. To be called on a worker thread."""
     if not answerer.is_model:
         return extract
 
@@ -188,7 +203,7 @@ def summarizer_of(answerer: Answerer) -> Summarizer:
         run = RunRequest(
             [question], system=request.system, model=answerer.settings.model, max_tokens=request.max_tokens
         )
-        message = await _whole(answerer, run)
+        message = await _answer(answerer, run)
         return Summary(joined_text(message.get("content")), message["stopReason"], answerer.model, message.get("usage"))
 
     def summarize(request: SummaryRequest) -> Summary:
@@ -200,14 +215,90 @@ def summarizer_of(answerer: Answerer) -> Summarizer:
     return summarize
 
 
-async def _whole(answerer: Answerer, request: RunRequest) -> Json:
-    """An answer that nobody hears; raises if it is none."""
+async def _answer(answerer: Answerer, request: RunRequest) -> Json:
+    """Return an answer without streaming it. Raise if there is none."""
     message: Json | None = None
     async with aclosing(answerer.runner.run(request)) as pieces:  # type: ignore[type-var]
         async for piece in pieces:
             if isinstance(piece, Done):
                 message = piece.message
     if message is None or message.get("stopReason") == "error":
-        told = "it said nothing" if message is None else message.get("errorMessage")
-        raise RunnerFailed(f"{answerer.model} did not answer: {told}")
+        problem = "no answer" if message is None else message.get("errorMessage")
+        raise RunnerFailed(f"{answerer.model} did not answer: {problem}")
     return message
+
+
+# -- requests
+
+
+def make_request(
+    session: Session,
+    context: SessionContext,
+    answerer: Answerer,
+    now: int,
+    *,
+    key: str,
+    thinking: str | None = None,
+    system: str | None = None,
+    more: Sequence[Json] = (),
+) -> RunRequest:
+    """Return the request of a turn: a context of the session, and `more` messages that are not stored.
+
+    `system` follows the instructions of the agent.
+    """
+    messages = convert_to_llm([*_trimmed(session, context, answerer, now), *more])
+    if answerer.policy is not None:
+        limits = LIMITS._replace(side=answerer.agent.image_max_dimension_px)
+        messages = clean(messages, answerer.policy, limits=limits, resize=resize if can_resize() else None).messages
+    instructions = "\n\n".join(part for part in (answerer.agent.system_prompt, system) if part)
+    return RunRequest(
+        messages,
+        system=instructions or None,
+        model=answerer.settings.model,
+        max_tokens=answerer.settings.max_tokens,
+        thinking=thinking,
+        session_key=key,
+        session_id=session.id,
+    )
+
+
+def _trimmed(session: Session, context: SessionContext, answerer: Answerer, now: int) -> list[Json]:
+    """Return the messages with old tool results trimmed, where that is worth it."""
+    messages, sources = context.messages, context.sources
+    settings, window = answerer.agent.context_pruning.settings, answerer.window
+    provider, model = answerer.settings.provider or answerer.settings.name, answerer.settings.model or ""
+    if settings is None or window is None or not result_trimming.has_prompt_cache(provider, model):
+        return messages
+    if not any(message.get("role") == "toolResult" for message in messages):
+        return messages
+    trims = _trims(session, context)
+    if not result_trimming.is_trim_due(_last_answer(messages), now, settings.ttl):
+        return result_trimming.apply_trims(messages, sources, trims)
+    trimmed = result_trimming.trim_results(messages, sources, window, trims, settings)
+    if trimmed.trims != trims:
+        session.append_custom_entry(TRIMMED, trimmed.trims)
+    return trimmed.messages
+
+
+def _trims(session: Session, context: SessionContext) -> Trims:
+    """Return what was trimmed in the part of the session that the context comes from."""
+    missing = {source for source in context.sources if source is not None}
+    for row in session.walk_up():
+        if not missing:
+            break
+        if row.id in missing:
+            missing.discard(row.id)
+            continue
+        entry = session.read_row(row)
+        if entry.get("customType") == TRIMMED:
+            return result_trimming.read_trims(entry.get("data"))
+    return {}
+
+
+def _last_answer(messages: Sequence[Json]) -> int | None:
+    """Return the time of the last answer in milliseconds."""
+    for message in reversed(messages):
+        if message.get("role") == "assistant":
+            timestamp = message.get("timestamp")
+            return timestamp if isinstance(timestamp, int) else parse_timestamp(timestamp)
+    return None

@@ -1,10 +1,10 @@
-"""The gateway as an ASGI application: the table of operations behind the guards, and the page.
+"""The gateway as an ASGI application: all operations behind the guards, and the files of the web page.
 
-    app = make_app(gateway, token)          the server starts and ends the gateway with it
+    app = make_app(gateway, token)          the server starts and stops the gateway with the application
 
-Rules: a path that is not in the table is told so, and a method that a path does not have is answered with those that it has. HEAD
-is GET without the body, except for streams. Open without the token are only the check of health and the files of the page, which
-hold nothing of anybody's.
+Rules: an unknown path is answered with 404, an unsupported method with 405 and the supported methods in `Allow`. HEAD
+is GET without a body, except for streams. Only the health check and the static files of the page, which hold no user
+data, need no token.
 """
 
 from __future__ import annotations
@@ -21,10 +21,20 @@ from starlette.routing import Route, Router
 
 from sessile import __version__
 from sessile.errors import NotFound, Refused, SessileError
+from sessile.gateway.http import chat, conversations, openai, state
 from sessile.gateway.http.guards import HEALTH, Guarding, guarded
-from sessile.gateway.http.operations import API
 from sessile.gateway.http.problems import App, Receive, Scope, Send, problem, send_answer
-from sessile.gateway.http.wire import Operation, Told, Whole, arguments, as_json, document, response_of
+from sessile.gateway.http.wire import (
+    Operation,
+    Response,
+    ResponseModel,
+    Routes,
+    arguments,
+    as_json,
+    document,
+    response_of,
+)
+from sessile.gateway.pages import actions, library_view, session_view, share
 
 if TYPE_CHECKING:
     from sessile.core.secret import Secret
@@ -38,33 +48,35 @@ _TYPES = {
     "css": "text/css; charset=utf-8",
     "svg": "image/svg+xml",
 }
-_PAGES = ("/", "/sessions", "/s/{id}", "/search", "/stats", "/share/{id}", "/gateway")  # one file shows them all
-_SHARED = ("style.css",)  # that exports have, too
+_PAGES = ("/", "/sessions", "/s/{id}", "/search", "/stats", "/share/{id}", "/gateway")  # all served by one file
+_SHARED = ("style.css",)  # also used by exports
+
+routes = Routes()
 
 
 class NoSuchPath(NotFound):
-    """There is nothing at this path.
+    """Path not found.
 
-    `GET /v1/openapi.json` says what there is.
+    `GET /v1/openapi.json` lists all paths.
     """
 
 
 class WrongMethod(Refused):
-    """The path does not have this method.
+    """Method not allowed for this path.
 
-    The header `Allow` says which ones it has.
+    The header `Allow` lists the supported methods.
     """
 
     status = 405
 
 
 def make_app(gateway: Gateway, token: Secret) -> App:
-    """The application of a gateway; who has the token may do everything."""
+    """Return the application of a gateway. The token grants access to everything."""
     operations = all_operations()
     by_path: dict[str, dict[str, Operation]] = {}
     for operation in operations:
         by_path.setdefault(operation.path, {})[operation.method] = operation
-    routes = [Route(path, _Resource(gateway, methods)) for path, methods in by_path.items()]
+    resources = [Route(path, _Resource(gateway, methods)) for path, methods in by_path.items()]
 
     @asynccontextmanager
     async def lifespan(app: object) -> AsyncIterator[None]:
@@ -73,27 +85,43 @@ def make_app(gateway: Gateway, token: Secret) -> App:
             yield
             tasks.cancel_scope.cancel()
 
-    router = Router(routes, redirect_slashes=False, default=_nothing_here, lifespan=lifespan)
+    router = Router(resources, redirect_slashes=False, default=_not_found, lifespan=lifespan)
     settings = Guarding(
         token,
         gateway.config.limits,
         gateway.config.gateway.hosts,
-        frozenset(_opening(operation.path) for operation in operations if operation.is_open),
+        frozenset(_open_prefix(operation.path) for operation in operations if operation.is_open),
     )
     return guarded(router, settings)
 
 
-def _opening(path: str) -> str:
-    """What of a path opens it to everybody: all of it, or the folder whose names stand for sessions."""
+def all_operations() -> Sequence[Operation]:
+    """Return all operations, including the files of the page."""
+    return [*_documented(), *_page()]
+
+
+def openapi_document() -> dict[str, Any]:
+    """Return the OpenAPI document of the gateway."""
+    return document(_documented(), __version__)
+
+
+def _documented() -> list[Operation]:
+    """Return all operations except the files of the page."""
+    modules = (conversations, chat, openai, state, session_view, library_view, share, actions)
+    return [*routes, *(operation for module in modules for operation in module.routes)]
+
+
+def _open_prefix(path: str) -> str:
+    """Return the part of a path that needs no token: the path itself, or its folder if it ends in a session id."""
     return path.partition("{")[0]
 
 
-async def _nothing_here(scope: Scope, receive: Receive, send: Send) -> None:
-    raise NoSuchPath("there is nothing at this path", hint="GET /v1/openapi.json says what there is")
+async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
+    raise NoSuchPath("path not found", hint="GET /v1/openapi.json lists all paths")
 
 
 class _Resource:
-    """What can be done at one path."""
+    """The operations of one path."""
 
     def __init__(self, gateway: Gateway, methods: Mapping[str, Operation]) -> None:
         self._gateway = gateway
@@ -117,62 +145,53 @@ class _Resource:
 
     async def _refuse(self, scope: Scope, send: Send) -> None:
         allowed = ", ".join(sorted(self._methods))
-        answer = problem(WrongMethod(f"this path has no {scope['method'][:20]}", hint=f"it has {allowed}"))
+        answer = problem(WrongMethod(f"method {scope['method'][:20]} not allowed", hint=f"use {allowed}"))
         await send_answer(send, answer._replace(headers=[*answer.headers, (b"allow", allowed.encode())]))
 
 
-# -- what is open to everybody, and the document
+# -- health and the document
 
 
-class Health(Told, frozen=True):
-    """The gateway answers."""
+class Health(ResponseModel, frozen=True):
+    """The gateway is up."""
 
     status: Literal["ok"]
 
 
+@routes.get(HEALTH, answers={200: Health}, is_open=True)
 async def health(gateway: Gateway) -> Health:
-    """Whether the gateway answers."""
+    """Check that the gateway is up."""
     return Health(status="ok")
 
 
-def all_operations() -> Sequence[Operation]:
-    """Everything that can be asked: the table, the document made of it, the check of health, and the page."""
-    return [*_documented(), *_page()]
-
-
-def openapi_document() -> dict[str, Any]:
-    """What the gateway says of itself."""
-    return document(_documented(), __version__)
-
-
-def _documented() -> list[Operation]:
-    """All operations but the files of the page."""
-    check = Operation("GET", HEALTH, "Whether the gateway answers.", health, answers={200: Health}, is_open=True)
-    itself = Operation("GET", "/v1/openapi.json", "This document.", openapi, answers={200: dict[str, Any]})
-    return [check, *API, itself]
-
-
-async def openapi(gateway: Gateway) -> Whole:
-    """This document."""
-    return Whole(200, _document_text())
+@routes.get("/v1/openapi.json", answers={200: dict[str, Any]})
+async def openapi(gateway: Gateway) -> Response:
+    """Return this document."""
+    return Response(200, _document_text())
 
 
 @cache
 def _document_text() -> bytes:
-    """Few ask for it, and to describe every type takes longer than to start."""
+    """Return the encoded document.
+
+    It is made on first use, because describing every type takes longer than starting the gateway.
+    """
     return as_json(openapi_document())
 
 
+# -- the page
+
+
 def _page() -> list[Operation]:
-    """The files of the page below /static, and its first file at each of its paths."""
+    """Return the files of the page below /static, and its index at each of its paths."""
     web = files("sessile").joinpath("web")
     found = {f"{STATIC}{name}": web / name for name in _SHARED}
-    waiting = [("page", web / "page")]
-    while waiting:
-        place, folder = waiting.pop()
+    folders = [("page", web / "page")]
+    while folders:
+        place, folder = folders.pop()
         for item in folder.iterdir():
             if item.is_dir():
-                waiting.append((f"{place}/{item.name}", item))
+                folders.append((f"{place}/{item.name}", item))
             elif item.name.rpartition(".")[2] in _TYPES:
                 found[f"{STATIC}{place}/{item.name}"] = item
     found |= dict.fromkeys(_PAGES, web / "page" / "index.html")
@@ -186,8 +205,7 @@ def _by_path(found: tuple[str, Traversable]) -> str:
 def _file(path: str, data: bytes, name: str) -> Operation:
     media_type = _TYPES[name.rpartition(".")[2]]
 
-    async def page(gateway: Gateway) -> Whole:
-        """A file of the page."""
-        return Whole(200, data, media_type)
+    async def page(gateway: Gateway) -> Response:
+        return Response(200, data, media_type)
 
     return Operation("GET", path, "The page.", page, media_type=media_type, is_open=True)

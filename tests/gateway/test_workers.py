@@ -7,8 +7,8 @@ import asyncio
 import anyio
 import pytest
 
-from sessile.gateway.turns import line
-from sessile.gateway.turns.line import Drivers
+from sessile.gateway.turns import lanes
+from sessile.gateway.turns.lanes import Workers
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mission("Y13"), pytest.mark.promise("P41")]
 
@@ -27,9 +27,9 @@ async def test_a_task_that_is_done_takes_up_the_next_job() -> None:
         driven.append(job)
 
     async with anyio.create_task_group() as group:
-        made = Drivers(group, drive)
+        made = Workers(group, drive)
         for job in range(5):
-            made.go(job)
+            made.submit(job)
             await anyio.wait_all_tasks_blocked()
         group.cancel_scope.cancel()
     assert driven == [0, 1, 2, 3, 4] and len(tasks) == 1
@@ -37,7 +37,7 @@ async def test_a_task_that_is_done_takes_up_the_next_job() -> None:
 
 async def test_jobs_are_driven_at_once_and_a_few_tasks_stay_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     """None waits for another; and of many tasks not all wait for something to do."""
-    monkeypatch.setattr(line, "_WAITING", 2)
+    monkeypatch.setattr(lanes, "_IDLE_WORKERS", 2)
     gate = anyio.Event()
     running = 0
 
@@ -48,10 +48,10 @@ async def test_jobs_are_driven_at_once_and_a_few_tasks_stay_for_the_next(monkeyp
         running -= 1
 
     async with anyio.create_task_group() as group:
-        made = Drivers(group, drive)
+        made = Workers(group, drive)
         before = len(asyncio.all_tasks())
         for job in range(5):
-            made.go(job)
+            made.submit(job)
         await anyio.wait_all_tasks_blocked()
         assert running == 5
         gate.set()
@@ -73,10 +73,10 @@ async def test_a_job_that_is_handed_over_while_everything_ends_is_driven_as_one_
             raise
 
     async with anyio.create_task_group() as group:
-        made = Drivers(group, drive)
-        made.go("first")
+        made = Workers(group, drive)
+        made.submit("first")
         await anyio.wait_all_tasks_blocked()
-        made.go("last")
+        made.submit("last")
         group.cancel_scope.cancel()
     assert told == ["first", "last", "last was cancelled"]
 
@@ -91,13 +91,13 @@ async def test_a_driver_that_was_cancelled_is_handed_nothing() -> None:
         drivers_of.append(asyncio.current_task())
 
     async with anyio.create_task_group() as group:
-        made = Drivers(group, drive)
-        made.go("first")
+        made = Workers(group, drive)
+        made.submit("first")
         await anyio.wait_all_tasks_blocked()
         assert drivers_of[0] is not None
         drivers_of[0].cancel()
         await anyio.wait_all_tasks_blocked()
-        made.go("second")
+        made.submit("second")
         await anyio.wait_all_tasks_blocked()
         group.cancel_scope.cancel()
     assert driven == ["first", "second"]

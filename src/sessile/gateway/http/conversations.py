@@ -1,21 +1,14 @@
-"""Operations on conversations: list, look at, change, delete and undo, reset and resume.
+"""Operations on conversations: list, show, change, delete, reset and resume them; read, compact, fork and rewind their
+sessions.
 
-Rules: a conversation is named by its key, which is an argument and never a part of the path: keys hold slashes and colons. A
-conversation in which a turn runs is not deleted, but refused as busy. What was deleted or reset can be taken back by what the
-answer says.
+Rules:
+- A conversation is named by its key, which is a parameter and never part of the path: keys contain slashes and colons.
+- A conversation with a running turn cannot be deleted, compacted or rewound. Deleting and resetting can be undone.
+- Sessions are opened read-only where nothing changes. Silent answers are returned without their text (`replies.shown`).
+- Nothing is removed from a session: compacting appends an entry, forking copies, rewinding moves the leaf.
+- A history is read backwards from the leaf, in pages limited by entries and bytes.
 
-Everything of the engine blocks, and is called on the gateway's threads.
-
-Operations that read a session: its history, previews of conversations, and what the model sees of one.
-
-Rules: sessions are opened for reading, so that looking never changes a file. Every entry goes through `delivering`: what was not
-to be delivered is not found by looking either. What is long comes in pages: a history goes backwards from the leaf, so many
-entries and so many bytes at a time, and says where to go on.
-
-Operations on the tree of a session: compact it, fork it, go back in it.
-
-Rules: nothing is removed from a session: a compaction is an entry more, a fork is a copy, and rewinding moves the leaf. Whatever
-moves the leaf is refused while a turn runs.
+The engine blocks, so it is called on the gateway's threads.
 """
 
 from __future__ import annotations
@@ -30,10 +23,10 @@ from sessile.core.resets import NEW_SESSION, reset_notice
 from sessile.core.text import utf16_cut, utf16_length
 from sessile.errors import Conflict, EntryNotFound, InvalidId, InvalidQuery, NotFound, SessileError, SessionNotFound
 from sessile.gateway.conversations.bindings import Bound
-from sessile.gateway.conversations.conversations import ConversationFilter
+from sessile.gateway.conversations.registry import ConversationFilter
 from sessile.gateway.events import Event
-from sessile.gateway.http.wire import Taken, Told, as_json
-from sessile.gateway.turns.care import summarizer_of
+from sessile.gateway.http.wire import RequestModel, ResponseModel, Routes, as_json
+from sessile.gateway.turns.context_window import summarizer_of
 from sessile.gateway.turns.replies import shown, shown_message, text_of
 from sessile.gateway.turns.turn import model_override_of, toggles_of
 from sessile.render.status import SessionKind, session_kind, session_row
@@ -44,40 +37,41 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from sessile.core.entries import Entry
-    from sessile.gateway.conversations.conversations import Conversation
+    from sessile.gateway.conversations.registry import Conversation
     from sessile.gateway.service import Gateway
     from sessile.gateway.turns.runners import Answerer
     from sessile.session import Session
     from sessile.upkeep.compactor import Outcome
 
 
-# --- sessions api
+routes = Routes()
 
-KeyText = Annotated[
-    str, Meta(min_length=1, max_length=1_000, description="The key of a conversation, in any spelling.")
-]
-IdText = Annotated[str, Meta(min_length=1, max_length=128, description="The id of a session.")]
-EntryText = Annotated[str, Meta(min_length=1, max_length=128, description="The id of an entry.")]
-AgentText = Annotated[str, Meta(min_length=1, max_length=64, description="The id of an agent.")]
-ModelText = Annotated[str, Meta(min_length=1, max_length=200, description='A model, as "provider/model".')]
+KeyText = Annotated[str, Meta(min_length=1, max_length=1_000, description="Key of a conversation, in any spelling.")]
+IdText = Annotated[str, Meta(min_length=1, max_length=128, description="Id of a session.")]
+EntryText = Annotated[str, Meta(min_length=1, max_length=128, description="Id of an entry.")]
+AgentText = Annotated[str, Meta(min_length=1, max_length=64, description="Id of an agent.")]
+ModelText = Annotated[str, Meta(min_length=1, max_length=200, description='Model, as "provider/model".')]
 ShortText = Annotated[str, Meta(max_length=1_000)]
+Instructions = Annotated[str, Meta(max_length=10_000)]
 KeyKind = (
     Literal["global", "unknown", "main", "direct", "group", "cron", "hook", "node", "subagent", "acp", "dashboard"]
     | Literal["explicit", "temp", "http", "channel", "room", "slash", "named", "other"]
 )
 
-_MOST = 2**31
-_LISTED = "GET /v1/sessions, or sessile sessions, lists them"
+MAX_BYTES = 6 << 20  # of a page of history, as documented; more makes browsers wait
+_MAX_PREVIEW_ENTRIES = 400  # entries that a preview reads
+_MAX_INT = 2**31
+_LIST_HINT = "list them with GET /v1/sessions or `sessile sessions`"
 
 
-class OneKey(Taken, frozen=True):
-    """Which conversation."""
+class OneKey(RequestModel, frozen=True):
+    """The conversation."""
 
     key: KeyText
 
 
 class Place(NamedTuple):
-    """A session that somebody asks for, and the conversation that it is of, if they named one."""
+    """A session, and its conversation if it was found by its key."""
 
     conversation: Conversation | None
     session_id: str
@@ -85,31 +79,33 @@ class Place(NamedTuple):
 
 
 def place_of(gateway: Gateway, key: str | None, session_id: str | None) -> Place:
-    """The session of a key, or that with an id; blocks."""
+    """Return the session of a key or with an id. Blocks."""
     if (key is None) == (session_id is None):
-        raise InvalidQuery("name either a key or a sessionId", hint="just one of them")
+        raise InvalidQuery("key or sessionId is required", hint="pass exactly one of them")
     if key is None:
         found = gateway.store.find(str(session_id))
         if found is None:
-            raise SessionNotFound(f"there is no session {str(session_id)[:80]!r}", hint=_LISTED)
+            raise SessionNotFound(f"session not found: {str(session_id)[:80]!r}", hint=_LIST_HINT)
         return Place(None, str(session_id), found)
     conversation = conversation_of(gateway, key)
     path = gateway.conversations.path_of(key)
     if path is None or conversation.session_id is None:
-        raise SessionNotFound(f"nobody has spoken in {conversation.text[:120]!r} yet", hint="say something first")
+        raise SessionNotFound(
+            f"conversation {conversation.text[:120]!r} has no session yet", hint="send a message first"
+        )
     return Place(conversation, conversation.session_id, path)
 
 
 def conversation_of(gateway: Gateway, key: str) -> Conversation:
-    """The conversation of a key; blocks."""
+    """Return the conversation of a key. Blocks."""
     found = gateway.conversations.get(key)
     if found is None:
-        raise NotFound(f"there is no conversation {key[:120]!r}", hint=_LISTED)
+        raise NotFound(f"conversation not found: {key[:120]!r}", hint=_LIST_HINT)
     return found
 
 
 def bound_of(gateway: Gateway, key: str) -> Bound:
-    """A conversation with its session as they are, whether it would be reset by now or not; blocks."""
+    """Return a conversation and its current session, even if a reset is due. Blocks."""
     place = place_of(gateway, key, None)
     conversation = place.conversation or conversation_of(gateway, key)
     return Bound(
@@ -125,16 +121,16 @@ def bound_of(gateway: Gateway, key: str) -> Bound:
     )
 
 
-# -- lists
+# -- listing
 
 
-class ListQuery(Taken, frozen=True):
-    """Which conversations are listed."""
+class ListQuery(RequestModel, frozen=True):
+    """Filters of the list."""
 
     agent: AgentText | None = None
     limit: Annotated[int, Meta(ge=1, le=1_000)] = 100
-    offset: Annotated[int, Meta(ge=0, le=_MOST)] = 0
-    active: Annotated[int, Meta(ge=1, le=_MOST, description="Changed in the last so many minutes.")] | None = None
+    offset: Annotated[int, Meta(ge=0, le=_MAX_INT)] = 0
+    active: Annotated[int, Meta(ge=1, le=_MAX_INT, description="Changed within this number of minutes.")] | None = None
     search: ShortText | None = None
     label: ShortText | None = None
     spawned_by: KeyText | None = None
@@ -143,8 +139,8 @@ class ListQuery(Taken, frozen=True):
     include_unknown: bool = False
 
 
-class Row(Told, frozen=True):
-    """A conversation in a list; `None` is unknown. Times are milliseconds since 1970."""
+class Row(ResponseModel, frozen=True):
+    """A conversation in a list. `null` means unknown. Times are in milliseconds since 1970."""
 
     key: str
     kind: SessionKind
@@ -163,11 +159,11 @@ class Row(Told, frozen=True):
     total_tokens: int | None
     compaction_count: int | None
     flags: dict[str, Any]
-    live: int  # turns that run or wait
+    live: int  # running and waiting turns
 
 
-class Rows(Told, frozen=True):
-    """A page of conversations, newest first; `count` are all that match, `hidden` those that a filter leaves out."""
+class Rows(ResponseModel, frozen=True):
+    """A page of conversations, newest first. `count` is the number of matches, `hidden` how many the filter leaves out."""
 
     ts: int
     path: str
@@ -184,8 +180,9 @@ _MODELS = {"model", "modelOverride", "providerOverride"}
 _TITLES = ("displayName", "label", "subject")
 
 
+@routes.get("/v1/sessions", query=ListQuery, answers={200: Rows})
 async def list_conversations(gateway: Gateway, query: ListQuery) -> Rows:
-    """The conversations of all agents, or of one."""
+    """List conversations, newest first."""
     wanted = ConversationFilter(
         active_minutes=query.active,
         search=query.search,
@@ -203,29 +200,29 @@ async def list_conversations(gateway: Gateway, query: ListQuery) -> Rows:
 
 
 def row_of(gateway: Gateway, conversation: Conversation, now: int) -> Row:
-    """A conversation as a list shows it."""
+    """Return the row of a conversation."""
     entry = conversation.entry
-    known = session_row(conversation.text, _kind(conversation), entry, now)
+    values = session_row(conversation.text, _kind(conversation), entry, now)
     title = next((value for name in _TITLES if isinstance(value := entry.get(name), str) and value), None)
     session_id = conversation.session_id
     return Row(
         key=conversation.text,
-        kind=known["kind"],
+        kind=values["kind"],
         agent=conversation.agent,
         title=title,
         session_id=session_id,
-        updated_at=known["updatedAt"],
-        age_ms=known["ageMs"],
-        session_started_at=known["sessionStartedAt"],
-        last_interaction_at=known["lastInteractionAt"],
-        model=known["model"],
-        context_tokens=known["contextTokens"],
-        context_window=known["contextWindow"],
-        input_tokens=known["inputTokens"],
-        output_tokens=known["outputTokens"],
-        total_tokens=known["totalTokens"],
-        compaction_count=known["compactionCount"],
-        flags={name: known[name] for name in _FLAGS if known[name] is not None},
+        updated_at=values["updatedAt"],
+        age_ms=values["ageMs"],
+        session_started_at=values["sessionStartedAt"],
+        last_interaction_at=values["lastInteractionAt"],
+        model=values["model"],
+        context_tokens=values["contextTokens"],
+        context_window=values["contextWindow"],
+        input_tokens=values["inputTokens"],
+        output_tokens=values["outputTokens"],
+        total_tokens=values["totalTokens"],
+        compaction_count=values["compactionCount"],
+        flags={name: values[name] for name in _FLAGS if values[name] is not None},
         live=0 if session_id is None else len(gateway.turns.live(session_id)),
     )
 
@@ -234,30 +231,30 @@ def _kind(conversation: Conversation) -> SessionKind:
     try:
         return session_kind(conversation.key, conversation.entry.get("chatType"))
     except InvalidId:
-        return "unknown"  # somebody wrote the key by hand
+        return "unknown"  # a key edited by hand
 
 
 # -- one conversation
 
 
-class PreviousSession(Told, frozen=True):
-    """A session that a conversation had before."""
+class PreviousSession(ResponseModel, frozen=True):
+    """An earlier session of a conversation."""
 
     session_id: str
     ended_at: int | None
     reason: str | None
 
 
-class ResetRule(Told, frozen=True):
-    """When sessions end by themselves; `None` means that nothing happens by it."""
+class ResetRule(ResponseModel, frozen=True):
+    """When sessions end automatically. `null` means never for that reason."""
 
     at_hour: int | None
     idle_minutes: int | None
     time_zone: str | None
 
 
-class Detail(Told, frozen=True):
-    """A conversation: its row, its members as the store has them, and what the next turn would use."""
+class Detail(ResponseModel, frozen=True):
+    """A conversation: its row, its members as stored, and what the next turn would use."""
 
     session: Row
     entry: dict[str, Any]
@@ -267,13 +264,14 @@ class Detail(Told, frozen=True):
     window: int | None
 
 
+@routes.get("/v1/session", query=OneKey, answers={200: Detail}, problems=(404,))
 async def get_conversation(gateway: Gateway, query: OneKey) -> Detail:
-    """One conversation."""
+    """Return a conversation."""
     return await gateway.call(lambda: detail_of(gateway, conversation_of(gateway, query.key)))
 
 
 def detail_of(gateway: Gateway, conversation: Conversation) -> Detail:
-    """A conversation with everything that is known of it; blocks."""
+    """Return everything known about a conversation. Blocks."""
     policy = gateway.conversations.policy(conversation.text)
     return Detail(
         session=row_of(gateway, conversation, gateway.store.now()),
@@ -288,18 +286,19 @@ def detail_of(gateway: Gateway, conversation: Conversation) -> Detail:
     )
 
 
-_CHANGED = ", ".join(f"{name} ({', '.join(few)})" if few else name for name, few in patchable().items())
+_PATCHABLE = ", ".join(f"{name} ({', '.join(values)})" if values else name for name, values in patchable().items())
 
 
-class PatchBody(Taken, frozen=True):
-    """Members to change; `null` clears one. `expected` are values that members must have now."""
+class PatchBody(RequestModel, frozen=True):
+    """Members to change. `null` clears a member. `expected` are the values that members must have now."""
 
-    changes: Annotated[dict[str, Any], Meta(description=f"What can be changed: {_CHANGED}.")]
+    changes: Annotated[dict[str, Any], Meta(description=f"Members that can be changed: {_PATCHABLE}.")]
     expected: dict[str, Any] | None = None
 
 
+@routes.patch("/v1/session", query=OneKey, body=PatchBody, answers={200: Detail}, problems=(409,))
 async def patch_conversation(gateway: Gateway, query: OneKey, body: PatchBody) -> Detail:
-    """Change what is set in a conversation, or begin one that nobody has spoken in."""
+    """Change the settings of a conversation. Creates it if it does not exist."""
 
     def change() -> Detail:
         _check_model(gateway, query.key, body.changes)
@@ -309,23 +308,23 @@ async def patch_conversation(gateway: Gateway, query: OneKey, body: PatchBody) -
 
 
 def _check_model(gateway: Gateway, key: str, changes: Mapping[str, Any]) -> None:
-    """Refuse a model that cannot answer, before every message of the conversation fails; blocks."""
+    """Raise if a model cannot answer, before every message of the conversation fails. Blocks."""
     found = gateway.conversations.get(key)
-    held: Mapping[str, Any] = {} if found is None else found.entry
-    model = changes["model"] if "model" in changes else model_override_of({**held, **changes})
+    entry: Mapping[str, Any] = {} if found is None else found.entry
+    model = changes["model"] if "model" in changes else model_override_of({**entry, **changes})
     if isinstance(model, str) and not _MODELS.isdisjoint(changes):
         gateway.answerers.of(gateway.config.agents.default_id if found is None else found.agent, model)
 
 
-class DeleteQuery(Taken, frozen=True):
-    """Which conversation, and the id of the session that it is thought to have."""
+class DeleteQuery(RequestModel, frozen=True):
+    """The conversation, and the id of the session that it is expected to have."""
 
     key: KeyText
     expected: IdText | None = None
 
 
-class Deleted(Told, frozen=True):
-    """What was deleted, and the token that takes it back."""
+class Deleted(ResponseModel, frozen=True):
+    """What was deleted, and the token that undoes it."""
 
     key: str
     agent: str
@@ -334,15 +333,16 @@ class Deleted(Told, frozen=True):
     at: int
 
 
+@routes.delete("/v1/session", query=DeleteQuery, answers={200: Deleted}, problems=(404, 409))
 async def delete_conversation(gateway: Gateway, query: DeleteQuery) -> Deleted:
-    """Forget a conversation and move its session to the trash."""
+    """Delete a conversation and move its session to the trash."""
     conversation = await gateway.call(conversation_of, gateway, query.key)
     session_id = conversation.session_id
 
     def delete() -> Deleted:
         note = gateway.conversations.delete(query.key, expected=query.expected or session_id)
         if note.path is not None:
-            gateway.let_go(note.path)
+            gateway.drop(note.path)
         return Deleted(key=note.key, agent=note.agent, session_id=session_id, token=note.token, at=note.at)
 
     if session_id is None:
@@ -351,22 +351,23 @@ async def delete_conversation(gateway: Gateway, query: DeleteQuery) -> Deleted:
         return await gateway.call(delete)
 
 
-class UndoDeleteBody(Taken, frozen=True):
-    """The token that deleting gave."""
+class UndoDeleteBody(RequestModel, frozen=True):
+    """The token returned by the deletion."""
 
     token: Annotated[str, Meta(min_length=1, max_length=200)]
 
 
+@routes.post("/v1/session/undo", body=UndoDeleteBody, answers={200: Detail}, problems=(404, 409))
 async def undo_delete(gateway: Gateway, body: UndoDeleteBody) -> Detail:
-    """Take a deletion back."""
+    """Undo a deletion."""
     return await gateway.call(lambda: detail_of(gateway, gateway.conversations.undo(body.token)))
 
 
 # -- sessions of a conversation
 
 
-class ResetBody(Taken, frozen=True):
-    """Which conversation begins anew, why, with which model, and which session it is thought to have."""
+class ResetBody(RequestModel, frozen=True):
+    """The conversation to reset, the reason, a new model, and the session that it is expected to have."""
 
     key: KeyText
     reason: Literal["new", "reset"] = "reset"
@@ -374,16 +375,16 @@ class ResetBody(Taken, frozen=True):
     expected: IdText | None = None
 
 
-class ResumeBody(Taken, frozen=True):
-    """Which conversation goes back, how many sessions, and which session it is thought to have."""
+class ResumeBody(RequestModel, frozen=True):
+    """The conversation, how many sessions to go back, and the session that it is expected to have."""
 
     key: KeyText
     back: Annotated[int, Meta(ge=1, le=1_000)] = 1
     expected: IdText | None = None
 
 
-class Begun(Told, frozen=True):
-    """The session that a conversation has now, and the one that it had."""
+class Begun(ResponseModel, frozen=True):
+    """The current session of a conversation, and the previous one."""
 
     key: str
     agent: str
@@ -392,8 +393,9 @@ class Begun(Told, frozen=True):
     notice: str | None = None
 
 
+@routes.post("/v1/session/reset", body=ResetBody, answers={200: Begun}, problems=(409,))
 async def reset_conversation(gateway: Gateway, body: ResetBody) -> Begun:
-    """A new session for a conversation."""
+    """Start a new session in a conversation."""
 
     def reset() -> Bound:
         if body.model is not None:
@@ -404,8 +406,9 @@ async def reset_conversation(gateway: Gateway, body: ResetBody) -> Begun:
     return _begun(gateway, bound, NEW_SESSION if bound.previous_id is None else reset_notice(body.reason))
 
 
+@routes.post("/v1/session/resume", body=ResumeBody, answers={200: Begun}, problems=(404, 409))
 async def resume_conversation(gateway: Gateway, body: ResumeBody) -> Begun:
-    """Back to an earlier session of a conversation."""
+    """Resume an earlier session of a conversation."""
     bound = await gateway.call(
         lambda: gateway.conversations.resume(body.key, body.back, expected=body.expected),
     )
@@ -413,7 +416,7 @@ async def resume_conversation(gateway: Gateway, body: ResumeBody) -> Begun:
 
 
 def _begun(gateway: Gateway, bound: Bound, notice: str | None = None) -> Begun:
-    gateway.tell_reset(bound)
+    gateway.publish_reset(bound)
     return Begun(
         key=bound.text,
         agent=bound.agent,
@@ -423,17 +426,11 @@ def _begun(gateway: Gateway, bound: Bound, notice: str | None = None) -> Begun:
     )
 
 
-# --- history api
-
-MOST_BYTES = 6 << 20  # of a page of history, as is documented; more makes browsers wait
-_LOOKED_AT = 400  # entries that a preview goes back for words
-
-
 # -- history
 
 
-class HistoryQuery(Taken, frozen=True):
-    """Which session, and which part of the path to its leaf: so many entries before one of them."""
+class HistoryQuery(RequestModel, frozen=True):
+    """The session, and the page: at most `limit` entries before the entry `before`."""
 
     key: KeyText | None = None
     session_id: IdText | None = None
@@ -441,8 +438,8 @@ class HistoryQuery(Taken, frozen=True):
     before: EntryText | None = None
 
 
-class History(Told, frozen=True):
-    """Entries of the live branch, newest last. `before` asks for the entries before these; `None` if there are none."""
+class History(ResponseModel, frozen=True):
+    """Entries of the current branch, newest last. Pass `before` to get the page before these; `null` if there is none."""
 
     session_id: str
     key: str | None
@@ -451,8 +448,9 @@ class History(Told, frozen=True):
     before: str | None
 
 
+@routes.get("/v1/session/history", query=HistoryQuery, answers={200: History}, problems=(404,))
 async def history(gateway: Gateway, query: HistoryQuery) -> History:
-    """What was said in a session."""
+    """Return the history of a session in pages, starting from the end."""
     return await gateway.call(_history, gateway, query)
 
 
@@ -460,16 +458,16 @@ def _history(gateway: Gateway, query: HistoryQuery) -> History:
     place = place_of(gateway, query.key, query.session_id)
     with gateway.store.open(place.path, readonly=True) as session:
         if query.before is not None and session.get_entry(query.before) is None:
-            raise EntryNotFound(f"there is no entry {query.before[:80]!r}", hint="begin again without `before`")
+            raise EntryNotFound(f"entry not found: {query.before[:80]!r}", hint="start again without `before`")
         found: list[dict[str, Any]] = []
         size, before = 0, None
         for entry in _upwards(session, query.before):
-            told = shown(_fitting(entry)) or {}
-            size += len(as_json(told))
-            if found and (len(found) == query.limit or size > MOST_BYTES):
+            visible = shown(_limited(entry)) or {}
+            size += len(as_json(visible))
+            if found and (len(found) == query.limit or size > MAX_BYTES):
                 before = str(found[-1]["id"])
                 break
-            found.append({**told, "id": entry.id})
+            found.append({**visible, "id": entry.id})
         return History(
             session_id=session.id,
             key=None if place.conversation is None else place.conversation.text,
@@ -480,7 +478,7 @@ def _history(gateway: Gateway, query: HistoryQuery) -> History:
 
 
 def _upwards(session: Session, before: str | None) -> Iterator[Entry]:
-    """The entries from the leaf to the root, or those above an entry."""
+    """Yield the entries from the leaf, or from above an entry, to the root."""
     rows = session.walk_up(before)
     if before is not None:
         next(rows, None)
@@ -490,9 +488,9 @@ def _upwards(session: Session, before: str | None) -> Iterator[Entry]:
             yield entry
 
 
-def _fitting(entry: Entry) -> dict[str, Any]:
-    """An entry that can be sent; of one that is larger than a page, only what it is."""
-    if len(entry.raw) <= MOST_BYTES:
+def _limited(entry: Entry) -> dict[str, Any]:
+    """Return the body of an entry, or a stub if it is larger than a page."""
+    if len(entry.raw) <= MAX_BYTES:
         return entry.body
     base = {name: entry.get(name) for name in ("type", "id", "parentId", "timestamp")}
     return {**base, "omitted": {"bytes": len(entry.raw)}}
@@ -501,23 +499,23 @@ def _fitting(entry: Entry) -> dict[str, Any]:
 # -- previews
 
 
-class PreviewQuery(Taken, frozen=True):
-    """Which conversations, how many of their last words, and how long each may be."""
+class PreviewQuery(RequestModel, frozen=True):
+    """The conversations, the maximum number of messages for each, and the maximum length of a message."""
 
     key: Annotated[tuple[KeyText, ...], Meta(min_length=1, max_length=64)]
     limit: Annotated[int, Meta(ge=1, le=50)] = 12
     max_chars: Annotated[int, Meta(ge=20, le=2_000)] = 240
 
 
-class Words(Told, frozen=True):
-    """What somebody said."""
+class Words(ResponseModel, frozen=True):
+    """A message of a preview."""
 
     role: Literal["user", "assistant"]
     text: str
 
 
-class Preview(Told, frozen=True):
-    """The last words of a conversation, newest last, and the first ones."""
+class Preview(ResponseModel, frozen=True):
+    """The last messages of a conversation, newest last, and the first user message."""
 
     key: str
     status: Literal["ok", "empty", "missing", "error"]
@@ -526,15 +524,16 @@ class Preview(Told, frozen=True):
     detail: str | None = None
 
 
-class Previews(Told, frozen=True):
-    """Previews in the order in which they were asked for."""
+class Previews(ResponseModel, frozen=True):
+    """Previews in the order of the query."""
 
     ts: int
     previews: tuple[Preview, ...]
 
 
+@routes.get("/v1/session/preview", query=PreviewQuery, answers={200: Previews})
 async def previews(gateway: Gateway, query: PreviewQuery) -> Previews:
-    """The last words of some conversations."""
+    """Return the last messages of some conversations."""
     found = tuple([await gateway.call(_preview, gateway, key, query) for key in query.key])
     return Previews(ts=gateway.store.now(), previews=found)
 
@@ -543,8 +542,8 @@ def _preview(gateway: Gateway, key: str, query: PreviewQuery) -> Preview:
     try:
         place = place_of(gateway, key, None)
         with gateway.store.open(place.path, readonly=True) as session:
-            items = _last_words(session, query)
-            first = _first_words(session, query.max_chars)
+            items = _last_messages(session, query)
+            first = _first_message(session, query.max_chars)
     except NotFound:
         return Preview(key=key, status="missing")
     except SessileError as error:
@@ -552,44 +551,44 @@ def _preview(gateway: Gateway, key: str, query: PreviewQuery) -> Preview:
     return Preview(key=key, status="ok" if items else "empty", first=first, items=tuple(items))
 
 
-def _last_words(session: Session, query: PreviewQuery) -> list[Words]:
+def _last_messages(session: Session, query: PreviewQuery) -> list[Words]:
     items: list[Words] = []
     for number, entry in enumerate(_upwards(session, None)):
-        if len(items) == query.limit or number == _LOOKED_AT:
+        if len(items) == query.limit or number == _MAX_PREVIEW_ENTRIES:
             break
-        said = text_of(entry)
-        if said is not None:
-            items.append(Words(role=said[0], text=_cut(said[1], query.max_chars)))  # type: ignore[arg-type]
+        message = text_of(entry)
+        if message is not None:
+            items.append(Words(role=message[0], text=_cut(message[1], query.max_chars)))  # type: ignore[arg-type]
     return items[::-1]
 
 
-def _first_words(session: Session, most: int) -> str | None:
-    """What a person said first, in the file's order: close enough to its beginning to be found at once."""
+def _first_message(session: Session, max_chars: int) -> str | None:
+    """Return the first user message in file order, if it is near the start of the file."""
     for number, entry in enumerate(session.iter_entries()):
-        said = text_of(entry)
-        if said is not None and said[0] == "user":
-            return _cut(said[1], most)
-        if number == _LOOKED_AT:
+        message = text_of(entry)
+        if message is not None and message[0] == "user":
+            return _cut(message[1], max_chars)
+        if number == _MAX_PREVIEW_ENTRIES:
             break
     return None
 
 
-def _cut(text: str, most: int) -> str:
-    return text if utf16_length(text) <= most else f"{utf16_cut(text, most - 1)}…"
+def _cut(text: str, max_chars: int) -> str:
+    return text if utf16_length(text) <= max_chars else f"{utf16_cut(text, max_chars - 1)}…"
 
 
-# -- the context
+# -- context
 
 
-class ContextQuery(Taken, frozen=True):
-    """Which session."""
+class ContextQuery(RequestModel, frozen=True):
+    """The session."""
 
     key: KeyText | None = None
     session_id: IdText | None = None
 
 
-class Context(Told, frozen=True):
-    """What the model would be sent, before the rules of its provider; `sources` are the entries that messages come from."""
+class Context(ResponseModel, frozen=True):
+    """What the model would be sent, before provider-specific cleaning. `sources` are the entries that messages come from."""
 
     session_id: str
     leaf: str | None
@@ -604,56 +603,52 @@ class Context(Told, frozen=True):
     findings: tuple[str, ...]
 
 
+@routes.get("/v1/session/context", query=ContextQuery, answers={200: Context}, problems=(404,))
 async def context(gateway: Gateway, query: ContextQuery) -> Context:
-    """What the model sees of a conversation."""
+    """Return the context of a session, as the model sees it."""
     return await gateway.call(_context, gateway, query)
 
 
 def _context(gateway: Gateway, query: ContextQuery) -> Context:
     place = place_of(gateway, query.key, query.session_id)
-    told = place.conversation
+    conversation = place.conversation
     with gateway.store.open(place.path, readonly=True) as session:
-        seen = session.context()
+        context = session.context()
         size = Compactor(session).size()
         return Context(
             session_id=session.id,
             leaf=session.leaf_id,
-            messages=tuple(map(shown_message, seen.messages)),
-            sources=tuple(seen.sources),
-            thinking_level=seen.thinking_level,
-            models=seen.models,
-            mode=seen.mode,
+            messages=tuple(map(shown_message, context.messages)),
+            sources=tuple(context.sources),
+            thinking_level=context.thinking_level,
+            models=context.models,
+            mode=context.mode,
             tokens=size.tokens,
             tokens_from=size.source,
-            window=None if told is None else gateway.window_of(told.agent, told.entry),
-            findings=tuple(finding.detail for finding in seen.findings),
+            window=None if conversation is None else gateway.window_of(conversation.agent, conversation.entry),
+            findings=tuple(finding.detail for finding in context.findings),
         )
 
 
-# --- tree api
-
-Instructions = Annotated[str, Meta(max_length=10_000)]
+# -- compacting
 
 
-# -- compactions
-
-
-class CompactBody(Taken, frozen=True):
-    """Which conversation is compacted, and what its summary should hold."""
+class CompactBody(RequestModel, frozen=True):
+    """The conversation, and instructions for the summary."""
 
     key: KeyText
     instructions: Instructions | None = None
 
 
-class Objected(Told, frozen=True):
-    """Something that is wrong with a summary."""
+class Objected(ResponseModel, frozen=True):
+    """A defect of a summary."""
 
     reason: str
     detail: str
 
 
-class Compacted(Told, frozen=True):
-    """What became of a compaction; tokens are `None` where they are unknown."""
+class Compacted(ResponseModel, frozen=True):
+    """The outcome of a compaction. Token counts are `null` if unknown."""
 
     key: str
     session_id: str
@@ -664,8 +659,9 @@ class Compacted(Told, frozen=True):
     objections: tuple[Objected, ...]
 
 
+@routes.post("/v1/session/compact", body=CompactBody, answers={200: Compacted}, problems=(404, 409, 502))
 async def compact(gateway: Gateway, body: CompactBody) -> Compacted:
-    """Sum up the older part of a conversation."""
+    """Compact a conversation: replace its older part in the context by a summary."""
     bound = await gateway.call(bound_of, gateway, body.key)
     outcome: Outcome = await gateway.turns.compact(bound, body.instructions)
     return Compacted(
@@ -679,11 +675,11 @@ async def compact(gateway: Gateway, body: CompactBody) -> Compacted:
     )
 
 
-# -- forks
+# -- forking
 
 
-class ForkBody(Taken, frozen=True):
-    """Which session is copied, up to which entry, and the new conversation that gets the copy."""
+class ForkBody(RequestModel, frozen=True):
+    """The session to copy, the entry to copy it up to, and the key of a new conversation for the copy."""
 
     key: KeyText | None = None
     session_id: IdText | None = None
@@ -691,8 +687,8 @@ class ForkBody(Taken, frozen=True):
     to: KeyText | None = None
 
 
-class Forked(Told, frozen=True):
-    """The copy, and its conversation if it was given to one."""
+class Forked(ResponseModel, frozen=True):
+    """The copy, and its conversation if a key was given."""
 
     session_id: str
     from_session_id: str
@@ -700,17 +696,18 @@ class Forked(Told, frozen=True):
     leaf: str | None
 
 
+@routes.post("/v1/session/fork", body=ForkBody, answers={200: Forked}, problems=(404, 409))
 async def fork(gateway: Gateway, body: ForkBody) -> Forked:
-    """Copy a session, whole or the path to one of its entries."""
+    """Copy a session, or the path to one of its entries."""
     return await gateway.call(_fork, gateway, body)
 
 
 def _fork(gateway: Gateway, body: ForkBody) -> Forked:
     place = place_of(gateway, body.key, body.session_id)
     if body.to is not None:
-        taken = gateway.conversations.get(body.to)
-        if taken is not None and taken.session_id is not None:
-            raise Conflict(f"{taken.text[:120]!r} has a session already", hint="choose another key")
+        existing = gateway.conversations.get(body.to)
+        if existing is not None and existing.session_id is not None:
+            raise Conflict(f"conversation {existing.text[:120]!r} already has a session", hint="use another key")
     with gateway.store.open(place.path, readonly=True) as source:
         copy = source.fork() if body.entry is None else source.create_branched_session(body.entry)
         with copy:
@@ -721,13 +718,13 @@ def _fork(gateway: Gateway, body: ForkBody) -> Forked:
     return Forked(session_id=session_id, from_session_id=place.session_id, key=key, leaf=leaf)
 
 
-# -- going back
+# -- rewinding
 
 
-class RewindBody(Taken, frozen=True):
-    """Which session goes back to which entry, and whether what is left behind is summed up.
+class RewindBody(RequestModel, frozen=True):
+    """The session, the entry to go back to, and whether to summarize the branch that is left.
 
-    Going to something that a user said means to say it anew: the leaf becomes its parent, and the text is given back.
+    Rewinding to a user message makes its parent the leaf and returns its text for editing.
     """
 
     entry: EntryText
@@ -738,8 +735,8 @@ class RewindBody(Taken, frozen=True):
     expected_leaf: EntryText | None = None
 
 
-class Rewound(Told, frozen=True):
-    """Where the leaf is now, what to say anew, and the summary of what was left."""
+class Rewound(ResponseModel, frozen=True):
+    """The new leaf, the text to edit, and the summary of the branch that was left."""
 
     session_id: str
     leaf: str | None
@@ -748,14 +745,15 @@ class Rewound(Told, frozen=True):
     summary_id: str | None
 
 
+@routes.post("/v1/session/rewind", body=RewindBody, answers={200: Rewound}, problems=(404, 409, 502))
 async def rewind(gateway: Gateway, body: RewindBody) -> Rewound:
-    """Go back to an earlier entry of a session; what came behind it stays, on a branch of its own."""
+    """Rewind a session to an earlier entry. Later entries stay on a branch of their own."""
     place = await gateway.call(place_of, gateway, body.key, body.session_id)
     async with gateway.turns.alone(place.session_id):
         rewound = await gateway.call(_rewind, gateway, body, place)
-    told: dict[str, Any] = {"notice": "rewound", "leaf": rewound.leaf, "left": rewound.left}
+    notice: dict[str, Any] = {"notice": "rewound", "leaf": rewound.leaf, "left": rewound.left}
     gateway.hub.publish(Event(None, place.session_id, "entry", {}))
-    gateway.hub.publish(Event(None, place.session_id, "notice", told))
+    gateway.hub.publish(Event(None, place.session_id, "notice", notice))
     return rewound
 
 
@@ -763,11 +761,13 @@ def _rewind(gateway: Gateway, body: RewindBody, place: Place) -> Rewound:
     with gateway.opened(place.path) as session:
         left = session.leaf_id
         if body.expected_leaf is not None and body.expected_leaf != left:
-            raise Conflict(f"the session is at {left} by now", hint="look at it again, then decide")
+            raise Conflict(f"the leaf has moved to {left}", hint="reload the session and try again")
         if session.get_entry(body.entry) is None:
-            raise EntryNotFound(f"there is no entry {body.entry[:80]!r}", hint="history says which there are")
+            raise EntryNotFound(
+                f"entry not found: {body.entry[:80]!r}", hint="list entries with GET /v1/session/history"
+            )
         answerer = _answerer(gateway, place)
-        went = Navigator(session, summarizer_of(answerer), window=answerer.window).navigate_tree(
+        result = Navigator(session, summarizer_of(answerer), window=answerer.window).navigate_tree(
             body.entry, summarize=body.summarize, instructions=body.instructions
         )
         if session.leaf_id is None:
@@ -775,13 +775,17 @@ def _rewind(gateway: Gateway, body: RewindBody, place: Place) -> Rewound:
         else:
             session.branch(session.leaf_id, durable=True)
         return Rewound(
-            session_id=session.id, leaf=session.leaf_id, left=left, text=went.editor_text, summary_id=went.summary_id
+            session_id=session.id,
+            leaf=session.leaf_id,
+            left=left,
+            text=result.editor_text,
+            summary_id=result.summary_id,
         )
 
 
 def _answerer(gateway: Gateway, place: Place) -> Answerer:
-    """Who answers in a session: the agent of its conversation, else the default one."""
-    told = place.conversation
-    if told is None:
+    """Return the answerer of a session's conversation, or the default agent's."""
+    conversation = place.conversation
+    if conversation is None:
         return gateway.answerers.of(gateway.config.agents.default_id, None)
-    return gateway.answerers.of(told.agent, toggles_of(told.entry).model)
+    return gateway.answerers.of(conversation.agent, toggles_of(conversation.entry).model)

@@ -1,15 +1,15 @@
-"""Sessions for the page: any agent's, opened by name, for reading only, and kept open for the next question about them.
+"""Open sessions of the page: sessions of any agent, opened by name, read-only, and kept open for further requests.
 
     with views.opened("6513a0c2") as view:
         view.tree.path(view.leaf)               by number
         view.read([0, 1, 2])
 
-An entry is named by its number: the place of its row in the file, leaf markers counted. Numbers are the same in every answer,
-and stay when a file grows.
+Entries are named by number: the position of the row in the file, including leaf markers. Numbers are the same in every
+response, and stay the same when a file grows.
 
-Rules: what is open is compared with its file at each question; one that has grown keeps what is known of its first rows, and any
-other change begins anew. Only files below the folders that the library looks into are opened, by whatever name. Few
-sessions are kept open. May be used from any thread.
+Rules: an open session is compared with its file at each request. If the file has grown, what is known about earlier
+rows is kept; after any other change the session is reopened. Only files in folders of the library are opened, by
+whatever name. Few sessions are kept open. May be used from any thread.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from sessile.core.kinds import MARKER
 from sessile.core.tree import NOWHERE, Tree
 from sessile.errors import EntryNotFound, SessionNotFound, storage_failures
 from sessile.gateway.handles import Handles
+from sessile.library import find_leaf
 
 if TYPE_CHECKING:
     from sessile.core.context import Entry as Body
@@ -36,17 +37,18 @@ if TYPE_CHECKING:
     from sessile.storage.base import Row
     from sessile.store import Store
 
-NameText = Annotated[
-    str, Meta(min_length=1, max_length=500, description="The id of a session, or what else names it in a command.")
+SessionName = Annotated[
+    str, Meta(min_length=1, max_length=1_000, description="Id of a session, or another name of it.")
 ]
-NumberText = Annotated[int, Meta(ge=0, le=2**31, description="The place of an entry in its file.")]
+EntryName = Annotated[str, Meta(min_length=1, max_length=1_000)]
+EntryNumber = Annotated[int, Meta(ge=0, le=2**31, description="Position of an entry in its file.")]
 
-_MOST = 4  # sessions that stay open; a row of a large one takes some 300 bytes
-_HINT = "sessile ls shows what there is, sessile sources where that is looked for"
+_MAX_OPEN = 4  # sessions that stay open; a row takes about 300 bytes
+_HINT = "list sessions with `sessile ls`, and their folders with `sessile sources`"
 
 
 class Mark(NamedTuple):
-    """What tells one state of a file from another."""
+    """What distinguishes states of a file."""
 
     inode: int
     size: int
@@ -54,40 +56,40 @@ class Mark(NamedTuple):
 
 
 class View:
-    """One session, open for reading, with its entries by number."""
+    """An open session, with its entries by number."""
 
     def __init__(self, session: Session, agent: str, is_own: bool, mark: Mark, before: View | None = None) -> None:
         self.session = session
         self.agent = agent
         self.is_own = is_own
         self.mark = mark
-        # What was known before the file grew; its last line may have had no end, and is read again.
+        # What was known before the file grew. Its last line may have been incomplete, and is read again.
         known = [] if before is None else before.rows[:-1]
         self.rows: Sequence[Row] = [*known, *session.iter_rows(len(known))]
-        self.lines: dict[int, EntryLine] = {}  # by number, as far as somebody asked: what an outline tells of entries
-        self.kinds: dict[int, Body] = {}  # by number, as far as somebody asked: what decides about the context
+        self.lines: dict[int, EntryLine] = {}  # by number, as far as requested: lines of the outline
+        self.kinds: dict[int, Body] = {}  # by number, as far as requested: what decides about the context
         if before is not None:
             self.lines |= {number: line for number, line in list(before.lines.items()) if number < len(known)}
             self.kinds |= {number: kind for number, kind in list(before.kinds.items()) if number < len(known)}
 
     @property
     def path(self) -> str:
-        """The file of the session."""
+        """Return the file of the session."""
         return self.session.path
 
     @cached_property
     def tree(self) -> Tree:
-        """What hangs from what."""
+        """Return the tree of entries."""
         return Tree(self.rows)
 
     @cached_property
     def heads(self) -> list[int]:
-        """The heads of all branches."""
+        """Return the heads of all branches."""
         return self.tree.heads()
 
     @cached_property
     def leaf(self) -> int | None:
-        """Where the next entry will hang; `None` is before the first."""
+        """Return the leaf; `None` is before the first entry."""
         number = None if self.session.leaf_id is None else self.tree.number(self.session.leaf_id)
         if number is not None and self.is_marker(number):
             number = self.tree.parents[number]
@@ -95,13 +97,13 @@ class View:
 
     @cached_property
     def labels(self) -> Mapping[int, str]:
-        """The labels of entries."""
+        """Return the labels of entries."""
         named = ((self.tree.number(entry_id), text) for entry_id, text in self.session.get_labels().items())
         return {number: text for number, text in named if number is not None and not self.is_marker(number)}
 
     @cached_property
     def gaps(self) -> Mapping[int, Sequence[str]]:
-        """What could not be read, by the entry before it; before the first is -1."""
+        """Return what could not be read, by the entry before it; -1 is before the first."""
         found: dict[int, list[str]] = {}
         for entry_id, text in self.session.get_gaps():
             number = None if entry_id is None else self.tree.number(entry_id)
@@ -111,44 +113,46 @@ class View:
         return found
 
     def is_marker(self, number: int) -> bool:
-        """Whether a number is that of a row that nobody sees."""
+        """Return whether a row is a leaf marker, which is never shown."""
         return bool(self.rows[number].flags & MARKER)
 
     def check(self, number: int) -> int:
-        """The number, if an entry has it; raises `EntryNotFound`."""
+        """Return the number if it is that of an entry. Raise `EntryNotFound` otherwise."""
         if not 0 <= number < len(self.rows) or self.is_marker(number):
-            raise EntryNotFound(f"there is no entry {number}", path=self.path, hint="the outline says which there are")
+            raise EntryNotFound(
+                f"entry not found: {number}", path=self.path, hint="list entries with GET /v1/view/outline"
+            )
         return number
 
     def read(self, numbers: Sequence[int]) -> Iterator[tuple[int, Entry]]:
-        """Some entries, each with its number."""
+        """Yield entries with their numbers."""
         return zip(numbers, self.session.read_rows([self.rows[number] for number in numbers]), strict=True)
 
     def numbers_of(self, entry_ids: Iterable[str | None]) -> list[int]:
-        """The numbers of entries that are there."""
+        """Return the numbers of existing entries."""
         found = (None if entry_id is None else self.tree.number(entry_id) for entry_id in entry_ids)
         return [number for number in found if number is not None]
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the session."""
         self.session.close()
 
 
 class Views:
-    """The sessions that the page looks at; `shelf` has the library of all of them."""
+    """The open sessions of the page. `shelf` has the library of all sessions."""
 
-    def __init__(self, store: Store, shelf: Shelf, most: int = _MOST) -> None:
+    def __init__(self, store: Store, shelf: Shelf, most: int = _MAX_OPEN) -> None:
         self._store = store
         self._shelf = shelf
         self._handles = Handles(self._open, most)
         self._lock = threading.Lock()
-        self._paths: dict[str, str] = {}  # by the id of a session
+        self._paths: dict[str, str] = {}  # by session id
         self._agents: dict[str, str] = {}  # by path
-        self._grown: dict[str, View] = {}  # by path: what was known before
+        self._grown: dict[str, View] = {}  # by path: the view before the file grew
 
     @contextmanager
     def opened(self, name: str) -> Iterator[View]:
-        """The session with that id, or whatever else `Library.find` takes; as its file is now."""
+        """Yield the session with that id, or any name that `Library.find` accepts, as its file is now."""
         path = self._path(name)
         self._catch_up(path)
         with self._handles.opened(path) as view:
@@ -158,13 +162,13 @@ class Views:
             yield view
 
     def drop(self, path: str) -> None:
-        """A file was moved away."""
+        """Close the session of a file that was moved."""
         with self._lock:
             self._paths = {name: known for name, known in self._paths.items() if known != path}
         self._handles.drop(path)
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Close all sessions."""
         self._handles.close()
 
     # -- names
@@ -180,7 +184,7 @@ class Views:
             path = library.find(name)
             agent = library.agent_of(path)
         if agent is None:
-            raise SessionNotFound("this file is in no folder that is looked at", path=path, hint=_HINT)
+            raise SessionNotFound("this file is not in a session folder", path=path, hint=_HINT)
         with self._lock:
             self._agents[path] = agent
         return path
@@ -188,7 +192,7 @@ class Views:
     # -- files
 
     def _mark(self, path: str) -> Mark | None:
-        with storage_failures(path, "look at the session"):
+        with storage_failures(path, "check the session"):
             try:
                 stat = self._store.fs.lstat(path)
             except FileNotFoundError:
@@ -196,7 +200,7 @@ class Views:
         return Mark(stat.st_ino, stat.st_size, stat.st_mtime_ns)
 
     def _catch_up(self, path: str) -> None:
-        """Let go of a session whose file is not as it was."""
+        """Close a session whose file has changed."""
         with self._handles.opened(path) as view:
             mark = self._mark(path)
             if mark == view.mark:
@@ -211,6 +215,16 @@ class Views:
             agent, before = self._agents[path], self._grown.pop(path, None)
         mark = self._mark(path)
         if mark is None:
-            raise SessionNotFound("the file of the session is gone", path=path, hint=_HINT)
+            raise SessionNotFound("the session file no longer exists", path=path, hint=_HINT)
         session = self._store.open(path, readonly=True)
         return View(session, agent, self._store.layout.owns(path), mark, before)
+
+
+def entry_named(view: View, name: str) -> str:
+    """Return the id of an entry that is named by its id or label, its number, or a prefix of its id."""
+    session = view.session
+    if name.isdecimal() and session.get_entry(name) is None and name not in session.get_labels().values():
+        number = int(name)
+        if number < len(view.rows):
+            return view.rows[view.check(number)].id
+    return find_leaf(session, name)

@@ -1,28 +1,23 @@
-"""Conversations: from a message to its session, by keys that are bound to sessions.
+"""Conversations of a store: from a message to its session, through keys that are bound to sessions.
 
     inbound → key → binding (`sessions.json` of the agent) → session of the store, in the agent's workspace
 
 Rules:
-- When `resolve` gives a session, its file and its binding are durable. Of many who ask for a key at once, in threads and
-  processes, one makes the session and all get it. A session whose maker died before it was bound stays behind, empty.
-- Freshness is looked at when somebody speaks, never by itself. A session that is over is remembered; `resume` goes back to it.
+- When `resolve` returns a session, its file and its binding are durable. If several threads or processes ask for a key
+  at once, one creates the session and all get it. A session whose creator died before it was bound stays behind, empty.
+- Whether a session is still fresh is checked when a message arrives, never in the background. Earlier sessions are
+  remembered, and `resume` goes back to them.
+- What a message says about its chat has precedence over the stored entry. System messages never end a session.
 - A binding whose session has no file any more gets a new session.
-- Counters and times of speaking are written at most once in `hold` seconds, and by `close`; everybody here sees them at once.
-- A store file that was edited is picked up. A broken one is told by `problems`: what was good last holds for those who have a
-  session, and whoever needs a new one is refused with line and column.
+- Counters and times are written at most once in `hold` seconds, and by `close`. Readers of this process see them at
+  once.
+- A store file that was edited is reloaded. A broken one is reported by `problems`: the last good copy stays in force
+  for existing bindings, and a message that needs a new session is rejected with line and column of the error.
+- Lists: if two stores have the same key, the later change wins, member by member, and the other fills gaps. The keys
+  `global` and `unknown` are listed on request only. A conversation without a time of change is the oldest, and not
+  active.
 
-It runs no turns and holds no session open. All methods may be called from any thread.
-
-Lists of conversations: the bindings of one agent or of all of them, filtered, newest first.
-
-Rules: of one key in two stores the later change wins, member by member, and the other fills gaps. The keys `global` and
-`unknown` are shown only if asked for. What a filter hides is counted. A conversation without a time of change is the oldest,
-and not active.
-
-When sessions of a conversation end by themselves: the configured policy for its type and channel, and the time zones.
-
-What a message says of its chat counts before what the entry remembers. Messages of the system end no session. The rules
-themselves are those of `core.resets`; here they meet keys, entries and the names of time zones.
+This module runs no turns and keeps no session open. All methods may be called from any thread.
 """
 
 from __future__ import annotations
@@ -57,27 +52,25 @@ from sessile.core.resets import resume as resumed
 from sessile.core.usage import Usage
 from sessile.errors import Conflict, Invalid, InvalidConfig, InvalidId, NotFound, SessionNotFound
 from sessile.gateway.conversations.bindings import (
-    Begun,
     Bound,
     BoundSessions,
+    Internals,
     LiveAgents,
     LiveBindings,
+    NewSession,
     Parent,
     Reason,
-    Upkeep,
 )
 from sessile.gateway.conversations.inbound import Asked, Inbound, Keys, Routing, members_of, parent_key_of
 from sessile.gateway.conversations.removed import DeletedBinding, DeletedBindings
 from sessile.store import Store
-
-# --- listing
 
 _SEARCHED = ("displayName", "label", "subject", "sessionId")
 _MINUTE = 60_000  # milliseconds
 
 
 class Conversation(NamedTuple):
-    """One key with its entry. `session_id` is `None` if nobody has spoken in it yet."""
+    """A key and its entry. `session_id` is `None` if the conversation has no session yet."""
 
     text: str
     agent: str
@@ -93,12 +86,12 @@ class Conversation(NamedTuple):
 
     @property
     def previous(self) -> tuple[Previous, ...]:
-        """The sessions that it had before, newest first."""
+        """Return the earlier sessions, newest first."""
         return previous_sessions(self.entry)
 
 
 class ConversationList(NamedTuple):
-    """A list: where its entries are kept, the rows, and how many a filter or the limit hides."""
+    """A list: the path of the store file, the rows, and how many the filter or the limit hides."""
 
     path: str
     rows: tuple[Conversation, ...]
@@ -106,7 +99,7 @@ class ConversationList(NamedTuple):
 
 
 class ConversationFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which conversations are listed; `None` does not restrict."""
+    """Filters of a list. `None` does not restrict."""
 
     active_minutes: float | None = None
     search: str | None = None
@@ -119,7 +112,7 @@ class ConversationFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def by_key(entries: Mapping[str, SessionEntry], spelling: Callable[[str], str]) -> dict[str, SessionEntry]:
-    """The entries of a store file by the one spelling of each key."""
+    """Return the entries of a store file by canonical key."""
     found: dict[str, SessionEntry] = {}
     for name, entry in entries.items():
         key = spelling(name)
@@ -134,7 +127,7 @@ def listed(
     now: int,
     default_agent: str,
 ) -> ConversationList:
-    """The conversations of some agents (entries by agent and canonical key) that a filter lets through."""
+    """Return the conversations of some agents that pass a filter. `stores` are entries by agent and canonical key."""
     combined = combine_entries(stores)
     rows = [
         Conversation(text, _agent(text, default_agent), entry)
@@ -146,8 +139,8 @@ def listed(
 
 
 def _agent(text: str, default: str) -> str:
-    first, _, behind = text.partition(":")
-    return behind.partition(":")[0] if first == "agent" else default
+    first, _, rest = text.partition(":")
+    return rest.partition(":")[0] if first == "agent" else default
 
 
 def _passes(text: str, entry: SessionEntry, wanted: ConversationFilter, now: int) -> bool:
@@ -168,20 +161,20 @@ def _kind(text: str) -> str:
     try:
         return parse_key(text).kind
     except InvalidId:
-        return OTHER  # somebody wrote it by hand; it is shown, but nobody can ask for it
+        return OTHER  # a key edited by hand: it is listed, but cannot be used
 
 
 def _found(text: str, values: Sequence[Any]) -> bool:
     return any(isinstance(value, str) and text in value.lower() for value in values)
 
 
-# --- session ends
+# -- resets
 
 
 class SessionEnds:
-    """The ends of sessions by a configuration; `zone` is the time zone of policies that name none.
+    """When sessions end, by configuration. `zone` is the time zone of policies without one.
 
-    Raises `InvalidConfig` for a time zone that is not known: now, not when somebody speaks.
+    Raise `InvalidConfig` at once if a time zone is unknown.
     """
 
     def __init__(self, config: ResetConfig, zone: tzinfo) -> None:
@@ -190,7 +183,7 @@ class SessionEnds:
         self._zones = {name: _zone_named(name, place) for place, name in resets.zones_named(config).items()}
 
     def policy(self, asked: Asked, entry: SessionEntry) -> ResetPolicy:
-        """The policy that holds for a conversation."""
+        """Return the reset policy of a conversation."""
         inbound = asked.inbound or Inbound()
         kind = resets.conversation_type(
             asked.key,
@@ -201,7 +194,7 @@ class SessionEnds:
         return resets.resolve_policy(self._config, kind, channel)
 
     def reason(self, asked: Asked, entry: SessionEntry, now: int) -> resets.Reason | None:
-        """Why the session of an entry does not go on; `None` if it does."""
+        """Return why the session of an entry is over; `None` if it is not."""
         if asked.inbound is not None and asked.inbound.system:
             return None
         policy = self.policy(asked, entry)
@@ -216,24 +209,24 @@ def _zone_named(name: str, place: str) -> tzinfo:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError) as error:
         hint = "use a name such as Europe/Berlin"
-        raise InvalidConfig(f"{place} is no time zone: {name[:80]!r}", hint=hint) from error
+        raise InvalidConfig(f"invalid time zone {name[:80]!r} in {place}", hint=hint) from error
 
 
-# --- conversations
+# -- conversations
 
-_LISTED = "sessile sessions, or GET /v1/sessions, lists them"
+_LIST_HINT = "list them with `sessile sessions` or GET /v1/sessions"
 
 ResetReason = Literal["new", "reset"]
 
 HOLD = 1.0  # seconds
-PARENT_FORK_MAX_TOKENS = 100_000  # what is documented; a thread of a longer chat begins empty
+PARENT_FORK_MAX_TOKENS = 100_000  # as documented; a thread of a longer chat starts empty
 
 
 class Conversations:
     """All conversations of a store.
 
-    `workspace` gives the folder in which an agent works. `zone` is the time zone of daily resets that name none. With `hold=None`
-    counters wait for `flush` and `close`.
+    `workspace` returns the folder in which an agent works. `zone` is the time zone of daily resets without one. With
+    `hold=None` counters are written by `flush` and `close` only.
     """
 
     def __init__(
@@ -255,7 +248,7 @@ class Conversations:
         self._agents = LiveAgents(store, self._keys.spelling, hold)
         self._sessions = BoundSessions(store, self._home, workspace, parent_fork_max_tokens)
         self._deleted = DeletedBindings(store, self._home)
-        self.upkeep = Upkeep(store, self._home, self._keys, self._agents, self._sessions)
+        self.internals = Internals(store, self._home, self._keys, self._agents, self._sessions)
 
     def __enter__(self) -> Conversations:
         return self
@@ -263,10 +256,10 @@ class Conversations:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    # -- from messages to sessions
+    # -- sessions of conversations
 
     def resolve(self, source: Inbound | SessionKey | str, now: int | None = None) -> Bound:
-        """The session that a message goes to, begun if need be."""
+        """Return the session of a message. Start one if needed."""
         moment = self._moment(now)
         asked = self._keys.asked(source)
         live = self._agents.of(asked.agent)
@@ -287,9 +280,9 @@ class Conversations:
         expected: str | None = None,
         now: int | None = None,
     ) -> Bound:
-        """A new session for a key, from now on with `model` if one is named; `expected` is the id that it has now.
+        """Start a new session for a key, with `model` from now on if given. `expected` is the id of the current session.
 
-        With `session_id` it is one that is there already, such as a copy.
+        With `session_id`, bind an existing session, such as a copy.
         """
         moment = self._moment(now)
         override = {} if model is None else model_override(model)
@@ -300,9 +293,9 @@ class Conversations:
     def resume(
         self, key: SessionKey | str, back: int = 1, *, expected: str | None = None, now: int | None = None
     ) -> Bound:
-        """Go back to an earlier session of a key, counted from 1; the current one becomes the newest of the earlier ones.
+        """Go back to an earlier session of a key, counted from 1. The current session becomes the newest of the earlier ones.
 
-        With `expected`, the id that a reset gave, this undoes just that reset or raises `Conflict`.
+        With `expected`, the id that a reset returned, undo just that reset or raise `Conflict`.
         """
         moment = self._moment(now)
         asked = self._keys.asked(key)
@@ -316,8 +309,8 @@ class Conversations:
             new = SessionEntry(resumed(entry, back, moment))
             path = self._sessions.path_of(asked.agent, new)
             if path is None:
-                hint = "it may be in the trash: `sessile trash` shows what can be brought back"
-                raise SessionNotFound(f"the session {new.session_id} has no file any more", path=live.path, hint=hint)
+                hint = "it may be in the trash: run `sessile trash`"
+                raise SessionNotFound(f"the file of session {new.session_id} is missing", path=live.path, hint=hint)
             bound[:] = [_bound(asked, new, path, previous_id=entry.session_id)]
             return {name: new}
 
@@ -325,7 +318,7 @@ class Conversations:
         return bound[0]
 
     def _current(self, asked: Asked, entry: SessionEntry | None, now: int) -> Bound | None:
-        """The session that a key has, if it goes on."""
+        """Return the current session of a key, if it is not over."""
         if entry is None or entry.session_id is None or self._ends.reason(asked, entry, now) is not None:
             return None
         path = self._sessions.path_of(asked.agent, entry)
@@ -339,13 +332,13 @@ class Conversations:
         forced: ResetReason | None = None,
         override: Mapping[str, Any] | None = None,
         expected: str | None = None,
-        begun: Begun | None = None,
+        begun: NewSession | None = None,
     ) -> Bound:
-        """A new session for a key, unless somebody was faster; `forced` makes one in any case."""
+        """Start a new session for a key, unless another process was faster. `forced` starts one in any case."""
         parent = parent_key_of(asked.inbound, asked.key, self._keys.routing)
         source = None if parent is None or forced else self._parent(parent)
         bound: list[Bound] = []
-        made = [] if begun is None else [begun]  # once, however often the change is asked for
+        made = [] if begun is None else [begun]  # once, however often `change` is called
 
         def change(entries: Entries) -> Changes:
             name = live.name(asked.text, entries)
@@ -369,16 +362,16 @@ class Conversations:
 
         live.change(change, now)
         if begun is None and made and made[0].session_id != bound[0].session_id:
-            self._sessions.discard(made[0])  # somebody was faster, where nobody waits for a lock
+            self._sessions.discard(made[0])  # another process was faster, in a store without locks
         return bound[0]
 
     def policy(self, source: Inbound | SessionKey | str) -> ResetPolicy:
-        """When sessions of a conversation end by themselves."""
+        """Return when sessions of a conversation end automatically."""
         asked = self._keys.asked(source)
         return self._ends.policy(asked, self._agents.of(asked.agent).get(asked.text) or SessionEntry({}))
 
     def _parent(self, parent: SessionKey) -> Parent | None:
-        """The session of the conversation that a thread continues, and its entry."""
+        """Return the session that a thread continues, and its entry."""
         agent = parent.agent or self._keys.routing.default_agent
         live = self._agents.of(agent)
         entry = live.get(render_key(parent))
@@ -386,26 +379,26 @@ class Conversations:
         return None if entry is None or path is None else Parent(path, entry)
 
     def _note(self, bound: Bound, asked: Asked, now: int) -> None:
-        """Hold what a message tells of its conversation, and that somebody spoke; a new binding has it already."""
+        """Record what a message says about its chat, and the time. A new binding has both already."""
         if bound.is_new or (asked.inbound is not None and asked.inbound.system):
             return
         members: dict[str, Any] = {}
         if asked.inbound is not None:
-            told = members_of(asked.inbound, asked.key, parent_key_of(asked.inbound, asked.key, self._keys.routing))
-            members = {name: value for name, value in told.items() if bound.entry.get(name) != value}
+            current = members_of(asked.inbound, asked.key, parent_key_of(asked.inbound, asked.key, self._keys.routing))
+            members = {name: value for name, value in current.items() if bound.entry.get(name) != value}
         count = Count(session_id=bound.session_id, at=now, members=members, interacted=now)
         self._agents.count(asked.agent, asked.text, count)
 
-    # -- what is bound
+    # -- reading
 
     def get(self, key: SessionKey | str) -> Conversation | None:
-        """What is known of a conversation; `None` if there is none."""
+        """Return a conversation; `None` if there is none."""
         asked = self._keys.asked(key)
         entry = self._agents.of(asked.agent).get(asked.text)
         return None if entry is None else Conversation(asked.text, asked.agent, entry)
 
     def bound(self, key: str, session_id: str) -> Bound | None:
-        """A conversation with one of its sessions, the current or an earlier one; `None` if there is no such."""
+        """Return a conversation with its current session or an earlier one; `None` if it does not have that session."""
         asked, found = self._keys.asked(key), self.get(key)
         members = None if found is None else with_session(found.entry, session_id)
         entry = SessionEntry(members or {})
@@ -413,7 +406,7 @@ class Conversations:
         return None if path is None else _bound(asked, entry, path)
 
     def path_of(self, key: SessionKey | str) -> str | None:
-        """The file of the session that a key has; `None` if it has none."""
+        """Return the file of a key's session; `None` if there is none."""
         asked = self._keys.asked(key)
         live = self._agents.of(asked.agent)
         entry = live.get(asked.text)
@@ -422,22 +415,22 @@ class Conversations:
     def list(
         self, wanted: ConversationFilter | None = None, *, agent: str | None = None, now: int | None = None
     ) -> ConversationList:
-        """The conversations of all agents, or of one, newest first."""
+        """Return the conversations of all agents, or of one, newest first."""
         agents = self.agents() if agent is None else [normalize_agent_id(agent)]
         stores = {name: by_key(self._agents.of(name).current(), partial(self._keys.spelling, name)) for name in agents}
         path = self._home.store(agents[0]) if len(agents) == 1 else self._everywhere
         return listed(stores, path, wanted or ConversationFilter(), self._moment(now), self._keys.routing.default_agent)
 
     def agents(self) -> Sequence[str]:
-        """The agents that have bindings, and the default one."""
+        """Return the agents that have bindings, and the default agent."""
         return agents_in(self._store.fs, self._home.root, self._keys.routing.default_agent)
 
     def problems(self) -> Sequence[BrokenStore]:
-        """The store files that are broken, whose last good copies are in force."""
+        """Return the broken store files, whose last good copies are in force."""
         found = [self._agents.of(agent).problem for agent in self.agents()]
         return [problem for problem in found if problem is not None]
 
-    # -- changing what is bound
+    # -- changing
 
     def patch(
         self,
@@ -447,7 +440,10 @@ class Conversations:
         *,
         now: int | None = None,
     ) -> Conversation:
-        """Change members of an entry, or begin one; `None` clears a member. `expected` are values that members have now."""
+        """Change members of an entry.
+
+        Create it if needed. `None` clears a member. `expected` are values that members must have.
+        """
         moment = self._moment(now)
         patch = checked_patch(changes)
         asked = self._keys.asked(key)
@@ -462,13 +458,13 @@ class Conversations:
         live.change(change, moment)
         entry = live.get(asked.text)
         if entry is None:
-            raise Conflict("somebody removed the entry meanwhile", path=live.path, hint="try again")
+            raise Conflict("the conversation was deleted concurrently", path=live.path, hint="try again")
         return Conversation(asked.text, asked.agent, entry)
 
     def delete(self, key: SessionKey | str, *, expected: str | None = None, now: int | None = None) -> DeletedBinding:
-        """Remove a binding and move its session to the trash; `undo` brings both back.
+        """Remove a binding and move its session to the trash. `undo` restores both.
 
-        Earlier sessions stay, and so does a session that another key has too or that lies outside of the store's own.
+        Earlier sessions stay. So does a session that another key has, too, or that is outside the store.
         """
         moment = self._moment(now)
         asked = self._keys.asked(key)
@@ -477,7 +473,7 @@ class Conversations:
         live = self._agents.of(asked.agent)
         entry = live.get(asked.text)
         if entry is None:
-            raise NotFound(f"there is no conversation {asked.text[:120]!r}", path=live.path, hint=_LISTED)
+            raise NotFound(f"conversation not found: {asked.text[:120]!r}", path=live.path, hint=_LIST_HINT)
         _check_session(entry, expected, live.path)
         path = None if entry.session_id is None else self._sessions.path_of(asked.agent, entry)
         note = self._deleted.note(asked.agent, asked.text, entry, path, moment)
@@ -495,18 +491,18 @@ class Conversations:
         return note
 
     def undo(self, token: str, *, now: int | None = None) -> Conversation:
-        """Take a deletion back, session and binding; raises `Conflict` if the key has a new one by now."""
+        """Undo a deletion: restore session and binding. Raise `Conflict` if the key is in use again."""
         moment = self._moment(now)
         note = self._deleted.get(token)
         live = self._agents.of(note.agent)
         entry = SessionEntry(note.entry)
-        self._deleted.bring_back(note)
+        self._deleted.restore(note)
 
         def change(entries: Entries) -> Changes:
             name = live.name(note.key, entries)
             if name in entries and entries[name] != entry:
-                hint = f"the session is {note.path}; delete the new conversation to have the old one"
-                raise Conflict("the key has a new conversation by now", path=live.path, hint=hint)
+                hint = f"the session is {note.path}; delete the new conversation to restore the old one"
+                raise Conflict("the key has a new conversation", path=live.path, hint=hint)
             return {name: entry}
 
         live.change(change, moment)
@@ -526,13 +522,13 @@ class Conversations:
         members: Mapping[str, Any] | None = None,
         now: int | None = None,
     ) -> None:
-        """Add what a turn used to the counters of its session, and set documented members to what it knows now.
+        """Add the usage of a turn to the counters of its session, and set documented members.
 
-        If the key has another session by now nothing changes: the transcript has the numbers.
+        Do nothing if the key has another session by now: the transcript has the numbers.
         """
         values = dict(members or {})
         if odd := unknown_names(values):
-            raise Invalid(f"there is no counter {odd[0][:80]!r}", hint="use the names of `sessions.json`")
+            raise Invalid(f"unknown counter {odd[0][:80]!r}", hint="use the names of `sessions.json`")
         asked = self._keys.asked(key)
         moment = self._moment(now)
         sums = count_usage(usage, cost, compactions)
@@ -540,11 +536,11 @@ class Conversations:
         self._agents.count(asked.agent, asked.text, counted)
 
     def flush(self, *, now: int | None = None) -> None:
-        """Write what was counted; of several errors the first is raised, after everything was tried."""
+        """Write counters. If several files fail, raise the first error after trying all."""
         self._agents.flush(self._moment(now))
 
     def close(self) -> None:
-        """Write what was counted; afterwards nothing is written by itself."""
+        """Write counters, and stop writing automatically."""
         self._agents.close()
 
     def _moment(self, now: int | None) -> int:
@@ -563,9 +559,7 @@ def _bound(
 
 
 def _check_session(entry: SessionEntry | None, expected: str | None, path: str) -> None:
-    """Raise `Conflict` if a key has another session than somebody thinks."""
-    held = None if entry is None else entry.session_id
-    if expected is not None and held != expected:
-        raise Conflict(
-            f"the conversation has the session {held} by now", path=path, hint="look at it again, then decide"
-        )
+    """Raise `Conflict` if a key does not have the expected session."""
+    current = None if entry is None else entry.session_id
+    if expected is not None and current != expected:
+        raise Conflict(f"the conversation has the session {current} by now", path=path, hint="reload it and try again")
