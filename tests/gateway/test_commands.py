@@ -21,8 +21,7 @@ from sessile.core.resets import previous_sessions, reset_notice
 from sessile.errors import SessileError, StorageFull, SummarizerFailed, TurnInProgress
 from sessile.gateway.conversations.bindings import Bound
 from sessile.gateway.service import Gateway
-from sessile.gateway.turns.admission import allowed_models
-from sessile.gateway.turns.commands import Executed, execute
+from sessile.gateway.turns.commands import Executed, allowed_models, execute
 from sessile.gateway.turns.turn import Message
 from sessile.upkeep.compactor import Outcome
 from sessions import answer, say
