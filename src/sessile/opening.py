@@ -1,7 +1,7 @@
 """Open a session file: create it, recover a draft, migrate an old version, or read another agent's file.
 
-Opening for reading changes nothing: a file of an older version is migrated in memory. What opening for writing changes is kept, and
-the session's notices say where. This is apart from `store` because a listing opens no session.
+Opening for reading changes nothing: a file of an older version is migrated in memory. What opening for writing changes is kept,
+and the session's notices say where. This is apart from `store` because a listing opens no session.
 """
 
 from __future__ import annotations

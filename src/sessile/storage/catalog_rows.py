@@ -312,7 +312,7 @@ _QUARTER = QUARTER * 1_000_000  # nanoseconds
 
 def usage(selection_for: Callable[[Filter], Selection], wanted: Filter) -> Usage:
     """Return what was used in the quarter-hours that the filter's times touch."""
-    from sessile.core.statistics import SessionUsage, Usage  # saves start-up time: a listing counts no usage
+    from sessile.core.statistics import SessionUsage, Usage  # listings start faster without it
 
     selection = selection_for(wanted._replace(since=None, until=None))
     rows = selection.shown("id, cwd, title, spending")
