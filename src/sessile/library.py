@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import posixpath
 import time
-from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, MutableSequence, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -53,8 +52,9 @@ if TYPE_CHECKING:
     from sessile.core.statistics import Usage
     from sessile.session import SessionView
     from sessile.storage.catalog_rows import Facets
-    from sessile.storage.catch_up import Depth, Mark, Progress
+    from sessile.storage.catch_up import Depth, Progress
     from sessile.storage.search import Match, Needle, Results
+    from sessile.storage.walk import Mark
 
 LIST_TIMEOUT = 5.0  # seconds; a listing without all counts is still useful
 SEARCH_TIMEOUT = 30.0  # seconds; indexing a year of sessions takes about as long
@@ -563,6 +563,8 @@ def find_in_session(
 
 def _row_of(rows: Sequence[Row], match: Match) -> int | None:
     """The row that a match is in. One line of another agent's file may hold several entries."""
+    from bisect import bisect_left  # saves start-up time: only a search in one session needs it
+
     number = bisect_left(rows, match.offset, key=lambda row: int(row.position[0]))
     while number < len(rows) and rows[number].position[0] == match.offset:
         if rows[number].id == match.entry_id:

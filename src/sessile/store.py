@@ -27,7 +27,6 @@ from sessile.core.entries import Payload
 from sessile.core.ids import check_session_id, new_session_id
 from sessile.core.text import clean_name, iso_timestamp
 from sessile.core.visible import html_table
-from sessile.discovery import SessionInfo, describe, find_session_files
 from sessile.errors import (
     Invalid,
     InvalidId,
@@ -45,6 +44,7 @@ from sessile.storage.base import Filesystem, Journals
 from sessile.storage.layout import JOURNAL, artifacts_of, can_be_named, encode_cwd, file_name, stem_of
 
 if TYPE_CHECKING:
+    from sessile.discovery import SessionInfo
     from sessile.session import Session
     from sessile.storage.trash import Deletion, Trash
 
@@ -275,7 +275,7 @@ class Store:
 
     def _newest(self, cwd: str) -> str | None:
         """The session of a project that was modified last. Raise if the disk fails, rather than return `None`."""
-        infos = (describe(self.fs, path) for path in find_session_files(self.fs, self.layout.folder(cwd)))
+        infos = (_describe(self.fs, path) for path in _session_files(self.fs, self.layout.folder(cwd)))
         ours = (info for info in infos if info is not None and _is_of(info, cwd))
         newest = max(ours, key=lambda info: info.modified, default=None)
         return None if newest is None else newest.path
@@ -287,7 +287,7 @@ class Store:
         check_session_id(session_id)
         ending = f"_{session_id}{JOURNAL}"
         named = (path for path in self._files() if path.endswith(ending))
-        return next((path for path in named if (i := describe(self.fs, path)) and i.id == session_id), None)
+        return next((path for path in named if (i := _describe(self.fs, path)) and i.id == session_id), None)
 
     def _files(self) -> Iterator[str]:
         with storage_failures(self.layout.sessions, "list the sessions"):
@@ -296,7 +296,7 @@ class Store:
             except (FileNotFoundError, NotADirectoryError):
                 return
         for folder in folders:
-            yield from find_session_files(self.fs, f"{self.layout.sessions}/{folder}")
+            yield from _session_files(self.fs, f"{self.layout.sessions}/{folder}")
 
     def list(self, cwd: str, session_dir: str | None = None, *, full: bool = False) -> Sequence[SessionInfo]:
         """List the sessions of a project, newest first.
@@ -307,8 +307,8 @@ class Store:
             full: Read whole files, for counts and texts.
         """
         if session_dir is not None:
-            return self._described(find_session_files(self.fs, os.path.abspath(session_dir)), full)
-        found = self._described(find_session_files(self.fs, self.layout.folder(cwd)), full)
+            return self._described(_session_files(self.fs, os.path.abspath(session_dir)), full)
+        found = self._described(_session_files(self.fs, self.layout.folder(cwd)), full)
         return [info for info in found if _is_of(info, cwd)]
 
     def list_all(self, *, full: bool = False) -> Sequence[SessionInfo]:
@@ -320,7 +320,7 @@ class Store:
         found = []
         for path in paths:
             try:
-                info = describe(self.fs, path, full=full)
+                info = _describe(self.fs, path, full=full)
             except StorageFailure as error:
                 log.warning("%s is not listed: %s", path, error.message)
                 continue
@@ -435,7 +435,19 @@ class Store:
         project, path, *_ = *crumb.split("\n"), ""
         if posixpath.normpath(project) != posixpath.normpath(cwd) or not posixpath.isabs(path):
             return None
-        return path if describe(self.fs, path) is not None else None
+        return path if _describe(self.fs, path) is not None else None
+
+
+def _describe(fs: Filesystem, path: str, *, full: bool = False) -> SessionInfo | None:
+    from sessile.discovery import describe  # saves start-up time: a library asks its catalog
+
+    return describe(fs, path, full=full)
+
+
+def _session_files(fs: Filesystem, folder: str) -> list[str]:
+    from sessile.discovery import find_session_files  # see _describe
+
+    return find_session_files(fs, folder)
 
 
 def _memory() -> Filesystem:

@@ -45,6 +45,7 @@ from sessile.storage import atomic
 from sessile.storage.base import Filesystem
 from sessile.storage.catalog_rows import (
     SESSIONS,
+    TEXTS,
     USED,
     Facets,
     Known,
@@ -55,16 +56,16 @@ from sessile.storage.catalog_rows import (
     select,
     usage,
 )
-from sessile.storage.catch_up import TEXTS, Enough, Found, Mark, Reconciler, renew_if_stale, walk
 from sessile.storage.filesystem import PosixFilesystem
 from sessile.storage.filters import EVERYTHING, Filter, SqlSelection, within
 from sessile.storage.formats import Formats
 from sessile.storage.locks import locked
 from sessile.storage.session_lists import LISTS, has_changed, take_over
+from sessile.storage.walk import Found, Mark, walk
 
 if TYPE_CHECKING:
     from sessile.core.statistics import Usage
-    from sessile.storage.catch_up import Depth, Progress
+    from sessile.storage.catch_up import Depth, Progress, Reconciler
     from sessile.storage.search import Results
 
 VERSION = 5  # of the tables: a catalog with another number is rebuilt
@@ -172,6 +173,11 @@ class Catalog:
         known = known_files(database)
         changed, gone = self._news(found, known)
         if changed or gone or any(self._waiting(database, depth)) or has_changed(self._fs, database, self._places):
+            from sessile.storage.catch_up import (  # saves start-up time: a warm listing reads no files
+                Enough,
+                Reconciler,
+            )
+
             with self._file.writing() as ours:
                 if ours is not database:  # another process has changed it before we had the lock
                     known = known_files(ours)
@@ -190,6 +196,8 @@ class Catalog:
         if depth == "index" and not self._file.keeps:
             depth = "count"  # the words of a whole store do not fit into memory
         if depth == "index":
+            from sessile.storage.catch_up import renew_if_stale  # see _catch_up
+
             renew_if_stale(database)
         if depth != "look":
             work.read(depth, self._places)

@@ -32,7 +32,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 from msgspec.structs import astuple
@@ -41,14 +41,14 @@ from sessile.core.codec import decode, encode_plain
 from sessile.core.digest import Digest
 from sessile.core.ids import blake2b
 from sessile.core.lines import Item, Line, Scanner
-from sessile.core.words import INDEXED, fold, indexed, passages
+from sessile.core.words import fold, indexed, passages
 from sessile.storage.base import CHUNK, NATIVE, Filesystem, Stat
 from sessile.storage.catalog_rows import COUNTS, Known, counts_as_columns
 from sessile.storage.filters import storable, within
 from sessile.storage.formats import EntryReader, Formats
 from sessile.storage.head import Glance, Record, decoded, glance
-from sessile.storage.layout import GZIP, JOURNAL, LEGACY, LIST, ZSTD, session_files
 from sessile.storage.packed import Rows, is_packed, open_rows
+from sessile.storage.walk import INODES, Found, Mark
 
 Depth = Literal["look", "count", "index"]
 
@@ -526,114 +526,8 @@ def entries_in(name: str, line: Line, formats: Formats) -> Iterator[tuple[str | 
         yield line.head.id, entry
 
 
-# -- finding files
-
-_MAX_DEPTH = 8  # levels of folders, for sub-agents of sub-agents
-_ASIDE = (f"{JOURNAL}.reset.", f"{JOURNAL}.deleted.")  # how gateways name old transcripts of a conversation
-_SUB_AGENTS = ("subagents", "workflows")
-INODES = 2**63 - 1  # mask: SQLite has no larger numbers
-
-
-Mark = tuple[int | None, int, int]
-"""Size, modification time and inode: they change when a file is written."""
-
-
-class Status(Protocol):
-    """The part of the result of `lstat` that a walk needs."""
-
-    @property
-    def st_ino(self) -> int: ...
-    @property
-    def st_size(self) -> int: ...
-    @property
-    def st_mtime_ns(self) -> int: ...
-
-
-class Folders(Protocol):
-    """The part of a file system that a walk needs."""
-
-    def lstat(self, path: str) -> Status: ...
-
-    def names(self, path: str) -> list[str]: ...
-
-
-class Found(NamedTuple):
-    """The session files that a walk has found, and which of them belong to sub-agents."""
-
-    marks: dict[str, Mark]
-    sub_agents: set[str]
-
-
-def walk(fs: Folders, places: Iterable[str], notices: list[str]) -> Found:
-    """Find every session file below some folders, without opening any. Folders that cannot be read go to `notices`."""
-    found = Found({}, set())
-    for place in places:
-        _visit(fs, place.rstrip("/"), 0, False, found, notices)
-    return found
-
-
-def _visit(fs: Folders, folder: str, level: int, sub_agents: bool, found: Found, notices: list[str]) -> None:
-    try:
-        names = fs.names(folder)
-    except (FileNotFoundError, NotADirectoryError):
-        return
-    except OSError as error:
-        notices.append(f"the folder {folder} cannot be read: {error.strerror or error}")
-        return
-    journals = session_files(names)
-    if len(journals) < len(names):
-        journals += _stored_otherwise(names, level)
-    lstat, marks = fs.lstat, found.marks
-    for name in journals:
-        path = f"{folder}/{name}"
-        try:
-            status = lstat(path)
-        except OSError:
-            continue  # deleted since
-        marks[path] = (status.st_size, status.st_mtime_ns, status.st_ino & INODES)
-        if sub_agents:
-            found.sub_agents.add(path)
-    if level == _MAX_DEPTH or len(names) == len(journals):
-        return
-    stems = {name.removesuffix(JOURNAL) for name in journals}
-    for name in names:
-        if name in stems:
-            _visit(fs, f"{folder}/{name}", level + 1, True, found, notices)
-        elif _leads_on(name, level, sub_agents):
-            _visit(fs, f"{folder}/{name}", level + 1, sub_agents, found, notices)
-
-
-def _stored_otherwise(names: Sequence[str], level: int) -> list[str]:
-    """Return the names of sessions that are packed, set aside, or in an old format."""
-    present = set(names)
-    found = [
-        name
-        for name in names
-        if (name.endswith((JOURNAL + GZIP, JOURNAL + ZSTD)) and name.partition(JOURNAL)[0] + JOURNAL not in present)
-        or any(part in name for part in _ASIDE)
-        or (level == 0 and name.endswith(LEGACY) and name != LIST)
-    ]
-    return [name for name in found if not name.startswith(".")]
-
-
-def _leads_on(name: str, level: int, sub_agents: bool) -> bool:
-    """Return whether a folder may be that of a project, a date, or sub-agents."""
-    if name.startswith(".") or JOURNAL in name:
-        return False
-    return level == 0 or name.isdecimal() or (sub_agents and name in _SUB_AGENTS)
-
-
 # -- words
 
-TEXTS = (
-    f"CREATE VIRTUAL TABLE texts USING fts5({', '.join(INDEXED)}, content = '',"
-    ' tokenize = "unicode61 remove_diacritics 2")',
-    # Words are collected in memory and written at the end of a transaction. The default of one megabyte makes many segments
-    # that must be merged.
-    f"INSERT INTO texts (texts, rank) VALUES ('hashsize', {8 << 20})",
-    "CREATE VIRTUAL TABLE titles USING fts5(title, tokenize = 'trigram')",
-    "CREATE TABLE gone (number INTEGER PRIMARY KEY, passages INTEGER NOT NULL)",
-)
 
 OFFSET_BITS = 40  # a terabyte; that leaves room for eight million sessions
 OFFSETS = (1 << OFFSET_BITS) - 1

@@ -25,12 +25,13 @@ from sessile.core.statistics import Usage
 from sessile.core.words import INDEXED, Field
 from sessile.storage.catalog import Catalog, CaughtUp
 from sessile.storage.catalog_rows import SUB_AGENTS, USED, Facets, Listing, SessionRow, facets, usage
-from sessile.storage.catch_up import Depth, Mark, Progress
+from sessile.storage.catch_up import Depth, Progress
 from sessile.storage.filters import EVERYTHING, Filter, Selection
 from sessile.storage.layout import JOURNAL
 from sessile.storage.mounted import is_below
 from sessile.storage.postgres.listings import PostgresCatalog
 from sessile.storage.search import Results
+from sessile.storage.walk import Mark
 
 Answer = TypeVar("Answer")
 Item = TypeVar("Item")

@@ -54,20 +54,7 @@ from sessile.storage.catalog_rows import (
     listing,
     usage,
 )
-from sessile.storage.catch_up import (
-    FIT,
-    INODES,
-    NEAR,
-    TINY,
-    Counting,
-    Depth,
-    Enough,
-    Found,
-    Mark,
-    Progress,
-    Reading,
-    walk,
-)
+from sessile.storage.catch_up import FIT, NEAR, TINY, Counting, Depth, Enough, Progress, Reading
 from sessile.storage.filters import EVERYTHING, POSTGRES, Filter, SqlSelection, within
 from sessile.storage.formats import Formats
 from sessile.storage.head import Glance, glance
@@ -75,6 +62,7 @@ from sessile.storage.packed import is_packed, open_rows
 from sessile.storage.postgres.database import Cursor, Database
 from sessile.storage.postgres.schema import CATALOG_TABLES, COUNTED, DROP_CATALOG, FILE, GLANCE, PLACE
 from sessile.storage.search import Beside, Candidate, Results, Searched, Searcher, read_line
+from sessile.storage.walk import INODES, Found, Mark, walk
 
 Answer = TypeVar("Answer")
 
