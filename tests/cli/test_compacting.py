@@ -28,7 +28,7 @@ def test_a_session_is_compacted_without_a_model_and_nothing_is_lost(sessile: Com
     context = sessile("context", WEBHOOK).out
     assert f"summarized by the compaction {done['entry']}" in context and "an extract" in context
     again = sessile("compact", WEBHOOK)
-    assert again.code == 1 and "nothing to sum up" in again.err
+    assert again.code == 1 and "nothing to compact" in again.err
 
 
 def test_a_command_or_an_endpoint_can_sum_up(sessile: Command, demo: Path) -> None:

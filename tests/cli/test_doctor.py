@@ -250,7 +250,7 @@ def compacted(session: Session, *, messages: int, result: str | None = None) -> 
             200_000,
             "reserveTokens = 150000",
             None,
-            "high reserve, compaction.reserveTokens keeps 100,000 of 200,000",
+            "reserveTokens keeps 100,000 of 200,000",
             "compaction.reserveTokens ",
         ),
         (60_000, "", None, "compaction.reserveTokensFloor", "reserveTokensFloor"),

@@ -50,7 +50,7 @@ def test_an_import_tells_what_became_of_every_session_and_key(sessile: Command, 
     assert "s3.jsonl.deleted" in done.err and "deleted by its owner" in done.err
     assert "3 keys of main: 3 new → ~/.sessile/agents/main/sessions/sessions.json" in done.err
     assert "mapped: contextWindow (1), contextTokens (1), sessionId (1)" in done.err
-    assert f"odd, and kept: {TOPIC}: queueCap" in done.err
+    assert f"unusual, kept: {TOPIC}: queueCap" in done.err
     assert "~/.openclaw: 4 sessions, 6 new entries" in done.err
     assert done.code == 5  # the torn line
     assert snapshot(home / ".openclaw") == before

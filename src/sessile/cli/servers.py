@@ -30,7 +30,7 @@ from sessile.errors import Invalid, Unsupported
 if TYPE_CHECKING:
     from sessile.core.secret import Secret
     from sessile.gateway.conversations.presence import Presence
-    from sessile.mcp.desk import Desk, Scope
+    from sessile.mcp.access import Access, Scope
 
 _PAGE = (
     '<!doctype html><meta charset="utf-8"><meta name="referrer" content="no-referrer">'
@@ -219,20 +219,20 @@ def mcp_verb(
     if port is not None and not http:
         raise Invalid("--port requires --http", hint="pass --http")
     scope = _scope(app, agent, "." if here else project)
-    desk = _desk(app, scope, show_secrets)
-    desk.begin()
+    access = _access(app, scope, show_secrets)
+    access.begin()
     try:
         if http:
-            _serve_http(app, desk, scope, _MCP_PORT if port is None else port)
+            _serve_http(app, access, scope, _MCP_PORT if port is None else port)
         else:
-            _serve_stdio(app, desk, scope)
+            _serve_stdio(app, access, scope)
     finally:
-        desk.close()
+        access.close()
     return 0
 
 
 def _scope(app: App, agent: str | None, project: str | None) -> Scope:
-    from sessile.mcp.desk import Scope, folders_of
+    from sessile.mcp.access import Scope, folders_of
 
     if agent is not None:
         folders_of(app.library, agent)  # raises for an unknown agent
@@ -241,25 +241,25 @@ def _scope(app: App, agent: str | None, project: str | None) -> Scope:
     return Scope(agent, folder, worktrees)
 
 
-def _desk(app: App, scope: Scope, show_secrets: bool) -> Desk:
-    from sessile.mcp.desk import Desk, Links, Page, Veils
+def _access(app: App, scope: Scope, show_secrets: bool) -> Access:
+    from sessile.mcp.access import Access, Links, Masks, Page
 
-    veils, links = Veils(show_secrets=show_secrets), Links(app.command, Page(app.store))
-    return Desk(lambda: app.library, app.store, scope=scope, veils=veils, links=links, zone=app.out.zone)
+    masks, links = Masks(show_secrets=show_secrets), Links(app.command, Page(app.store))
+    return Access(lambda: app.library, app.store, scope=scope, masks=masks, links=links, zone=app.out.zone)
 
 
-def _serve_stdio(app: App, desk: Desk, scope: Scope) -> None:
-    from sessile.mcp.server import serve_stdio
+def _serve_stdio(app: App, access: Access, scope: Scope) -> None:
+    from sessile.mcp.mcp_server import serve_stdio
 
     if sys.stdin.isatty():
         app.out.note(f"MCP server for {scope.words()}; usually started by an agent. Press Ctrl-C to stop")
     # The blocking read of stdin cannot be interrupted otherwise, and nothing needs to be cleaned up.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    serve_stdio(desk)
+    serve_stdio(access)
 
 
-def _serve_http(app: App, desk: Desk, scope: Scope, port: int) -> None:
-    from sessile.mcp.server import serve_http
+def _serve_http(app: App, access: Access, scope: Scope, port: int) -> None:
+    from sessile.mcp.mcp_server import serve_http
     from sessile.storage.secret_file import keep_secret
 
     token_file = f"{app.places.root}/{_MCP_TOKEN}"
@@ -273,5 +273,5 @@ def _serve_http(app: App, desk: Desk, scope: Scope, port: int) -> None:
         app.out.note(f"serving {scope.words()}; token file: {app.tilde(token_file)}")
         app.out.note("press Ctrl-C to stop")
 
-    serve_http(desk, port, keep_secret(token_file), ready)
+    serve_http(access, port, keep_secret(token_file), ready)
     app.out.note("MCP server stopped")

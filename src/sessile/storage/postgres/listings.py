@@ -237,7 +237,7 @@ _GROUP = 8 << 20  # bytes of sessions whose words are written at once
 _GROUP_SESSIONS = 256  # maximum number of sessions in one group
 _PASSES = 8  # over the waiting sessions: other processes may work on the same ones
 
-_NO_SESSION = (None, "it does not begin with a session header", *(None,) * (len(GLANCE) - 2))
+_NO_SESSION = (None, "it does not start with a session header", *(None,) * (len(GLANCE) - 2))
 
 
 class _Looked(NamedTuple):
@@ -478,7 +478,7 @@ class _Work:
         if self.is_behind:
             return (self.number, revision, False, False, *place, *(None,) * (6 + len(COUNTED)))
         counting.finish()
-        title, first_text, role, status = map(POSTGRES.storable, counting.told())
+        title, first_text, role, status = map(POSTGRES.storable, counting.summary())
         counts = (*counts_as_columns(counting.digest.counts()), counting.digest.spending.encode())
         said = (title, first_text, role, status, _folded(title), _folded(first_text))
         return (self.number, revision, True, self._index, *place, *said, *counts)
