@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import re
 import subprocess
 import sys
 
+import pytest
+
 import sessile
+from sessile import Session
 
 VALUES = {"CAPABILITIES", "CONVERSIONS", "FORMS", "HIDE", "LAST_ENTRY"}
 HEAVY = {"anyio", "asyncio", "sqlite3", "hypothesis", "rich", "click", "importlib.metadata"}
@@ -28,13 +32,36 @@ def test_every_public_name_is_documented() -> None:
             continue
         assert value.__doc__, name
         if inspect.isclass(value):
-            plain = ("append_", "get_", "has", "id", "cwd")
             undocumented = [
                 method
-                for method, member in vars(value).items()
-                if inspect.isfunction(member) and not method.startswith("_") and not inspect.getdoc(member)
+                for method, member in inspect.getmembers(value)
+                if (inspect.isfunction(member) or isinstance(member, property))
+                and not method.startswith("_")
+                and not inspect.getdoc(member)
             ]
-            assert not [method for method in undocumented if not method.startswith(plain)], (name, undocumented)
+            assert not undocumented, (name, undocumented)
+
+
+@pytest.mark.parametrize("name", [name for name in sessile.__all__ if name != "errors"])
+def test_every_public_name_has_an_example_and_describes_its_arguments(name: str) -> None:
+    """The API reference is generated from the docstrings: sections are in Google style and name every argument or field."""
+    value = getattr(sessile, name)
+    text = inspect.getdoc(value) or ""
+    assert "\nExample:\n    ```python\n" in text
+    parameters = [one for one in inspect.signature(value).parameters if one != "self"]
+    assert [one for one in parameters if not re.search(rf"\n    {one}(?: \([^)]*\))?: ", text)] == []
+
+
+def test_every_append_method_documents_the_common_arguments_once() -> None:
+    """`key` and `on_leaf_moved` are described in the class and in `append_many`; the methods refer to it or leave them out."""
+    assert "`key`: " in (Session.__doc__ or "") and "`on_leaf_moved`: " in (Session.__doc__ or "")
+    for name in (name for name in dir(Session) if name.startswith("append_")):
+        signature = inspect.signature(getattr(Session, name))
+        assert signature.parameters["key"].default is None, name
+        assert signature.parameters["on_leaf_moved"].default == "branch", name
+        if name != "append_many":
+            kinds = {signature.parameters[one].kind for one in ("key", "on_leaf_moved")}
+            assert kinds == {inspect.Parameter.KEYWORD_ONLY}, name
 
 
 def test_every_error_has_a_message_of_its_own() -> None:

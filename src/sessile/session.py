@@ -207,8 +207,7 @@ class SessionView:
     @property
     def path(self) -> str:
         """The path of the session's file; for a draft, the path that it will have once published."""
-        path = self._journal.path
-        # Every receipt asks: no call for what is not a draft.
+        path = self._journal.path  # every receipt asks for it, so a session that is not a draft costs no call
         return published_path(path) if path.endswith(DRAFT) else path
 
     @property
@@ -1034,7 +1033,7 @@ class Session(SessionView):
                 if self.path != before and not self.is_draft:
                     members["previousSessionFiles"] = [*self._header.get("previousSessionFiles", ()), before]
                 self._rewrite_header(**members)
-                self._store.leave_breadcrumb(self)
+                self._store._leave_breadcrumb(self)
 
     # -- other sessions
 

@@ -246,7 +246,7 @@ def compacted(session: Session, *, messages: int, result: str | None = None) -> 
     ("window", "config", "result", "reason", "do"),
     [
         (8_000, "", None, "small window", "use a model"),
-        (200_000, "reserveTokens = 150000", None, "high reserve, 100,000 of 200,000", "compaction.reserveTokens "),
+        (200_000, "reserveTokens = 150000", None, "high reserve, compaction.reserveTokens keeps 100,000 of 200,000", "compaction.reserveTokens "),
         (60_000, "", None, "compaction.reserveTokensFloor", "reserveTokensFloor"),
         (200_000, "", "x" * 20_000, "tool-result bloat", "contextPruning"),
         (200_000, "", None, "long messages", "/compact"),
@@ -322,7 +322,7 @@ def test_notes_that_were_lost_are_told(sessile: Command, patient: Patient, failu
     flush = {"kind": "failed", "compactionCount": 0, "failureCount": failures}
     patient.edit(lambda entries: entries["agent:main:main"].update({"memoryFlush": flush}))
     (item,) = found(sessile, "memory", 1)
-    assert f"failed {failures} times" in item["what"] and told in item["what"]
+    assert f"{failures} failures" in item["what"] and told in item["what"]
 
 
 # -- surroundings

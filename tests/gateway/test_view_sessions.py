@@ -198,7 +198,7 @@ async def test_the_overview_warns_of_damage_and_of_broken_store_files(tmp_path: 
         damaged = await client.get("/v1/view/sessions", has="finding")
     assert seen["damaged"]["text"] == "1 session has unreadable lines"
     assert seen["damaged"]["href"] == "/sessions?has=finding" and damaged["total"] == 1
-    assert seen["unreadable"]["text"].startswith("1 file is no session")
+    assert seen["unreadable"]["text"].startswith("1 file is not readable")
     assert "broken at line 1" in seen["store"]["text"] and str(tmp_path) not in seen["store"]["text"]
 
 

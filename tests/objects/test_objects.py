@@ -112,7 +112,7 @@ def test_an_address_that_is_none_is_refused_at_once(tmp_path: Path, url: str) ->
     """Before anything is stored elsewhere, and in words of ours."""
     with pytest.raises(InvalidConfig) as told:
         Store(tmp_path, blobs=url)
-    assert told.value.message == "this is no place for blobs" and told.value.path == url
+    assert told.value.message == "invalid URL of an object store" and told.value.path == url
     assert "s3://bucket/prefix" in str(told.value.hint)
 
 

@@ -29,7 +29,6 @@ NOT_AWAITED = {
     "now",
     "begin",
     "original_path",
-    "leave_breadcrumb",
 }
 
 

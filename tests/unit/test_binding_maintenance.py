@@ -179,19 +179,19 @@ def test_a_plan_writes_nothing(rig: Rig) -> None:
     rig.plan(Maintenance(mode="enforce", max_entries=1, max_disk_bytes=1), NOW + 90 * DAY)
     assert rig.fs.lstat(f"{ROOT}/agents/main/sessions/sessions.json") == before
     assert rig.fs.names(f"{ROOT}/agents/main/sessions") == ["sessions.json"]
-    assert calls.plan(Maintenance(max_disk_bytes=0)).told == ()
+    assert calls.plan(Maintenance(max_disk_bytes=0)).summary == ()
     assert not exists(calls.fs, ROOT)
 
 
 def test_what_a_person_should_know_is_told_in_sentences(rig: Rig) -> None:
     """How many, of which agent, and why."""
-    told = rig.plan(Maintenance(max_entries=1), NOW + DAY + MONTH + 1, live=[key("d")]).told
+    told = rig.plan(Maintenance(max_entries=1), NOW + DAY + MONTH + 1, live=[key("d")]).summary
     assert told == (
         "1 conversation of main: old, would be archived in mode enforce",
         "2 conversations of main: too many, would be archived in mode enforce",
         "1 conversation of main: above maxEntries, but in use",
     )
-    assert rig.plan().told == ()
+    assert rig.plan().summary == ()
 
 
 # -- applying it
@@ -201,7 +201,7 @@ def test_to_warn_is_to_tell_and_nothing_else(rig: Rig) -> None:
     """That is the default."""
     before = rig.entries()
     done = apply_maintenance(rig.all, rig.plan(Maintenance(max_entries=2, max_disk_bytes=10), NOW + 90 * DAY))
-    assert len(done.told) >= 2
+    assert len(done.summary) >= 2
     assert (done.token, done.removed, done.deletions) == (None, (), ())
     assert rig.entries() == before
     assert rig.fs.names(f"{ROOT}/agents/main/sessions") == ["sessions.json"]
@@ -386,7 +386,7 @@ def test_what_prune_spares_is_spared_here(rig: Rig) -> None:
     rig.at(NOW + DAY // 2)
     plan = rig.plan(Maintenance(mode="enforce", max_disk_bytes=1))
     assert going(plan) == {} and plan.too_large == used - 1
-    assert plan.told == (f"{used - 1:,} bytes of main: above maxDiskBytes, but in use",)
+    assert plan.summary == (f"{used - 1:,} bytes of main: above maxDiskBytes, but in use",)
 
 
 def test_archives_are_listed_oldest_first(rig: Rig) -> None:

@@ -231,7 +231,7 @@ def test_a_binding_whose_session_is_gone_gets_a_new_one(rig: Rig) -> None:
     deletion = rig.store.delete(old.path)
     new = rig.all.resolve(MAIN)
     assert (new.reason, new.previous_id) == ("new", old.session_id)
-    with pytest.raises(SessionNotFound, match="no file"):
+    with pytest.raises(SessionNotFound, match="is missing"):
         rig.all.resume(MAIN)
     assert rig.all.resolve(MAIN).session_id == new.session_id
     rig.store.undo(deletion.token)

@@ -1,4 +1,4 @@
-"""Notes before a compaction: when they are taken, how the model is asked, and what is appended where."""
+"""Memory flush: when it is due, the prompts, and what is appended where."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ BERLIN, PAGO = ZoneInfo("Europe/Berlin"), ZoneInfo("Pacific/Pago_Pago")
 
 
 def verdict(tokens: int | None = 176_000, window: int | None = 200_000, **changes: Any) -> str:
-    """Why a flush is due or not; everything that is not said speaks for it."""
+    """Return why a flush is due or not; everything not given is favourable."""
     settings = changes.pop("settings", FlushSettings())
     situation = Situation(tokens=tokens, window=window, workspace_access="rw")
     decision = decide_flush(msgspec.structs.replace(situation, **changes), settings, CompactionSettings())
@@ -59,7 +59,7 @@ def test_the_threshold_is_the_window_without_the_reserve_and_the_soft_threshold(
 
 
 def test_the_threshold_follows_both_settings() -> None:
-    """Numbers that make no sense are the default."""
+    """Invalid numbers mean the default."""
     compaction = CompactionSettings(reserve_tokens=50_000)
     assert flush_threshold(200_000, FlushSettings(soft_threshold_tokens=10_000), compaction) == 140_000
     assert flush_threshold(200_000, FlushSettings(soft_threshold_tokens=0), CompactionSettings()) == 180_000
@@ -68,26 +68,26 @@ def test_the_threshold_follows_both_settings() -> None:
 
 
 def test_a_flush_is_due_at_the_threshold() -> None:
-    """And not a token before it."""
+    """And not one token before it."""
     assert verdict(176_000) == "due"
     assert verdict(175_999) == "below_threshold"
 
 
 def test_a_window_without_room_never_asks_for_notes() -> None:
-    """A threshold of nothing would mean every turn."""
+    """A threshold of 0 would mean every turn."""
     assert verdict(10**6, 8_000) == "no_room"
     assert verdict(10**6, 0) == "no_room"
 
 
 def test_what_nobody_knows_is_not_guessed() -> None:
-    """An unknown window is not a small one, and unknown tokens are not many."""
+    """An unknown window or size is never due."""
     assert verdict(10**9, None) == "window_unknown"
     assert verdict(None) == "tokens_unknown"
 
 
 @given(st.integers(0, 400_000), st.integers(1, 400_000))
 def test_notes_are_due_before_a_compaction_is(tokens: int, window: int) -> None:
-    """Whenever the compaction is due, so are the notes, if there is room for any."""
+    """Whenever a compaction is due, so is a flush, if there is room."""
     room = flush_threshold(window, FlushSettings(), CompactionSettings()) > 0
     if room and is_due(tokens, window, CompactionSettings()):
         assert verdict(tokens, window) == "due"
@@ -110,7 +110,7 @@ def test_notes_are_due_before_a_compaction_is(tokens: int, window: int) -> None:
     ],
 )
 def test_some_turns_take_no_notes(changes: Any, why: str) -> None:
-    """And say why."""
+    """With the reason."""
     assert verdict(**changes) == why
 
 
@@ -135,12 +135,12 @@ def test_some_turns_take_no_notes(changes: Any, why: str) -> None:
     ],
 )
 def test_notes_are_taken_once_between_two_compactions(compactions: int | None, entry: Any, why: str) -> None:
-    """A count of 0 tells nothing without the time of a flush: some writers begin with it."""
+    """A count of 0 without a time means nothing: some writers start with it."""
     assert verdict(compactions=compactions, flushed=flushed_of(entry)) == why
 
 
 def test_after_some_failures_the_cycle_is_given_up() -> None:
-    """There may be three; those of the cycle before do not count."""
+    """After three; failures of the previous cycle do not count."""
     assert MAX_FAILURES == 3
     entry: dict[str, Any] = {"compactionCount": 1}
     for number in range(MAX_FAILURES):
@@ -156,7 +156,7 @@ def test_after_some_failures_the_cycle_is_given_up() -> None:
 @pytest.mark.parametrize("kind", ["written", "silent"])
 @pytest.mark.parametrize("compactions", [None, 0, 1, 7])
 def test_an_outcome_ends_the_cycle(kind: Any, compactions: int | None) -> None:
-    """Under the documented names; silence is an outcome, too."""
+    """Under the documented names; silence is an outcome too."""
     patch = outcome_patch(kind, compactions, NOW, Flushed())
     assert patch == {
         "memoryFlushAt": NOW,
@@ -177,7 +177,7 @@ def test_an_outcome_ends_the_cycle(kind: Any, compactions: int | None) -> None:
     )
 )
 def test_any_entry_can_be_read(entry: Any) -> None:
-    """What is no count is unknown."""
+    """Invalid counts are unknown."""
     found = flushed_of(entry)
     assert found.at is None or isinstance(found.at, int)
     assert found.failures >= 0
@@ -195,7 +195,7 @@ def test_the_default_texts_mention_the_silent_answer() -> None:
 
 
 def test_own_texts_are_used_and_told_of_the_silent_answer() -> None:
-    """Only if they do not mention it; the documented form of the file name is filled in."""
+    """Only if they do not mention it; the date in the file name is filled in."""
     settings = FlushSettings(prompt="Write to memory/YYYY-MM-DD.md!", system_prompt="Be NO_REPLY brief.")
     prompt = flush_prompt(settings, NOW, PAGO)
     assert prompt.startswith("Write to memory/2026-11-15.md!\n")
@@ -205,7 +205,7 @@ def test_own_texts_are_used_and_told_of_the_silent_answer() -> None:
 
 
 def test_settings_are_read_under_their_documented_names() -> None:
-    """As configuration files have them."""
+    """In camel case, as in configuration files."""
     written = {"enabled": False, "softThresholdTokens": 1, "prompt": "p", "systemPrompt": "s"}
     assert msgspec.convert(written, FlushSettings) == FlushSettings(False, 1, "p", "s")
 
@@ -226,20 +226,20 @@ def test_settings_are_read_under_their_documented_names() -> None:
     ],
 )
 def test_the_file_is_that_of_the_day_where_the_user_is(now: int, zone: Any, name: str) -> None:
-    """Not of the day in Greenwich."""
+    """Not of the day in UTC."""
     assert memory_file(now, zone) == name
 
 
 @pytest.mark.parametrize("hours", [0, 1, 12, 23])
 def test_the_day_before_is_that_of_the_calendar(hours: int) -> None:
-    """Also behind a day of 23 hours or of 25."""
+    """Also after a day of 23 or 25 hours."""
     for day, before in ((30, 29), (31, 30)):  # the clocks of Berlin go forward on the 29th of March 2026
         moment = datetime(2026, 3, day, hours, tzinfo=BERLIN)
         assert memory_file_before(int(moment.timestamp() * 1000), BERLIN) == f"memory/2026-03-{before}.md"
 
 
 def test_a_block_has_a_time_the_notes_and_a_mark() -> None:
-    """It begins on a line of its own, and ends with one."""
+    """It starts on its own line and ends with a newline."""
     key = flush_key("session", 2)
     block = block_to_append("", " Paris is booked.\n", key, NOW, BERLIN)
     assert block == "## 01:00\n\nParis is booked.\n\n<!-- sessile.flush session:2 -->\n"
@@ -248,7 +248,7 @@ def test_a_block_has_a_time_the_notes_and_a_mark() -> None:
 
 
 def test_a_beginning_of_a_block_is_not_taken_for_it() -> None:
-    """After a power cut the notes are appended whole."""
+    """After a power cut the notes are appended completely."""
     block = block_to_append("", "Paris is booked.", "k", NOW, UTC)
     for length in range(len(block) - 1):
         assert block_to_append(block[:length], "Paris is booked.", "k", NOW, UTC).endswith(block)
@@ -256,7 +256,7 @@ def test_a_beginning_of_a_block_is_not_taken_for_it() -> None:
 
 
 def test_the_same_flush_is_appended_once() -> None:
-    """A retry after a crash finds its own mark; another cycle and another session do not."""
+    """A retry after a crash finds its own mark, but not that of another cycle or session."""
     key = flush_key("session", 0)
     file = block_to_append("", "notes", key, NOW, UTC)
     assert holds_block(file, key)
@@ -268,13 +268,13 @@ def test_the_same_flush_is_appended_once() -> None:
 
 
 def test_a_block_can_be_written() -> None:
-    """Half a character of a model's answer must not lose the rest."""
+    """A lone surrogate in the answer does not lose the rest."""
     assert block_to_append("", "a\ud800b", "k", NOW, UTC).encode().startswith("## 00:00\n\na\ufffdb\n".encode())
 
 
 @pytest.mark.parametrize("reply", ["", " \n", "NO_REPLY", "  NO_REPLY\nnothing to keep"])
 def test_silence_appends_nothing(reply: str) -> None:
-    """There is nothing to remember then."""
+    """There is nothing to remember."""
     assert block_to_append("x", reply, "k", NOW, UTC) == ""
 
 
@@ -291,7 +291,7 @@ notes = st.text(st.sampled_from("ab \n\r\u2028<!-- sessile.flush k:1-->"), max_s
 
 @given(notes, notes, st.integers(0, 3), st.integers(0, 3))
 def test_a_block_is_found_by_its_own_key_only(before: str, text: str, one: int, other: int) -> None:
-    """Whatever stood in the file, and appending twice is appending once."""
+    """Whatever the file contains; appending twice appends once."""
     mine, theirs = flush_key("k", one), flush_key("k", other)
     found = holds_block(before, theirs)
     block = block_to_append(before, text, mine, NOW, UTC)

@@ -1,4 +1,4 @@
-"""Older versions, brought to version 3 in memory."""
+"""Migration of older versions to version 3, in memory."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def compacted(**members: Any) -> dict[str, Any]:
 
 
 def test_version_1_is_chained_in_file_order() -> None:
-    """Every record gets an id, existing ones are overwritten, its parent is the record before."""
+    """Every record gets an id, and the record before it as parent; existing ids are overwritten."""
     records = [header(), said("a"), {**said("b"), "id": "mine", "parentId": "x"}, said("c")]
     assert migrate_session_entries(records) is True
     ids = [record["id"] for record in records]
@@ -44,7 +44,7 @@ def test_version_1_is_chained_in_file_order() -> None:
 
 
 def test_derived_ids_are_the_same_at_every_reading() -> None:
-    """Links survive rereading, also when the file has grown; another session has other ids."""
+    """Also when the file has grown; another session has other ids."""
     records = [header(), said("a"), said("b")]
     again, grown, other = copy.deepcopy(records), [*copy.deepcopy(records), said("c")], copy.deepcopy(records)
     other[0]["id"] = "t"
@@ -59,7 +59,7 @@ def test_derived_ids_are_the_same_at_every_reading() -> None:
     [(1, 1), (2, 2), (2.0, 2), (3, 3), *((index, None) for index in (0, 4, 99, -1, 1.5, math.inf, math.nan))],
 )
 def test_the_index_of_a_compaction_becomes_an_id(index: float, kept: int | None) -> None:
-    """It counts all records with the header at 0; header, forward, fraction and nowhere leave the id absent."""
+    """It counts all records with the header as 0; an invalid index leaves the id absent."""
     records = [header(), said("a"), said("b"), compacted(firstKeptEntryIndex=index), said("c")]
     migrate_session_entries(records)
     assert "firstKeptEntryIndex" not in records[3]
@@ -68,7 +68,7 @@ def test_the_index_of_a_compaction_becomes_an_id(index: float, kept: int | None)
 
 @pytest.mark.parametrize("index", ["2", None, True, [2]])
 def test_an_index_that_is_no_number_is_left_alone(index: object) -> None:
-    """Only numbers are converted and deleted."""
+    """Only numbers are converted and removed."""
     records = [header(), said("a"), compacted(firstKeptEntryIndex=index)]
     migrate_session_entries(records)
     assert records[2]["firstKeptEntryIndex"] is index
@@ -76,7 +76,7 @@ def test_an_index_that_is_no_number_is_left_alone(index: object) -> None:
 
 
 def test_only_compactions_are_converted() -> None:
-    """A member of the same name elsewhere is somebody else's."""
+    """A member of the same name in another entry stays."""
     records = [header(), old("custom", customType="x", firstKeptEntryIndex=1)]
     migrate_session_entries(records)
     assert records[1]["firstKeptEntryIndex"] == 1
@@ -96,7 +96,7 @@ def test_version_2_renames_hook_messages_and_keeps_ids() -> None:
 
 
 def test_every_header_gets_the_version() -> None:
-    """A second header is no entry: it has no parent and nothing hangs from it."""
+    """A second header is not an entry: it has no parent and no children."""
     records = [header(), said("a"), {**header(), "id": "s2"}, said("b")]
     migrate_session_entries(records)
     assert [record.get("version") for record in records] == [3, None, 3, None]
@@ -106,7 +106,7 @@ def test_every_header_gets_the_version() -> None:
 
 @pytest.mark.parametrize("version", [3, 3.0, 4, 99, "3", "next", [1]])
 def test_ours_and_later_versions_are_left_alone(version: object) -> None:
-    """Nothing changes, whatever a future version looks like."""
+    """Nothing changes."""
     records = [header(version=version), {**said("a"), "id": "a", "message": {"role": "hookMessage"}}]
     before = copy.deepcopy(records)
     assert migrate_session_entries(records) is False
@@ -117,13 +117,13 @@ def test_ours_and_later_versions_are_left_alone(version: object) -> None:
     ("version", "number"), [(None, 1), (1, 1), (0, 1), (True, 1), (2, 2), (2.0, 2), (math.inf, 3), ("2", 3)]
 )
 def test_the_version_of_a_header(version: object, number: int) -> None:
-    """Absent or null is 1; what is no number is not taken for an old file, whose ids would be overwritten."""
+    """Absent or null is 1; a value that is not a number does not count as old, because its ids would be overwritten."""
     assert max(1, version_of({"version": version})) == number
     assert version_of({}) == 1
 
 
 def test_records_without_a_header_and_no_records_at_all() -> None:
-    """Without a header it is version 1; an empty list is fine."""
+    """Without a header it is version 1; an empty list is valid."""
     records = [said("a")]
     assert migrate_session_entries(records) is True
     assert records[0]["id"] == derived_entry_id("", 0)

@@ -1,4 +1,4 @@
-"""What is known of models."""
+"""Windows and prices of models."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_windows_and_prices_come_from_the_list() -> None:
 
 
 def test_what_nobody_knows_is_unknown() -> None:
-    """Neither a window nor a price is made up; a usage without counts has no price."""
+    """Windows and prices are not invented; usage without counts has no price."""
     models = Models()
     assert models.window("nobody/knows-this-one") is None
     assert models.window("my-proxy/claude-sonnet-4-5") is None  # that may be cut to any length
@@ -34,7 +34,7 @@ def test_what_nobody_knows_is_unknown() -> None:
 
 
 def test_what_a_person_says_comes_first() -> None:
-    """For the window, the prices, or both; what a cache costs is unknown until somebody says it."""
+    """For the window, the prices, or both; the price of a cache is unknown until configured."""
     models = Models({"local/llama": {"context_window": 8192, "input": 1.0, "output": 2.0}, "openai/gpt-5": {}})
     assert models.window("local/llama") == 8192 and models.window("openai/gpt-5") is not None
     assert models.price("local/llama", USAGE | {"cacheRead": 0}) == pytest.approx((1000 + 200) / 1e6)
@@ -44,7 +44,7 @@ def test_what_a_person_says_comes_first() -> None:
 
 
 def test_without_the_list_only_ones_own_figures_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is an extra."""
+    """The package is an extra."""
     monkeypatch.setitem(sys.modules, "genai_prices.data_snapshot", None)
     models = Models({"local/llama": {"context_window": 8192}})
     assert models.window("anthropic/claude-sonnet-4-5") is None and models.window("local/llama") == 8192

@@ -1,4 +1,4 @@
-"""Recognising that a context was too long."""
+"""Recognizing that a context was too long."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ OTHERS = [
 
 @pytest.mark.parametrize("text", OVERFLOWS.values(), ids=OVERFLOWS)
 def test_providers_say_it_in_their_words(text: str) -> None:
-    """Each of these means that a shorter context is needed, in any case and on several lines."""
+    """Each message means that a shorter context is needed, in any case and on several lines."""
     assert is_overflow(text)
     assert is_overflow(text.upper(), stop_reason="error")
     assert is_overflow(f"request failed\n{text}") or text.startswith("400 status")
@@ -79,12 +79,12 @@ def test_providers_say_it_in_their_words(text: str) -> None:
 
 @pytest.mark.parametrize("text", OTHERS)
 def test_other_errors_are_not_taken_for_it(text: str) -> None:
-    """Rate limits, throttling and everything else."""
+    """Rate limits, throttling and other errors."""
     assert not is_overflow(text)
 
 
 def test_every_phrase_of_the_table_is_needed() -> None:
-    """Each matches a message above by itself, and each exclusion keeps one out."""
+    """Each matches a message above alone, and each exclusion excludes one."""
     for phrase in PHRASES:
         assert any(re.search(phrase.pattern, text, re.I | re.S) for text in OVERFLOWS.values()), phrase
     for phrase in EXCLUDED:
@@ -111,10 +111,10 @@ def test_every_phrase_of_the_table_is_needed() -> None:
     ],
 )
 def test_numbers_tell_where_no_error_does(usage: Any, window: int | None, stop: str | None, expected: bool) -> None:
-    """More input than the window, or a full window without a word of output; what is unknown tells nothing."""
+    """More input than the window, or a full window without output; unknown numbers mean nothing."""
     assert is_overflow(None, usage, window, stop) is expected
 
 
 def test_a_text_that_is_no_error_is_not_read() -> None:
-    """A model may talk of context windows; only its end counts then."""
+    """A model may write about context windows; only its stop reason counts."""
     assert not is_overflow("prompt is too long", {"input": 1}, 1000, "stop")

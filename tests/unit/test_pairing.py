@@ -1,4 +1,4 @@
-"""Tool calls and their results, side by side."""
+"""Pairing of tool calls and results."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def result(call_id: Any, text: str = "ok") -> Json:
 
 
 def paired(*messages: Json) -> tuple[list[str], list[tuple[int, str]]]:
-    """The messages in short, and what was done to which."""
+    """Return the messages in short form, and what was done to which."""
     notes = Notes()
     found = pair([Piece(place, message) for place, message in enumerate(messages)], "missing", notes)
     return [short(piece) for piece in found], [(note.place, note.did) for note in notes]
@@ -43,7 +43,7 @@ def short(piece: Piece) -> str:
 
 
 def test_what_is_paired_stays_the_same() -> None:
-    """The very same messages, and no note."""
+    """The same messages, and no note."""
     given = [Piece(i, m) for i, m in enumerate([user("q"), calls("a", "b"), result("a"), result("b"), assistant("x")])]
     notes = Notes()
     found = pair(given, "missing", notes)
@@ -52,14 +52,14 @@ def test_what_is_paired_stays_the_same() -> None:
 
 
 def test_results_stand_behind_their_call_in_its_order() -> None:
-    """What stood between follows them."""
+    """Messages between them follow the results."""
     found, notes = paired(calls("a", "b"), user("wait"), result("b"), result("a"), user("and"))
     assert found == ["calls a b", "a=ok", "b=ok", "user: wait", "user: and"]
     assert notes == [(3, "moved"), (2, "moved")]
 
 
 def test_a_missing_result_is_made_up_and_marked() -> None:
-    """It is an error, names its tool and is marked so that nobody stores it."""
+    """It is an error, names its tool and is marked as synthetic."""
     notes = Notes()
     message = calls("a", timestamp=5)
     found = pair([Piece(7, message)], "gone", notes)
@@ -80,42 +80,42 @@ def test_a_missing_result_is_made_up_and_marked() -> None:
 
 
 def test_of_two_results_the_first_counts() -> None:
-    """The second is dropped with a note, wherever it stands, and the first has not moved."""
+    """The second is dropped with a note, and the first does not move."""
     found, notes = paired(calls("a", "b"), result("a", "1"), result("a", "2"), result("b"), user("q"), result("a", "3"))
     assert found == ["calls a b", "a=1", "b=ok", "user: q"]
     assert notes == [(2, "dropped"), (5, "dropped")]
 
 
 def test_a_result_without_a_call_before_it_is_dropped() -> None:
-    """Nobody called it, or only later."""
+    """If there is no call, or only a later one."""
     found, notes = paired(result("a"), result(None), user("q"), calls("a"), result("a"), result("z"))
     assert found == ["user: q", "calls a", "a=ok"]
     assert notes == [(0, "dropped"), (1, "dropped"), (5, "dropped")]
 
 
 def test_ids_may_repeat_in_later_turns() -> None:
-    """Each occurrence has its own result."""
+    """Each call has its own result."""
     found, notes = paired(calls("a"), result("a", "1"), user("q"), calls("a"), result("a", "2"))
     assert found == ["calls a", "a=1", "user: q", "calls a", "a=2"]
     assert not notes
 
 
 def test_the_nearest_call_owns_a_result() -> None:
-    """An earlier call with the same id that is still open does not."""
+    """Not an earlier open call with the same id."""
     found, notes = paired(calls("a"), user("q"), calls("a"), result("a", "2"))
     assert found == ["calls a", "a=missing", "user: q", "calls a", "a=2"]
     assert notes == [(0, "made")]
 
 
 def test_a_late_result_goes_to_the_only_call_that_is_open() -> None:
-    """A slow tool answered after the model had gone on."""
+    """A slow tool returned after the model had continued."""
     found, notes = paired(calls("a"), assistant("waiting"), calls("b"), result("b"), result("a", "late"))
     assert found == ["calls a", "a=late", "assistant: waiting", "calls b", "b=ok"]
     assert notes == [(4, "moved")]
 
 
 def test_a_late_result_that_several_calls_could_own_is_dropped() -> None:
-    """To guess would put words into the wrong mouth."""
+    """The owner is not guessed."""
     found, notes = paired(calls("a"), calls("a"), calls("b"), result("a", "late"), result("b"))
     assert found == ["calls a", "a=missing", "calls a", "a=missing", "calls b", "b=ok"]
     assert (3, "dropped") in notes
@@ -130,7 +130,7 @@ def test_the_same_id_twice_in_one_message_is_answered_in_order() -> None:
 
 @pytest.mark.parametrize("reason", ["error", "aborted"])
 def test_a_call_of_a_stopped_turn_is_taken_out(reason: str) -> None:
-    """It was never made; calls that were answered stay, also when the same block stands there twice."""
+    """It was never made; answered calls stay, also if the same block occurs twice."""
     call = {"type": "toolCall", "id": "a", "name": "read"}
     found, notes = paired(
         {"role": "assistant", "content": [call, call], "stopReason": reason}, result("a"), calls("b", stopReason=reason)

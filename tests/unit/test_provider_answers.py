@@ -1,4 +1,4 @@
-"""Answers of models: what their streams are put together to."""
+"""Answers of models, put together from their streams."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def call(index: int | None, arguments: str, **named: Any) -> dict[str, Any]:
 
 
 def told(answer: Answer, events: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """The message; what was said piece by piece is its text."""
+    """Return the message; the text returned piece by piece must be its text."""
     said = "".join([answer.add(event) for event in events])
     assert said == answer.text and answer.length == len(said)
     return assistant_message(answer, provider="p", model="m")
@@ -94,7 +94,7 @@ def cuts(text: str, places: list[int]) -> list[str]:
 def test_an_openai_answer_is_the_same_however_its_stream_was_cut(
     thoughts: list[str], words: list[str], arguments: dict[str, Any], places: list[int]
 ) -> None:
-    """Thoughts, text and the arguments of a call are what their pieces are together."""
+    """Thoughts, text and arguments are the sum of their pieces."""
     events = [chunk({"reasoning_content": piece}) for piece in thoughts] + [
         chunk({"content": piece}) for piece in words
     ]
@@ -135,7 +135,7 @@ def test_an_anthropic_answer_is_the_same_however_its_stream_was_cut(
 
 @pytest.mark.parametrize("kind", [{}, [], None, 7])
 def test_a_delta_of_no_type_says_nothing(kind: Any) -> None:
-    """What follows it is heard."""
+    """Later events are still read."""
     events = [
         {"type": "content_block_delta", "index": 0, "delta": {"type": each, "text": "x"}}
         for each in (kind, "text_delta")
@@ -146,7 +146,7 @@ def test_a_delta_of_no_type_says_nothing(kind: Any) -> None:
 @pytest.mark.parametrize("make", [OpenAIAnswer, AnthropicAnswer])
 @given(events=st.lists(st.dictionaries(NAMES, ANYTHING, max_size=6), max_size=5))
 def test_no_event_of_whatever_shape_breaks_an_answer(make: type[Answer], events: list[dict[str, Any]]) -> None:
-    """A provider that sends nonsense gets no further than its own words."""
+    """Invalid events are ignored."""
     answer = make()
     for event in events:
         answer.add(event)
@@ -160,7 +160,7 @@ def test_no_event_of_whatever_shape_breaks_an_answer(make: type[Answer], events:
     [("stop", "stop"), ("length", "length"), ("tool_calls", "toolUse"), ("function_call", "toolUse"), ("eos", "error")],
 )
 def test_reasons_of_openai_become_ours(reason: str, stop: str) -> None:
-    """One that nobody knows is an error that names it."""
+    """An unknown reason is an error that names it."""
     message = told(OpenAIAnswer(), [chunk({"content": "x"}), chunk({}, reason)])
     assert message["stopReason"] == stop
     assert message.get("errorMessage") == ("m stopped: eos" if stop == "error" else None)
@@ -177,13 +177,13 @@ def test_reasons_of_openai_become_ours(reason: str, stop: str) -> None:
     ],
 )
 def test_reasons_of_anthropic_become_ours(reason: str, stop: str) -> None:
-    """One that is no ordinary end is an error that names it."""
+    """An unusual reason is an error that names it."""
     message = told(AnthropicAnswer(), [{"type": "message_delta", "delta": {"stop_reason": reason}}])
     assert message["stopReason"] == stop and ("refusal" in str(message)) == (stop == "error")
 
 
 def test_an_answer_that_calls_tools_and_says_stop_stops_for_them() -> None:
-    """Some endpoints always say "stop"; an answer that was too long stays too long."""
+    """Some endpoints always report "stop"; "length" stays."""
     assert told(OpenAIAnswer(), [call(0, "{}", id="a", name="x"), chunk({}, "stop")])["stopReason"] == "toolUse"
     cut = told(OpenAIAnswer(), [call(0, '{"a', id="a", name="x"), chunk({}, "length")])
     assert cut["stopReason"] == "length" and cut["content"][0]["partialJson"] == '{"a'
@@ -202,7 +202,7 @@ def test_calls_that_are_all_numbered_alike_are_told_apart_by_their_ids(index: in
 
 @pytest.mark.parametrize("arguments", ["[1]", "{", "no", '{"a": NaN}', "[" * 100_000])
 def test_arguments_that_are_no_object_are_an_error_and_kept(arguments: str) -> None:
-    """Nobody should run a tool with half of what was meant."""
+    """A tool must not run with incomplete arguments."""
     message = told(OpenAIAnswer(), [call(0, arguments, id="a", name="x"), chunk({}, "tool_calls")])
     assert message["stopReason"] == "error" and "x" in message["errorMessage"]
     assert message["content"][0] | {"id": "a"} == message["content"][0]
@@ -216,14 +216,14 @@ def test_a_call_without_arguments_has_none() -> None:
 
 
 def test_what_openai_read_from_its_cache_is_no_part_of_the_input() -> None:
-    """Its own count includes it."""
+    """OpenAI's own count includes it."""
     usage = {"prompt_tokens": 100, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": 60}}
     message = told(OpenAIAnswer(), [chunk({"content": "x"}, "stop"), {"choices": [], "usage": usage}])
     assert message["usage"] == {"input": 40, "output": 7, "cacheRead": 60, "totalTokens": 107}
 
 
 def test_what_anthropic_counts_at_the_end_adds_to_what_it_counted_at_the_beginning() -> None:
-    """Cache and input at first, output at last."""
+    """Cache and input at the start, output at the end."""
     begun = {"input_tokens": 5, "cache_read_input_tokens": 60, "cache_creation_input_tokens": 30, "output_tokens": 1}
     events = [{"type": "message_start", "message": {"usage": begun}}]
     ended = {"output_tokens": 7, "cache_read_input_tokens": None}
@@ -240,7 +240,7 @@ def test_tokens_that_nobody_counted_are_not_told() -> None:
 
 
 def test_blocks_without_a_name_of_ours_are_kept_as_they_came() -> None:
-    """Thoughts that are hidden have one."""
+    """Hidden thoughts have a native name."""
     hidden = {"type": "redacted_thinking", "data": "xyz"}
     other = {"type": "server_tool_use", "id": "s", "name": "web", "input": {"q": 1}}
     events = [{"type": "content_block_start", "index": n, "content_block": b} for n, b in enumerate((hidden, other))]

@@ -1,4 +1,4 @@
-"""Pruning: old tool results that are no longer sent, while the session keeps them."""
+"""Result pruning: old tool results are no longer sent, but stay in the session."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.mission("Y8")
 
 
 def result(tokens: int, tool: str = "bash", **members: Any) -> Json:
-    """A tool result of so many estimated tokens."""
+    """Return a tool result of that many estimated tokens."""
     content = [{"type": "text", "text": "x" * (4 * tokens)}]
     return {"role": "toolResult", "toolCallId": "c", "toolName": tool, "content": content, **members}
 
@@ -32,7 +32,7 @@ def plan(*messages: Json, **options: Any) -> ResultPruning:
 
 
 def test_results_behind_the_protected_tokens_are_pruned() -> None:
-    """The newest stay while those after them hold less than 40,000 tokens."""
+    """The newest 40,000 tokens of results stay."""
     found = plan(result(15_000), result(15_000), result(1), result(39_999))
     assert targets(found) == ["e0", "e1"]
     assert found.edits[0] == {
@@ -45,13 +45,13 @@ def test_results_behind_the_protected_tokens_are_pruned() -> None:
 
 @pytest.mark.parametrize(("last", "expected"), [(39_999, []), (40_000, ["e0"])])
 def test_the_protection_ends_at_its_limit(last: int, expected: list[str]) -> None:
-    """A result is protected as long as the newer ones do not fill the limit."""
+    """A result is protected while the newer ones do not fill the limit."""
     assert targets(plan(result(30_000), result(last))) == expected
 
 
 @pytest.mark.parametrize(("tokens", "pruned"), [(20_007, False), (20_008, False), (20_009, True), (20_010, True)])
 def test_nothing_is_pruned_for_little(tokens: int, pruned: bool) -> None:
-    """What the line itself takes is not saved."""
+    """The size of the replacing line is not saved."""
     line = estimate({"role": "toolResult", "content": pruned_notice(tokens)})
     assert line == 9
     assert bool(plan(result(tokens), result(40_000)).edits) is pruned
@@ -59,7 +59,7 @@ def test_nothing_is_pruned_for_little(tokens: int, pruned: bool) -> None:
 
 @pytest.mark.parametrize("tool", ["skill", "read"])
 def test_results_that_the_model_must_keep_are_protected(tool: str) -> None:
-    """They count against the protected tokens all the same."""
+    """They still count towards the protected tokens."""
     found = plan(result(30_000), result(30_000, tool), result(20_000), result(20_000))
     assert targets(found) == ["e0"]
     assert targets(plan(result(30_000), result(40_000, tool))) == ["e0"]
@@ -67,12 +67,12 @@ def test_results_that_the_model_must_keep_are_protected(tool: str) -> None:
 
 @pytest.mark.parametrize("tool", [["read"], {}, None])
 def test_a_tool_without_a_name_is_protected_by_none(tool: Any) -> None:
-    """A file may name its tools by anything."""
+    """A tool name of any type is accepted."""
     assert targets(plan(result(30_000, tool), result(40_000))) == ["e0"]
 
 
 def test_what_was_pruned_is_not_pruned_again() -> None:
-    """Neither an edit of ours nor what the family did in the file."""
+    """Whether by an edit or by another agent of the pi family."""
     old = result(0) | {"content": [{"type": "text", "text": pruned_notice(30_000)}]}
     assert is_pruned_result(old)
     assert is_pruned_result(result(5, prunedAt=5))
@@ -82,7 +82,7 @@ def test_what_was_pruned_is_not_pruned_again() -> None:
 
 
 def test_other_messages_and_short_results_stay() -> None:
-    """A line that is longer than the result saves nothing; an entry without an id cannot be named."""
+    """Also results that are shorter than the line, and entries without an id."""
     user: Json = {"role": "user", "content": "x" * 400_000}
     found = plan_result_pruning(
         [result(30_000), user, result(8), result(30_000), result(40_000)], ["a", "b", "c", None, "d"]
@@ -98,7 +98,7 @@ def test_the_limits_are_arguments() -> None:
 
 
 def test_appended_edits_prune_the_context_and_keep_the_session() -> None:
-    """The context shrinks by what was promised, the entry holds all it held, and a second plan is empty."""
+    """The context shrinks as planned, the entry is unchanged, and a second plan is empty."""
     path = [said("u", None), answered("a", "u")]
     for number in range(5):
         path.append(entry("message", f"r{number}", path[-1]["id"], message=result(15_000)))

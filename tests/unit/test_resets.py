@@ -1,4 +1,4 @@
-"""When a conversation begins a new session by itself: what the configuration says, and the exact moments."""
+"""When a conversation starts a new session by itself: the configuration, and the exact times."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ FRESH = Freshness(None, None)
 
 
 def at(text: str, zone: tzinfo = UTC, fold: int = 0) -> int:
-    """A wall-clock time in a zone, in milliseconds since 1970."""
+    """Return a local time in a zone, in milliseconds since 1970."""
     moment = datetime.fromisoformat(text).replace(tzinfo=zone, fold=fold).astimezone(UTC)
     return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
 
@@ -56,7 +56,7 @@ def policy(session: dict[str, Any], kind: Any = "direct", channel: str | None = 
 
 
 def test_without_a_word_sessions_are_reset_daily_at_four() -> None:
-    """In local time, for every type of conversation, and not for idleness."""
+    """In local time, for every type of conversation, and not when idle."""
     for kind in ("direct", "group", "thread"):
         assert policy({}, kind) == ResetPolicy(at_hour=4, idle_minutes=None, time_zone=None)
 
@@ -92,7 +92,7 @@ def test_none_is_one_line() -> None:
     ],
 )
 def test_the_base_says_when(session: dict[str, Any], expected: tuple[int | None, int | None]) -> None:
-    """Idle minutes count beside the hour; the older ones alone mean idle; numbers are floored and brought into range."""
+    """Idle minutes apply in addition to the hour; the older setting alone means idle; numbers are floored and clamped."""
     found = policy(session)
     assert (found.at_hour, found.idle_minutes) == expected
 
@@ -110,7 +110,7 @@ def test_the_type_fills_in_before_the_base() -> None:
 
 
 def test_a_type_with_wishes_of_its_own_is_not_silenced_by_the_base() -> None:
-    """`none` below it stays `none`; an hour means daily, minutes alone mean idle."""
+    """An hour means daily, minutes alone mean idle, even if the base is `none`."""
     session = {
         "reset": {"mode": "none"},
         "resetByType": {"group": {"idleMinutes": 9}, "thread": {"atHour": 2}, "dm": {}},
@@ -121,7 +121,7 @@ def test_a_type_with_wishes_of_its_own_is_not_silenced_by_the_base() -> None:
 
 
 def test_the_channel_wins_outright() -> None:
-    """Base, type and older idle minutes no longer count; only the time zone of the person does."""
+    """Only the time zone still comes from the base."""
     session = {
         "reset": {"mode": "idle", "idleMinutes": 10, "timeZone": "Europe/Berlin"},
         "resetByType": {"direct": {"mode": "none"}},
@@ -136,7 +136,7 @@ def test_the_channel_wins_outright() -> None:
 
 
 def test_unknown_keys_are_told_and_change_nothing() -> None:
-    """With the place that they stand at; what is not about resets is not looked at."""
+    """With their place; keys that are not about resets are ignored."""
     session = {
         "scope": "per-sender",
         "reset": {"atHour": 5, "hour": 6},
@@ -172,7 +172,7 @@ def test_unknown_keys_are_told_and_change_nothing() -> None:
     ],
 )
 def test_a_value_that_cannot_be_meant_is_refused_with_its_place(session: dict[str, Any], place: str) -> None:
-    """A guess would reset somebody's session at the wrong time."""
+    """A guess could reset a session at the wrong time."""
     with pytest.raises(InvalidConfig) as refused:
         read_reset_config(session)
     assert refused.value.message.startswith(f"{place} ")
@@ -206,7 +206,7 @@ def test_a_value_that_cannot_be_meant_is_refused_with_its_place(session: dict[st
 def test_the_type_comes_from_the_structure_of_the_key_and_the_message(
     key: str, facts: dict[str, Any], expected: str
 ) -> None:
-    """`:group:` inside of an id makes no group."""
+    """`:group:` inside an id does not make a group."""
     assert conversation_type(parse_key(key), **facts) == expected
 
 
@@ -214,7 +214,7 @@ def test_the_type_comes_from_the_structure_of_the_key_and_the_message(
 
 
 def test_a_session_begun_at_the_very_hour_is_fresh() -> None:
-    """And one begun a millisecond before is not, from that hour on."""
+    """One that started a millisecond earlier is not."""
     boundary = at("2026-11-16T04:00", BERLIN)
     assert freshness(Times(started=boundary), DAILY, boundary, BERLIN) == FRESH
     assert freshness(Times(started=boundary), DAILY, boundary + DAY - 1, BERLIN) == FRESH
@@ -230,7 +230,7 @@ def test_a_session_idle_for_just_so_long_is_fresh() -> None:
 
 
 def test_it_became_stale_at_the_first_hour_after_its_start() -> None:
-    """Not at the last one before the message."""
+    """Not at the last hour before the message."""
     started = at("2026-11-01T12:00")
     stale = freshness(Times(started=started), DAILY, at("2026-11-16T12:00"), UTC)
     assert stale == Freshness("daily", at("2026-11-02T04:00"))
@@ -246,14 +246,14 @@ def test_it_became_stale_at_the_first_hour_after_its_start() -> None:
     ],
 )
 def test_whichever_comes_first_is_the_reason(interacted: str, expected: Freshness) -> None:
-    """At one and the same moment it is the hour, which counts a millisecond earlier."""
+    """At the same time it is the hour, which counts a millisecond earlier."""
     both = ResetPolicy(at_hour=4, idle_minutes=60)
     times = Times(started=at("2026-11-15T12:00"), interacted=at(interacted))
     assert freshness(times, both, at("2026-11-16T12:00"), UTC) == expected
 
 
 def test_one_of_both_is_enough() -> None:
-    """A session of today may be idle, and a busy one of yesterday."""
+    """Today's session may be idle, and a busy one may be from yesterday."""
     both = ResetPolicy(at_hour=4, idle_minutes=60)
     now = at("2026-11-16T12:00")
     assert freshness(Times(started=now - 7 * HOUR, interacted=now - 2 * HOUR), both, now, UTC).reason == "idle"
@@ -262,7 +262,7 @@ def test_one_of_both_is_enough() -> None:
 
 
 def test_a_time_that_is_missing_is_taken_from_the_next_best() -> None:
-    """The start from the last change, the interaction from the start, then from the last change."""
+    """The start from the last change, the interaction from the start or the last change."""
     now = at("2026-11-16T12:00")
     old, recent = now - 2 * DAY, now - MINUTE
     assert freshness(Times(updated=old), DAILY, now, UTC).reason == "daily"
@@ -275,7 +275,7 @@ def test_a_time_that_is_missing_is_taken_from_the_next_best() -> None:
 
 @pytest.mark.promise("P27")
 def test_times_in_the_future_or_before_1970_are_ignored() -> None:
-    """A clock that went back neither ends a session nor keeps it for ever: the next best time counts."""
+    """The next best time counts, so a clock that was set back has no effect."""
     now = at("2026-11-16T12:00")
     old = now - 2 * DAY
     for wrong in (-1, now + 1, at("9999-01-01")):
@@ -287,7 +287,7 @@ def test_times_in_the_future_or_before_1970_are_ignored() -> None:
 
 
 def test_the_times_of_an_entry_are_its_documented_members() -> None:
-    """Of any other type they are unknown."""
+    """Values of another type are unknown."""
     entry = {"sessionStartedAt": 5, "lastInteractionAt": 6.9, "updatedAt": 7}
     assert times_of(entry) == Times(5, 6, 7)
     wrong = {"sessionStartedAt": "5", "lastInteractionAt": True, "updatedAt": math.nan}
@@ -300,7 +300,7 @@ def test_the_times_of_an_entry_are_its_documented_members() -> None:
 
 @pytest.mark.promise("P27")
 def test_an_hour_that_the_clocks_skip_is_the_moment_they_jump() -> None:
-    """New York, 8 March 2026: after 01:59 comes 03:00. There is one reset that day, and it does not come early."""
+    """New York, 8 March 2026: 03:00 follows 01:59. There is one reset that day, at the jump."""
     jump = at("2026-03-08T03:00", NEW_YORK)
     assert daily_reset_before(jump, 2, NEW_YORK) == jump
     assert daily_reset_before(jump - 1, 2, NEW_YORK) == at("2026-03-07T02:00", NEW_YORK)
@@ -311,7 +311,7 @@ def test_an_hour_that_the_clocks_skip_is_the_moment_they_jump() -> None:
 
 @pytest.mark.promise("P27")
 def test_an_hour_that_comes_twice_resets_once() -> None:
-    """New York, 1 November 2026: 01:00 comes twice, the first one counts."""
+    """New York, 1 November 2026: 01:00 occurs twice, the first one counts."""
     first, second = at("2026-11-01T01:00", NEW_YORK), at("2026-11-01T01:00", NEW_YORK, fold=1)
     assert second - first == HOUR
     for moment in (first, second - 1, second, second + HOUR):
@@ -323,7 +323,7 @@ def test_an_hour_that_comes_twice_resets_once() -> None:
 
 @pytest.mark.promise("P27")
 def test_a_date_that_comes_back_does_not_undo_a_reset() -> None:
-    """St John's, 2010: at 00:01 the clocks went back to 23:01 of the day before."""
+    """St John's, 2010: at 00:01 the clocks went back to 23:01 of the previous day."""
     midnight = at("2010-11-07T00:00", ST_JOHNS)
     back = at("2010-11-06T23:30", ST_JOHNS, fold=1)
     assert midnight < back
@@ -340,7 +340,7 @@ def test_a_day_that_was_left_out_has_no_reset_of_its_own() -> None:
 
 @pytest.mark.promise("P27")
 def test_days_follow_the_calendar_when_clocks_change() -> None:
-    """The day of the change has 23 or 25 hours, and the reset stays at four."""
+    """The day has 23 or 25 hours, and the reset stays at four."""
     spring, autumn = at("2026-03-29T04:00", BERLIN), at("2026-10-25T04:00", BERLIN)
     assert spring - daily_reset_before(spring - 1, 4, BERLIN) == 23 * HOUR  # type: ignore[operator]
     assert autumn - daily_reset_before(autumn - 1, 4, BERLIN) == 25 * HOUR  # type: ignore[operator]
@@ -349,7 +349,7 @@ def test_days_follow_the_calendar_when_clocks_change() -> None:
 @pytest.mark.promise("P27")
 @pytest.mark.parametrize("zone", [UTC, ZoneInfo("Pacific/Kiritimati"), ZoneInfo("Pacific/Pago_Pago")])
 def test_the_ends_of_the_calendar_are_no_error(zone: tzinfo) -> None:
-    """In 1970 and 9999 there is an answer, or none is known; beyond them nothing is stale."""
+    """In 1970 and 9999 the result may be unknown; beyond them nothing is stale."""
     for moment in (0, 1, at("9999-12-31T23:59:59"), at("0001-01-01")):
         before, after = daily_reset_before(moment, 4, zone), daily_reset_after(moment, 4, zone)
         assert before is None or before <= moment
@@ -366,7 +366,7 @@ hours = st.integers(0, 23)
 @pytest.mark.promise("P27")
 @given(moments, hours, zones)
 def test_resets_are_a_row_of_moments(now: int, hour: int, zone: tzinfo) -> None:
-    """The last one is not after now, the next one is; each is found from the other, a day or so apart."""
+    """The last is not after now, the next is, and they are about a day apart."""
     before, after = daily_reset_before(now, hour, zone), daily_reset_after(now, hour, zone)
     assert before is not None and after is not None
     assert before <= now < after
@@ -380,7 +380,7 @@ def test_resets_are_a_row_of_moments(now: int, hour: int, zone: tzinfo) -> None:
 def test_a_session_is_stale_just_if_it_began_before_the_last_reset(
     started: int, later: int, hour: int, zone: tzinfo
 ) -> None:
-    """The two documented ways to say it agree at any time."""
+    """Both documented definitions agree at any time."""
     now = started + later
     before = daily_reset_before(now, hour, zone)
     found = freshness(Times(started=started), ResetPolicy(hour, None), now, zone)
@@ -394,7 +394,7 @@ def test_a_session_is_stale_just_if_it_began_before_the_last_reset(
 def test_what_is_stale_stays_stale(
     started: int, interacted: int, now: int, later: int, idle: int, hour: int, zone: tzinfo
 ) -> None:
-    """As time goes by, with the same reason and moment, unless a time from the future comes into force."""
+    """With the same reason and time, unless a time in the future becomes valid."""
     times, both = Times(min(started, now), min(interacted, now)), ResetPolicy(hour, idle)
     found = freshness(times, both, now, zone)
     assert found.fresh or freshness(times, both, now + later, zone) == found

@@ -1,4 +1,4 @@
-"""Making pictures smaller."""
+"""Resizing images."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def picture(width: int, height: int, kind: str = "PNG", mode: str = "RGBA") -> b
 
 @pytest.mark.parametrize(("kind", "mode"), [("PNG", "RGBA"), ("GIF", "P"), ("WEBP", "RGB"), ("JPEG", "L")])
 def test_a_picture_becomes_a_smaller_jpeg(kind: str, mode: str) -> None:
-    """No side is longer than asked, the shape stays, and nothing is enlarged."""
+    """No side is longer than the limit, the proportions stay, and nothing is enlarged."""
     small = resize(picture(400, 200, kind, mode), 100, 85)
     assert small is not None and small.startswith(b"\xff\xd8") and dimensions(small) == (100, 50)
     same = resize(picture(40, 20, kind, mode), 100, 85)
@@ -31,7 +31,7 @@ def test_a_picture_becomes_a_smaller_jpeg(kind: str, mode: str) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"nonsense", picture(50, 50)[:60]])
 def test_what_is_no_picture_is_left_to_the_caller(data: bytes) -> None:
-    """It is not an error: such a picture is left out, with a note."""
+    """The result is `None`, not an error."""
     assert resize(data, 100, 85) is None
 
 
@@ -42,7 +42,7 @@ def test_a_picture_that_would_fill_the_memory_is_not_opened(monkeypatch: pytest.
 
 
 def test_without_the_library_nothing_is_resized(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is an extra."""
+    """Pillow is an extra."""
     large = picture(400, 200)
     assert can_resize()
     monkeypatch.setitem(sys.modules, "PIL", None)

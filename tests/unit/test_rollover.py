@@ -1,4 +1,4 @@
-"""What a reset keeps of an entry, what it clears, and how it is taken back."""
+"""What a reset keeps of an entry, what it clears, and how it is undone."""
 
 from __future__ import annotations
 
@@ -61,20 +61,20 @@ ENTRY: Json = {
 
 
 def rolled(entry: Json, *ids: str) -> Json:
-    """The entry after a reset for each id, a minute apart."""
+    """Return the entry after a reset for each id, a minute apart."""
     for number, session_id in enumerate(ids):
         entry = roll_over(entry, session_id, NOW + number * 60_000, "new")
     return entry
 
 
 def test_every_documented_member_is_either_kept_or_cleared() -> None:
-    """A new field cannot be forgotten."""
+    """A new member cannot be forgotten."""
     assert not set(KEPT) & set(CLEARED)
     assert {*KEPT, *CLEARED} == FIELDS.keys()
 
 
 def test_a_reset_begins_a_new_session_with_the_settings_of_the_old_one() -> None:
-    """Toggles, overrides, names and routes stay; counters and marks of the old session go; unknown members survive."""
+    """Settings, names and routes stay; counters and marks are removed; unknown members stay."""
     new = roll_over(ENTRY, "two", NOW, "daily")
     kept = ("label", "lastChannel", "thinkingLevel", "sendPolicy", "queueMode", "modelOverride", "providerOverride")
     assert {name: new[name] for name in kept} == {name: ENTRY[name] for name in kept}
@@ -88,7 +88,7 @@ def test_a_reset_begins_a_new_session_with_the_settings_of_the_old_one() -> None
 
 
 def test_a_reset_changes_nothing_in_the_entry_that_it_is_given() -> None:
-    """Nor in what it holds."""
+    """Nor in its values."""
     entry = rolled(ENTRY, "two")
     before = repr(entry)
     new = roll_over(entry, "three", NOW, "idle")
@@ -97,7 +97,7 @@ def test_a_reset_changes_nothing_in_the_entry_that_it_is_given() -> None:
 
 
 def test_overrides_that_nobody_chose_end_with_the_session() -> None:
-    """A fallback of the last session is no wish of the user's."""
+    """A fallback is not a setting of the user."""
     entry = {
         **ENTRY,
         "modelOverrideSource": "auto",
@@ -121,7 +121,7 @@ def test_the_session_before_is_remembered() -> None:
 
 
 def test_the_newest_comes_first_and_only_it_carries_its_members() -> None:
-    """A reset a day must not make the store heavy."""
+    """The store stays small with a reset a day."""
     entry = rolled(ENTRY, "two", "three", "four")
     assert [previous.session_id for previous in previous_sessions(entry)] == ["three", "two", "one"]
     assert ["members" in record for record in entry[PREVIOUS]] == [True, False, False]
@@ -130,7 +130,7 @@ def test_the_newest_comes_first_and_only_it_carries_its_members() -> None:
 
 
 def test_so_many_sessions_are_remembered() -> None:
-    """The oldest go from the list, their transcripts stay where they are."""
+    """The oldest drop off the list; their transcripts stay."""
     entry = rolled(ENTRY, *(f"s{number}" for number in range(LIMIT + 5)))
     found = previous_sessions(entry)
     assert len(found) == LIMIT
@@ -152,19 +152,19 @@ def test_an_entry_without_a_session_has_none_to_remember() -> None:
 
 @pytest.mark.parametrize("wrong", ["", 5, None])
 def test_what_is_no_session_id_is_not_remembered(wrong: Any) -> None:
-    """Nobody could go back to it."""
+    """It could not be resumed."""
     assert PREVIOUS not in roll_over({"sessionId": wrong}, "one", NOW, "new")
 
 
 def test_a_clock_that_went_back_does_not_set_the_time_of_change_back() -> None:
-    """The later change of two stores wins elsewhere, so it must not look older."""
+    """Elsewhere the later change wins, so the entry must not look older."""
     new = roll_over(ENTRY, "two", NOW - 60_000, "new")
     assert new["updatedAt"] == NOW - 5000
     assert new["sessionStartedAt"] == NOW - 60_000
 
 
 def test_a_reset_is_taken_back_whole() -> None:
-    """All that was cleared comes back; what was set meanwhile stays; the session that was left can be resumed in turn."""
+    """Cleared members come back, later settings stay, and the session that is left can be resumed."""
     new = {**roll_over(ENTRY, "two", NOW, "daily"), "thinkingLevel": "low", "inputTokens": 5}
     back = resume(new, 1, NOW + 1)
     times = {"updatedAt", "sessionStartedAt", "lastInteractionAt"}
@@ -179,7 +179,7 @@ def test_a_reset_is_taken_back_whole() -> None:
 
 
 def test_a_resumed_session_is_not_reset_again_by_the_next_message() -> None:
-    """Its clock starts anew."""
+    """Its times start anew."""
     new = roll_over({**ENTRY, "sessionStartedAt": 0, "lastInteractionAt": 0}, "two", NOW, "daily")
     back = resume(new, 1, NOW + 1)
     assert times_of(back) == Times(NOW + 1, NOW + 1, NOW + 1)
@@ -187,7 +187,7 @@ def test_a_resumed_session_is_not_reset_again_by_the_next_message() -> None:
 
 
 def test_an_older_session_comes_back_with_unknown_counters() -> None:
-    """Whoever resumes it counts again; nothing of the session that is left stays behind."""
+    """Nothing of the session that is left stays."""
     entry = {**rolled(ENTRY, "two", "three"), "inputTokens": 7, "sessionFile": "three.jsonl"}
     back = resume(entry, 2, NOW + 9)
     assert back["sessionId"] == "one"
@@ -198,7 +198,7 @@ def test_an_older_session_comes_back_with_unknown_counters() -> None:
 
 @pytest.mark.parametrize("number", [0, -1, 2, 99])
 def test_a_session_that_is_not_in_the_list_cannot_be_resumed(number: int) -> None:
-    """The error says how many there are."""
+    """The error tells how many there are."""
     with pytest.raises(SessionNotFound, match=r"has 1 earlier session\n") as refused:
         resume(rolled(ENTRY, "two"), number, NOW)
     assert refused.value.hint
@@ -210,7 +210,7 @@ def test_a_session_that_is_not_in_the_list_cannot_be_resumed(number: int) -> Non
 
 @pytest.mark.parametrize("damage", [None, "x", 5, {}, [1, None, {}, {"sessionId": 5}, {"sessionId": ""}]])
 def test_a_list_that_somebody_damaged_is_read_as_far_as_it_can_be(damage: Any) -> None:
-    """Records that name no session are passed over, and survive."""
+    """Invalid records are ignored and kept."""
     entry = {**ENTRY, PREVIOUS: damage}
     assert previous_sessions(entry) == ()
     new = roll_over(entry, "two", NOW, "new")
@@ -220,7 +220,7 @@ def test_a_list_that_somebody_damaged_is_read_as_far_as_it_can_be(damage: Any) -
 
 
 def test_a_record_sets_nothing_that_a_reset_keeps() -> None:
-    """Whatever somebody wrote into it."""
+    """Whatever it contains."""
     record = {"sessionId": "a", "members": {"sendPolicy": "allow", "x": 1, "inputTokens": 5, "sessionId": "b"}}
     back = resume({"sendPolicy": "deny", PREVIOUS: [record]}, 1, NOW)
     assert (back["sendPolicy"], back["inputTokens"], back["sessionId"]) == ("deny", 5, "a")
@@ -228,13 +228,13 @@ def test_a_record_sets_nothing_that_a_reset_keeps() -> None:
 
 
 def test_a_record_may_lack_time_and_reason() -> None:
-    """They are unknown then."""
+    """They are unknown."""
     entry = {PREVIOUS: [{"sessionId": "a"}, {"sessionId": "b", "endedAt": "x", "reason": 3}]}
     assert previous_sessions(entry) == (Previous("a", None, None), Previous("b", None, None))
 
 
 def test_the_result_is_an_entry_of_the_store() -> None:
-    """It fits the documented types."""
+    """It has the documented types."""
     entry = SessionEntry(roll_over(ENTRY, "two", NOW, "daily"))
     assert entry.session_id == "two"
     assert entry.session_file is None
@@ -245,7 +245,7 @@ def test_the_result_is_an_entry_of_the_store() -> None:
 
 
 def test_the_first_reply_says_what_happened_and_how_to_take_it_back() -> None:
-    """And, after a reset that nobody asked for, how to have none."""
+    """After an automatic reset also how to turn resets off."""
     daily = reset_notice("daily", ResetPolicy(4, None))
     assert daily == (
         "🧭 New session: the daily reset at 04:00 was due. Nothing is lost: /resume takes you back to the last one. "
@@ -267,7 +267,7 @@ members = st.dictionaries(
 
 @given(members)
 def test_taking_a_reset_back_gives_the_entry_before_it(entry: Json) -> None:
-    """Whatever it holds, but for the times and the list."""
+    """Except for the times and the list."""
     back = resume(roll_over(entry, "two", NOW, "new"), 1, NOW)
     left_out = {PREVIOUS, "updatedAt", "sessionStartedAt", "lastInteractionAt"}
     assert {n: v for n, v in back.items() if n not in left_out} == {n: v for n, v in entry.items() if n not in left_out}
@@ -275,7 +275,7 @@ def test_taking_a_reset_back_gives_the_entry_before_it(entry: Json) -> None:
 
 @given(members, st.lists(st.integers(1, 6), max_size=8))
 def test_no_session_is_lost_by_resuming(entry: Json, numbers: list[int]) -> None:
-    """The current one and the list are the same sessions in any order, each once."""
+    """The current session and the list contain the same sessions, each once."""
     entry = rolled(entry, "two", "three", "four")
     for number in numbers:
         if number <= 3:
@@ -285,7 +285,7 @@ def test_no_session_is_lost_by_resuming(entry: Json, numbers: list[int]) -> None
 
 
 def test_an_earlier_session_of_an_entry_can_be_named() -> None:
-    """With its own file, and everything else as the entry has it; one that it never had cannot."""
+    """With its own file and the other members of the entry."""
     entry = {"sessionId": "b", "sessionFile": "b.jsonl", "label": "x"}
     entry["previousSessions"] = [{"sessionId": "a"}, "odd"]  # type: ignore[assignment]
     earlier = with_session(entry, "a")

@@ -1,4 +1,4 @@
-"""Whether a reply may be delivered: the word of the entry, then the rules, then the default."""
+"""Whether a reply is delivered: the session's own policy, then the rules, then the default."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def test_without_a_policy_everything_is_delivered() -> None:
 
 
 def test_the_entry_has_the_last_word() -> None:
-    """In both directions, and it says so."""
+    """In both directions, with the reason."""
     deny = {"default": "deny", "rules": [rule("deny")]}
     assert decide_sending(read_send_policy(deny), KEY, override="allow") == (True, "the session allows it")
     assert decide_sending(None, KEY, override="deny") == (False, "the session denies it")
 
 
 def test_the_first_rule_that_denies_ends_it() -> None:
-    """An allowing rule before or after it does not help."""
+    """An allowing rule before or after it does not count."""
     for rules in (
         [rule("deny", channel="telegram"), rule("allow", channel="telegram")],
         [rule("allow", channel="telegram"), rule("deny", channel="telegram")],
@@ -47,7 +47,7 @@ def test_the_first_rule_that_denies_ends_it() -> None:
 
 
 def test_a_rule_that_allows_beats_the_default() -> None:
-    """Where none matches, the default decides."""
+    """The default decides if no rule matches."""
     policy = {"default": "deny", "rules": [rule("allow", channel="telegram")]}
     assert allowed(policy, channel="telegram")
     assert not allowed(policy, channel="slack")
@@ -69,7 +69,7 @@ def test_a_rule_that_allows_beats_the_default() -> None:
     ],
 )
 def test_a_rule_matches_if_all_that_it_says_is_so(match: Any, facts: Any, matches: bool) -> None:
-    """What is unknown of a message matches nothing."""
+    """Unknown properties of a message do not match."""
     assert allowed({"rules": [rule("deny", **match)]}, **facts) is not matches
 
 
@@ -92,7 +92,7 @@ def test_a_prefix_is_that_of_the_key_with_or_without_its_agent(prefix: str, key:
 
 
 def test_a_raw_prefix_is_that_of_the_whole_key() -> None:
-    """The agent counts."""
+    """Including the agent."""
     policy = {"rules": [rule("deny", rawKeyPrefix="agent:main:")]}
     assert not allowed(policy, "agent:main:cron:x")
     assert allowed(policy, "agent:ops:cron:x")
@@ -100,7 +100,7 @@ def test_a_raw_prefix_is_that_of_the_whole_key() -> None:
 
 
 def test_a_verdict_names_the_rule() -> None:
-    """For whoever asks why nothing came."""
+    """So that users can find out why nothing was delivered."""
     policy = read_send_policy(
         {"rules": [rule("allow", channel="x"), rule("deny", chatType="group")], "default": "deny"}
     )
@@ -134,7 +134,7 @@ rules = st.lists(st.tuples(st.sampled_from(["allow", "deny"]), st.sampled_from([
 
 @given(rules, st.sampled_from(["allow", "deny", None]), st.sampled_from(["a", "b", None]))
 def test_order_matters_only_for_the_reason(found: Any, default: Any, channel: str | None) -> None:
-    """Any matching deny denies, else any matching allow allows, else the default."""
+    """Any matching deny denies, else any matching allow allows, else the default decides."""
     policy = {"rules": [rule(action, channel=name) for action, name in found], "default": default}
     matching = {action for action, name in found if name == channel}
     expected = "deny" not in matching and ("allow" in matching or default != "deny")

@@ -1,4 +1,4 @@
-"""Replies that are not delivered: what counts as one, and a stream that never shows the beginning of one."""
+"""Silent replies: which replies are silent, and a stream that never shows a part of one."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ DELIVERED = [
 
 
 def streamed(chunks: list[str]) -> tuple[str, bool, list[str]]:
-    """What was delivered in all, whether the reply was silent, and what came after each chunk."""
+    """Return the delivered text, whether the reply was silent, and the text after each chunk."""
     silence = Silence()
     told = [silence.feed(chunk) for chunk in chunks]
     rest, silent = silence.finish()
@@ -55,7 +55,7 @@ def test_a_reply_whose_first_token_is_the_word_is_silent(text: str) -> None:
 
 @pytest.mark.parametrize("text", DELIVERED)
 def test_any_other_reply_is_delivered(text: str) -> None:
-    """Also one that begins with the letters of the word, or mentions it later."""
+    """Also one that starts with the letters of the word, or mentions it later."""
     assert not is_silent(text)
 
 
@@ -68,14 +68,14 @@ def test_a_stream_decides_as_the_whole_text_does(text: str) -> None:
 
 
 def test_nothing_is_shown_while_it_could_become_the_word() -> None:
-    """Not even the whole word: the next letter may make it another one."""
+    """Not even after the whole word, because the next letter may change it."""
     assert streamed([" ", "NO", "_RE", "PLY", "foo", "bar"])[2] == ["", "", "", "", " NO_REPLYfoo", "bar"]
     assert streamed(["NO", "T", " now"])[2] == ["", "NOT", " now"]
     assert streamed(["\n", "\n", "Hello", " you"])[2] == ["", "", "\n\nHello", " you"]
 
 
 def test_a_stream_tells_as_soon_as_it_is_decided() -> None:
-    """So that a typing sign need not wait for the end."""
+    """A typing indicator need not wait for the end."""
     silence = Silence()
     assert silence.silent is None
     silence.feed("NO_REPLY")
@@ -88,7 +88,7 @@ def test_a_stream_tells_as_soon_as_it_is_decided() -> None:
 
 
 def test_what_was_held_comes_at_the_end() -> None:
-    """A reply that stops in the middle of the word is a reply."""
+    """A reply that stops inside the word is delivered."""
     silence = Silence()
     assert silence.feed(" NO_RE") == ""
     assert silence.finish() == (" NO_RE", False)
@@ -96,7 +96,7 @@ def test_what_was_held_comes_at_the_end() -> None:
 
 
 def test_the_end_decides_about_the_word_alone() -> None:
-    """Nothing followed, so it is the first token."""
+    """The word alone is silent."""
     silence = Silence()
     silence.feed("NO_REPLY")
     assert silence.finish() == ("", True)
@@ -110,7 +110,7 @@ texts = st.lists(
 
 @given(texts | st.text(), st.data())
 def test_everything_or_nothing_is_delivered(text: str, data: st.DataObject) -> None:
-    """For any text and any chunks: the text, or nothing if it is silent; never a piece of a silent one."""
+    """For any text and any chunks."""
     places = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
     chunks = [text[start:end] for start, end in zip([0, *places], [*places, len(text)], strict=True)]
     delivered, silent, told = streamed(chunks)
@@ -121,7 +121,7 @@ def test_everything_or_nothing_is_delivered(text: str, data: st.DataObject) -> N
 
 @given(texts, texts)
 def test_what_is_held_could_still_become_silent(text: str, more: str) -> None:
-    """Text is not held any longer than it must be."""
+    """Text is not held longer than necessary."""
     silence = Silence()
     told = silence.feed(text)
     if silence.silent is None:

@@ -1,4 +1,4 @@
-"""Tables of what sessions have used: names, sums, what is unknown, and days of every zone."""
+"""Usage tables: names, sums, unknown values, and days of every time zone."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ UNPRICED = {"input": 1, "totalTokens": 1}
 
 
 def quarter(moment: str) -> str:
-    """The quarter-hour of a moment in UTC."""
+    """Return the quarter-hour of a time in UTC."""
     return str(int(datetime.fromisoformat(f"{moment}+00:00").timestamp() * 1000) // QUARTER)
 
 
@@ -44,7 +44,7 @@ def session(
 
 
 def answers_at(*moments: str, usage: object = PRICED) -> Spending:
-    """One answer with one call at each moment."""
+    """Return one answer with one call at each time."""
     spending = Spending()
     for moment in moments:
         spending.add_answer("p/m", moment if moment == UNDATED else quarter(moment), usage, ["read"])
@@ -63,7 +63,7 @@ def answers(table: Table) -> dict[str, int | None]:
 
 
 def test_a_day_is_that_of_the_zone() -> None:
-    """The same moments lie in other days elsewhere, also where clocks are off by half or three quarters of an hour."""
+    """Also in zones with offsets of half or three quarters of an hour."""
     moments = ["2026-02-15T18:14", "2026-02-15T18:15", "2026-02-15T18:30", "2026-02-15T23:00"]
     usage = Usage([session(answers_at(*moments))])
     assert answers(daily(usage, UTC)) == {"2026-02-15": 4}
@@ -80,7 +80,7 @@ def test_a_day_is_that_of_the_zone() -> None:
     ],
 )
 def test_days_on_which_clocks_are_changed_are_shorter_or_longer(day: str, first: str, last: str, hours: int) -> None:
-    """In Berlin one has 23 hours and one 25, and no quarter-hour is lost or counted twice."""
+    """In Berlin they have 23 and 25 hours, and no quarter-hour is lost or counted twice."""
     begin, end = int(quarter(first)), int(quarter(last))
     spending = Spending()
     for number in range(begin - 8, end + 9):
@@ -91,7 +91,7 @@ def test_days_on_which_clocks_are_changed_are_shorter_or_longer(day: str, first:
 
 
 def test_weeks_begin_on_monday() -> None:
-    """They are named as ISO does, where the first days of January may belong to the year before."""
+    """ISO weeks; the first days of January may belong to the previous year."""
     usage = Usage([session(answers_at("2026-12-27T12:00", "2026-12-28T12:00", "2027-01-03T12:00", "2027-01-04T12:00"))])
     assert answers(weekly(usage, UTC)) == {"2026-W52": 1, "2026-W53": 2, "2027-W01": 1}
     sunday = Usage([session(answers_at("2026-03-29T21:59", "2026-03-29T22:00"))])  # midnight in Berlin's summer
@@ -99,7 +99,7 @@ def test_weeks_begin_on_monday() -> None:
 
 
 def test_what_is_undated_comes_last_and_no_range_holds_it() -> None:
-    """It is shown under its own name, or counted as left out."""
+    """It has its own row, or is counted as left out."""
     usage = Usage([session(answers_at(UNDATED, "2026-02-16T10:00", UNDATED))])
     assert answers(daily(usage, UTC)) == {"2026-02-16": 1, UNDATED: 2}
     assert list(answers(weekly(usage, UTC))) == ["2026-W08", UNDATED]
@@ -109,7 +109,7 @@ def test_what_is_undated_comes_last_and_no_range_holds_it() -> None:
 
 
 def test_a_range_holds_its_beginning_and_not_its_end() -> None:
-    """Answers, calls and runs outside of it are in no row and no total."""
+    """Usage outside of it is in no row and no total."""
     spending = answers_at("2026-02-16T10:00", "2026-02-16T10:15", "2026-02-16T10:30")
     spending.add_run("bash", quarter("2026-02-16T10:30"), failed=False)
     begin = int(quarter("2026-02-16T10:00"))
@@ -123,7 +123,7 @@ def test_a_range_holds_its_beginning_and_not_its_end() -> None:
 
 @given(st.integers(0, 10_000_000), st.sampled_from(ZONES))
 def test_every_quarter_hour_is_in_the_day_in_which_it_begins(number: int, zone: tzinfo) -> None:
-    """For zones of all kinds, as the clock on the wall there says."""
+    """In time zones of all kinds."""
     spending = Spending()
     spending.add_answer("p/m", str(number), None, [])
     begins = (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=number * QUARTER)).astimezone(zone)
@@ -144,7 +144,7 @@ def test_a_row_holds_all_that_is_known() -> None:
 
 
 def test_a_cost_is_that_of_the_answers_that_have_a_price() -> None:
-    """Without any it is unknown, and how many have none is always told."""
+    """Unknown without any; the number of unpriced answers is always known."""
     unpriced = answers_at("2026-02-16T10:00", usage=UNPRICED)
     untold = answers_at("2026-02-17T10:00", usage=None)
     table = daily(Usage([session(unpriced), session(untold)]), UTC)
@@ -155,7 +155,7 @@ def test_a_cost_is_that_of_the_answers_that_have_a_price() -> None:
 
 
 def test_models_are_told_apart_and_the_dearest_comes_first() -> None:
-    """What has no price follows, the one with most tokens first; failures are of no model."""
+    """Then models without a price by tokens; failures have no model."""
     spending = Spending()
     for model, usage in (
         ("cheap", PRICED),
@@ -173,7 +173,7 @@ def test_models_are_told_apart_and_the_dearest_comes_first() -> None:
 
 
 def test_sessions_of_a_project_are_added_up() -> None:
-    """A session counts once in each row, and once in the total."""
+    """A session counts once in each row and once in the total."""
     at = answers_at("2026-02-16T10:00", "2026-02-17T10:00")
     usage = Usage([session(at, "a"), session(at, "b"), session(at, "c", "/other"), session(at, "d", None)])
     found = named(by_project(usage))
@@ -187,7 +187,7 @@ def test_sessions_of_a_project_are_added_up() -> None:
 
 
 def test_each_session_has_a_row() -> None:
-    """Also a copy, which has the same id; one without anything in the range has none."""
+    """Also a copy with the same id; not a session without usage in the range."""
     at = answers_at("2026-02-16T10:00")
     usage = Usage([session(at, "a", title="First"), session(at, "a"), session(Spending(), "empty")])
     rows = by_session(usage).rows
@@ -196,7 +196,7 @@ def test_each_session_has_a_row() -> None:
 
 
 def test_tools_come_by_calls_and_what_users_ran_is_apart() -> None:
-    """Answers and tokens are not those of a tool."""
+    """Rows of tools have no answers and tokens."""
     spending = Spending()
     spending.add_answer("p/m", UNDATED, PRICED, ["read", "bash", "bash", ""])
     spending.add_failure("bash", UNDATED)
@@ -244,7 +244,7 @@ def talked(talk: list[tuple[str | None, str, object, list[str]]]) -> Digest:
 def test_every_table_has_the_total_that_the_sessions_have(
     stories: list[list[tuple[str | None, str, object, list[str]]]],
 ) -> None:
-    """Whatever it is made by; and its rows add up to that."""
+    """And its rows add up to it."""
     digests = [talked(talk) for talk in stories]
     usage = Usage([session(digest.spending, f"s{n}", f"/p{n % 2}") for n, digest in enumerate(digests)])
     tables = [table(usage) for table in TABLES]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -240,3 +241,14 @@ def test_a_failing_disk_never_becomes_a_new_session() -> None:
         Store("/root", fs=failing).continue_recent("/work/app")
     assert Store("/root", fs=failing).list("/work/app") == []
     assert len(store.list("/work/app")) == 1
+
+
+def test_a_repr_names_the_root_and_the_durability(tmp_path: Path) -> None:
+    """One line, without secrets; a notebook shows the newest sessions in a table in which nothing runs."""
+    hostile = "<script>alert(1)</script>"
+    store = store_at(tmp_path)
+    assert repr(store) == f"<Store {str(tmp_path)!r} durability='process'>"
+    store.create(f"/work/{hostile}", title=hostile, publish=True).close()
+    html = store._repr_html_()
+    assert set(re.findall(r"</?(\w+)", html)) == {"table", "caption", "thead", "tbody", "tr", "th", "td"}
+    assert "1 sessions" in html and "/work/&lt;script&gt;" in html

@@ -1,4 +1,4 @@
-"""Summarizers: what they ask, what they take for an answer, and how they fail."""
+"""Summarizers: what they send, which answers they accept, and how they fail."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ endpoints = pytest.mark.parametrize("make", [openai, anthropic, remote])
 
 @models
 def test_a_model_is_asked_and_its_streamed_answer_is_put_together(make: Make, server: ModelServer) -> None:
-    """System prompt, prompt and the limit go out; text, stop reason and usage come back."""
+    """System prompt, prompt and limit are sent; text, stop reason and usage are returned."""
     server.say("  A summary of some length.\n")
     summary = make(server)(REQUEST)
     assert (summary.text, summary.stop, summary.model) == ("A summary of some length.", "stop", "m")
@@ -57,7 +57,7 @@ def test_a_model_is_asked_and_its_streamed_answer_is_put_together(make: Make, se
 
 @models
 def test_an_answer_that_is_too_long_or_calls_tools_says_so(make: Make, server: ModelServer) -> None:
-    """Whoever asked decides; it is not taken for a summary that is whole."""
+    """The caller decides from the stop reason."""
     server.say("half of it", stop="length")
     assert make(server)(REQUEST).stop == "length"
     server.say("let me look", calls=True)
@@ -67,7 +67,7 @@ def test_an_answer_that_is_too_long_or_calls_tools_says_so(make: Make, server: M
 
 @endpoints
 def test_a_refusal_is_told_without_the_key(make: Make, server: ModelServer) -> None:
-    """What the endpoint says, not what it was told."""
+    """The error contains the endpoint's message, not the key."""
     server.fail(400, "no such model")
     with pytest.raises(SummarizerFailed, match="refused") as failure:
         make(server)(REQUEST)
@@ -76,7 +76,7 @@ def test_a_refusal_is_told_without_the_key(make: Make, server: ModelServer) -> N
 
 @models
 def test_a_request_that_is_too_long_is_recognised(make: Make, server: ModelServer) -> None:
-    """So that less can be asked for."""
+    """`overflow` is set, so that the caller can send less."""
     server.fail(400, "prompt is too long: 250000 tokens > 200000 maximum")
     with pytest.raises(SummarizerFailed) as failure:
         make(server)(REQUEST)
@@ -87,7 +87,7 @@ def test_a_request_that_is_too_long_is_recognised(make: Make, server: ModelServe
 @endpoints
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_a_redirect_is_not_followed(make: Make, server: ModelServer, status: int) -> None:
-    """Key and conversation would go with it."""
+    """The key and the conversation would go along."""
     with serving() as other:
         server.say("elsewhere", status=status, headers=(("Location", f"{other.url}/v1/messages"),))
         other.say("gotcha")
@@ -102,7 +102,7 @@ def test_a_redirect_is_not_followed(make: Make, server: ModelServer, status: int
 def test_no_proxy_of_the_environment_stands_between(
     make: Make, server: ModelServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only the configured host hears of the conversation."""
+    """Only the configured host is contacted."""
     with serving() as other:
         for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
             monkeypatch.setenv(name, other.url)
@@ -118,7 +118,7 @@ def test_no_proxy_of_the_environment_stands_between(
 
 @models
 def test_an_overloaded_model_is_asked_again(make: Make, server: ModelServer) -> None:
-    """By the vendor's client, a few times."""
+    """The vendor's client retries."""
     server.fail(503, "overloaded")
     server.say("at last")
     assert make(server)(REQUEST).text == "at last"
@@ -127,7 +127,7 @@ def test_an_overloaded_model_is_asked_again(make: Make, server: ModelServer) -> 
 
 @models
 def test_a_stream_that_is_cut_is_no_summary(make: Make, server: ModelServer) -> None:
-    """However much of it had come."""
+    """However much has arrived."""
     server.say("a summary that never ends", cut=True)
     with pytest.raises(SummarizerFailed):
         make(server)(REQUEST)
@@ -135,7 +135,7 @@ def test_a_stream_that_is_cut_is_no_summary(make: Make, server: ModelServer) -> 
 
 @endpoints
 def test_a_slow_model_is_given_up(make: Make, server: ModelServer) -> None:
-    """After the time that it was given, not sooner and not much later."""
+    """After the timeout, and not much later."""
     server.say("very slow, piece by piece, for a long time" * 20, pause=0.15)
     began = time.monotonic()
     with pytest.raises(SummarizerFailed):
@@ -145,7 +145,7 @@ def test_a_slow_model_is_given_up(make: Make, server: ModelServer) -> None:
 
 @endpoints
 def test_an_endpoint_that_is_not_there_is_a_failure_of_ours(make: Make) -> None:
-    """With its own type."""
+    """It raises `SummarizerFailed`."""
     with serving() as server:
         summarizer = make(server, timeout=2)
     with pytest.raises(SummarizerFailed):
@@ -163,14 +163,14 @@ def test_a_remote_endpoint_gets_both_prompts_and_answers_a_summary(server: Model
 
 @pytest.mark.parametrize("raw", [b"nonsense", b"[]", b'{"text": "x"}', b"\xff", b"[" * 100_000])
 def test_an_answer_without_a_summary_is_a_failure(server: ModelServer, raw: bytes) -> None:
-    """Whatever it is instead."""
+    """For any other body."""
     server.say(raw=raw)
     with pytest.raises(SummarizerFailed, match="contains no summary"):
         remote(server)(REQUEST)
 
 
 def test_a_command_reads_the_prompt_and_prints_the_summary(tmp_path: Path) -> None:
-    """Its exit code and its last words are told if it fails."""
+    """The error contains its exit code and the end of stderr."""
     script = "import sys; text = sys.stdin.read(); print('got', len(text))"
     summary = CommandSummarizer([sys.executable, "-c", script])(REQUEST)
     assert summary.text == f"got {len(REQUEST.system) + 2 + len(REQUEST.prompt)}"
@@ -183,7 +183,7 @@ def test_a_command_reads_the_prompt_and_prints_the_summary(tmp_path: Path) -> No
 
 
 def test_what_cannot_work_is_refused_at_once() -> None:
-    """Not when the context is full."""
+    """When the summarizer is made, not when it is used."""
     with pytest.raises(InvalidConfig):
         RemoteSummarizer("file:///etc/passwd")
     with pytest.raises(InvalidConfig):
@@ -195,7 +195,7 @@ def said(role: str, text: str, **members: Any) -> dict[str, Any]:
 
 
 def test_an_extract_is_made_of_the_words_that_are_there_and_says_so() -> None:
-    """The first request, later ones, failures, and the last answer; nothing else."""
+    """The first request, later ones, failures, and the last answer."""
     messages = [said("user", "Build the thing"), said("assistant", "I will"), said("user", "Now test it")]
     messages += [said("toolResult", "2 failed", isError=True), said("assistant", "Two tests\nfail.")]
     text = extract(REQUEST._replace(messages=messages)).text
@@ -207,7 +207,7 @@ def test_an_extract_is_made_of_the_words_that_are_there_and_says_so() -> None:
 
 
 def test_an_extract_stays_short_however_long_the_conversation_is() -> None:
-    """What is left out is counted."""
+    """Left-out requests are counted."""
     messages = [said("user", f"request {number} " + "x" * 1000) for number in range(500)]
     text = extract(REQUEST._replace(messages=messages, max_tokens=None)).text
     assert len(text) < 8000 and "475 earlier ones are left out" in text and "request 499" in text
@@ -215,7 +215,7 @@ def test_an_extract_stays_short_however_long_the_conversation_is() -> None:
 
 @pytest.mark.parametrize("most", [10, 3_000, None])
 def test_an_extract_stays_short_however_often_it_is_made(most: int | None) -> None:
-    """Of what was said before, the beginning and the newest part stay, with a word where something is missing."""
+    """The start and the newest part stay, with a notice between them."""
     text, longest = "", 0
     for number in range(60):
         messages = [said("user", f"request {number} " + "x" * 200), said("assistant", f"answer {number} " + "y" * 300)]

@@ -1,4 +1,4 @@
-"""Text as JavaScript counts it, dates as it writes them."""
+"""Text and dates as JavaScript handles them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_length_counts_utf16_units(text: str, units: int) -> None:
     ],
 )
 def test_cut_never_leaves_half_a_character(text: str, units: int, cut: str) -> None:
-    """A high surrogate at the cut is dropped, as the family drops it."""
+    """A high surrogate at the cut is dropped."""
     assert utf16_cut(text, units) == cut
 
 
@@ -49,7 +49,7 @@ def test_cut_never_leaves_half_a_character(text: str, units: int, cut: str) -> N
     ],
 )
 def test_lone_surrogates_become_the_replacement_character(text: str, clean: str) -> None:
-    """Each lone surrogate is replaced, two halves that belong together become their character."""
+    """Two halves that belong together become their character."""
     assert without_surrogates(text) == clean
 
 
@@ -84,7 +84,7 @@ def test_timestamps_are_written_as_javascript_writes_them_and_read_back(millisec
     ],
 )
 def test_other_iso_forms_are_read(value: str, milliseconds: int) -> None:
-    """Offsets, missing or longer fractions, dates alone; what is finer than a millisecond is cut off."""
+    """Offsets, missing or longer fractions, dates alone; fractions of a millisecond are cut off."""
     assert parse_timestamp(value) == milliseconds
 
 
@@ -106,7 +106,7 @@ def test_other_iso_forms_are_read(value: str, milliseconds: int) -> None:
     ],
 )
 def test_what_is_no_date_is_none(value: object) -> None:
-    """Where JavaScript would say NaN there is no time."""
+    """Where JavaScript returns NaN."""
     assert parse_timestamp(value) is None
 
 
@@ -123,5 +123,5 @@ def test_what_is_no_date_is_none(value: object) -> None:
     ],
 )
 def test_names_are_one_clean_line(name: str, clean: str) -> None:
-    """C0 and C1 controls become spaces, runs of spaces one, the ends are trimmed."""
+    """Control characters become spaces, runs of spaces one, the ends are trimmed."""
     assert clean_name(name) == clean

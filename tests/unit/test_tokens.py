@@ -1,4 +1,4 @@
-"""Estimates of messages, snapshots of contexts, and the ledger of calls."""
+"""Estimates of messages, sizes of contexts, and the ledger of calls."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_message_takes_a_quarter_of_its_characters(message: Json, tokens: int)
 
 
 def test_chinese_and_code_take_more_than_a_quarter() -> None:
-    """The closer estimate knows scripts without spaces, symbols and indentation."""
+    """The closer estimate handles scripts without spaces, symbols and indentation."""
     assert estimate_closely(user("会话树追加日志")) == 7
     assert estimate_closely(user("あいう 한국어")) == 6
     assert estimate(user("会话树追加日志")) == 2
@@ -79,12 +79,12 @@ def test_chinese_and_code_take_more_than_a_quarter() -> None:
     ],
 )
 def test_the_closer_estimate_follows_its_table(said: str, tokens: int) -> None:
-    """One row of the rules each."""
+    """One case for each row."""
     assert estimate_closely(user(said)) == tokens
 
 
 def test_the_closer_estimate_counts_every_role() -> None:
-    """Also what the family counts as nothing."""
+    """Also those that the documented estimate counts as 0."""
     assert estimate_closely({"role": "pythonExecution", "code": "one", "output": "two"}) == 2
     assert estimate_closely({"role": "fileMention", "files": [{"path": "a", "content": "b", "image": IMAGE}]}) == 1202
     assert estimate_closely({"role": "developer", "content": "one two"}) == 2
@@ -93,7 +93,7 @@ def test_the_closer_estimate_counts_every_role() -> None:
 
 @given(json_objects)
 def test_whatever_a_message_holds_it_can_be_counted(odd: Json) -> None:
-    """Foreign members of any shape count something or nothing, and never raise."""
+    """Invalid members never raise."""
     for role in ("user", "assistant", "system", "bashExecution", "fileMention"):
         for message in ({**odd, "role": role}, {"role": role, "content": [odd], "files": [odd], "usage": odd}):
             assert estimate(message) >= 0
@@ -120,13 +120,13 @@ def test_the_provider_is_believed_and_what_came_after_is_estimated() -> None:
     ],
 )
 def test_an_answer_that_cannot_know_is_not_asked(useless: Json) -> None:
-    """Failed, aborted, all zero, nothing told: the one before counts, else all is estimated."""
+    """After a failed, aborted, all-zero or missing report the one before counts, else everything is estimated."""
     assert context_tokens([answer(USED), useless], ["a", "b"]).at == "a"
     assert context_tokens([user("1234"), useless]) == Snapshot(1 + estimate(useless), "estimate")
 
 
 def test_without_a_total_the_parts_are_added() -> None:
-    """A total of 0 is none."""
+    """A total of 0 counts as missing."""
     parts = {"input": 1, "output": 2, "cacheRead": 3, "cacheWrite": 4}
     assert context_tokens([answer(parts)]).tokens == 10
     assert context_tokens([answer({**parts, "totalTokens": 0})]).tokens == 10
@@ -134,7 +134,7 @@ def test_without_a_total_the_parts_are_added() -> None:
 
 
 def test_an_answer_from_before_the_compaction_is_out_of_date() -> None:
-    """It reports how large the context was before it shrank."""
+    """It reports the size before the context shrank."""
     summary = {"role": "compactionSummary", "summary": "x" * 40, "timestamp": AT_MS}
     kept = answer(USED, timestamp=AT_MS - 1)
     later = answer(USED, timestamp=AT_MS + 1)
@@ -146,20 +146,20 @@ def test_an_answer_from_before_the_compaction_is_out_of_date() -> None:
 
 
 def test_an_empty_context_takes_nothing() -> None:
-    """Zero is known here."""
+    """Its size is 0."""
     assert context_tokens([]) == Snapshot(0, "estimate")
     assert total([]) == 0
 
 
 def test_another_counter_can_stand_in() -> None:
-    """Anything that takes a message and gives a number."""
+    """Any function that takes a message and returns a number."""
     assert context_tokens([user("a"), user("b")], counter=lambda message: 7).tokens == 14
     assert total([user("1234"), user("12345678")]) == 3
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_usage_is_understood_under_all_its_names(name: str) -> None:
-    """Whoever wrote it."""
+    """Of every agent."""
     for alias in NAMES[name]:
         assert usage_of({alias: 5}) == Usage(**{name: 5})
 
@@ -172,14 +172,14 @@ def test_what_cannot_be_a_number_of_tokens_is_unknown(value: object) -> None:
 
 
 def test_no_usage_is_none() -> None:
-    """Not an empty one."""
+    """Not an empty usage."""
     assert usage_of(None) is None
     assert usage_of(5) is None
     assert Usage().context is None
 
 
 def test_the_ledger_has_a_line_for_every_call() -> None:
-    """Answers, failed ones, side calls and summaries; users and settings are none."""
+    """Answers, failed ones, side calls and summaries, but not user messages and settings."""
     entries = [
         entry("message", "a", None, message=user("hi")),
         entry("message", "b", "a", message=answer({**USED, "cost": {"total": 0.5}}, "error")),
@@ -203,7 +203,7 @@ def test_the_ledger_has_a_line_for_every_call() -> None:
 
 
 def test_a_price_of_nothing_for_something_is_no_price() -> None:
-    """The family writes 0 for a model without a price."""
+    """Agents of the pi family write 0 for a model without a price."""
     costs = {"cost": {"total": 0}}
     paid, free = (answer({**used, **costs}) for used in (USED, dict.fromkeys(USED, 0)))
     calls = ledger([entry("message", "a", None, message=paid), entry("message", "b", "a", message=free)])

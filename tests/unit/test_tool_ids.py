@@ -1,4 +1,4 @@
-"""Ids of tool calls as providers take them."""
+"""Ids of tool calls in the form that a provider accepts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def result(call_id: Any) -> Json:
 
 
 def ids(found: list[Piece]) -> list[Any]:
-    """The ids of calls and results in order."""
+    """Return the ids of calls and results in order."""
     return [
         one
         for piece in found
@@ -59,7 +59,7 @@ def test_a_strict_id_has_letters_and_digits(original: str | None, expected: str)
 
 
 def test_a_strict_id_that_collides_ends_in_a_hash_then_in_a_number() -> None:
-    """The hash is that of the original, and the length stays within forty."""
+    """The hash is that of the original, and the length stays within 40."""
     assert strict_id("a-b", {"ab"}) == "ab" + hashed("a-b", 8)
     long = "a" * 39 + "--b"
     clipped = "a" * 32 + hashed(long, 8)
@@ -87,13 +87,13 @@ def test_a_strict9_id_has_nine(original: str | None, expected: str) -> None:
 
 
 def test_a_strict9_id_that_collides_is_a_numbered_hash() -> None:
-    """The number is the first whose hash is free."""
+    """The first number whose hash is free."""
     assert strict9_id("abcdefghi", {"abcdefghi"}) == hashed("abcdefghi:0", 9)
     assert strict9_id("abcdefghi", {"abcdefghi", hashed("abcdefghi:0", 9)}) == hashed("abcdefghi:1", 9)
 
 
 def test_a_plain_id_stays() -> None:
-    """Only what is missing or taken is made."""
+    """Only a missing or taken id is replaced."""
     assert plain_id("call_x|y", ()) == "call_x|y"
     assert plain_id(None, ()) == "defaulttoolid"
     assert plain_id("a-b", {"a-b"}) == "ab"
@@ -101,25 +101,25 @@ def test_a_plain_id_stays() -> None:
 
 @pytest.mark.parametrize("form", ["none", "strict", "strict9"])
 def test_a_result_keeps_the_id_of_its_call(form: ToolIds) -> None:
-    """One map for the whole conversation: equal ids stay equal, different ones different."""
+    """Equal ids stay equal, different ones different."""
     first, second, answer, other = ids(rewrite(pieces(calls("a-b", "a_b"), result("a_b"), result("a-b")), form))
     assert (first, second) == (other, answer)
     assert first != second
 
 
 def test_ids_that_are_no_texts_are_numbers_or_missing() -> None:
-    """A careless agent's 5 is the text 5; nothing else is an id."""
+    """The number 5 is the text 5; any other value is missing."""
     found = ids(rewrite(pieces(calls(5, None, "", True, {"a": 1}), result(5), result("  ")), "none"))
     assert found == ["5", *["defaulttoolid"] * 4, "5", "defaulttoolid"]
 
 
 def test_an_id_holds_no_lone_surrogate() -> None:
-    """What is sent for the call and the result must be the same text."""
+    """Call and result must be sent with the same text."""
     assert ids(rewrite(pieces(calls("a\ud800"), result("a\ud800")), "none")) == ["a\ufffd"] * 2
 
 
 def test_what_needs_no_other_id_is_the_same_message() -> None:
-    """Nothing is copied in vain."""
+    """It is not copied."""
     given = pieces(calls("abc"), result("abc"))
     for found in (rewrite(given, "strict"), separate(given, "strict")):
         assert all(a.message is b.message for a, b in zip(found, given, strict=True))
@@ -127,7 +127,7 @@ def test_what_needs_no_other_id_is_the_same_message() -> None:
 
 @pytest.mark.parametrize("form", ["none", "strict", "strict9"])
 def test_each_call_gets_an_id_of_its_own(form: ToolIds) -> None:
-    """Calls that share an id are told apart after pairing, and their results follow them."""
+    """Calls that share an id get different ones after pairing, and so do their results."""
     name = "abcdefghi"
     given = pieces(calls(name, name), result(name), result(name), calls(name), result(name))
     a, b, c, d, e, f = ids(separate(given, form))
@@ -138,7 +138,7 @@ def test_each_call_gets_an_id_of_its_own(form: ToolIds) -> None:
 
 
 def test_an_id_does_not_depend_on_what_follows() -> None:
-    """The beginning of a prompt stays as it was, so that it stays cached."""
+    """The start of a prompt stays the same, so it stays cached."""
     given = pieces(
         calls("a-b"), result("a-b"), calls("a_b", "ab"), result("a_b"), result("ab"), calls("ab"), result("ab")
     )

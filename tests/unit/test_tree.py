@@ -83,7 +83,7 @@ def test_a_missing_parent_makes_a_root_and_is_reported() -> None:
 
 @pytest.mark.promise("P19")
 def test_findings_of_the_tree_cover_no_bytes() -> None:
-    """They are about links; the account of bytes is the scanner's."""
+    """They are about links, not about bytes."""
     made = Tree([Node("a", "gone", CHAIN), Node("b", "b", CHAIN), Node("c", "d", CHAIN), Node("d", "c", CHAIN)])
     assert [finding[:3] for finding in made.findings] == [
         ("missing_parent", -1, 0),
@@ -105,7 +105,7 @@ def test_an_entry_that_is_its_own_parent_is_a_root() -> None:
 
 @pytest.mark.promise("P19")
 def test_a_circle_is_cut_at_its_earliest_entry() -> None:
-    """What hangs from the circle stays reachable, each circle is reported once."""
+    """Its descendants stay reachable, and each cycle is reported once."""
     made = tree("x", "a<c", "b<a", "c<b", "d<c", "e<f", "f<e")
     assert path(made, "d") == "a b c d"
     assert path(made, "f") == "e f"
@@ -116,7 +116,7 @@ def test_a_circle_is_cut_at_its_earliest_entry() -> None:
 
 @pytest.mark.promise("P19")
 def test_a_forward_parent_is_followed_and_reported() -> None:
-    """The child that comes first still finds its parent."""
+    """A child that comes first still finds its parent."""
     made = tree("b<a", "a")
     assert path(made, "b") == "a b"
     assert codes(made) == ["forward_parent"]
@@ -124,7 +124,7 @@ def test_a_forward_parent_is_followed_and_reported() -> None:
 
 @pytest.mark.promise("P20")
 def test_of_two_entries_with_one_id_the_later_is_meant_and_both_stay() -> None:
-    """Children of either hang from the later one; the earlier is a node of its own."""
+    """Children belong to the later one; the earlier one is a separate node."""
     made = tree("a", "b<a", "a", "c<a")
     assert made.number("a") == 2
     assert made.parents == [NOWHERE, 2, NOWHERE, 2]
@@ -135,7 +135,7 @@ def test_of_two_entries_with_one_id_the_later_is_meant_and_both_stay() -> None:
 
 @pytest.mark.mission("X9")
 def test_leaf_markers_are_no_nodes() -> None:
-    """What hangs from a marker hangs from its parent; a marker makes no head and no child, and leads to its parent."""
+    """Their children belong to their parent; they are neither heads nor children."""
     made = tree("a", "m<a!", "b<m", "n<m!", "c<n", "r!", "d<r")
     assert path(made, "b") == "a b"
     assert path(made, "c") == "a c"
@@ -148,7 +148,7 @@ def test_leaf_markers_are_no_nodes() -> None:
 
 
 def test_a_circle_of_markers_ends() -> None:
-    """Even markers that hang from each other lead to the root."""
+    """Markers that are each other's parents lead to the root."""
     made = tree("m<n!", "n<m!", "a<n")
     assert path(made, "a") == "a"
     assert codes(made) == ["forward_parent", "cycle"]
@@ -179,7 +179,7 @@ HOSTILE: dict[str, Callable[[], list[Node]]] = {  # made when needed: together t
 @pytest.mark.promise("P25")
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hundred_thousand_entries_take_linear_time_and_no_recursion(name: str) -> None:
-    """Deep chains, circles and markers in any order: paths end, children and heads are complete."""
+    """For deep chains, cycles and markers in any order."""
     nodes = HOSTILE[name]()
     started = time.process_time()
     made = Tree(nodes)

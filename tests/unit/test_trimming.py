@@ -1,4 +1,4 @@
-"""Trimming: the gateway's view of old tool results."""
+"""Result trimming: the gateway's view of old tool results."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ ANSWERS = [assistant("1"), assistant("2"), assistant("3")]
 
 
 def test_a_context_that_is_not_full_stays() -> None:
-    """Below 30 % of the window nothing happens; at it the long results are trimmed."""
+    """Below 30 % of the window nothing happens; from there on long results are trimmed."""
     messages = [user("q" * 2000), result(10_000), *ANSWERS]
     size = 2000 + 10_000 + 3
     assert trimmed(messages, 10_011).messages == messages  # 12,003 of 40,044 characters
@@ -60,7 +60,7 @@ def test_a_context_that_is_not_full_stays() -> None:
 
 
 def test_a_long_result_keeps_head_and_tail() -> None:
-    """And a note with the counts; whole characters only."""
+    """And a note with the counts; characters are not split."""
     long = result(0) | {
         "content": [
             {"type": "text", "text": "a" * 1499 + "🙂" + "b" * 3000},
@@ -80,7 +80,7 @@ def test_a_long_result_keeps_head_and_tail() -> None:
 
 @pytest.mark.parametrize(("chars", "is_trimmed"), [(4000, False), (4001, True)])
 def test_only_long_results_are_trimmed(chars: int, is_trimmed: bool) -> None:
-    """Over 4000 characters, and longer than what would be shown of it."""
+    """Over 4000 characters, and longer than the head and tail together."""
     assert bool(trimmed([user("q"), result(chars), *ANSWERS], 100, hard_clear=False).trimmed) is is_trimmed
     assert not trimmed([user("q"), result(chars), *ANSWERS], 100, hard_clear=False, head_chars=3000).trimmed
 
@@ -97,7 +97,7 @@ def test_what_stands_before_the_first_question_or_behind_the_last_answers_stays(
 
 
 def test_results_with_images_and_other_tools_stay() -> None:
-    """An image is not cut; what is denied is not touched."""
+    """Images and denied tools are not trimmed."""
     image = result(0) | {"content": [{"type": "text", "text": "x" * 9000}, {"type": "image", "data": "AA"}]}
     messages = [user("q"), image, result(9000, "Memory_Get"), result(9000, "exec"), *ANSWERS]
     assert trimmed(messages, 100, min_prunable_chars=0).cleared == ("e2", "e3")
@@ -106,7 +106,7 @@ def test_results_with_images_and_other_tools_stay() -> None:
 
 
 def test_results_are_cleared_oldest_first_until_there_is_room() -> None:
-    """Below half of the window it stops."""
+    """Until the context is below half of the window."""
     messages = [user("q"), *[result(4000)] * 20, *ANSWERS]
     found = trimmed(messages, 30_000)  # 80,004 of 120,000 characters
     assert found.trimmed == ()
@@ -118,7 +118,7 @@ def test_results_are_cleared_oldest_first_until_there_is_room() -> None:
 
 
 def test_nothing_is_cleared_for_little() -> None:
-    """At least 50,000 characters of results must be there, counted after trimming."""
+    """Only from 50,000 characters of results, counted after trimming."""
     few = [user("q"), *[result(4000)] * 12, *ANSWERS]
     assert trimmed(few, 10_000).cleared == ()
     assert trimmed([*few[:-3], result(4000), *ANSWERS], 10_000).cleared
@@ -129,7 +129,7 @@ def test_nothing_is_cleared_for_little() -> None:
 
 
 def test_a_trimmed_result_may_be_cleared_later() -> None:
-    """When the context has grown; what was cleared stays cleared."""
+    """When the context has grown; a cleared result stays cleared."""
     messages = [user("q"), result(9000), result(100), *ANSWERS]
     first = trimmed(messages, 6000)
     assert first.trims == {"e1": (1500, 1500)}
@@ -140,7 +140,7 @@ def test_a_trimmed_result_may_be_cleared_later() -> None:
 
 
 def test_what_was_done_is_done_again_byte_for_byte() -> None:
-    """After a restart, with other settings, and with more messages behind."""
+    """After a restart, with other settings, and with more messages."""
     messages = [user("q"), result(9000), *[result(4000)] * 14, *ANSWERS]
     sources = [f"e{number}" for number in range(len(messages))]
     first = trim_results(messages, sources, 20_000, {})
@@ -154,7 +154,7 @@ def test_what_was_done_is_done_again_byte_for_byte() -> None:
 
 
 def test_what_cannot_be_remembered_is_left_alone() -> None:
-    """A message without an entry; and no session is changed."""
+    """A message without an entry; arguments are not changed."""
     messages = [user("q"), result(9000), *ANSWERS]
     found = trim_results(messages, [None] * 5, 100, {}, TrimSettings(min_prunable_chars=0))
     assert found == Trimmed(messages, {})
@@ -165,7 +165,7 @@ def test_what_cannot_be_remembered_is_left_alone() -> None:
 
 
 def test_a_stored_projection_that_is_damaged_is_left_out() -> None:
-    """Only what can be read counts."""
+    """Only valid trims count."""
     stored = {"a": [1, 2], "b": "gone", "c": [1], "d": [-1, 2], "e": ["1", 2], "f": None, "g": [True, 2]}
     assert read_trims(stored) == {"a": (1, 2), "b": "gone"}
     assert read_trims(None) == read_trims([]) == {}
@@ -173,7 +173,7 @@ def test_a_stored_projection_that_is_damaged_is_left_out() -> None:
 
 
 def test_an_unknown_window_trims_nothing() -> None:
-    """Zero or less is no window."""
+    """Zero or less is not a window."""
     messages = [user("q"), result(9000), *ANSWERS]
     for window in (0, -5):
         assert trimmed(messages, window) == Trimmed(messages, {})
@@ -206,7 +206,7 @@ def test_an_unknown_window_trims_nothing() -> None:
     ],
 )
 def test_how_many_characters_a_message_counts(message: Json, chars: int) -> None:
-    """Texts, thoughts and arguments by their length, images and other roles by a fixed number."""
+    """Texts, thoughts and arguments by length, images and other roles by a fixed number."""
     assert count_chars(message) == chars
 
 
@@ -222,7 +222,7 @@ def test_how_many_characters_a_message_counts(message: Json, chars: int) -> None
     ],
 )
 def test_trimming_waits_until_the_cache_is_cold(touch: int | None, now: int, ttl: int, due: bool) -> None:
-    """A touch must exist and be old enough; a clock that went back is not due."""
+    """The last request must be old enough; a clock that was set back is not due."""
     assert is_trim_due(touch, now, ttl) is due
 
 
@@ -245,7 +245,7 @@ def test_trimming_waits_until_the_cache_is_cold(touch: int | None, now: int, ttl
     ],
 )
 def test_durations_are_read(value: object, milliseconds: int | None) -> None:
-    """A number without a unit is minutes; what is no duration is none."""
+    """The default unit is minutes; an invalid duration is `None`."""
     assert parse_ttl(value) == milliseconds
 
 
@@ -260,7 +260,7 @@ def test_durations_are_read(value: object, milliseconds: int | None) -> None:
     ],
 )
 def test_trimming_is_for_caches_of_claude(provider: str, model: str, applies: bool) -> None:
-    """Elsewhere the cache has other rules."""
+    """Other caches have other rules."""
     assert has_prompt_cache(provider, model) is applies
 
 
@@ -279,7 +279,7 @@ def test_trimming_is_for_caches_of_claude(provider: str, model: str, applies: bo
     ],
 )
 def test_tools_are_matched_by_patterns(tool: str, allow: tuple[str, ...], deny: tuple[str, ...], may: bool) -> None:
-    """Stars only, in any case; deny wins, no pattern allows all."""
+    """Only `*` is special, case is ignored; deny wins, no pattern allows all."""
     assert may_trim(tool, allow, deny) is may
 
 
@@ -290,7 +290,7 @@ def test_tools_are_matched_by_patterns(tool: str, allow: tuple[str, ...], deny: 
     st.integers(1, 500),
 )
 def test_trimming_again_changes_nothing(messages: list[Json], window: int) -> None:
-    """The prompt of the next request begins with the same bytes, and fresh or denied messages are never touched."""
+    """The next request starts with the same bytes, and fresh or denied messages are never changed."""
     settings = TrimSettings(
         keep_last_assistants=1, min_prunable_chars=100, max_chars=200, head_chars=50, tail_chars=20, deny=("keep",)
     )

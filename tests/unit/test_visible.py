@@ -1,4 +1,4 @@
-"""Stored text made safe for a terminal, and measured for it."""
+"""Stored text made safe for a terminal, and its width."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ mixed = st.text("ab  看，é🙂\u0301\u200d", max_size=20)
     ],
 )
 def test_what_would_do_something_is_shown_instead(stored: str, shown: str) -> None:
-    """Escapes, controls, direction and hidden characters get names; letters, spaces and newlines stay."""
+    """Escapes, controls, direction marks and hidden characters are named; letters, spaces and newlines stay."""
     assert visible(stored) == shown
 
 
@@ -44,14 +44,14 @@ def test_what_would_do_something_is_shown_instead(stored: str, shown: str) -> No
     [("a\n\tb", "a b"), ("  a  b ", "a b"), ("  é  b ", "é b"), ("\n", ""), ("a\x1bb", "a\\x1bb"), ("a\u2028b", "a b")],
 )
 def test_a_line_has_single_spaces_whatever_its_letters(stored: str, shown: str) -> None:
-    """Newlines, tabs and runs of spaces become one space, the ends are trimmed, in ASCII as in any other text."""
+    """Newlines, tabs and runs of spaces become one space, and the ends are trimmed."""
     assert visible_line(stored) == shown
 
 
 @pytest.mark.promise("P37")
 @given(probes)
 def test_visible_text_is_harmless_and_stays_as_it_is(stored: str) -> None:
-    """Nothing in it drives a terminal, and making it visible again changes nothing."""
+    """Making it visible again changes nothing."""
     text, one = visible(stored), visible_line(stored)
     assert harmless(text.replace("\n", "")) and harmless(one)
     assert visible(text) == text and visible_line(one) == one
@@ -59,7 +59,7 @@ def test_visible_text_is_harmless_and_stays_as_it_is(stored: str) -> None:
 
 
 def test_the_probe_is_not_harmless() -> None:
-    """The text that other tests send through every field would be noticed."""
+    """The text that other tests use would be noticed."""
     assert not harmless(PROBE)
     assert all(not harmless(char) for char in "\x1b\x07\x9b\x08\r\u202e\u2066\u200f\u061c\x00\ud800\x7f\u2028")
 
@@ -75,13 +75,13 @@ def test_the_probe_is_not_harmless() -> None:
     ],
 )
 def test_escape_sequences_are_left_out_but_never_text(printed: str, text: str) -> None:
-    """A sequence without an end does not take along what follows it."""
+    """An unterminated sequence does not swallow the text after it."""
     assert without_colours(printed) == text
 
 
 @pytest.mark.parametrize("part", ["\x1b]", "\x1b[1", "\x1b[" + "1" * 1000, "\x1b" * 3])
 def test_leaving_out_sequences_takes_linear_time(part: str) -> None:
-    """Also where none of them ends."""
+    """Also if none of them ends."""
     started = time.process_time()
     without_colours(part * (500_000 // len(part)))
     assert time.process_time() - started < 2
@@ -97,7 +97,7 @@ def test_width_counts_columns(text: str, columns: int) -> None:
 
 @given(mixed, st.integers(-1, 24))
 def test_a_cut_text_fits_and_says_that_it_goes_on(text: str, columns: int) -> None:
-    """What fits stays; else it is a beginning and …, as long as may be."""
+    """A text that fits stays; otherwise it is as long a start as possible with …."""
     short = cut(text, columns)
     assert width(short) <= max(columns, 0)
     if columns >= max(width(text), 1):
@@ -143,7 +143,7 @@ def test_a_megabyte_on_one_line_wraps_in_linear_time() -> None:
 
 @given(st.lists(mixed, max_size=4), st.integers(0, 24))
 def test_a_clipped_line_fits_and_keeps_its_beginning(texts: list[str], columns: int) -> None:
-    """Pieces keep their styles, and … stands where something is missing."""
+    """Pieces keep their styles, and … marks what is missing."""
     line = tuple(Span(text, "dim") for text in texts)
     short = clipped(line, columns)
     assert line_width(short) <= columns
@@ -157,6 +157,6 @@ def test_a_clipped_line_fits_and_keeps_its_beginning(texts: list[str], columns: 
 
 
 def test_widths_follow_unicode() -> None:
-    """No letter that Unicode calls wide is measured as narrow."""
+    """No wide letter is measured as narrow."""
     wide = [chr(code) for code in range(0x20, 0x3000) if unicodedata.east_asian_width(chr(code)) == "W"]
     assert wide and all(width(char) in (0, 2) for char in wide)

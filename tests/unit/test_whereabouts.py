@@ -1,4 +1,4 @@
-"""What took messages out of a context."""
+"""What removed messages from a context."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def absent(session: Session) -> list[Absence]:
 
 
 def test_each_absence_names_who_took_the_messages_and_which_they_are() -> None:
-    """Two compactions, of which the second takes what the first one kept; an edit; a reset."""
+    """Two compactions, the second of which removes what the first one kept; an edit; a reset."""
     with Session.in_memory("/work") as session:
         a, b, c, d = say(session, "a", "b", "c", "d")
         assert absent(session) == []
@@ -51,7 +51,7 @@ def test_a_compaction_that_keeps_nothing_takes_everything_before_it() -> None:
 
 
 def test_what_a_provider_sealed_away_is_told_too() -> None:
-    """A compaction that a provider made has its own history: what it names as kept is not sent."""
+    """A provider's own compaction has its own history, so its kept entries are not sent."""
     with Session.in_memory("/work") as session:
         a, b = say(session, "a", "b")
         sealed = {"openaiRemoteCompaction": {"provider": "openai", "replacementHistory": []}}

@@ -62,7 +62,20 @@ _RESERVE, _KEEP, _FLOOR = 16_384, 20_000, 20_000
 
 
 class CompactionSettings(msgspec.Struct, frozen=True, rename="camel"):
-    """When to compact, and how much to keep. Negative and infinite numbers mean the default."""
+    """When to compact, and how much to keep. Negative and infinite numbers mean the default.
+
+    Attributes:
+        enabled: Compact automatically.
+        reserve_tokens: How many tokens of the context window stay free for the answer.
+        keep_recent_tokens: How many tokens of the newest messages are kept word for word.
+        reserve_tokens_floor: The minimum of `reserve_tokens`; 0 for none.
+
+    Example:
+        ```python
+        settings = CompactionSettings(keep_recent_tokens=30_000)
+        Compactor(session, window=200_000, settings=settings).compact_if_due()
+        ```
+    """
 
     enabled: bool = True  # compact automatically
     reserve_tokens: float = _RESERVE  # part of the context window that is kept free for the answer

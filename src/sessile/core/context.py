@@ -42,17 +42,23 @@ class SessionContext(msgspec.Struct):
     """What the model sees at one leaf.
 
     Attributes:
-        messages (list): The messages, oldest first. Pass them to `to_anthropic`, `to_openai` or `to_google`.
-        sources (list): The id of the entry of each message.
-        thinking_level: The thinking level, "off" by default.
-        models (dict): The models in use, "provider/model" by role.
-        mode (str): The mode of the agent, "none" by default.
-        mode_data: The data of the mode.
-        injected_ttsr_rules (list): The names of injected rules.
+        messages: The messages, oldest first. `convert_to_llm`, `to_anthropic`, `to_openai` and `to_google` translate them.
+        sources: The id of the entry of each message; `None` for a message that no entry has, such as a summary.
+        thinking_level: The thinking level, such as "off" or "high".
+        models: The model ("provider/model") for each role; "default" is the usual one.
+        mode: The mode of the agent, such as "plan"; "none" if there is none.
+        mode_data: Data that belongs to the mode.
+        injected_ttsr_rules: The names of rules that were injected so far.
         service_tier: The service tier of the provider.
-        selected_mcp_tool_names (list | None): The selected MCP tools.
-        active_context (dict | None): The active context of the agent.
-        findings (tuple): Problems of the path, such as a missing parent.
+        selected_mcp_tool_names: The selected MCP tools; `None` if there was no selection.
+        active_context: The active context of the agent: `contextName`, `tenant` and `namespace`.
+        findings: Problems on the path, such as a missing parent.
+
+    Example:
+        ```python
+        context = session.context()
+        client.messages.create(model=context.models["default"], messages=to_anthropic(context.messages))
+        ```
     """
 
     messages: list[Message] = []
@@ -188,12 +194,17 @@ def first_kept(compaction: Json) -> str | None:
 def build_session_context(
     entries: Sequence[Json], leaf_id: LeafId = LAST_ENTRY, by_id: Mapping[str, Json] | None = None
 ) -> SessionContext:
-    """Return the context of a list of entries at one leaf.
+    """Return the context of entries that are in memory. `Session.context` reads them from a file.
 
     Args:
-        entries: The entries of a session in file order; headers are ignored.
-        leaf_id: The entry at which the path ends. `None` is before the first entry; an unknown id means the last entry.
-        by_id: The entries by id, if the caller has them already.
+        entries: The entries of a session, in file order; a header is ignored.
+        leaf_id: The entry at which the context ends; `None` is before the first entry, an unknown id means the last entry.
+        by_id: The entries by id, if the caller has them.
+
+    Example:
+        ```python
+        context = build_session_context([entry.body for entry in session.get_entries()])
+        ```
     """
     entries = [entry for entry in entries if entry.get("type") != "session"]
     if leaf_id is None or not entries:

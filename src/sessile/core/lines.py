@@ -58,13 +58,19 @@ class Line(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """Something damaged or irregular in a file.
+    """Something in a file that is damaged or irregular.
 
     Attributes:
-        code (str): The kind of finding, such as "not_json" or "missing_parent".
-        offset (int): Where it is in the file, in bytes; -1 if unknown.
-        length (int): The number of bytes that belong to no line; it may be 0.
-        detail (str): A description for people.
+        code: The kind of problem, such as "torn_tail" or "missing_parent".
+        offset: Where it is in the file, in bytes; -1 if it has no position.
+        length: The number of bytes that belong to no line; it may be zero.
+        detail: A description.
+
+    Example:
+        ```python
+        for finding in store.open(path, readonly=True).findings:
+            print(finding.offset, finding.detail)
+        ```
     """
 
     code: str

@@ -30,9 +30,17 @@ _PASSED = ("user", "assistant", "toolResult", "system", "developer")
 
 
 def convert_to_llm(messages: Iterable[Message]) -> list[Message]:
-    """Return the messages that a model understands, in order.
+    """Convert messages of a context to plain user, assistant and tool result messages.
 
-    Summaries and custom messages become user messages, shell and Python runs become text; other roles are left out.
+    Messages of other roles become user messages, or are left out if the model should not see them.
+
+    Args:
+        messages: The messages of a `SessionContext`.
+
+    Example:
+        ```python
+        messages = convert_to_llm(session.context().messages)
+        ```
     """
     return [converted for message in messages if (converted := _convert(message)) is not None]
 
@@ -141,9 +149,15 @@ def sendable(value: Any) -> Any:
 
 
 def to_anthropic(messages: Iterable[Message]) -> list[Message]:
-    """Return messages for the Anthropic API; the results of one turn share a user message.
+    """Convert messages of a context for the Anthropic API. The tool results of one turn share a user message.
 
-    Pass instructions separately, as the `system` parameter of the request: a system message becomes a user message here.
+    Args:
+        messages: The messages of a `SessionContext`.
+
+    Example:
+        ```python
+        client.messages.create(model="claude-sonnet-4-5", max_tokens=1000, messages=to_anthropic(context.messages))
+        ```
     """
     result: list[Message] = []
     for message in convert_to_llm(messages):
@@ -193,7 +207,16 @@ def _anthropic_blocks(content: object) -> list[Message]:
 
 
 def to_openai(messages: Iterable[Message]) -> list[Message]:
-    """Return messages for the OpenAI chat API."""
+    """Convert messages of a context for the OpenAI chat API.
+
+    Args:
+        messages: The messages of a `SessionContext`.
+
+    Example:
+        ```python
+        client.chat.completions.create(model="gpt-5", messages=to_openai(context.messages))
+        ```
+    """
     return [_openai(sendable(message)) for message in convert_to_llm(messages)]
 
 
@@ -238,7 +261,16 @@ def _openai_parts(content: object) -> Any:
 
 
 def to_google(messages: Iterable[Message]) -> list[Message]:
-    """Return contents for the Gemini API."""
+    """Convert messages of a context to contents for the Gemini API.
+
+    Args:
+        messages: The messages of a `SessionContext`.
+
+    Example:
+        ```python
+        client.models.generate_content(model="gemini-2.5-pro", contents=to_google(context.messages))
+        ```
+    """
     contents: list[Message] = []
     after_results = False
     for message in convert_to_llm(messages):

@@ -76,14 +76,22 @@ class Redaction(msgspec.Struct, frozen=True):
 
 
 def find_secrets(text: str, *, name: str = "", groups: Iterable[str] = (SECRET,)) -> list[Secret]:
-    """Return the secrets in a text, in order and without overlaps.
-
-    Overlapping matches of two rules are one secret with the name of the more specific rule.
+    """Find the secrets in a text.
 
     Args:
-        text: The text to search.
-        name: The name of the text where it was found, such as `api_key`; it may tell that the text is a secret.
-        groups: The groups of rules to use: "secret", and "personal" for user names, e-mail and IP addresses.
+        text: The text.
+        name: The name of the text where it was found, such as `api_key`.
+        groups: The groups of rules: "secret", "personal".
+
+    Returns:
+        The secrets, in order and without overlaps. Overlapping matches of two rules are one secret with the name of the more
+        specific rule.
+
+    Example:
+        ```python
+        for secret in find_secrets(text):
+            print(secret.rule, secret.start, secret.end)
+        ```
     """
     return _merged(_hits(text, name, frozenset(groups)))
 
@@ -267,21 +275,22 @@ def _through(gates: tuple[_Gate, ...], folded: str, text: str) -> Iterator[_Hit]
 
 
 class Redactor:
-    """Redacts the texts of one export, which share the numbers of their placeholders.
+    """Replaces secrets in texts by numbered placeholders. All texts of one export share one redactor.
 
-    A secret that was found only by its context (`PASSWORD=…`) is hidden everywhere from then on. To hide earlier occurrences
-    too, redact everything twice with one redactor.
+    A secret that was found only by its context (`PASSWORD=…`) is known from then on. To hide earlier occurrences too, redact
+    everything twice with one redactor, as `Export` does.
 
     Args:
-        groups: The groups of rules to use: "secret", and "personal" for user names, e-mail and IP addresses.
-        known: Texts that are hidden wherever they occur as a whole word, with the name of the rule to report.
-        keep: Placeholders whose secrets are shown; they keep their numbers and are reported as kept.
+        groups: The groups of rules: "secret", "personal".
+        known: Texts to hide wherever they occur as a whole word, by the rule that names them, such as a user name.
+        keep: Placeholders whose secrets are shown on purpose. They keep their numbers and are reported as kept.
 
     Example:
         ```python
         redactor = Redactor()
-        safe = redactor.redact_value(entry.body)
-        print(redactor.report)
+        print(redactor.redact("export API_KEY=sk-ant-api03-…"))
+        for found in redactor.report:
+            print(found.placeholder, found.count)
         ```
     """
 
@@ -300,7 +309,13 @@ class Redactor:
         return list(self._seen.values())
 
     def redact(self, text: str, at: str = "", *, name: str = "") -> str:
-        """Return the text with placeholders. `at` is its place for the report; `name` is its name there."""
+        """Return a text with placeholders instead of secrets.
+
+        Args:
+            text: The text.
+            at: Where it is, for the report.
+            name: The name of the text there, such as `api_key`.
+        """
         if len(text) < _SHORTEST and not self._known:
             return text
         for number in range(MAX_PASSES):

@@ -59,15 +59,21 @@ _BEFORE = "## Before\n\n"
 
 
 class SummaryRequest(NamedTuple):
-    """What to summarize.
+    """What a summarizer is asked for.
 
     Attributes:
-        purpose (str): "history", "prefix" (the start of a split turn), "short" or "branch".
-        system (str): The system prompt.
-        prompt (str): The prompt, with the conversation as text.
-        messages (list): The messages in that text, for summarizers that do not use prompts.
-        previous (str | None): The previous summary, if this one continues it.
-        max_tokens (int | None): The limit of the answer.
+        purpose: What to summarize: "history", the "prefix" of a turn, a "branch", or everything in one line ("short").
+        system: The system prompt.
+        prompt: The prompt, with the messages as text.
+        messages: The same messages, for summarizers that do not use prompts.
+        previous: The summary that this one continues.
+        max_tokens: The maximum length of the summary, in tokens.
+
+    Example:
+        ```python
+        def summarize(request: SummaryRequest) -> Summary:
+            return Summary(ask_my_model(request.system, request.prompt))
+        ```
     """
 
     purpose: Purpose
@@ -79,13 +85,18 @@ class SummaryRequest(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """A summary.
+    """The answer of a summarizer.
 
     Attributes:
-        text (str): The summary.
-        stop (str): The stop reason; "stop" if the summary is complete.
-        model (str | None): The model that wrote it.
-        usage (dict | None): The token counts of the call.
+        text: The summary.
+        stop: The stop reason; "stop" if it is complete. Others are rejected.
+        model: The model that wrote it.
+        usage: The usage of the call, as in a message.
+
+    Example:
+        ```python
+        Compactor(session, lambda request: Summary("The user asked for …"), window=8_000).compact()
+        ```
     """
 
     text: str

@@ -93,7 +93,7 @@ def blobs_at(address: str | None, layout: Layout, fs: Filesystem) -> Blobs:
 
 def _check_package(name: str, what: str, extra: str) -> None:
     """Raise `Unsupported`, with the command to install it, if an optional package is missing."""
-    from importlib.util import find_spec  # most stores are folders
+    from importlib.util import find_spec  # saves start-up time: a store in a folder needs no optional package
 
     if find_spec(name) is None:
         raise Unsupported(f"{what} needs the package {name}", hint=f"pip install 'sessile[{extra}]'")

@@ -22,7 +22,23 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 
 
 class BlobStore:
-    """The blobs of one folder."""
+    """Large content in one folder, by its hash.
+
+    A blob appears as a whole or not at all, and its content is checked against its hash when it is read.
+
+    Args:
+        folder: The folder. It is created with the first blob.
+        fs: Another filesystem, for tests.
+
+    Attributes:
+        folder (str): The folder.
+
+    Example:
+        ```python
+        blob = BlobStore("/data/blobs").put(b"large content")
+        print(blob.hash, blob.ref)
+        ```
+    """
 
     def __init__(self, folder: str, fs: Filesystem | None = None) -> None:
         self.folder = folder

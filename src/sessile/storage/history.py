@@ -1,26 +1,21 @@
-"""Prompt recall: what a person typed, newest first, found again by the beginning or the middle of a word.
+"""Prompt history: what the user typed, newest first, searchable by word prefixes and substrings.
 
-`add` never waits for the disk: it queues, and a thread that lives as long as the queue writes. A failed write leaves its
-prompts queued, is told in `failure`, and is tried again; `flush` and `close` return when everything is in the file, or
-raise. Reading shows queued prompts too.
+`HistoryStorage.add` never waits for the disk: it queues, and a background thread writes. A failed write keeps its prompts
+queued, sets `failure`, and is retried; `flush` and `close` return when everything is in the file, or raise. Reading includes
+queued prompts. The history does not know sessions, users, or which prompts are secret.
 
-It does not know sessions, who typed a prompt, or which prompts are secret.
+`HistoryFile` is the SQLite file. Rules:
 
-The database of the prompt history as a file: opened for each use, watched for damage, renewed when it has to be.
-
-Rules:
-
-- The tables are the family's (`history`, `history_fts`), so a file may be shared with xcsh and its kin, and columns that
-  others added stay. The family has an insert trigger only: opening adds the others and rebuilds the index, which may
-  have gone stale before.
-- Every use opens the file anew: threads share nothing, a deleted file is made again, and the last one out folds the
+- The tables are those of the pi family (`history`, `history_fts`), so a file may be shared with xcsh and others, and columns that
+  they added stay. They only have an insert trigger; opening adds the others and rebuilds the index, which may be stale.
+- Every use opens the file again: threads share nothing, a deleted file is created again, and the last connection folds the
   write-ahead log into the file and syncs it.
-- A new file is built in a private folder and renamed into place, so nobody opens half of one. A damaged file is set
-  aside, never deleted; what can be read of it is carried over, and `findings` tells where the old bytes are.
-- Files are 0600 (SQLite gives its side files the mode of the main one); symbolic links and devices are refused.
+- A new file is built in a private folder and renamed into place, so no process opens an incomplete one. A damaged file is set
+  aside, never deleted. Its readable prompts are copied to the new file, and `findings` reports where the old one is.
+- Files have mode 0600 (SQLite gives its side files the mode of the main one). Symbolic links and devices are refused.
 
-SQLite does its own file access, so nothing here goes through the `Filesystem` seam. Nor is a live database ever opened
-by other means: closing that descriptor would drop every lock that SQLite holds on it in this process.
+SQLite accesses its files itself, so nothing here goes through `Filesystem`. A live database must never be opened in
+any other way: closing that descriptor would drop every lock that SQLite holds on it in this process.
 """
 
 from __future__ import annotations
@@ -49,14 +44,12 @@ from typing import Any, NamedTuple, Self, TypeVar
 from sessile.core.text import utc_datetime
 from sessile.errors import Damaged, ReadOnly, SessileError, StorageFailure, UnsafePath, storage_failure
 
-# --- history file
+PATIENCE = 5.0  # seconds that SQLite waits for another process (busy_timeout)
+LARGEST_ID = 2**53  # the limit of JavaScript; a damaged row with id 2**63 - 1 would exhaust AUTOINCREMENT
 
-PATIENCE = 5.0  # seconds that SQLite waits for another process: its busy_timeout
-LARGEST_ID = 2**53  # what JavaScript can count; a damaged row with id 2**63 - 1 would end AUTOINCREMENT for ever
-
-_MOST_PEEKS, _SHORT_PAUSE = 50, 0.002  # how often and after how long a reader without locks looks again
-_IMMUTABLE = "mode=ro&immutable=1"  # overlooks a log in use, and changes made meanwhile
-_SMALLEST_PAGE = 512  # bytes; SQLite takes a shorter file for an empty one, and overwrites it
+_MAX_PEEKS, _SHORT_PAUSE = 50, 0.002  # tries of a reader without locks, and seconds between them
+_IMMUTABLE = "mode=ro&immutable=1"  # ignores a write-ahead log, and changes during the read
+_SMALLEST_PAGE = 512  # bytes; SQLite treats a shorter file as empty and overwrites it
 _SIDES = ("-wal", "-shm", "-journal")
 
 _FORGET = "INSERT INTO history_fts(history_fts, rowid, prompt) VALUES ('delete', old.id, old.prompt);"
@@ -71,24 +64,213 @@ _SCHEMA = {
     "history_au": f"CREATE TRIGGER history_au AFTER UPDATE ON history BEGIN {_FORGET} {_INDEX} END",
 }
 
-# omp declares the prompt UNIQUE: there a repeated prompt moves to the top instead of becoming a second row.
+# omp declares the prompt UNIQUE: a repeated prompt then moves to the top instead of adding a row.
 _INSERT = (
     "INSERT INTO history(id, prompt, created_at, cwd) VALUES (?, ?, ?, ?)"
     " ON CONFLICT DO UPDATE SET created_at = excluded.created_at, cwd = excluded.cwd"
 )
 
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-_UNSOUND = (*_DAMAGE, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_READONLY)  # so fail a damaged schema and a damaged header
-_SUSPICIOUS = (*_UNSOUND, sqlite3.SQLITE_CONSTRAINT)  # a damaged index may claim that a prompt is already there
+_UNSOUND = (*_DAMAGE, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_READONLY)  # codes of a damaged schema and a damaged header
+_SUSPICIOUS = (*_UNSOUND, sqlite3.SQLITE_CONSTRAINT)  # a damaged index may claim that a prompt already exists
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _ERRNO = {sqlite3.SQLITE_FULL: errno.ENOSPC, sqlite3.SQLITE_READONLY: errno.EROFS, sqlite3.SQLITE_PERM: errno.EACCES}
 
 Row = tuple[int | None, str, int, str | None]
 T = TypeVar("T")
 
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0  # seconds between attempts to write
+_MAX_ENTRIES = 1000
+
+_SELECT = (
+    "SELECT id, CAST(prompt AS TEXT), CAST(created_at AS INTEGER), cwd FROM history WHERE {where}"
+    " ORDER BY created_at DESC, id DESC LIMIT :limit"
+)
+_PREFIXES = "id IN (SELECT rowid FROM history_fts WHERE history_fts MATCH :prefixes)"
+# Like LIKE '%token%' for every token, but without escapes and the limits of 50,000 bytes and 1000 terms. `lower` folds
+# ASCII only, as LIKE does.
+_SUBSTRINGS = "NOT EXISTS (SELECT 1 FROM json_each(:tokens) WHERE instr(lower(history.prompt), lower(value)) = 0)"
+
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEntry:
+    """One prompt of the history.
+
+    Attributes:
+        id: The number of the prompt; 2**53 or more if it could not be written yet.
+        prompt: Its text.
+        created_at: When it was entered, in UTC, to the second.
+        cwd: The working folder in which it was entered; `None` if unknown.
+    """
+
+    id: int
+    prompt: str
+    created_at: datetime
+    cwd: str | None
+
+
+class HistoryStorage:
+    """The prompts that a user has entered, in one SQLite file, newest first.
+
+    Args:
+        path: The path of the file.
+        clock: Returns the current time in seconds since 1970.
+        readonly: Create and change no file; a missing file is an empty history.
+
+    Attributes:
+        failure (SessileError | None): The last error of the background writer; `None` after it has succeeded.
+
+    Example:
+        ```python
+        with HistoryStorage("/home/me/.my-agent/history.db") as history:
+            history.add("fix the tests", cwd="/work/app")
+            for entry in history.search("tests"):
+                print(entry.created_at, entry.prompt)
+        ```
+    """
+
+    def __init__(self, path: str, *, clock: Callable[[], float] = time.time, readonly: bool = False) -> None:
+        self.failure: SessileError | None = None
+        self._file = HistoryFile(path, clock, readonly)
+        self._clock = clock
+        self._state = threading.Lock()  # guards the queue, the last prompt and the writer
+        self._writing = threading.RLock()  # one batch at a time; taken before `_state`
+        self._queue: list[Row] = []
+        self._writer: threading.Thread | None = None
+        self._file.use(present_tables if readonly else prepare, "open the prompt history")
+        self._last = next((entry.prompt for entry in self.get_recent(1)), None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def findings(self) -> tuple[str, ...]:
+        """Damage that was found: how many prompts were copied, and where the old file is."""
+        return self._file.findings
+
+    def add(self, prompt: str, cwd: str | None = None) -> None:
+        """Add a prompt, unless it is blank or equal to the previous one. Return before it is written."""
+        if self._file.readonly:
+            raise ReadOnly("the prompt history is read-only", path=self._file.path)
+        text = _storable(prompt).strip()
+        with self._state:
+            if not text or text == self._last:
+                return
+            self._last = text
+            self._queue.append((None, text, int(self._clock()), None if cwd is None else _storable(cwd)))
+            if self._writer is None or not self._writer.is_alive():  # the thread does not survive a fork
+                self._start_writer()
+
+    def flush(self) -> None:
+        """Write every queued prompt to the file. If that fails, raise `StorageFailure` and keep them queued."""
+        with self._writing:
+            with self._state:
+                batch = list(self._queue)
+            if not batch:
+                return
+            try:
+                self._file.use(partial(insert, batch), "write the prompt history")
+            except SessileError as error:
+                self.failure = error
+                raise
+            with self._state:
+                del self._queue[: len(batch)]
+            self.failure = None
+
+    def close(self) -> None:
+        """Flush. There is nothing else to close: a later `add` starts again."""
+        self.flush()
+        atexit.unregister(self.close)
+
+    def get_recent(self, limit: float = 100) -> list[HistoryEntry]:
+        """Return the newest prompts, newest first."""
+        return self._find({}, limit)
+
+    def search(self, query: str, limit: float = 100) -> list[HistoryEntry]:
+        """Return the newest prompts in which every word of `query` is the prefix of a word or a substring."""
+        tokens = list(dict.fromkeys(_storable(query).split()))
+        if not tokens:
+            return []
+        prefixes = " ".join('"{}"*'.format(token.replace('"', '""')) for token in tokens)
+        return self._find({"prefixes": prefixes, "tokens": json.dumps(tokens)}, limit)
+
+    def _find(self, terms: dict[str, Any], limit: float) -> list[HistoryEntry]:
+        terms["limit"] = count = _clamped(limit)
+        with self._writing:
+            if self.failure is None:
+                with suppress(
+                    SessileError
+                ):  # reading must work with a full disk: prompts that stay queued are added below
+                    self.flush()
+            entries = self._file.use(partial(_select, terms), "read the prompt history")
+            with self._state:
+                waiting = [(LARGEST_ID + place, *row[1:]) for place, row in enumerate(self._queue)]
+        if waiting:
+            with closing(connect("waiting", "mode=memory")) as memory:
+                prepare(memory)
+                insert(waiting, memory)
+                entries += _select(terms, memory)
+            entries.sort(key=lambda entry: (entry.created_at, entry.id), reverse=True)
+        return entries[:count]
+
+    def _start_writer(self) -> None:
+        atexit.unregister(self.close)
+        atexit.register(self.close)
+        self._writer = threading.Thread(target=self._write_behind, name="sessile-history", daemon=True)
+        try:
+            self._writer.start()
+        except (
+            RuntimeError
+        ):  # no more threads, or the interpreter is shutting down: the next add, flush or close writes
+            self._writer = None
+
+    def _write_behind(self) -> None:
+        pause = _FIRST_PAUSE
+        while True:
+            with self._state:
+                if not self._queue:
+                    self._writer = None
+                    return
+            try:
+                self.flush()
+                pause = _FIRST_PAUSE
+            except SessileError:  # reported in `failure`
+                time.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+def _select(terms: dict[str, Any], database: sqlite3.Connection) -> list[HistoryEntry]:
+    present = present_tables(database)
+    if "history" not in present:
+        return []
+    where = "1"
+    if "tokens" in terms:
+        where = f"{_PREFIXES} OR {_SUBSTRINGS}" if "history_fts" in present else _SUBSTRINGS
+    rows = database.execute(_SELECT.format(where=where), terms)
+    return [HistoryEntry(number, prompt, utc_datetime(at * 1_000_000), cwd) for number, prompt, at, cwd in rows]
+
+
+def _storable(text: str) -> str:
+    """Replace NUL, at which SQLite may cut a text, and lone surrogates, which UTF-8 does not have, by U+FFFD."""
+    return _UNSTORABLE.sub("\ufffd", text)
+
+
+def _clamped(limit: float) -> int:
+    if isinstance(limit, float) and not math.isfinite(limit):
+        return 0
+    return max(0, min(math.floor(limit), _MAX_ENTRIES))
+
+
+# -- the database file
+
 
 class _Mark(NamedTuple):
-    """What changes when somebody writes a file."""
+    """What changes when a file is written."""
 
     size: int
     modified: int
@@ -96,7 +278,7 @@ class _Mark(NamedTuple):
 
 
 class HistoryFile:
-    """The database as a file: opened for each use, watched for damage, renewed when it has to be."""
+    """The database file: opened for each use, and replaced when it is damaged."""
 
     def __init__(self, path: str, clock: Callable[[], float], readonly: bool) -> None:
         self.path = os.path.abspath(path)
@@ -105,7 +287,7 @@ class HistoryFile:
         self._clock = clock
 
     def use(self, work: Callable[[sqlite3.Connection], T], doing: str) -> T:
-        """What `work` makes of the database, or of the successor of a damaged one; raises typed errors only."""
+        """Return the result of `work` on the database, which is replaced first if it is damaged. Raise typed errors only."""
         try:
             if self.readonly:
                 return self._peek(work)
@@ -126,8 +308,8 @@ class HistoryFile:
             raise storage_failure(error, self.path, doing) from error
 
     def _peek(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """What `work` makes of the file as it is; no lock keeps others away, so it looks again if they interfered."""
-        for attempt in range(_MOST_PEEKS):
+        """Return the result of `work` on the file as it is. There is no lock, so try again if other processes interfered."""
+        for attempt in range(_MAX_PEEKS):
             files = self._files()
             mode = _looking(files)
             try:
@@ -144,25 +326,25 @@ class HistoryFile:
         try:
             with closing(connect(self.path, mode)) as database:
                 return work(database)
-        except UnicodeDecodeError as error:  # from an error message that quotes what should be the schema
+        except UnicodeDecodeError as error:  # from an error message that quotes a damaged schema
             raise _damage(str(error)) from error
 
     def _files(self) -> dict[str, _Mark]:
-        """The files of the database by suffix, the main one under ""; all are plain and, if we may write, private."""
+        """Return the files of the database by suffix; make them private, if we may write. Raise if one is not regular."""
         files = {}
         for suffix in ("", *_SIDES):
             with suppress(FileNotFoundError):  # side files come and go
                 status = os.lstat(self.path + suffix)
                 if not stat.S_ISREG(status.st_mode):
-                    hint = "name a plain file; symbolic links are not followed"
-                    raise UnsafePath("the prompt history is not a plain file", path=self.path + suffix, hint=hint)
+                    hint = "use a regular file; symbolic links are not followed"
+                    raise UnsafePath("the prompt history is not a regular file", path=self.path + suffix, hint=hint)
                 if stat.S_IMODE(status.st_mode) != 0o600 and not self.readonly:
                     os.chmod(self.path + suffix, 0o600)
                 files[suffix] = _Mark(status.st_size, status.st_mtime_ns, status.st_ino)
         return files
 
     def _is_there(self) -> bool:
-        """There is something that SQLite may open: it drops the log of an empty file, or of one that is no database."""
+        """Return whether SQLite may open the file: it drops the log of a file that is empty or not a database."""
         files = self._files()
         size = files[""].size if "" in files else -1
         if size < _SMALLEST_PAGE or "-wal" not in files:
@@ -182,7 +364,7 @@ class HistoryFile:
             raise
 
     def _renew(self, reason: str) -> None:
-        """Put a new database in the place of one that is missing or damaged, with the prompts that can still be read."""
+        """Replace a missing or damaged database by a new one, with the prompts that can still be read."""
         folder, name = os.path.split(self.path)
         os.makedirs(folder, 0o700, exist_ok=True)
         with _locked(folder) as descriptor:
@@ -200,7 +382,7 @@ class HistoryFile:
                 os.chmod(new, 0o600)
                 if old:
                     aside = self._set_aside(old)
-                    outcome = f"{len(prompts)} prompts were carried over, the old bytes are in {aside}"
+                    outcome = f"{len(prompts)} prompts were copied, the old file is {aside}"
                     self.findings += (f"{self.path} was set aside ({reason}): {outcome}",)
                 os.rename(new, self.path)
             os.fsync(descriptor)
@@ -210,13 +392,13 @@ class HistoryFile:
         while any(os.path.lexists(f"{self.path}.broken-{moment}{suffix}") for suffix in ("", *_SIDES)):
             moment += 1
         aside = f"{self.path}.broken-{moment}"
-        for suffix in sorted(old, reverse=True):  # the main file last: a log left alone would be read into the new one
+        for suffix in sorted(old, reverse=True):  # the main file last: a log without it would be read into the new one
             os.rename(self.path + suffix, aside + suffix)
         return aside
 
 
 def _looking(files: dict[str, _Mark]) -> str:
-    """How to open a database without making or changing a file, which even `mode=ro` alone does."""
+    """Return how to open a database without creating or changing a file, which `mode=ro` alone would do."""
     if "" not in files:
         return "mode=memory"
     return "mode=ro&readonly_shm=1" if "-wal" in files and files["-wal"].size else _IMMUTABLE
@@ -234,7 +416,7 @@ def present_tables(database: sqlite3.Connection) -> set[str]:
 
 
 def prepare(database: sqlite3.Connection) -> None:
-    """Check the database and add what it lacks; a complete one is only read, so opening it waits for nobody."""
+    """Check the database and add what is missing. A complete one is only read, so opening it never waits."""
     _check(database, "quick_check")
     database.execute("PRAGMA journal_mode = WAL")
     if _SCHEMA.keys() <= present_tables(database):
@@ -249,7 +431,7 @@ def prepare(database: sqlite3.Connection) -> None:
 
 
 def _examine(database: sqlite3.Connection) -> bool:
-    """The thorough form of the check, for a database under suspicion; of one that is not the family's, only the form."""
+    """Check a database thoroughly, with its search index if it has one."""
     _check(database, "integrity_check")
     if any(name.startswith("history_fts") for name in present_tables(database)):
         database.execute("INSERT INTO history_fts(history_fts, rank) VALUES ('integrity-check', 1)")
@@ -279,11 +461,13 @@ def insert(rows: Iterable[Row], database: sqlite3.Connection) -> None:
 
 
 def _salvage(path: str) -> list[Row]:
-    """The rows of a damaged database, from both ends up to the damage: a walk stops at the first bad page."""
+    """Return the rows of a damaged database, from both ends, because a scan stops at the first bad page."""
     rows: dict[int, Row] = {}
     for order in ("ASC", "DESC"):
         with suppress(sqlite3.Error, UnicodeDecodeError), closing(connect(path)) as database:
-            database.execute("PRAGMA writable_schema = ON")  # else SQLite refuses a file that is shorter than it says
+            database.execute(
+                "PRAGMA writable_schema = ON"
+            )  # else SQLite refuses a file that is shorter than its header says
             query = f"SELECT id, prompt, created_at, cwd FROM history NOT INDEXED ORDER BY id {order}"
             for row in database.execute(query):
                 if tuple(map(type, row[:3])) == (int, str, int) and 0 < row[0] < LARGEST_ID:
@@ -297,188 +481,20 @@ def _code(error: sqlite3.Error) -> int:
 
 def _typed(error: sqlite3.Error, path: str, doing: str) -> SessileError:
     if _code(error) in _DAMAGE:
-        hint = "open it for writing: it is set aside, and what can be read of it is carried over"
+        hint = "open it for writing: it is set aside, and its readable prompts are copied"
         return Damaged(f"the prompt history is damaged: {error}", path=path, hint=hint)
     if _code(error) in _BUSY:
-        hint = "another process keeps the history locked; nothing was lost, try again when it is done"
+        hint = "another process holds the lock of the history; nothing was lost, try again when it is done"
         return StorageFailure(f"could not {doing}: {error}", path=path, hint=hint, code=errno.EAGAIN)
     return storage_failure(OSError(_ERRNO.get(_code(error), errno.EIO), str(error)), path, doing)
 
 
 @contextmanager
 def _locked(folder: str) -> Iterator[int]:
-    """Alone among those who renew a database in this folder."""
+    """Hold the lock for replacing a database in this folder."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield descriptor
     finally:
         os.close(descriptor)
-
-
-# --- history
-
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0  # seconds between attempts to write
-_MOST_ENTRIES = 1000
-
-_SELECT = (
-    "SELECT id, CAST(prompt AS TEXT), CAST(created_at AS INTEGER), cwd FROM history WHERE {where}"
-    " ORDER BY created_at DESC, id DESC LIMIT :limit"
-)
-_PREFIXES = "id IN (SELECT rowid FROM history_fts WHERE history_fts MATCH :prefixes)"
-# LIKE '%token%' for every token, without its escapes and its limits of 50,000 bytes and 1000 terms; `lower` folds ASCII
-# only, as LIKE does.
-_SUBSTRINGS = "NOT EXISTS (SELECT 1 FROM json_each(:tokens) WHERE instr(lower(history.prompt), lower(value)) = 0)"
-
-_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
-
-
-@dataclass(frozen=True, slots=True)
-class HistoryEntry:
-    """One prompt of the history.
-
-    Attributes:
-        id: The number of the prompt; 2**53 or more if it could not be written yet.
-        prompt: Its text.
-        created_at: When it was entered, in UTC, to the second.
-        cwd: The working folder in which it was entered; `None` if unknown.
-    """
-
-    id: int
-    prompt: str
-    created_at: datetime
-    cwd: str | None
-
-
-class HistoryStorage:
-    """The prompts in one SQLite file. With `readonly` no file is made or changed, and a missing one is empty."""
-
-    def __init__(self, path: str, *, clock: Callable[[], float] = time.time, readonly: bool = False) -> None:
-        self.failure: SessileError | None = None
-        self._file = HistoryFile(path, clock, readonly)
-        self._clock = clock
-        self._state = threading.Lock()  # guards the queue, the last prompt and the writer
-        self._writing = threading.RLock()  # one batch at a time; taken before `_state`
-        self._queue: list[Row] = []
-        self._writer: threading.Thread | None = None
-        self._file.use(present_tables if readonly else prepare, "open the prompt history")
-        self._last = next((entry.prompt for entry in self.get_recent(1)), None)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    @property
-    def findings(self) -> tuple[str, ...]:
-        """What was found damaged, how much was saved, and where the old bytes are."""
-        return self._file.findings
-
-    def add(self, prompt: str, cwd: str | None = None) -> None:
-        """Remember a prompt, unless it is blank or the same as the one before; returns before it is written."""
-        if self._file.readonly:
-            raise ReadOnly("the prompt history is open for reading only", path=self._file.path)
-        text = _storable(prompt).strip()
-        with self._state:
-            if not text or text == self._last:
-                return
-            self._last = text
-            self._queue.append((None, text, int(self._clock()), None if cwd is None else _storable(cwd)))
-            if self._writer is None or not self._writer.is_alive():  # a fork leaves the thread behind
-                self._start_writer()
-
-    def flush(self) -> None:
-        """Return when every queued prompt is in the file, or raise `StorageFailure`; they stay queued then."""
-        with self._writing:
-            with self._state:
-                batch = list(self._queue)
-            if not batch:
-                return
-            try:
-                self._file.use(partial(insert, batch), "write the prompt history")
-            except SessileError as error:
-                self.failure = error
-                raise
-            with self._state:
-                del self._queue[: len(batch)]
-            self.failure = None
-
-    def close(self) -> None:
-        """Flush. There is nothing else to let go: a later `add` starts again."""
-        self.flush()
-        atexit.unregister(self.close)
-
-    def get_recent(self, limit: float = 100) -> list[HistoryEntry]:
-        """The newest prompts, newest first."""
-        return self._find({}, limit)
-
-    def search(self, query: str, limit: float = 100) -> list[HistoryEntry]:
-        """The newest prompts in which every word of `query` begins a word or is part of the text."""
-        tokens = list(dict.fromkeys(_storable(query).split()))
-        if not tokens:
-            return []
-        prefixes = " ".join('"{}"*'.format(token.replace('"', '""')) for token in tokens)
-        return self._find({"prefixes": prefixes, "tokens": json.dumps(tokens)}, limit)
-
-    def _find(self, terms: dict[str, Any], limit: float) -> list[HistoryEntry]:
-        terms["limit"] = most = _clamped(limit)
-        with self._writing:
-            if self.failure is None:
-                with suppress(SessileError):  # a full disk is no reason to recall nothing: what is left waits below
-                    self.flush()
-            entries = self._file.use(partial(_select, terms), "read the prompt history")
-            with self._state:
-                waiting = [(LARGEST_ID + place, *row[1:]) for place, row in enumerate(self._queue)]
-        if waiting:
-            with closing(connect("waiting", "mode=memory")) as memory:
-                prepare(memory)
-                insert(waiting, memory)
-                entries += _select(terms, memory)
-            entries.sort(key=lambda entry: (entry.created_at, entry.id), reverse=True)
-        return entries[:most]
-
-    def _start_writer(self) -> None:
-        atexit.unregister(self.close)
-        atexit.register(self.close)
-        self._writer = threading.Thread(target=self._write_behind, name="sessile-history", daemon=True)
-        try:
-            self._writer.start()
-        except RuntimeError:  # no more threads, or the interpreter is ending: the next add, flush or close writes
-            self._writer = None
-
-    def _write_behind(self) -> None:
-        pause = _FIRST_PAUSE
-        while True:
-            with self._state:
-                if not self._queue:
-                    self._writer = None
-                    return
-            try:
-                self.flush()
-                pause = _FIRST_PAUSE
-            except SessileError:  # told in `failure`
-                time.sleep(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE)
-
-
-def _select(terms: dict[str, Any], database: sqlite3.Connection) -> list[HistoryEntry]:
-    present = present_tables(database)
-    if "history" not in present:
-        return []
-    where = "1"
-    if "tokens" in terms:
-        where = f"{_PREFIXES} OR {_SUBSTRINGS}" if "history_fts" in present else _SUBSTRINGS
-    rows = database.execute(_SELECT.format(where=where), terms)
-    return [HistoryEntry(number, prompt, utc_datetime(at * 1_000_000), cwd) for number, prompt, at, cwd in rows]
-
-
-def _storable(text: str) -> str:
-    """SQLite ends a text at NUL in places, and UTF-8 has no lone surrogates: both become U+FFFD."""
-    return _UNSTORABLE.sub("\ufffd", text)
-
-
-def _clamped(limit: float) -> int:
-    if isinstance(limit, float) and not math.isfinite(limit):
-        return 0
-    return max(0, min(math.floor(limit), _MOST_ENTRIES))

@@ -1,11 +1,11 @@
-"""Where things lie: the folders of a store, names of files, homes of the family, ids of terminals.
+"""Names and paths: the folders of a store, names of files, ids of terminals.
 
     <root>/sessions/--<cwd>--/<timestamp>_<session id>.jsonl     beside it, without `.jsonl`, the artifacts folder
     <root>/blobs/<sha256>    <root>/terminal-sessions/<terminal>    <root>/history.db
     <root>/originals/    <root>/trash/    <root>/cache/
-    <root>/kept/<agent>/     copies of other agents' sessions, where they lie below the folder of the agent's sessions
+    <root>/kept/<agent>/     copies of other agents' sessions, with the same paths as below the agent's sessions folder
 
-Names are computed here and nowhere else. Nothing is created or read, no environment is looked at: it is an argument.
+Names are computed here and nowhere else. Nothing is created or read; the environment is an argument.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from sessile.core.ids import check_session_id, sha256
 from sessile.errors import Invalid, InvalidId
 
 JOURNAL = ".jsonl"
-GZIP = ".gz"  # behind .jsonl: MyAgents' archives
-ZSTD = ".zst"  # behind .jsonl: rollouts that Codex has not used for a week
+GZIP = ".gz"  # after .jsonl: MyAgents' archives
+ZSTD = ".zst"  # after .jsonl: rollouts that Codex has not used for a week
 LEGACY = ".json"  # MyAgents' sessions before JSONL
-LIST = "sessions.json"  # in which MyAgents and gateways list their sessions
-DRAFT = ".draft"  # must not end in .jsonl: the family lists every such name, dot files too
+LIST = "sessions.json"  # where MyAgents and gateways list their sessions
+DRAFT = ".draft"  # must not end in .jsonl: the pi family lists every such name, even dot files
 
-_SEPARATORS = re.compile(r"[/\\:\ud800-\udc7f\udd00-\udfff]")  # halves of characters that no file system has, too
-_NO_STAMP = re.compile(r"[^0-9A-Za-z+-]")
+_SEPARATORS = re.compile(r"[/\\:\ud800-\udc7f\udd00-\udfff]")  # also lone surrogates, which no file system stores
+_NOT_STAMP = re.compile(r"[^0-9A-Za-z+-]")
 _MAX_NAME = 255
 _MAX_STAMP = 40
 _TERMINALS = (
@@ -41,7 +41,7 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._%:-]")
 
 
 def can_be_named(text: str) -> bool:
-    """Whether a file system could have something of that name, or at that path."""
+    """Return whether text is valid as a name or path of a file."""
     try:
         return b"\0" not in text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
@@ -49,21 +49,21 @@ def can_be_named(text: str) -> bool:
 
 
 def encode_cwd(cwd: str) -> str:
-    """The name of the folder that holds the sessions of a project."""
+    """Return the name of the folder for the sessions of a project."""
     if "\0" in cwd or not cwd:
-        raise InvalidId(f"{cwd!r} cannot be a working directory")
+        raise InvalidId(f"invalid working directory {cwd!r}")
     relative = cwd[1:] if cwd[0] in "/\\" else cwd
     name = f"--{_SEPARATORS.sub('-', relative)}--"
     encoded = name.encode("utf-8", "surrogateescape")
     if len(encoded) > _MAX_NAME:
-        # The family fails on such a folder; the hash keeps two long paths apart.
+        # The pi family fails on such a folder. The hash distinguishes long paths with the same start.
         start = encoded[:200].decode("utf-8", "ignore")
         name = f"{start}-{sha256(encoded).hexdigest()[:16]}--"
     return name
 
 
 def folder_names(cwd: str, home: str | None, temp: str | None) -> list[str]:
-    """Every name under which members of the family keep the sessions of a project, ours first."""
+    """Return every name that agents of the pi family use for the sessions of a project, ours first."""
     names = [encode_cwd(cwd)]
     for base, prefix in ((home, "-"), (temp, "-tmp")):
         if base is None:
@@ -77,13 +77,13 @@ def folder_names(cwd: str, home: str | None, temp: str | None) -> list[str]:
 
 
 def file_name(timestamp: str, session_id: str) -> str:
-    """The name of a session file from the header's timestamp and id; what is no part of a timestamp is left no meaning."""
-    stamp = _NO_STAMP.sub("-", timestamp[:_MAX_STAMP])
+    """Return the name of a session file, from the header's timestamp and id. Unsafe characters become dashes."""
+    stamp = _NOT_STAMP.sub("-", timestamp[:_MAX_STAMP])
     return f"{stamp}_{check_session_id(session_id)}{JOURNAL}"
 
 
 def artifacts_of(path: str) -> str:
-    """The folder that holds what tools and sub-agents of a session spilled."""
+    """Return the folder for files that tools and sub-agents of a session write."""
     return path.removesuffix(JOURNAL).removesuffix(DRAFT) if path.endswith((JOURNAL, DRAFT)) else path + ".artifacts"
 
 
@@ -128,35 +128,35 @@ class Layout(msgspec.Struct, frozen=True):
         return f"{self.root}/terminal-sessions/{_UNSAFE.sub('-', terminal).lstrip('.') or '-'}"
 
     def index(self, path: str) -> str:
-        """The cache file for the index of a journal."""
+        """Return the cache file for the index of a journal."""
         digest = sha256(path.encode("utf-8", "surrogateescape")).hexdigest()
         return f"{self.cache}/index/{digest[:2]}/{digest[2:32]}"
 
     def owns(self, path: str) -> bool:
-        """Whether a path lies below our own sessions folder."""
+        """Return whether a path is below the sessions folder of this store."""
         return posixpath.normpath(path).startswith(self.sessions + "/")
 
     def keeps(self, path: str) -> bool:
-        """Whether a path lies among the copies of other agents' sessions."""
+        """Return whether a path is among the copies of other agents' sessions."""
         return posixpath.normpath(path).startswith(self.kept + "/")
 
 
 class Source(NamedTuple):
-    """A folder with sessions, and the agent that keeps them there."""
+    """A folder with sessions, and the agent that they belong to."""
 
     agent: str
     root: str
-    sessions: str  # where the session files lie, or the project folders that hold them
+    sessions: str  # the folder with the session files, or with project folders
 
 
 def root_of(path: str) -> str | None:
-    """The root that a session file belongs to, by its place in the family's layout."""
+    """Return the root that a session file belongs to, by its path; `None` if it is not in a store."""
     folder = posixpath.dirname(posixpath.dirname(path))
     return posixpath.dirname(folder) if posixpath.basename(folder) == "sessions" else None
 
 
 def terminal_id(environ: Mapping[str, str], tty: str | None) -> str | None:
-    """A name for the terminal that a process runs in, from its tty device or its environment."""
+    """Return an id for the terminal that a process runs in, from its tty device or its environment."""
     if tty and tty.startswith("/dev/"):
         return tty.removeprefix("/dev/").replace("/", "-")
     found = (f"{prefix}-{environ[name]}" for name, prefix in _TERMINALS if environ.get(name))
@@ -164,12 +164,12 @@ def terminal_id(environ: Mapping[str, str], tty: str | None) -> str | None:
 
 
 def stem_of(path: str) -> str:
-    """The name of a session file without what says how it is stored."""
+    """Return the name of a session file without its suffixes."""
     name = posixpath.basename(path)
     stem, journal, _ = name.partition(JOURNAL)
     return stem if journal else name.removesuffix(LEGACY)
 
 
 def session_files(names: Sequence[str]) -> list[str]:
-    """The names in a folder that are session files."""
+    """Return the names in a folder that are session files."""
     return [name for name in names if name.endswith(JOURNAL) and not name.startswith(".")]

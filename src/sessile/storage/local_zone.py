@@ -1,10 +1,10 @@
-"""The time zone that this machine is set to, with its changes of the clocks.
+"""The time zone of this machine, with its daylight saving rules.
 
-It is looked for where the C library looks, in its order: the variable `TZ` (a name, a file of zone data, or a rule such as
-`CET-1CEST,M3.5.0,M10.5.0/3`), then `/etc/localtime`, a link that tells the name or a file with the data; then `/etc/timezone`,
-where some systems keep the name alone. The environment and the folder of settings are arguments.
+It is looked up as the C library does: the variable `TZ` (a name, a file of zone data, or a rule such as
+`CET-1CEST,M3.5.0,M10.5.0/3`), then `/etc/localtime`, a link to zone data or a file with it; then `/etc/timezone`, where some
+systems store only the name. The environment and the settings folder are arguments.
 
-A zone that is set but not known is raised, never replaced by another: resets would come at a wrong hour.
+An unknown zone raises and is never replaced by another: resets would happen at the wrong hour.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from sessile.errors import InvalidConfig, storage_failures
 
 _FOLDER = "/zoneinfo/"
 _VARIANTS = ("posix/", "right/")  # the same zones, without and with leap seconds
-_ALWAYS_KNOWN = ("UTC", "Etc/UTC")  # without any data
+_ALWAYS_KNOWN = ("UTC", "Etc/UTC")  # even without zone data
 _SET = "set TZ, or user.timeZone in the configuration, to a name such as Europe/Berlin"
 
 
 def machine_zone(environ: Mapping[str, str] | None = None, settings: str = "/etc") -> tzinfo | None:
-    """The zone that the machine is set to; `None` if nothing says so. Raises `InvalidConfig` for one that is not known."""
+    """Return the zone of the machine; `None` if none is set. Raise `InvalidConfig` if it is unknown."""
     environ = os.environ if environ is None else environ
-    told = environ.get("TZ")
-    if told is not None:
-        return _of_variable(told.removeprefix(":"))
+    variable = environ.get("TZ")
+    if variable is not None:
+        return _of_variable(variable.removeprefix(":"))
     link = f"{settings}/localtime"
-    with storage_failures(link, "find out the time zone"):
+    with storage_failures(link, "look up the time zone"):
         name = _linked_name(link)
         if name is not None:
             return zone_named(name, link)
@@ -48,13 +48,13 @@ def machine_zone(environ: Mapping[str, str] | None = None, settings: str = "/etc
 
 
 def current_offset() -> tzinfo:
-    """The offset that the clock of this machine has now, for ever."""
+    """Return the current UTC offset of this machine as a fixed zone."""
     now = localtime()
     return timezone(timedelta(seconds=now.tm_gmtoff), now.tm_zone)
 
 
 def zone_named(name: str, place: str | None = None) -> tzinfo:
-    """The zone of a name; raises `InvalidConfig` for one that is not known. `place` is where the name was found."""
+    """Return the zone with that name. Raise `InvalidConfig` if it is unknown. `place` is where the name was found."""
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError) as error:
@@ -62,32 +62,32 @@ def zone_named(name: str, place: str | None = None) -> tzinfo:
             return UTC
         known = available_timezones()
         if not known:
-            hint = "install the package tzdata of the system, or `pip install tzdata`"
-            message = f"nothing is known of {name[:80]!r}: this machine has no data of time zones"
+            hint = "install the system package tzdata, or run `pip install tzdata`"
+            message = f"unknown time zone {name[:80]!r}: this machine has no time zone data"
             raise InvalidConfig(message, path=place, hint=hint) from error
         same = sorted(other for other in known if other.lower() == name.strip().lower())
-        hint = f"it is spelled {same[0]}" if same else "use a name such as Europe/Berlin"
-        raise InvalidConfig(f"{name[:80]!r} is no time zone", path=place, hint=hint) from error
+        hint = f"use the spelling {same[0]}" if same else "use a name such as Europe/Berlin"
+        raise InvalidConfig(f"unknown time zone {name[:80]!r}", path=place, hint=hint) from error
 
 
-def _of_variable(told: str) -> tzinfo:
-    if not told:
-        return UTC  # what an empty variable means to the C library
-    if posixpath.isabs(told):
-        name = _name_in(told)
-        return _of_file(told, "TZ") if name is None else zone_named(name, "TZ")
+def _of_variable(value: str) -> tzinfo:
+    if not value:
+        return UTC  # as in the C library
+    if posixpath.isabs(value):
+        name = _name_in(value)
+        return _of_file(value, "TZ") if name is None else zone_named(name, "TZ")
     try:
-        return ZoneInfo(told)
+        return ZoneInfo(value)
     except (KeyError, ValueError, OSError):
         pass
     try:
-        return ZoneInfo.from_file(io.BytesIO(_data_with_rule(told)), key=told)
+        return ZoneInfo.from_file(io.BytesIO(_data_with_rule(value)), key=value)
     except ValueError:
-        return zone_named(told, "TZ")  # raises, and says what is wrong
+        return zone_named(value, "TZ")  # raises
 
 
 def _linked_name(path: str) -> str | None:
-    """The zone that a link names, itself or by where it leads to in the end."""
+    """Return the zone that a link names, directly or by its final target."""
     if not os.path.islink(path):
         return None
     target = posixpath.join(posixpath.dirname(path), os.readlink(path))
@@ -95,7 +95,7 @@ def _linked_name(path: str) -> str | None:
 
 
 def _name_in(path: str) -> str | None:
-    """The name of a zone in the path of its data."""
+    """Return the name of a zone in the path of its data."""
     _, found, name = path.partition(_FOLDER)
     for variant in _VARIANTS:
         name = name.removeprefix(variant)
@@ -107,14 +107,14 @@ def _of_file(path: str, place: str) -> tzinfo:
         with open(path, "rb") as file:
             return ZoneInfo.from_file(file)
     except (ValueError, OSError, struct.error) as error:
-        raise InvalidConfig("the file holds no time zone", path=place, hint=_SET) from error
+        raise InvalidConfig("the file does not hold time zone data", path=place, hint=_SET) from error
 
 
 def _data_with_rule(rule: str) -> bytes:
-    """Zone data without any past, in which a rule holds for all times: `zoneinfo` reads rules only there."""
+    """Return zone data that consists of one rule: `zoneinfo` reads rules only from such data."""
     try:
         footer = rule.encode("ascii")
     except UnicodeEncodeError as error:
-        raise ValueError("a rule is plain ASCII") from error
+        raise ValueError("a rule must be ASCII") from error
     block = struct.pack(">4s1s15x6l", b"TZif", b"2", 0, 0, 0, 0, 1, 1) + struct.pack(">lbB", 0, 0, 0) + b"\0"
     return block + block + b"\n" + footer + b"\n"

@@ -101,7 +101,7 @@ def own_pid() -> int:
 
 def own_host() -> str:
     """Return the name of this machine."""
-    import socket  # most programs never ask
+    import socket  # saves start-up time: few programs need it
 
     return socket.gethostname()
 

@@ -1,11 +1,11 @@
-"""A file system in memory: what in-memory sessions and most tests stand on.
+"""A file system in memory, for in-memory sessions and most tests.
 
-Rules: it answers as Linux answers, with the same error numbers, wherever `Filesystem` lets one see the difference.
-Numbers of descriptors and inodes are never used twice, so that a stale one is noticed. Time is a counter unless a clock
-is given, so that a run can be repeated exactly. One lock guards everything: any thread may call any method.
+Rules: it answers as Linux does, with the same error numbers, wherever `Filesystem` shows the difference. Numbers of descriptors
+and inodes are never reused, so that a stale one is noticed. Time is a counter unless a clock is given, so that a run can be
+repeated exactly. One lock guards everything: any thread may call any method.
 
-It does not know symbolic links, permissions or relative paths, nor what a power cut would leave of it: that is
-`faults.crashing`, which watches the four places where anything changes.
+Symbolic links, permissions and relative paths are not supported. Power cuts are simulated in `faults.crashing`, which
+overrides the four methods that change anything.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ACCESS = os.O_RDONLY | os.O_WRONLY | os.O_RDWR
 
 @dataclass(eq=False, slots=True)
 class FileNode:
-    """The content of a file, whatever its names."""
+    """The content of a file, which may have several names."""
 
     number: int
     modified: int
@@ -47,7 +47,7 @@ Node = FileNode | FolderNode
 
 
 class Binding(NamedTuple):
-    """From now on `name` in `folder` means `node`, or nothing."""
+    """A change: `name` in `folder` now means `node`, or nothing."""
 
     folder: FolderNode
     name: str
@@ -55,7 +55,7 @@ class Binding(NamedTuple):
 
 
 class MemoryStat(NamedTuple):
-    """What `lstat` and `fstat` say about a file in memory."""
+    """The result of `lstat` and `fstat`."""
 
     st_mode: int
     st_ino: int
@@ -68,7 +68,7 @@ class MemoryStat(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class _OpenFile:
-    """One open file description: what a lock belongs to."""
+    """One open file description, which locks belong to."""
 
     node: Node
     readable: bool
@@ -78,7 +78,7 @@ class _OpenFile:
 
 
 class MemoryFilesystem:
-    """Files of this object, gone with it. `clock` gives the times of modification in nanoseconds."""
+    """Files that exist as long as this object. `clock` returns modification times in nanoseconds."""
 
     def __init__(self, *, clock: Callable[[], int] | None = None) -> None:
         self._guard = threading.Lock()
@@ -90,7 +90,7 @@ class MemoryFilesystem:
         self._root = FolderNode(next(self._numbers), self._clock(), links=1)
         self._user = os.getuid()
 
-    # Files
+    # -- files
 
     def open(self, path: str, flags: int) -> int:
         with self._guard:
@@ -185,7 +185,7 @@ class MemoryFilesystem:
         with self._guard:
             self._opened(fd).node.modified = nanoseconds
 
-    # Names
+    # -- names
 
     def lstat(self, path: str) -> MemoryStat:
         with self._guard:
@@ -215,7 +215,7 @@ class MemoryFilesystem:
             if replaced is not None and replaced in _upwards(old_folder):
                 raise _failure(errno.ENOTEMPTY, source, target)
             if replaced is node:
-                return  # two names of one file: POSIX says that both stay
+                return  # two names of one file: both stay, as POSIX requires
             if isinstance(replaced, FolderNode):
                 if isinstance(node, FileNode):
                     raise _failure(errno.EISDIR, source, target)
@@ -257,7 +257,7 @@ class MemoryFilesystem:
         with self._guard:
             self._settle(self._folder(path))
 
-    # The four places where anything changes; the guard is held.
+    # -- the four methods that change anything; the guard is held
 
     def _store(self, file: FileNode, offset: int, data: bytes) -> None:
         overlay(file.content, offset, data)
@@ -268,7 +268,7 @@ class MemoryFilesystem:
         file.modified = self._clock()
 
     def _rebind(self, *bindings: Binding) -> None:
-        """Change one name, or several at once."""
+        """Change one or several names, atomically."""
         now = self._clock()
         for folder, name, node in bindings:
             old = folder.names.pop(name, None)
@@ -282,9 +282,9 @@ class MemoryFilesystem:
             folder.modified = now
 
     def _settle(self, node: Node) -> None:
-        """Make durable what is in `node`. Memory has nothing to do for that."""
+        """Make `node` durable: nothing to do in memory."""
 
-    # Looking things up; the guard is held.
+    # -- lookups; the guard is held
 
     def _opened(self, fd: int) -> _OpenFile:
         try:
@@ -293,7 +293,7 @@ class MemoryFilesystem:
             raise _failure(errno.EBADF) from None
 
     def _locate(self, path: str) -> tuple[FolderNode, str, Node | None]:
-        """The folder and the name that `path` means, and what is there now."""
+        """Return the folder and name that `path` means, and what is there now."""
         *above, name = path.rstrip("/").split("/")
         if not path.startswith("/") or name in (".", ".."):
             raise _failure(errno.EINVAL, path)
@@ -328,19 +328,19 @@ class MemoryFilesystem:
         mode, size = (
             (stat.S_IFREG | 0o600, len(node.content)) if isinstance(node, FileNode) else (stat.S_IFDIR | 0o700, 0)
         )
-        # The device tells one file system in memory from every other one that is alive.
+        # The device number distinguishes this object from all others that exist.
         return MemoryStat(mode, node.number, id(self), node.links, self._user, size, node.modified)
 
 
 def overlay(content: bytearray, offset: int, data: bytes) -> None:
-    """Put `data` at `offset`; a gap before it is filled with zeros."""
+    """Write `data` at `offset`, filling a gap before it with zeros."""
     if offset > len(content):
         resize(content, offset)
     content[offset : offset + len(data)] = data
 
 
 def resize(content: bytearray, size: int) -> None:
-    """Cut or extend with zeros to `size`."""
+    """Truncate, or extend with zeros, to `size`."""
     if size < len(content):
         del content[size:]
     else:
@@ -348,7 +348,7 @@ def resize(content: bytearray, size: int) -> None:
 
 
 def _upwards(folder: FolderNode) -> list[Node]:
-    """A folder and the folders it lies in."""
+    """Return a folder and all folders above it."""
     chain: list[Node] = [folder]
     while folder.parent is not None:
         folder = folder.parent

@@ -1,7 +1,7 @@
-"""A second place in the tree of names: what lies below one folder is kept elsewhere, such as in a database.
+"""Mount a second file system, such as a database, at one folder.
 
-So a store in a database reads and imports what other programs have on the machine with the same calls. Nothing can be renamed
-or linked from one place to the other (`EXDEV`), as between two disks.
+So a store in a database reads and imports files of the machine with the same calls. Nothing can be renamed or linked from one
+place to the other (`EXDEV`), as between two disks.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from sessile.storage.base import Filesystem, Journals, OwnJournal, ReadableOwnJo
 
 
 class MountedFilesystem:
-    """The files of `base`, but below the folder `point` those of `mounted`."""
+    """The files of `base`, except below the folder `point`, where those of `mounted` are."""
 
     def __init__(self, base: Filesystem, mounted: Filesystem, point: str) -> None:
         self._base = base
         self._mounted = mounted
         self._point = point
-        self._open: dict[int, tuple[Filesystem, int]] = {}  # by our own numbers: those of two places could be the same
+        self._open: dict[int, tuple[Filesystem, int]] = {}  # by our own numbers: the two could use the same
         self._next = 1
         self._lock = threading.Lock()
 
@@ -126,7 +126,7 @@ class MountedFilesystem:
 
 
 class MountedJournals:
-    """The journals of `base`, but below the folder `point` those of `mounted`."""
+    """The journals of `base`, except below the folder `point`, where those of `mounted` are."""
 
     def __init__(self, base: Journals, mounted: Journals, point: str) -> None:
         self._base = base
@@ -150,5 +150,5 @@ class MountedJournals:
 
 
 def is_below(point: str, path: str) -> bool:
-    """Whether a path is a folder or lies below it."""
+    """Return whether a path is that folder or is below it."""
     return path == point or path.startswith(f"{point}/")

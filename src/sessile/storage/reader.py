@@ -227,7 +227,6 @@ class JournalReader(SessionFile):
             raise
 
     def _find_header(self, size: int) -> Line:
-        self._slot: bytes | None = None
         header, self._slot = find_header(self._scan(0, size, _HEADER_CHUNK))
         if header is None:
             raise NotASession(path=self.path, hint="it was not changed; another agent may have written it")

@@ -2,6 +2,8 @@
 
 Reading returns the content together with a fingerprint of the file. A new content takes its place only if the fingerprint
 is still the same. There is no call between that check and the rename; only a save in that very moment is lost.
+
+`lock_file` holds a lock in the way of other programs: a file that exists while the lock is held.
 """
 
 from __future__ import annotations
@@ -16,6 +18,9 @@ from sessile.errors import SessionBusy, UnsafePath, storage_failure, storage_fai
 from sessile.storage import atomic, log
 from sessile.storage.base import Filesystem, Stat
 
+_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND
+_LOCK_PAUSE = 0.005  # seconds
+_LARGEST_LOCK_FILE = 4096  # bytes; it holds one small object
 _TRIES = 5  # a program that writes during each of them never stops
 
 
@@ -87,10 +92,6 @@ def _seen(status: Stat) -> Seen:
 
 
 # -- lock files of other programs
-
-_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND
-_LOCK_PAUSE = 0.005  # seconds
-_LARGEST_LOCK_FILE = 4096  # bytes; it holds one small object
 
 
 @contextmanager

@@ -1,16 +1,19 @@
-"""The turns that are under way or wait, so that a restart finds them.
+"""The turns of a gateway that are running or waiting, so that a restart finds them.
 
-    <root>/gateway/turns/begun.log                 a line for each turn that begins, and for each session that is done; of all
-    <root>/gateway/turns/<session id>.jsonl        a line for each turn that waits, in their order
+    <root>/gateway/turns/begun.log                 one line for each turn that starts, and for each session that is done
+    <root>/gateway/turns/<session id>.jsonl        one line for each waiting turn, in their order
 
-Rules: a turn that begins is noted without a sync: its message is durable in the transcript, and a power cut that takes the note
-away is noticed when somebody speaks there again. So a note is one write, and now and then the file is begun anew with what is
-still under way. That a session is done is noted with the next note, or when nothing is under way any more: whoever finds a turn
-that is done finds its reply, too. A message that waits is in no transcript yet, so its line is durable when `keep` returns; its
-file goes when nothing is left to do in its session. One who comes at that moment begins a new one, because both happen under
-one lock. A torn last line was promised to nobody.
+Rules:
 
-It does not know what a turn is, nor what is said in it.
+- A turn that starts is noted with one write and no sync: its message is durable in the transcript, and a note that a power
+  cut takes away is noticed with the next message. From time to time the file is rewritten with the turns still running.
+- That a session is done is written with the next note, or when no turn is running. A turn that is found although it is
+  done has its reply in the transcript.
+- A waiting message is in no transcript yet, so its line is durable when `keep` returns. Its file is removed when nothing is
+  left to do in its session. A message that arrives at that moment starts a new file, because both happen under one lock.
+- An incomplete last line was never acknowledged.
+
+The log does not know what a turn is or what is said in it.
 """
 
 from __future__ import annotations
@@ -30,20 +33,20 @@ Json = dict[str, Any]
 
 _BEGUN = "begun.log"
 _ENDING = ".jsonl"
-_LOCKS = 64  # of sessions that share one, one waits for the other's sync
-_MANY = 1024  # lines that say nothing any more
+_LOCKS = 64  # sessions that share a lock wait for each other's sync
+_MAX_STALE = 1024  # lines that are out of date before the file is rewritten
 _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 
 
 class Left(NamedTuple):
-    """What a gateway that ended in the middle has left of one session, in the order of its turns."""
+    """The unfinished turns of one session after a gateway has stopped, in their order."""
 
     session_id: str
     turns: list[Json]
 
 
 class TurnLog:
-    """The turns of one root that are not done."""
+    """The unfinished turns of one root."""
 
     def __init__(self, fs: Filesystem, root: str) -> None:
         self._fs = fs
@@ -54,7 +57,7 @@ class TurnLog:
         self._kept: set[str] = set()  # sessions that have a file
 
     def note(self, session_id: str, turn: Mapping[str, Any]) -> None:
-        """Note a turn that begins."""
+        """Note a turn that starts."""
         check_session_id(session_id)
         with self._lock_of(session_id), storage_failures(self._begun.path, "note a turn"):
             if not self._begun.is_open:
@@ -62,7 +65,7 @@ class TurnLog:
             self._begun.add(session_id, turn)
 
     def keep(self, session_id: str, turn: Mapping[str, Any]) -> None:
-        """Note a turn that waits; it is durable afterwards."""
+        """Note a turn that waits, durably."""
         path = self._path(session_id)
         with self._lock_of(session_id), storage_failures(path, "note a turn"):
             self._make_folder()
@@ -74,9 +77,9 @@ class TurnLog:
                 self._fs.close(fd)
 
     def forget(self, session_id: str, unless: Callable[[], bool] | None = None) -> None:
-        """Nothing is left to do in a session, unless somebody has come meanwhile."""
+        """Note that nothing is left to do in a session, unless `unless` returns true under the lock."""
         path = self._path(session_id)
-        with self._lock_of(session_id), storage_failures(path, "forget turns that are done"):
+        with self._lock_of(session_id), storage_failures(path, "remove finished turns"):
             if unless is not None and unless():
                 return
             self._begun.done(session_id)
@@ -84,12 +87,12 @@ class TurnLog:
                 try:
                     self._fs.unlink(path)
                 except FileNotFoundError:
-                    pass  # somebody has tidied up
+                    pass  # the user has removed it
                 self._kept.discard(session_id)
 
     def left(self) -> list[Left]:
-        """The sessions in which something was left undone."""
-        with storage_failures(self._folder, "look for turns that were left"):
+        """Return the sessions with unfinished turns."""
+        with storage_failures(self._folder, "look for unfinished turns"):
             try:
                 names = self._fs.names(self._folder)
             except FileNotFoundError:
@@ -103,15 +106,15 @@ class TurnLog:
         return [Left(*each) for each in sorted(found.items())]
 
     def close(self) -> None:
-        """Note nothing more; where nothing is left to do, no file is left either."""
-        with storage_failures(self._begun.path, "forget turns that are done"):
+        """Close the log. Remove its file if no turn is unfinished."""
+        with storage_failures(self._begun.path, "remove finished turns"):
             self._begun.close()
 
     def _make_folder(self) -> None:
         atomic.make_folders(self._fs, self._folder, self._folders)
 
     def _write_durably(self, fd: int, path: str, line: bytes) -> None:
-        """Write a line that is there for good, or not at all: whoever is refused must not be answered after a restart."""
+        """Write a line durably, or not at all: a message that was refused must not be answered after a restart."""
         size = self._fs.fstat(fd).st_size
         try:
             atomic.write_all(self._fs, fd, line)
@@ -121,7 +124,7 @@ class TurnLog:
             try:
                 self._fs.truncate(fd, size)
             except OSError as error:
-                log.warning("a message that was refused stays in %s: %s", path, error)
+                log.warning("a refused message remains in %s: %s", path, error)
             raise
 
     def _lock_of(self, session_id: str) -> threading.Lock:
@@ -132,52 +135,52 @@ class TurnLog:
 
 
 class _Begun:
-    """The turns that have begun, one of each session at most: in memory, and in a file that is open while it is used."""
+    """The running turns, at most one per session: in memory, and in a file that stays open while it is used."""
 
     def __init__(self, fs: Filesystem, path: str) -> None:
         self.path = path
-        self.turns: dict[str, Json] = {}  # that are under way, by session
+        self.turns: dict[str, Json] = {}  # running, by session
         self._fs = fs
         self._fd = -1
         self._lines = 0
-        self._untold: list[bytes] = []  # that some are done
+        self._pending: list[bytes] = []  # lines about finished turns, written with the next note
         self._lock = threading.Lock()
 
     @property
     def is_open(self) -> bool:
-        """Whether a note is one write, and the folder is there."""
+        """Whether the file is open, so that the folder exists and a note is one write."""
         return self._fd >= 0
 
     def add(self, session_id: str, turn: Mapping[str, Any]) -> None:
-        """A turn begins."""
+        """Note a turn that starts."""
         with self._lock:
-            self._write(_told(session_id, turn))
+            self._write(_begun_line(session_id, turn))
             self.turns[session_id] = dict(turn)
 
     def done(self, session_id: str) -> None:
-        """The turn of a session is done. What is not noted any more is no news."""
+        """Note that the turn of a session is done."""
         with self._lock:
             if session_id not in self.turns:
                 return
             if len(self.turns) > 1:
-                self._untold.append(_told(session_id, None))
+                self._pending.append(_begun_line(session_id, None))
             else:
                 self._fs.truncate(self._opened(), 0)
                 self._lines = 0
-                self._untold.clear()
+                self._pending.clear()
             del self.turns[session_id]
 
     def read(self) -> Mapping[str, Json]:
-        """What a gateway that ended has left here; it is under way until it is done."""
+        """Return the turns that a stopped gateway has left. They count as running until they are done."""
         try:
-            told = _turns_in(self._fs, self.path)
+            lines = _turns_in(self._fs, self.path)
         except FileNotFoundError:
             return {}
         with self._lock:
-            for each in told:
+            for each in lines:
                 session_id, turn = each.get("session"), each.get("turn")
                 if not isinstance(session_id, str) or not _is_id(session_id):
-                    continue  # somebody has edited the file
+                    continue  # the user has edited the file
                 if isinstance(turn, dict):
                     self.turns[session_id] = turn
                 else:
@@ -185,9 +188,9 @@ class _Begun:
             return dict(self.turns)
 
     def close(self) -> None:
-        """Close the file, and take it away if it says nothing."""
+        """Close the file. Remove it if no turn is running."""
         with self._lock:
-            if self.turns and self._untold:
+            if self.turns and self._pending:
                 self._write(b"")
             fd, self._fd, self._lines = self._fd, -1, 0
             if fd >= 0:
@@ -196,39 +199,38 @@ class _Begun:
                 try:
                     self._fs.unlink(self.path)
                 except FileNotFoundError:
-                    pass  # nobody has spoken
+                    pass  # there was no turn
 
     def _write(self, line: bytes) -> None:
-        if self._lines - len(self.turns) >= _MANY:
-            self._begin_anew()
-        atomic.write_all(self._fs, self._opened(), b"".join((*self._untold, line)))
-        self._lines += len(self._untold) + 1
-        self._untold.clear()
+        if self._lines - len(self.turns) >= _MAX_STALE:
+            self._rewrite()
+        atomic.write_all(self._fs, self._opened(), b"".join((*self._pending, line)))
+        self._lines += len(self._pending) + 1
+        self._pending.clear()
 
     def _opened(self) -> int:
         if self._fd < 0:
             self._fd = self._fs.open(self.path, _APPEND)
         return self._fd
 
-    def _begin_anew(self) -> None:
-        atomic.replace(self._fs, self.path, [_told(*each) for each in self.turns.items()], durable=False)
+    def _rewrite(self) -> None:
+        atomic.replace(self._fs, self.path, [_begun_line(*each) for each in self.turns.items()], durable=False)
         old, self._fd, self._lines = self._fd, -1, len(self.turns)
-        self._untold.clear()
+        self._pending.clear()
         self._fs.close(old)
 
 
-def _told(session_id: str, turn: Mapping[str, Any] | None) -> bytes:
+def _begun_line(session_id: str, turn: Mapping[str, Any] | None) -> bytes:
     return _line({"session": session_id, "turn": turn})
 
 
 def _line(value: Mapping[str, Any]) -> bytes:
-    """A line is between newlines: behind a torn one it stands on its own, and what a power cut leaves behind it does not
-    become a part of it."""
+    """Return a line between newlines, so that incomplete lines before and after it do not become part of it."""
     return f"\n{json.dumps(value)}\n".encode()
 
 
 def _turns_in(fs: Filesystem, path: str) -> list[Json]:
-    """The objects in a file of lines; a torn line is none."""
+    """Return the objects in a file of lines. Incomplete lines are skipped."""
     found = []
     for line in atomic.read_all(fs, path).split(b"\n"):
         try:

@@ -131,9 +131,26 @@ class Repaired(NamedTuple):
 
 
 def check(store: Store, ref: str) -> Report:
-    """Check one session file, given by session id or by absolute path.
+    """Check one session file. Nothing is changed.
 
     A file of another agent is checked with that agent's reader.
+
+    Args:
+        store: The store.
+        ref: A session id, or the absolute path of a file.
+
+    Returns:
+        The report: every problem with its position. Its `ok` is true if nothing is damaged.
+
+    Raises:
+        SessionNotFound: There is no such session.
+
+    Example:
+        ```python
+        report = check(store, session_id)
+        for problem in report.problems:
+            print(problem.severity, problem.kind, problem.message)
+        ```
     """
     path = _locate(store, ref)
     report = _check_foreign(store, path)
@@ -280,8 +297,28 @@ def plan_repair(store: Store, ref: str) -> RepairPlan:
 def repair(store: Store, ref: str, *, in_place: bool = False, patience: float = PATIENCE) -> Repaired:
     """Make a damaged file readable, under its lock. The original is kept in the store's folder of originals.
 
-    A file outside the store is refused unless `in_place` is set, and never gets a header if no entry in it has an id: it may
-    belong to another program. A file without repairable damage is not touched.
+    A file without repairable damage is not touched. A file outside the store never gets a header if no entry in it has an id:
+    it may belong to another program.
+
+    Args:
+        store: The store.
+        ref: A session id, or the absolute path of a file.
+        in_place: Also repair a file outside the store.
+        patience: How long to wait for the lock of another process, in seconds.
+
+    Returns:
+        Where the original is, and what was salvaged and dropped.
+
+    Raises:
+        Invalid: The file is outside the store, and `in_place` is not set.
+        SessionBusy: Another process has locked the file.
+        SessionNotFound: There is no such session.
+
+    Example:
+        ```python
+        if not check(store, session_id).ok:
+            print(repair(store, session_id).original)
+        ```
     """
     path = _locate(store, ref)
     _refuse_foreign(store, path)

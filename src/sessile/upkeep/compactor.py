@@ -64,7 +64,16 @@ _LEAST = 1_000  # tokens: smaller pieces are not worth another attempt
 
 
 class Outcome(NamedTuple):
-    """The result of a compaction. `retry` means that the failed turn is worth another attempt."""
+    """The result of a compaction.
+
+    Attributes:
+        status: "compacted", or why not: "nothing" to do, "not_due", "cancelled" by a hook, "rejected" or "given_up".
+        tokens_before: The size of the context before, and where the number comes from.
+        tokens_after: The estimated size of the context after, in tokens.
+        receipt: The receipt of the compaction entry.
+        objections: Why the summary was rejected.
+        retry: Whether the failed turn is worth another attempt.
+    """
 
     status: Status
     tokens_before: Snapshot | None = None
@@ -83,10 +92,23 @@ class _HookOptions(NamedTuple):
 
 
 class Compactor:
-    """Compacts one session.
+    """Compacts the context of one session: replaces all but its newest part by a summary.
 
-    `window` is the context window of its model, in tokens; without one a compaction is never due. `readable` is how many tokens
-    the summarizer can read at once; the default is `window`.
+    Args:
+        session: The session.
+        summarizer: Returns the summary of a request; by default messages are quoted, without a model.
+        window: The context window of the session's model, in tokens. Without it a compaction is never due.
+        settings: When to compact, and how much to keep.
+        counter: Counts the tokens of a message.
+        hooks: Called before and after a compaction.
+        readable: How many tokens the summarizer can read at once; `window` by default.
+
+    Example:
+        ```python
+        compactor = Compactor(session, AnthropicSummarizer("claude-haiku-4-5"), window=200_000)
+        if compactor.compact_if_due().status == "compacted":
+            messages = session.context().messages
+        ```
     """
 
     def __init__(
@@ -127,7 +149,11 @@ class Compactor:
     # -- compacting
 
     def compact_if_due(self, coming: int = 0) -> Outcome:
-        """Compact if the context is too large; `coming` is the number of tokens of the next prompt."""
+        """Compact if the context is too large.
+
+        Args:
+            coming: The number of tokens of the next prompt.
+        """
         return self.compact(trigger="threshold") if self.is_due(coming) else Outcome("not_due")
 
     def recover(self, error: str, failed: Message | None = None) -> Outcome:
@@ -172,7 +198,16 @@ class Compactor:
         return False
 
     def compact(self, instructions: str | None = None, *, trigger: Trigger = "manual") -> Outcome:
-        """Summarize all but the newest part of the context."""
+        """Summarize all but the newest part of the context.
+
+        Args:
+            instructions: What the summary should focus on.
+            trigger: Why: "manual", "threshold" or "overflow".
+
+        Raises:
+            HookFailed: A hook failed before the compaction.
+            SummarizerFailed: There is no summary.
+        """
         preparation = self.prepare()
         if preparation is None:
             return Outcome("nothing", self.size())

@@ -33,14 +33,33 @@ HookName = Literal[
 
 
 class Hooks:
-    """The hooks of one program."""
+    """Functions that a program adds to compactions and moves of the leaf; the module lists the names and results.
+
+    Attributes:
+        failures (list[HookFailed]): Errors of hooks that were called after the action.
+
+    Example:
+        ```python
+        hooks = Hooks()
+        hooks.on("session_before_compact", lambda event: {"cancel": True} if busy else None)
+        Compactor(session, hooks=hooks, window=200_000).compact()
+        ```
+    """
 
     def __init__(self) -> None:
         self.failures: list[HookFailed] = []
         self._hooks: dict[str, list[Hook]] = {}
 
     def on(self, name: HookName, hook: Hook) -> None:
-        """Add a hook."""
+        """Add a hook.
+
+        Args:
+            name: "session_before_compact", "session.compacting", "session_compact", "session_before_tree" or "session_tree".
+            hook: Called with a dict that describes the event; returns a mapping or `None`.
+
+        Raises:
+            Invalid: The name is unknown.
+        """
         if name not in get_args(HookName):
             raise Invalid(f"invalid hook name {name!r}", hint=f"use one of {', '.join(get_args(HookName))}")
         self._hooks.setdefault(name, []).append(hook)

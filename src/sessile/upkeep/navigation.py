@@ -32,7 +32,14 @@ _MAX_TOKENS = 2048  # of a branch summary
 
 
 class Navigated(NamedTuple):
-    """The new leaf, the text for the editor, and the id of the appended summary."""
+    """The result of a move.
+
+    Attributes:
+        leaf_id: The new leaf; `None` is before the first entry.
+        editor_text: The text of the user message that was the target, for editing.
+        summary_id: The id of the appended summary.
+        cancelled: Whether a hook prevented the move.
+    """
 
     leaf_id: str | None
     editor_text: str | None = None
@@ -41,7 +48,21 @@ class Navigated(NamedTuple):
 
 
 class Navigator:
-    """Moves the leaf of one session. `window` is the context window of the summarizer, in tokens."""
+    """Moves the leaf of one session, with a summary of the branch that is left.
+
+    Args:
+        session: The session.
+        summarizer: Returns the summary of a request; by default messages are quoted, without a model.
+        window: The context window of the summarizer, in tokens.
+        counter: Counts the tokens of a message.
+        hooks: Called before and after a move.
+
+    Example:
+        ```python
+        moved = Navigator(session).navigate_tree(entry_id, summarize=True)
+        print(moved.leaf_id, moved.editor_text)
+        ```
+    """
 
     def __init__(
         self,
@@ -67,7 +88,20 @@ class Navigator:
         replace_instructions: bool = False,
         label: str | None = None,
     ) -> Navigated:
-        """Go to an entry. `label` is put on the summary, or on the entry itself if there is no summary."""
+        """Go to an entry. A user message is not the new leaf, but its parent: its text is returned for editing.
+
+        Args:
+            target_id: The entry.
+            summarize: Append a summary of the branch that is left.
+            instructions: What the summary should focus on.
+            replace_instructions: Use `instructions` instead of the usual prompt.
+            label: A label for the summary, or for the entry if there is no summary.
+
+        Raises:
+            EntryNotFound: There is no such entry.
+            HookFailed: A hook failed before the move.
+            SummarizerFailed: The summary is incomplete. The leaf has not moved.
+        """
         session = self._session
         target = session.get_entry(target_id)
         if target is None:

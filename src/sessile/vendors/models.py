@@ -31,15 +31,20 @@ class Figures(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Models:
-    """Context windows and prices of models.
+    """Context windows and prices of models, by "provider/model". They come from the package `genai-prices`, if installed.
 
     Args:
-        overrides: Configured figures by "provider/model"; they take precedence.
+        overrides: Figures that replace the known ones, by "provider/model": `context_window` in tokens, and `input`, `output`,
+            `cache_read` and `cache_write` in US dollars for a million tokens.
+
+    Raises:
+        InvalidConfig: The figures have an unknown key or a wrong type.
 
     Example:
         ```python
-        models = Models({"local/llama": {"context_window": 8192}})
-        models.window("local/llama")  # 8192
+        models = Models({"local/llama": {"context_window": 32_000}})
+        models.window("local/llama")
+        models.price("anthropic/claude-sonnet-4-5", {"input": 1000, "output": 200})
         ```
     """
 

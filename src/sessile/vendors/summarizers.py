@@ -77,9 +77,15 @@ class OpenAISummarizer(_ModelSummarizer):
 
     Args:
         model: The name of the model.
-        base_url: The endpoint; by default OpenAI's, or that of the environment variable `OPENAI_BASE_URL`.
-        api_key: The key; by default that of the environment variable `OPENAI_API_KEY`.
-        timeout: Seconds for a whole summary.
+        base_url: The address of the endpoint; OpenAI's by default.
+        api_key: The API key; the variable `OPENAI_API_KEY` by default.
+        timeout: The maximum time for one summary, in seconds.
+
+    Example:
+        ```python
+        compactor = Compactor(session, OpenAISummarizer("gpt-5-mini"), window=400_000)
+        compactor.compact_if_due()
+        ```
     """
 
     _vendor = OPENAI
@@ -90,9 +96,15 @@ class AnthropicSummarizer(_ModelSummarizer):
 
     Args:
         model: The name of the model.
-        base_url: The endpoint; by default Anthropic's, or that of the environment variable `ANTHROPIC_BASE_URL`.
-        api_key: The key; by default that of the environment variable `ANTHROPIC_API_KEY`.
-        timeout: Seconds for a whole summary.
+        base_url: The address of the endpoint; Anthropic's by default.
+        api_key: The API key; the variable `ANTHROPIC_API_KEY` by default.
+        timeout: The maximum time for one summary, in seconds.
+
+    Example:
+        ```python
+        compactor = Compactor(session, AnthropicSummarizer("claude-haiku-4-5"), window=200_000)
+        compactor.compact_if_due()
+        ```
     """
 
     _vendor = ANTHROPIC
@@ -142,7 +154,15 @@ class CommandSummarizer:
 
     Args:
         command: The program and its arguments.
-        timeout: Seconds until the program is killed.
+        timeout: The maximum time for one summary, in seconds. The program is killed after it.
+
+    Raises:
+        InvalidConfig: The command is empty.
+
+    Example:
+        ```python
+        Compactor(session, CommandSummarizer(["llm", "-m", "local"]), window=32_000).compact()
+        ```
     """
 
     def __init__(self, command: Sequence[str], *, timeout: float = TIMEOUT) -> None:

@@ -167,7 +167,7 @@ class MaintenancePlan(NamedTuple):
     too_large: int = 0
 
     @property
-    def told(self) -> tuple[str, ...]:
+    def summary(self) -> tuple[str, ...]:
         """Return the plan as sentences for the user; empty if nothing is to be done."""
         action = "to be archived" if self.mode == "enforce" else "would be archived in mode enforce"
         reasons = Counter(row.why for row in self.going)
@@ -188,10 +188,10 @@ class MaintenancePlan(NamedTuple):
 class Maintained(NamedTuple):
     """What maintenance did: the archive and its token, the removed keys, the sessions in the trash, and what was skipped.
 
-    `failure` is the error that stopped it, if any. `told` are the sentences of the plan.
+    `failure` is the error that stopped it, if any. `summary` are the sentences of the plan.
     """
 
-    told: tuple[str, ...]
+    summary: tuple[str, ...]
     token: str | None = None
     archive: str | None = None
     removed: tuple[str, ...] = ()
@@ -397,7 +397,7 @@ def apply_maintenance(
 ) -> Maintained:
     """Apply a plan, except for what was used since; in mode `warn` change nothing. `live` and `pinned` as for the plan."""
     if plan.mode != "enforce":
-        return Maintained(plan.told)
+        return Maintained(plan.summary)
     internals = conversations.internals
     moment = internals.store.now() if now is None else now
     archives = Archives(internals.store, internals.home)
@@ -426,7 +426,7 @@ def apply_maintenance(
 
     if plan.going:
         bindings.change(change, moment)
-    done = Maintained(plan.told, refused=tuple(refused.items()))
+    done = Maintained(plan.summary, refused=tuple(refused.items()))
     if removed:
         done = done._replace(token=token, archive=archives.path_of(token), removed=tuple(removed))
     if plan.sessions is None:
@@ -499,8 +499,8 @@ class MaintenanceTask:
         for agent in self._gateway.conversations.agents():
             plan = self.plan(agent)
             done = self.apply(plan)
-            for told in done.told if plan.going or plan.sessions or done.failure else ():
-                _LOG.warning("%s", told)
+            for line in done.summary if plan.going or plan.sessions or done.failure else ():
+                _LOG.warning("%s", line)
             if done.failure is not None:
                 _LOG.warning("maintenance of %s stopped: %s", agent, done.failure)
 

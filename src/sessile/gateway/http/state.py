@@ -414,7 +414,7 @@ async def plan(gateway: Gateway, query: Agent) -> Planned:
     """Show which conversations maintenance would archive. Nothing is changed."""
     found = await gateway.call(gateway.maintenance.plan, _agent_of(gateway, query))
     going = tuple(Leaving(key=e.key, session_id=e.session_id, updated_at=e.updated_at, why=e.why) for e in found.going)
-    return Planned(agent=found.agent, mode=found.mode, going=going, staying=len(found.staying), told=found.told)
+    return Planned(agent=found.agent, mode=found.mode, going=going, staying=len(found.staying), told=found.summary)
 
 
 @routes.post("/v1/maintenance", body=Agent, answers={200: Tidied}, problems=(409,))
@@ -429,7 +429,7 @@ async def tidy(gateway: Gateway, body: Agent) -> Tidied:
         mode=found.mode,
         removed=done.removed,
         refused=dict(done.refused),
-        told=done.told,
+        told=done.summary,
         token=done.token,
     )
 
