@@ -49,7 +49,7 @@ NEVER = frozenset(
         "control_characters",
         "sent_beyond_the_table",
         "asked_beyond_the_table",
-        "said_to_the_model",
+        "sent_to_the_model",
         "escaped",
         "taken_for_another",
         "server_errors",
