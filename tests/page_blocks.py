@@ -31,7 +31,7 @@ import pytest
 
 from sessile import __version__
 from sessile.agents.registry import AGENTS
-from sessile.cli.app import run
+from sessile.cli.command import run
 
 _BLOCK = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", re.S | re.M)
 _SHELL = re.compile(r"[|<>;&$`*]")

@@ -22,7 +22,8 @@ from reference_config import config_page, errors_page
 from reference_http import http_page
 from reference_measured import README, readme
 from reference_modules import modules_page
-from sessile.cli import app, output
+from sessile.cli import command as app
+from sessile.cli import output
 from sessile.cli.main import ALIASES, VERBS
 from sessile.core import address
 

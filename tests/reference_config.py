@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 import msgspec
 
 from sessile import errors
-from sessile.cli import gateway
+from sessile.cli import gateway_client as gateway
 from sessile.config import VARIABLES, Config
 from sessile.core.secret import Secret
 from sessile.gateway.http import asgi, problems

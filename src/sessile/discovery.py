@@ -10,26 +10,20 @@ import errno
 import os
 import posixpath
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
-from sessile.core.codec import decode
-from sessile.core.lines import Line, Scanner, scan
 from sessile.core.text import clean_name, parse_timestamp
 from sessile.errors import storage_failure, storage_failures
 from sessile.storage import atomic
 from sessile.storage.base import Filesystem, Stat
 from sessile.storage.filesystem import PosixFilesystem
+from sessile.storage.head import HEAD, Record, Start, read_start, start_of
 from sessile.storage.layout import session_files
 
-Record = dict[str, Any]
-Parts = tuple[Record, Record, Sequence[Record]]  # title slot, header, entries
-
-PREFIX = 4096  # bytes that a listing reads of a file
-MAX_HEADER = 1 << 20  # bytes; a header may have a long title or many folders. pi uses the same limit
 _NOT_READABLE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENXIO)
 NO_MESSAGES = "(no messages)"
 
@@ -110,7 +104,7 @@ def read_header(fs: Filesystem, path: str) -> FoundHeader | None:
         StorageFailure: The disk failed.
     """
     found = _read(fs, path, full=False)
-    return None if found is None else FoundHeader(found[1][1], found[0].st_mtime_ns)
+    return None if found is None else FoundHeader(found[1].header, found[0].st_mtime_ns)
 
 
 def describe(fs: Filesystem, path: str, *, full: bool = False) -> SessionInfo | None:
@@ -128,7 +122,7 @@ def describe(fs: Filesystem, path: str, *, full: bool = False) -> SessionInfo | 
     if found is None:
         return None
     stat, (slot, header, entries) = found
-    complete = full or stat.st_size <= PREFIX
+    complete = full or stat.st_size <= HEAD
     texts = [text for entry in entries if (text := _spoken(entry))]
     first = next((text for entry in entries if _role(entry) == "user" and (text := _spoken(entry))), None)
     return SessionInfo(
@@ -146,46 +140,20 @@ def describe(fs: Filesystem, path: str, *, full: bool = False) -> SessionInfo | 
     )
 
 
-def _read(fs: Filesystem, path: str, full: bool) -> tuple[Stat, Parts] | None:
+def _read(fs: Filesystem, path: str, full: bool) -> tuple[Stat, Start] | None:
     """The status of a file, and the records in its first bytes or in the whole file."""
     try:
         fd = fs.open(path, os.O_RDONLY)
         try:
             stat = fs.fstat(fd)
-            parts = _parts(_records(fs, fd, stat.st_size, full))
+            start = read_start(fs, fd, stat.st_size, full=full)
         finally:
             fs.close(fd)
     except OSError as error:
         if error.errno in _NOT_READABLE:
             return None
         raise storage_failure(error, path, "read the session") from error
-    return None if parts is None else (stat, parts)
-
-
-def _records(fs: Filesystem, fd: int, size: int, full: bool) -> list[Record]:
-    """The decoded lines of the prefix that holds the header, or of the whole file."""
-    scanner = Scanner()
-    records: list[Record] = []
-    while scanner.offset < size:
-        chunk = fs.read(fd, MAX_HEADER if full else PREFIX, scanner.offset)
-        if not chunk:
-            break
-        records += [decode(item.raw) for item in scanner.feed(chunk) if isinstance(item, Line)]
-        has_header = any(record["type"] == "session" for record in records)
-        if not full and (has_header or scanner.offset >= MAX_HEADER):
-            break
-    if scanner.offset >= size:
-        records += [decode(item.raw) for item in scanner.finish() if isinstance(item, Line)]
-    return records
-
-
-def _parts(records: Sequence[Record]) -> Parts | None:
-    """The title line (empty if there is none), the header and the entries; `None` if it is not a session."""
-    has_slot = bool(records) and records[0]["type"] == "title" and "id" not in records[0]
-    slot, rest = (records[0], records[1:]) if has_slot else ({}, records)
-    if not rest or rest[0]["type"] != "session" or not isinstance(rest[0].get("id"), str):
-        return None
-    return slot, rest[0], rest[1:]
+    return None if start is None else (stat, start)
 
 
 def load_entries_from_file(path: str | os.PathLike[str]) -> list[Record]:
@@ -195,10 +163,10 @@ def load_entries_from_file(path: str | os.PathLike[str]) -> list[Record]:
             data = atomic.read_all(PosixFilesystem(), os.path.abspath(path))
         except (FileNotFoundError, NotADirectoryError):
             return []
-    parts = _parts([decode(item.raw) for item in scan(data) if isinstance(item, Line)])
-    if parts is None:
+    start = start_of(data)
+    if start is None:
         return []
-    slot, header, entries = parts
+    slot, header, entries = start
     if slot:
         header = {name: value for name, value in header.items() if name != "title"}
         header |= {"title": slot["title"]} if slot.get("title") else {}

@@ -42,7 +42,7 @@ from sessile.core.kinds import BOUNDARY, CHAIN, LEAF_MARKER, MARKER, MARKERS, TA
 from sessile.core.lines import Finding
 from sessile.core.text import clean_name, clean_tag, iso_timestamp, parse_timestamp
 from sessile.core.tree import NOWHERE, Tree
-from sessile.core.visible import visible_line
+from sessile.core.visible import html_fields, visible_line
 from sessile.errors import (
     EntryNotFound,
     Invalid,
@@ -61,6 +61,7 @@ from sessile.storage.drafts import published_path
 from sessile.storage.layout import DRAFT, artifacts_of
 
 if TYPE_CHECKING:
+    from sessile.agents.reader import ForeignReader
     from sessile.store import Store
 
 KEY = "sessile.key"  # the member of an entry that holds its idempotency key
@@ -181,9 +182,7 @@ class SessionView:
         return ""
 
     def _repr_html_(self) -> str:
-        from sessile.core.notebook import fields  # only notebooks need it
-
-        return fields(
+        return html_fields(
             type(self).__name__,
             {
                 "title": self.title,
@@ -269,9 +268,8 @@ class SessionView:
     @property
     def format(self) -> str:
         """The format of the session's file: "native", or the name of another agent's format, such as "claude"."""
-        from sessile.agents.reader import ForeignReader  # most sessions are native
-
-        return self._journal.format.name if isinstance(self._journal, ForeignReader) else NATIVE
+        reader = self._foreign_reader()
+        return NATIVE if reader is None else reader.format.name
 
     @property
     def artifacts(self) -> str:
@@ -511,9 +509,14 @@ class SessionView:
 
     def _file_pieces(self) -> Iterator[bytes] | None:
         """The bytes of another agent's file, in pieces; `None` if the session is native."""
+        reader = self._foreign_reader()
+        return None if reader is None else reader.pieces()
+
+    def _foreign_reader(self) -> ForeignReader | None:
+        """The journal, if the file belongs to another agent."""
         from sessile.agents.reader import ForeignReader  # most sessions are native
 
-        return self._journal.pieces() if isinstance(self._journal, ForeignReader) else None
+        return self._journal if isinstance(self._journal, ForeignReader) else None
 
     # -- reading rows
 

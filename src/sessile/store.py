@@ -28,6 +28,7 @@ from sessile.core.ids import check_session_id, new_session_id
 from sessile.core.lines import Finding, Line
 from sessile.core.migrate import VERSION, migrate_session_entries, version_of
 from sessile.core.text import clean_name, iso_timestamp
+from sessile.core.visible import html_table
 from sessile.discovery import SessionInfo, describe, find_session_files
 from sessile.errors import (
     Invalid,
@@ -51,8 +52,6 @@ from sessile.storage.layout import JOURNAL, artifacts_of, can_be_named, encode_c
 from sessile.storage.trash import Deletion, Trash
 
 Durability = Literal["power", "process"]
-
-_NOTEBOOK_ROWS = 50
 
 
 class Store:
@@ -133,14 +132,9 @@ class Store:
         return f"<Store {self.name!r} durability={self.durability!r}>"
 
     def _repr_html_(self) -> str:
-        from sessile.core.notebook import table  # only notebooks need it
-
-        newest = self.list_all()
-        rows = (
-            (f"{i.modified:%Y-%m-%d %H:%M}", i.title or i.first_message, i.cwd, i.id) for i in newest[:_NOTEBOOK_ROWS]
-        )
-        caption = f"Store {self.name}: {len(newest):,} sessions"
-        return table(caption, ("modified", "title", "project", "id"), rows)
+        found = self.list_all()
+        rows = ((f"{i.modified:%Y-%m-%d %H:%M}", i.title or i.first_message, i.cwd, i.id) for i in found)
+        return html_table(f"Store {self.name}: {len(found):,} sessions", ("modified", "title", "project", "id"), rows)
 
     def close(self) -> None:
         """Close the connections of a database. A folder needs no closing."""

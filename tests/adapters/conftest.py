@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sessile import Store
-from sessile.cli.app import run
+from sessile.cli.command import run
 
 Look = Callable[..., str]
 

@@ -129,11 +129,11 @@ def make_store(root: Path, count: int) -> list[str]:
     now = store.now()
     entries = {
         key: SessionEntry(
-            {"sessionId": conversations.upkeep.sessions.begin(_AGENT, now, None).session_id, "updatedAt": now}
+            {"sessionId": conversations.internals.sessions.begin(_AGENT, now, None).session_id, "updatedAt": now}
         )
         for key in keys
     }
-    conversations.upkeep.agents.of(_AGENT).change(lambda there: entries, now)
+    conversations.internals.agents.of(_AGENT).change(lambda there: entries, now)
     conversations.close()
     return keys
 

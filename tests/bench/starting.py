@@ -90,7 +90,7 @@ def resuming_as_a_process(scale: Scale) -> list[Row]:
 
 def context_once(scale: Scale) -> None:
     """The memory of the command."""
-    from sessile.cli.app import run
+    from sessile.cli.command import run
 
     made = warm(corpus(scale, scale.large_mb))
     os.environ["SESSILE_CACHE"] = made.cache

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from sessile import Store
-from sessile.cli.app import run
+from sessile.cli.command import run
 from sessile.demo.corpus import make_demo
 
 NOW = 1_763_200_000.0  # seconds; the demo's sessions lie before it

@@ -119,7 +119,7 @@ def test_a_name_of_no_or_of_several_sub_agents_is_an_error(sessile: Command, ses
     assert "agent-abc1" in done.err and "agent-abd2" in done.err
     assert sessile("show", "nobody/agent-x").code == 3
     done = sessile("show", f"{session.parent}/missing/agent-x.jsonl")
-    assert done.code == 3 and "no such file" in done.err
+    assert done.code == 3 and "file not found" in done.err
 
 
 def test_a_file_that_is_there_is_meant(sessile: Command, session: Path) -> None:
@@ -241,10 +241,10 @@ def test_a_git_that_does_not_answer_is_told(
         (programs / "git").write_text(f"#!/bin/sh\n{does}\n")
         (programs / "git").chmod(0o700)
     monkeypatch.setenv("PATH", str(programs))
-    monkeypatch.setattr("sessile.cli.names._WORKTREES_PATIENCE", 0.2)
+    monkeypatch.setattr("sessile.cli.arguments._GIT_TIMEOUT", 0.2)
     done = sessile("ls", "-p", str(repository), "--json")
     assert {item["id"][0] for item in done.json["items"]} == {"0", "2"}
-    assert "worktrees are left out" in done.err
+    assert "worktrees are not included" in done.err
 
 
 def test_outside_of_a_repository_no_git_is_run(

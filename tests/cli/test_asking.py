@@ -53,7 +53,7 @@ def test_a_message_may_come_from_stdin(sessile: Command, here: list[str], monkey
     assert sessile(*here, "send", "--key", "stdin").out.split() == ["one", "two"]
     monkeypatch.setattr("sys.stdin", io.StringIO("  \n"))
     done = sessile(*here, "send", "--key", "stdin", "-")
-    assert done.code == 2 and "nothing to say" in done.err
+    assert done.code == 2 and "the message is empty" in done.err
 
 
 @pytest.mark.promise("P37")
@@ -165,7 +165,7 @@ def test_a_gateway_that_does_not_come_back_is_said_to_keep_what_has_come(
     done = sessile("send", "--url", url, "--token-file", gateway.told["tokenFile"], "hello")
     thread.join(10)
     assert done.code != 0 and done.out == "some words\n"
-    assert "ended before the reply did" in done.err and "is kept" in done.err
+    assert "ended before the reply was complete" in done.err and "are kept" in done.err
 
 
 # -- sessions
@@ -253,7 +253,7 @@ def test_status_tells_host_store_turns_and_how_full_conversations_are(
     for part in (gateway.url, gateway.told["root"], "agent:main:full", f"{used}/unknown\t0"):
         assert part in told, part
     assert re.search(r"^agent     main echo  (1 conversation|\d+ conversations)$", told, re.M)
-    assert re.search(r"^turns     \d running, 0 waiting$", told, re.M)
+    assert re.search(r"^turns     \d running, 0 queued$", told, re.M)
     document = sessile(*here, "status", "--json").json
     assert document["schema"] == "sessile.status/1" and document["url"] == gateway.url
     assert document["root"] == gateway.told["root"] and document["turns"]["queued"] == 0
@@ -295,7 +295,7 @@ def test_a_wrong_token_gets_nothing_and_is_not_told(sessile: Command, gateway: S
     token.chmod(0o600)
     done = sessile("status", "--url", gateway.url, "--token-file", str(token))
     assert done.code == 7 and "w" * 43 not in done.err and gateway.token not in done.err
-    assert "gateway.token of its store" in done.err
+    assert "gateway.token of the gateway's store" in done.err
 
 
 @pytest.mark.parametrize(
@@ -303,10 +303,10 @@ def test_a_wrong_token_gets_nothing_and_is_not_told(sessile: Command, gateway: S
     [
         (["--url", "http://127.0.0.1:1"], 2, "--token-file"),
         (["--token-file", "token"], 2, "--url"),
-        (["--url", "ftp://127.0.0.1", "--token-file", "token"], 2, "no address of a gateway"),
-        (["--url", "http://me:secret@127.0.0.1", "--token-file", "token"], 2, "no address of a gateway"),
+        (["--url", "ftp://127.0.0.1", "--token-file", "token"], 2, "invalid gateway URL"),
+        (["--url", "http://me:secret@127.0.0.1", "--token-file", "token"], 2, "invalid gateway URL"),
         (["--url", "http://127.0.0.1:99999", "--token-file", "token"], 2, "port"),
-        (["--url", "http://127.0.0.1:1", "--token-file", "token"], 3, "no gateway answers"),
+        (["--url", "http://127.0.0.1:1", "--token-file", "token"], 3, "no gateway at"),
         (["--url", "http://127.0.0.1:1", "--token-file", "nowhere"], 3, "no such file"),
     ],
 )

@@ -119,7 +119,7 @@ def test_a_name_of_control_characters_is_shown_without_them(sessile: Command, pi
 )
 def test_names_that_look_like_paths_lead_nowhere_else(sessile: Command, pi: Path, name: str) -> None:
     """A path is a path: it is not decoded, not searched for, and not made."""
-    failed(sessile("show", name), 3, "there is no" if "/" in name else "session not found")
+    failed(sessile("show", name), 3, "file not found" if "/" in name else "session not found")
 
 
 def test_names_from_stdin_are_as_good_as_others(home: Path, pi: Path, tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def test_a_session_that_was_just_used_goes_if_it_is_named_with_recent(sessile: C
     """Whoever names one that is spared is told how; a rule never means such sessions."""
     name = sessile("fork", WEBHOOK, "--json").json["id"]
     spared = sessile("rm", name, "--apply")
-    assert "1 used within the last day; --recent means those, too" in spared.err and spared.code == 1
+    assert "skipped: 1 used within the last day; pass --recent to include them" in spared.err and spared.code == 1
     assert sessile("rm", name, "--recent", "--apply", "--json").json["items"][0]["id"] == name
     assert sessile("undo").code == 0 and sessile("show", name).code == 0
     assert "name the sessions to prune" in sessile("prune", "--empty", "--recent").err

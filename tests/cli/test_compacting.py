@@ -26,9 +26,9 @@ def test_a_session_is_compacted_without_a_model_and_nothing_is_lost(sessile: Com
     after = sessile("show", WEBHOOK, "--json").json
     assert len(after["items"]) == len(before["items"]) + 1
     context = sessile("context", WEBHOOK).out
-    assert f"summed up by the compaction {done['entry']}" in context and "an extract" in context
+    assert f"summarized by the compaction {done['entry']}" in context and "an extract" in context
     again = sessile("compact", WEBHOOK)
-    assert again.code == 1 and "nothing to sum up" in again.err
+    assert again.code == 1 and "nothing to compact" in again.err
 
 
 def test_a_command_or_an_endpoint_can_sum_up(sessile: Command, demo: Path) -> None:
@@ -49,7 +49,7 @@ def test_a_command_or_an_endpoint_can_sum_up(sessile: Command, demo: Path) -> No
 def test_whoever_is_not_known_is_refused(sessile: Command, demo: Path, name: str) -> None:
     """Before anything is read."""
     refused = sessile("compact", WEBHOOK, "--with", name)
-    assert refused.code == 2 and "nobody is called" in refused.err
+    assert refused.code == 2 and f"invalid summarizer {name!r}" in refused.err
 
 
 @pytest.mark.mission("X13")

@@ -14,7 +14,7 @@ import click
 import pytest
 
 from sessile import Store, __version__
-from sessile.cli.app import sessile as group
+from sessile.cli.command import sessile as group
 from sessile.cli.main import ALIASES, VERBS
 from sessile.core.secret_shapes import fill
 
@@ -110,7 +110,7 @@ def test_every_verb_of_the_table_exists_with_examples(sessile: Command) -> None:
 def test_version_is_answered_before_anything_is_imported() -> None:
     """Neither click nor msgspec nor typing is loaded for it."""
     code = "import sys; sys.argv = ['sessile', '--version']; from sessile.cli.main import main; main()"
-    code += "; print([m for m in ('click', 'msgspec', 'typing', 'sqlite3', 'sessile.cli.app') if m in sys.modules])"
+    code += "; print([m for m in ('click', 'msgspec', 'typing', 'sqlite3', 'sessile.cli.command') if m in sys.modules])"
     run = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True, env=_source())
     assert run.stdout == f"{__version__}\n[]\n"
 
@@ -138,7 +138,7 @@ def test_the_context_of_a_file_needs_no_catalog(demo: Path) -> None:
 
 def _loaded_by(arguments: list[str], names: list[str]) -> list[str]:
     """Which of these modules a verb loads."""
-    code = f"import sys; from sessile.cli.app import run; run({arguments}); print([m for m in {names} if m in sys.modules])"
+    code = f"import sys; from sessile.cli.command import run; run({arguments}); print([m for m in {names} if m in sys.modules])"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded: list[str] = json.loads(run.stdout.splitlines()[-1].replace("'", '"'))
     return loaded
@@ -147,7 +147,7 @@ def _loaded_by(arguments: list[str], names: list[str]) -> list[str]:
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
-        (["frobnicate"], 2, "no verb"),
+        (["frobnicate"], 2, "unknown verb"),
         (["serch"], 2, "search"),
         (["show", "--depth", "abyss"], 2, "prompts"),
         (["show", "nothing-like-it"], 3, "hint:"),

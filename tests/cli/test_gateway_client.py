@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from sessile import errors
-from sessile.cli.gateway import BrokenOff, Event, GatewayClient, Unreachable, holding, kebab, problem_class
+from sessile.cli.gateway_client import BrokenOff, Event, GatewayClient, Unreachable, holding, kebab, problem_class
 from sessile.core.secret import Secret
 
 TOKEN = "t" * 43
@@ -139,6 +139,6 @@ def test_events_come_one_by_one() -> None:
 @pytest.mark.parametrize("document", [{}, {"a": 1}, [], None, "text", 7])
 def test_an_answer_that_lacks_something_is_not_a_gateways(document: object) -> None:
     """Another program at that address is told from a gateway, by name of what is missing."""
-    with pytest.raises(errors.ExtensionFailed, match="without 'b'" if document == {"a": 1} else "without 'a'"):
+    with pytest.raises(errors.ExtensionFailed, match="no member 'b'" if document == {"a": 1} else "no member 'a'"):
         holding(document, "http://127.0.0.1:1", "a", "b")
     assert holding({"a": 1, "b": 2}, "http://127.0.0.1:1", "a", "b") == {"a": 1, "b": 2}

@@ -45,12 +45,12 @@ def test_an_import_tells_what_became_of_every_session_and_key(sessile: Command, 
     assert rows["s1"] == [MAIN, "s1", "3", "3", "transcript"]
     assert rows["s1-topic-7"] == [TOPIC, "s1-topic-7", "1", "1", "transcript, topic 7"]
     assert rows["s2"] == ["", "s2", "1", "1", "1 reset"]
-    assert rows["s4"][4] == "orphan: no key leads to it, 1 unreadable"
-    assert rows[""] == [GROUP, "", "", "", "there is no transcript"]
+    assert rows["s4"][4] == "orphan: no key refers to it, 1 unreadable"
+    assert rows[""] == [GROUP, "", "", "", "no transcript"]
     assert "s3.jsonl.deleted" in done.err and "deleted by its owner" in done.err
     assert "3 keys of main: 3 new → ~/.sessile/agents/main/sessions/sessions.json" in done.err
     assert "mapped: contextWindow (1), contextTokens (1), sessionId (1)" in done.err
-    assert f"odd, and kept: {TOPIC}: queueCap" in done.err
+    assert f"unusual, kept: {TOPIC}: queueCap" in done.err
     assert "~/.openclaw: 4 sessions, 6 new entries" in done.err
     assert done.code == 5  # the torn line
     assert snapshot(home / ".openclaw") == before
@@ -112,9 +112,9 @@ def test_two_homes_are_imported_together_and_apart(sessile: Command, gateway: Pa
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
-        (["openclaw", "webhook"], 2, "as a whole"),
+        (["openclaw", "webhook"], 2, "together with sessions"),
         (["~/.sessile"], 2, "into itself"),
-        (["webhook", "--deleted"], 2, "only gateways"),
+        (["webhook", "--deleted"], 2, "gateways only"),
         (["~/.claude"], 5, "a folder, not a session"),
     ],
 )

@@ -150,7 +150,7 @@ def test_nothing_is_promised_of_codex(sessile: Command, codex: Path) -> None:
     """Its files are only read, whatever one says."""
     before = codex.read_bytes(), codex.stat().st_mtime_ns
     done = sessile("rename", str(codex), "x")
-    assert done.code == 7 and "nothing can be written" in done.err and "--in-place" not in done.err
+    assert done.code == 7 and "writing to files of codex is not supported" in done.err and "--in-place" not in done.err
     assert sessile("rename", str(codex), "x", "--in-place").code == 2
     assert sessile("prune", str(codex), "--apply").code == 2
     assert sessile("prune", "--agent", "codex", "--older-than", "1d", "--apply").code == 2
@@ -167,7 +167,7 @@ def test_a_named_session_of_another_agent_goes_to_our_trash_and_comes_back(
     """Shown first, moved with --apply together with its folder, back with bytes and times; the other one stays."""
     put(home, OTHER, "another")
     before = snapshot(home / ".claude")
-    assert "would go to the trash" in sessile("prune", SESSION).err
+    assert "would be moved to the trash" in sessile("prune", SESSION).err
     assert snapshot(home / ".claude") == before
     assert sessile("prune", SESSION, "--apply").code == 0
     assert [path for path in snapshot(home / ".claude") if SESSION in path] == []
@@ -270,7 +270,7 @@ def test_a_session_of_myagents_goes_to_our_trash_with_its_row_and_comes_back(
     """Shown first; with its attachments; undo restores files and list."""
     os.utime(myagents / "sessions" / f"{OTHER}.jsonl", ns=(LONG_AGO + 10**9,) * 2)
     before = snapshot(myagents)
-    assert "would go to the trash" in sessile("prune", *how).err
+    assert "would be moved to the trash" in sessile("prune", *how).err
     assert snapshot(myagents) == before
     assert sessile("prune", *how, "--apply").code == 0
     assert [path for path in snapshot(myagents) if SESSION in path] == []

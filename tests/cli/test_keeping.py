@@ -198,7 +198,7 @@ def test_a_session_of_the_family_is_kept_by_its_name_and_resumed_as_a_fork(sessi
     (item,) = sessile("ls", "--json").json["items"]
     assert (item["agent"], item["id"]) == ("pi", session.id) and "/kept/pi/" in item["path"]
     done = sessile("resume", session.id, "--print")
-    assert done.code == 0 and "forked into your own store first" in done.err
+    assert done.code == 0 and "forked into your store first" in done.err
 
 
 def test_du_counts_what_is_kept(sessile: Command, old: Path) -> None:
@@ -209,7 +209,7 @@ def test_du_counts_what_is_kept(sessile: Command, old: Path) -> None:
 
 def test_a_warning_loads_nothing_that_copies(sessile: Command, old: Path) -> None:
     """A listing is as fast as before; without the folder of an agent that deletes, not even the rules are looked at."""
-    copying = ["sessile.storage.session_bytes", "sessile.cli.cleaning", "json", "hashlib"]
+    copying = ["sessile.storage.session_bytes", "sessile.cli.cleanup", "json", "hashlib"]
     assert WARNING in sessile("ls").err
     assert loaded_by(["ls"], copying) == []
     shutil.rmtree(old.parents[2])

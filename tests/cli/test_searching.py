@@ -76,7 +76,7 @@ def test_nothing_found_says_so(sessile: Command, demo: Path) -> None:
     done = sessile("search", "xylophonist")
     assert (done.code, done.out) == (1, "") and "nothing found" in done.err
     done = sessile("search", "tenacity", "-p", "/home/ana/notes")
-    assert done.code == 1 and "elsewhere" in done.err
+    assert done.code == 1 and "hits in sessions that the options exclude" in done.err
 
 
 def test_a_search_is_fresh(sessile: Command, demo: Path) -> None:

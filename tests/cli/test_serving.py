@@ -85,7 +85,7 @@ def test_a_gateway_that_was_killed_is_noticed_and_leaves_nothing_in_the_way(root
         gateway.process.communicate(timeout=15)
     assert (root / "gateway.json").exists()
     asked = sessile("--root", str(root), "status")
-    assert asked.code == 3 and "ended without a word" in asked.err and f"sessile --root {root} serve" in asked.err
+    assert asked.code == 3 and "did not shut down cleanly" in asked.err and f"sessile --root {root} serve" in asked.err
     doctor = sessile("--root", str(root), "doctor", "--json")
     assert doctor.code == 1
     assert [item["where"] for item in doctor.json["items"] if item["kind"] == "gateway"] == [str(root / "gateway.json")]
@@ -197,7 +197,7 @@ def test_what_is_missing_is_named_with_the_command_that_installs_it(
     root: Path, sessile: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The packages of the gateway are an extra."""
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "uvicorn" else object())
+    monkeypatch.setattr("sessile.cli.servers.find_spec", lambda name: None if name == "uvicorn" else object())
     done = sessile("--root", str(root), "serve")
     assert done.code == 2 and "uvicorn" in done.err and "pip install 'sessile[gateway]'" in done.err
 

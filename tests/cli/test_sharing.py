@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sessile import Store, find_secrets
-from sessile.cli.app import App
+from sessile.cli.command import App
 from sessile.cli.output import Pictures
 from sessile.core.secret_shapes import fill
 from sessile.discovery import load_entries_from_file
@@ -33,7 +33,7 @@ def test_no_secret_leaves_in_an_export(sessile: Command, demo: Path, tmp_path: P
     assert len(secrets) >= 5
     assert not [secret for secret in secrets if secret in text or secret in done.err or secret in done.out]
     assert "[REDACTED:github-token#1]" in text
-    assert "replaced [REDACTED:github-token#1]" in done.err
+    assert "redacted [REDACTED:github-token#1]" in done.err
     assert target.stat().st_mode & 0o777 == 0o600
 
 
@@ -72,7 +72,7 @@ def test_without_redaction_a_session_file_is_copied_byte_for_byte(sessile: Comma
     target = tmp_path / "copy.jsonl"
     done = sessile("export", WEBHOOK, "-o", str(target), "--redact", "off")
     assert target.read_bytes() == path.read_bytes()
-    assert "not looked for" in done.err
+    assert "secrets were not redacted" in done.err
 
 
 def test_an_exported_session_file_opens_with_the_same_context(sessile: Command, demo: Path, tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_artifacts_go_along_with_a_session_file(sessile: Command, demo: Path, tm
     (folder / "picture.bin").write_bytes(b"\xff\x00")
     session = folder.name.rpartition("_")[2]
     done = sessile("export", session, "-o", str(tmp_path / "copy.jsonl"))
-    assert "1 artifact that is no text" in done.err
+    assert "1 binary artifact was not exported" in done.err
     copied = {path.name: path.read_bytes() for path in (tmp_path / "copy").iterdir()}
     assert {"scout-1.jsonl", "note.md"} <= set(copied) and "picture.bin" not in copied
     assert b"ghp_" not in copied["note.md"] and b"REDACTED" in copied["note.md"]
@@ -211,6 +211,6 @@ def test_secrets_are_found_and_never_printed(sessile: Command, demo: Path) -> No
 def test_a_file_that_ends_with_an_unknown_form_is_not_written(sessile: Command, demo: Path, tmp_path: Path) -> None:
     """Nobody gets HTML who asks for something else."""
     done = sessile("export", WEBHOOK, "-o", str(tmp_path / "x.pdf"))
-    assert done.code == 2 and ".pdf" in done.err and "say -t html" in done.err
+    assert done.code == 2 and ".pdf" in done.err and "pass -t html" in done.err
     assert not (tmp_path / "x.pdf").exists()
     assert sessile("export", WEBHOOK, "-t", "md", "-o", str(tmp_path / "x.pdf")).code == 0

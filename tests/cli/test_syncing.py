@@ -19,11 +19,11 @@ def test_sync_names_what_it_brings_and_is_quiet_the_next_time(sessile: Command, 
     """The paths in the target are on stdout; how many there are is told beside it."""
     backup = tmp_path / "backup"
     seen = sessile("sync", str(backup), "--dry-run")
-    assert seen.code == 0 and "would be brought to" in seen.err and not backup.exists()
+    assert seen.code == 0 and "would be copied to" in seen.err and not backup.exists()
     done = sessile("sync", str(backup))
     assert done.out == seen.out and len(done.out.splitlines()) > 30
     assert all(Path(path).is_file() for path in done.out.splitlines())
-    assert sessile("sync", str(backup)) == (0, "", f"nothing is missing in {backup}\n")
+    assert sessile("sync", str(backup)) == (0, "", f"{backup} is up to date\n")
 
 
 def test_a_folder_that_is_not_there_has_nothing_to_bring(sessile: Command, demo: Path, tmp_path: Path) -> None:
@@ -33,7 +33,7 @@ def test_a_folder_that_is_not_there_has_nothing_to_bring(sessile: Command, demo:
         (str(tmp_path / "a"), "--from", str(tmp_path / "nowhere")),
     ):
         done = sessile("sync", *arguments)
-        assert done.code == 3 and "there is no store" in done.err and "nothing is missing" not in done.err
+        assert done.code == 3 and "store not found" in done.err and "up to date" not in done.err
     assert not (tmp_path / "nowhere").exists() and not (tmp_path / "a").exists()
 
 
@@ -43,11 +43,11 @@ def test_sync_never_says_that_nothing_is_missing_where_it_failed(sessile: Comman
     sessile("sync", str(backup))
     (copy,) = backup.rglob(f"*{WEBHOOK}*.jsonl")
     copy.write_bytes(copy.read_bytes().replace(b'"role":"user"', b'"role":"user","mine":true', 1))
-    failed = f"1 session could not be brought to {backup}\n"
+    failed = f"1 session could not be copied to {backup}\n"
     for options in ((), ("--dry-run",)):
         done = sessile("sync", str(backup), *options)
         assert done.code == 6 and "rewritten" in done.err
-        assert "nothing is missing" not in done.err and done.err.endswith(failed)
+        assert "up to date" not in done.err and done.err.endswith(failed)
     with Store(demo).create("/work/new", publish=True):
         pass
     done = sessile("sync", str(backup))

@@ -98,7 +98,7 @@ def test_resume_gives_no_agent_an_option_that_a_file_has_made_up(sessile: Comman
     path = folder / "rollout-2026-05-01T10-00-00-0199aaaa-1111-7000-8000-000000000001.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     done = sessile("resume", str(path), "--in", "codex", "--print")
-    assert (done.code, done.out) == (2, "") and "no agent gives a session such an id" in done.err
+    assert (done.code, done.out) == (2, "") and "unsafe session id" in done.err
     assert "--in pi" in done.err
 
 
@@ -191,7 +191,7 @@ def test_a_name_that_nobody_sees_is_refused_with_a_way_out(sessile: Command, dem
     (path,) = demo.rglob(f"*{WEBHOOK}.jsonl")
     before = path.read_bytes()
     done = sessile("rename", WEBHOOK, " ")
-    assert done.code == 2 and "hint: say what the session is about" in done.err and path.read_bytes() == before
+    assert done.code == 2 and "hint: pass a title" in done.err and path.read_bytes() == before
 
 
 def test_other_agents_files_are_written_only_in_place(sessile: Command, pi_session: Path) -> None:

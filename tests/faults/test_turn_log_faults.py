@@ -263,7 +263,7 @@ async def test_a_message_that_is_slow_to_be_kept_does_not_begin_before(tmp_path:
     keep, arrived, goes_on = log.keep, anyio.Event(), threading.Event()
 
     def slow(session_id: str, turn: Mapping[str, Any]) -> None:
-        rig.gateway.tell_loop(arrived.set)
+        rig.gateway.call_on_loop(arrived.set)
         goes_on.wait()
         if fails:
             raise StorageFull("the disk is full")

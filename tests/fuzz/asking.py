@@ -22,7 +22,7 @@ from sessile.errors import InvalidConfig, InvalidId, InvalidQuery, SessileError
 from sessile.gateway.http.asgi import all_operations
 from sessile.gateway.http.problems import Message
 from sessile.gateway.http.wire import arguments
-from sessile.mcp.desk import Call, Desk, Links, Scope, Veils
+from sessile.mcp.access import Access, Call, Links, Masks, Scope
 from sessile.mcp.tools import TOOLS, perform
 from sessile.storage.filters import storable
 from sessions import answer, begun, say
@@ -137,21 +137,21 @@ def tools(data: bytes) -> None:
     if not isinstance(value, dict):
         return
     for name in TOOLS:
-        outcome = perform(_desk(), Call(), name, value)
+        outcome = perform(_access(), Call(), name, value)
         json.loads(outcome.text)
 
 
 @cache
-def _desk() -> Desk:
+def _access() -> Access:
     store = Store.in_memory()
     with begun(store) as session:
         say(session, "how do we retry the webhook")
         answer(session, "twice")
-    return Desk(
+    return Access(
         lambda: Library(store, ()),
         store,
         scope=Scope(),
-        veils=Veils(show_secrets=False),
+        masks=Masks(show_secrets=False),
         links=Links("sessile", lambda: None),
         zone=UTC,
     )

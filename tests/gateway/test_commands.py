@@ -21,8 +21,7 @@ from sessile.core.resets import previous_sessions, reset_notice
 from sessile.errors import SessileError, StorageFull, SummarizerFailed, TurnInProgress
 from sessile.gateway.conversations.bindings import Bound
 from sessile.gateway.service import Gateway
-from sessile.gateway.turns.admission import allowed_models
-from sessile.gateway.turns.commands import Executed, execute
+from sessile.gateway.turns.commands import Executed, allowed_models, execute
 from sessile.gateway.turns.turn import Message
 from sessile.upkeep.compactor import Outcome
 from sessions import answer, say
@@ -380,7 +379,7 @@ async def test_without_a_list_a_model_is_written_with_its_provider(tmp_path: Pat
         chat.talk()
         assert (await chat.give("/model")).text.endswith("Any model of these providers: Local")
         assert (await chat.give("/model qwen")).text == "Usage: /model provider/model. Configured providers: Local"
-        assert (await chat.give("/model local/qwen3:8b")).text.startswith("🧠 Model: Local/qwen3:8b (chosen")
+        assert (await chat.give("/model local/qwen3:8b")).text.startswith("🧠 Model: Local/qwen3:8b (set")
         done = await chat.give("/new local/llama hello")
         assert (done.message, chat.gateway.model_of("main", chat.entry)) == ("hello", "Local/llama")
 
@@ -507,6 +506,6 @@ async def test_what_commands_set_acts_in_the_next_turn(chat: Chat) -> None:
     assert "Sending: off" in (await ask(chat.gateway, "/send off")).delivered
     held = await ask(chat.gateway, "are you there?")
     assert (held.delivered, held.withheld) == ("", "the session denies it")
-    assert "Delivery: held back" in (await ask(chat.gateway, "/status")).delivered
+    assert "Delivery: blocked by the send policy" in (await ask(chat.gateway, "/status")).delivered
     assert "Sending: on" in (await ask(chat.gateway, "/send on")).delivered
     assert (await ask(chat.gateway, "hi")).text == "hi"

@@ -16,8 +16,9 @@ from sessile import __version__
 from sessile.core.resets import ResetPolicy
 from sessile.errors import NotFound, SessionNotFound
 from sessile.gateway.conversations.bindings import Bound
-from sessile.gateway.http.state import chat_status, status_of
+from sessile.gateway.http.state import status_of
 from sessile.gateway.service import Gateway
+from sessile.gateway.turns.commands import chat_status
 from sessile.gateway.turns.turn import Message
 from sessile.render.status import Queue, status_lines
 from sessions import answer, say

@@ -63,7 +63,7 @@ def test_a_full_disk_is_told_once(tmp_path: Path) -> None:
     with pytest.raises(StorageFull) as caught:
         keep_secret(f"{tmp_path}/{NAME}", fs=fs)
     assert str(caught.value).count("could not") == str(caught.value).count("hint:") == 1
-    assert "free some space, then try again" in str(caught.value.hint)
+    assert "free some space, reopen the session if it is open, and try again" in str(caught.value.hint)
 
 
 def test_no_two_roots_have_the_same_token(tmp_path: Path) -> None:

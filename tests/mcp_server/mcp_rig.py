@@ -19,8 +19,8 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 
 from sessile import Library, Store
-from sessile.mcp.desk import Desk, Links, Page, Scope, Veils
-from sessile.mcp.server import make_server
+from sessile.mcp.access import Access, Links, Masks, Page, Scope
+from sessile.mcp.mcp_server import make_server
 from sessile.storage.layout import Source
 
 Json = dict[str, Any]
@@ -61,13 +61,13 @@ class Asking:
 # -- within this process
 
 
-def desk_of(store: Store, scope: Scope | None, sources: Sequence[Source], show_secrets: bool) -> Desk:
-    """The desk of a store, with a catalog in memory."""
-    return Desk(
+def access_of(store: Store, scope: Scope | None, sources: Sequence[Source], show_secrets: bool) -> Access:
+    """The access of a store, with a catalog in memory."""
+    return Access(
         lambda: Library(store, sources),
         store,
         scope=scope or Scope(),
-        veils=Veils(show_secrets=show_secrets),
+        masks=Masks(show_secrets=show_secrets),
         links=Links("sessile", Page(store)),
         zone=UTC,
     )
@@ -82,16 +82,16 @@ def ask(
     show_secrets: bool = False,
 ) -> Result:
     """What a scenario comes to with a server in this process."""
-    desk = desk_of(store, scope, sources, show_secrets)
+    access = access_of(store, scope, sources, show_secrets)
 
     async def run() -> Result:
-        async with Client(make_server(desk)) as client:
+        async with Client(make_server(access)) as client:
             return await scenario(Asking(client))
 
     try:
         return asyncio.run(run())
     finally:
-        desk.close()
+        access.close()
 
 
 # -- in a process of its own

@@ -18,12 +18,12 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from sessile import Store
-from sessile.cli.app import run
+from sessile.cli.command import run
 from sessile.demo.corpus import make_demo
 from sessile.errors import Refused
 from sessile.gateway.conversations.presence import Presence
 from sessile.mcp import tools
-from sessile.mcp.desk import Call, Desk, Scope
+from sessile.mcp.access import Access, Call, Scope
 from sessile.storage.layout import Source
 from sessions import answer, begun, header, say, snapshot, store_at, write_file
 
@@ -466,7 +466,7 @@ BAD: list[tuple[str, Json, str]] = [
     ("list_sessions", {"limit": "many"}, "limit"),
     ("list_sessions", {"cursor": "made up"}, "cursor"),
     ("list_sessions", {"cursor": "WyJ4Iix7fV0"}, "cursor"),
-    ("list_sessions", {"since": "the other day"}, "no time"),
+    ("list_sessions", {"since": "the other day"}, "invalid time"),
     ("list_sessions", {"agent": "nobody"}, "nobody"),
     ("list_sessions", {"show_secrets": True}, "show_secrets"),
     ("search_sessions", {}, "query"),
@@ -476,8 +476,8 @@ BAD: list[tuple[str, Json, str]] = [
     ("search_sessions", {"query": "x", "in": ["everything"]}, "everything"),
     ("open_session", {}, "session"),
     ("open_session", {"session": "abc"}, "session"),
-    ("open_session", {"session": "/etc/passwd"}, "no session"),
-    ("open_session", {"session": "0000-own-a", "entry": "nowhere"}, "no entry"),
+    ("open_session", {"session": "/etc/passwd"}, "session not found"),
+    ("open_session", {"session": "0000-own-a", "entry": "nowhere"}, "entry not found"),
     ("open_session", {"session": "0000-own-a", "branch": "nowhere"}, "entry not found"),
     ("open_session", {"session": "0000-own-a", "depth": "abyss"}, "abyss"),
     ("open_session", {"session": "0000-own-a", "max_bytes": 10**9}, "max_bytes"),
@@ -493,7 +493,7 @@ def test_bad_arguments_are_told_by_name_with_what_to_do(shared: dict[str, str], 
             error = await asking.fail(tool, **arguments)
             assert told in error["message"], (arguments, error)
             assert error["hint"], (arguments, error)
-        with pytest.raises(MCPError, match="there is no such tool"):
+        with pytest.raises(MCPError, match="unknown tool"):
             await asking.client.call_tool("delete_session", {})
         assert (await asking.call("list_sessions"))["total"] == 2
 
@@ -509,7 +509,7 @@ def test_a_cursor_belongs_to_its_question(own: Store) -> None:
     async def scenario(asking: Asking) -> None:
         first = await asking.call("list_sessions", limit=1)
         error = await asking.fail("list_sessions", limit=2, cursor=first["next"])
-        assert "another question" in error["message"] and "without a cursor" in error["hint"]
+        assert "other arguments" in error["message"] and "omit the cursor" in error["hint"]
 
     ask(own, scenario)
 
@@ -535,7 +535,7 @@ def test_who_cancels_is_rid_of_the_call_and_its_thread_stops(own: Store, monkeyp
     """The next call is answered at once, and the work of the cancelled one ends."""
     begun_, ended = threading.Event(), threading.Event()
 
-    def endless(desk: Desk, call: Call, asked: Any) -> Any:
+    def endless(access: Access, call: Call, asked: Any) -> Any:
         begun_.set()
         try:
             while not call.is_late():
@@ -622,7 +622,7 @@ def test_the_command_refuses_what_it_cannot_do(
 
 def test_help_begins_with_examples_and_loads_no_server() -> None:
     """The SDK is imported when a server starts, not before."""
-    code = "import sys; from sessile.cli.app import run; run(['mcp', '--help'])"
+    code = "import sys; from sessile.cli.command import run; run(['mcp', '--help'])"
     code += "; print([name for name in ('mcp', 'starlette', 'anyio', 'pydantic') if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"

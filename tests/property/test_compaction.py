@@ -1,4 +1,4 @@
-"""Compaction loses nothing: whatever the tree, and however often it is compacted."""
+"""Compaction loses nothing, for any tree and any number of compactions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LIVE = ("history", "turn_prefix", "kept")
 
 
 def check(seeds: range) -> None:
-    """Compact random trees again and again, and look at every entry each time."""
+    """Compact random trees repeatedly, and check every entry each time."""
     compactions = 0
     for seed in seeds:
         compactions += Run(seed).play()
@@ -27,7 +27,7 @@ def check(seeds: range) -> None:
 
 
 class Run:
-    """One tree, and what became of its entries in each of its compactions."""
+    """One tree, and the fate of its entries in each compaction."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -58,7 +58,7 @@ class Run:
         self.fates[compaction] = fates
 
     def check_context_before(self, path: list[Json], preparation: Preparation[Step], fates: dict[str, Fate]) -> None:
-        """Everything that the model saw is summed up or stays, in its order and as it was seen; and nothing else."""
+        """Everything that the model saw is summarized or stays, in order and as it was seen, and nothing else."""
         context = build_session_context(self.conversation.tree, path[-1]["id"])
         seen = [
             (message, source)
@@ -70,14 +70,14 @@ class Run:
         assert [message for message, _ in seen] == told
 
     def check_context_after(self, compaction: str, fates: dict[str, Fate]) -> None:
-        """Behind the summary stays what was to stay."""
+        """The entries to keep follow the summary."""
         context = build_session_context(self.conversation.tree, compaction)
         kept = [entry["id"] for entry in self.conversation.entries if fates.get(entry["id"]) == "kept"]
         excluded = {s for m, s in zip(context.messages, context.sources, strict=True) if m.get("excludeFromContext")}
         assert [source for source in context.sources if source not in excluded] == [compaction, *kept]
 
     def check_no_pair_is_parted(self, path: list[Json], fates: dict[str, Fate]) -> None:
-        """No result stays whose call is summed up."""
+        """No result stays whose call is summarized."""
         calls: dict[str, str] = {}
         for entry in path:
             message = entry.get("message", {})
@@ -88,7 +88,7 @@ class Run:
                 assert call is None or fates[call] not in ("history", "turn_prefix")
 
     def check_what_was_given_up_earlier(self, path: list[Json], fates: dict[str, Fate]) -> None:
-        """What counts as summed up earlier was, on this very path; what was kept the last time is not forgotten now."""
+        """Entries summarized earlier were on this path, and entries kept last time are included now."""
         ids = {entry["id"] for entry in path}
         before = [past for compaction, past in self.fates.items() if compaction in ids]
         for entry in path:
@@ -97,7 +97,7 @@ class Run:
                 assert before[-1].get(entry["id"]) != "kept"
 
     def check_spans(self, path: list[Json], preparation: Preparation[Step], fates: dict[str, Fate]) -> None:
-        """The spans cover what is summed up, one behind the other, and end before what stays."""
+        """The spans cover what is summarized, in order, and end before what stays."""
         order = {entry["id"]: number for number, entry in enumerate(path)}
         history, prefix = preparation.history_span, preparation.turn_prefix_span
         assert preparation.is_split_turn is (prefix is not None)
@@ -113,7 +113,7 @@ class Run:
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_entry_of_the_path_has_one_fate(part: int) -> None:
-    """Kept, summed up now or earlier, cleared, removed, or without a message: 500 trees."""
+    """Kept, summarized now or earlier, cleared, removed, or without a message: 500 trees."""
     check(range(part * 50, part * 50 + 50))
 
 

@@ -1,4 +1,4 @@
-"""Whatever a session holds, every provider of the table takes it, and nothing is lost without a note."""
+"""Every provider accepts any session after cleaning, and nothing is lost without a note."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ messages = st.one_of(
 
 @st.composite
 def tool_turns(draw: st.DrawFn) -> list[Json]:
-    """Calls that can be made, and results that are late, doubled, missing, in another order or of another turn."""
+    """Return valid calls, and results that are late, duplicated, missing, reordered or from another turn."""
     called = draw(st.lists(few, min_size=1, max_size=3))
     answered = draw(st.permutations(called)) if draw(st.booleans()) else draw(st.lists(few, max_size=3))
     blocks: list[Json] = [{"type": "text", "text": "look"}] if draw(st.booleans()) else []
@@ -137,7 +137,7 @@ conversations = st.lists(tool_turns() | messages.map(lambda message: [message]),
 
 @given(conversation=conversations, limit=st.none() | st.integers(1, 4))
 def test_every_provider_takes_what_was_cleaned(conversation: list[Json], limit: int | None) -> None:
-    """Paired, in turns it allows, nothing empty, no lone surrogate."""
+    """Paired, in allowed turns, nothing empty, no lone surrogate."""
     for policy in POLICIES:
         shape, refused = WIRES.get(policy.name, OPENAI)
         request = shape(clean(conversation, policy, history_limit=limit).messages)
@@ -147,7 +147,7 @@ def test_every_provider_takes_what_was_cleaned(conversation: list[Json], limit: 
 
 @given(conversation=conversations)
 def test_calls_and_results_stand_side_by_side(conversation: list[Json]) -> None:
-    """Behind each message with calls come its results in order, and there are no others; ids are unique."""
+    """Results follow their calls in order, there are no others, and ids are unique."""
     for policy in POLICIES:
         owed: list[str] = []
         seen: list[str] = []
@@ -165,7 +165,7 @@ def test_calls_and_results_stand_side_by_side(conversation: list[Json]) -> None:
 
 @given(conversation=conversations, limit=st.none() | st.integers(0, 4))
 def test_cleaning_what_is_clean_changes_nothing(conversation: list[Json], limit: int | None) -> None:
-    """And finds nothing to note."""
+    """And adds no notes."""
     for policy in POLICIES:
         once = clean(conversation, policy, history_limit=limit)
         twice = clean(once.messages, policy, history_limit=limit)
@@ -175,7 +175,7 @@ def test_cleaning_what_is_clean_changes_nothing(conversation: list[Json], limit:
 
 @given(conversation=conversations, limit=st.none() | st.integers(1, 4))
 def test_nothing_is_missing_without_a_note(conversation: list[Json], limit: int | None) -> None:
-    """Every text is in the request, or its message has a note that something was dropped."""
+    """Every text is in the request, or its message has a note."""
     conversation = [numbered(place, message) for place, message in enumerate(conversation)]
     for policy in POLICIES:
         cleaned = clean(conversation, policy, history_limit=limit)
@@ -189,7 +189,7 @@ def test_nothing_is_missing_without_a_note(conversation: list[Json], limit: int 
 
 @given(conversation=conversations)
 def test_origins_and_notes_name_messages_that_were_given(conversation: list[Json]) -> None:
-    """What has no origin is marked as made up; what is marked was made by us."""
+    """Messages without an origin are marked as synthetic, and only those."""
     for policy in POLICIES:
         cleaned: Cleaned = clean(conversation, policy)
         assert len(cleaned.origins) == len(cleaned.messages)
@@ -199,7 +199,7 @@ def test_origins_and_notes_name_messages_that_were_given(conversation: list[Json
 
 
 def spoken(message: Json) -> Iterator[str]:
-    """What people and models said in a message."""
+    """Return the texts of users and models in a message."""
     if message["role"] == "toolResult":
         return
     content = message.get("content")
@@ -213,7 +213,7 @@ def spoken(message: Json) -> Iterator[str]:
 
 
 def numbered(place: int, message: Json) -> Json:
-    """The message with a mark on its text, so that an equal text elsewhere does not stand for it."""
+    """Return the message with a mark in its text, so that an equal text elsewhere does not count."""
     content = message.get("content")
     if isinstance(content, str) and content.strip():
         return {**message, "content": f"{content} #{place}#"}
@@ -229,7 +229,7 @@ def numbered(place: int, message: Json) -> Json:
 
 
 def strings(value: Any) -> Iterator[str]:
-    """All texts inside a value."""
+    """Return all texts in a value."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""What leaves an entry comes back, for any entry."""
+"""Large content is restored, for any entry."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ entries: st.SearchStrategy[Json] = st.dictionaries(keys, values, max_size=4)
 
 @pytest.fixture(scope="module", autouse=True)
 def small_limits() -> Iterator[None]:
-    """Strings and images count as large sooner."""
+    """Lower the limits of strings and images."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(large, "MAX_STRING", LIMIT)
         patch.setattr(large, "MIN_IMAGE", SMALL_IMAGE)
@@ -69,7 +69,7 @@ def small_limits() -> Iterator[None]:
 @pytest.mark.promise("P31")
 @given(entries)
 def test_shrinking_and_restoring_is_the_identity(entry: Json) -> None:
-    """Through the line and back every text and image is as it was, and no stored string is over the limit."""
+    """Texts and images are restored exactly, and no stored string is over the limit."""
     blobs = Blobs()
     stored = shrink(entry, blobs.put)
     line = encode(stored)
@@ -85,7 +85,7 @@ def test_shrinking_and_restoring_is_the_identity(entry: Json) -> None:
 @pytest.mark.mission("X20")
 @given(entries)
 def test_without_blobs_nothing_raises_and_every_missing_one_is_reported(entry: Json) -> None:
-    """References stay where they are."""
+    """References stay."""
     blobs = Blobs()
     stored = shrink(entry, blobs.put)
     missing: list[str] = []

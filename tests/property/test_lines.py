@@ -28,7 +28,7 @@ def feed(data: bytes, sizes: list[int]) -> tuple[list[Item], int]:
 
 
 def assert_accounted(data: bytes) -> list[Item]:
-    """Lines and findings lie one behind the other, each at its place, with only line ends between them."""
+    """Lines and findings follow each other, with only line ends between them."""
     items, newline_bytes = feed(data, [len(data) or 1])
     at = between = 0
     for item in items:
@@ -53,7 +53,7 @@ def assert_accounted(data: bytes) -> list[Item]:
 @example(b'{"type":"a"}\r\r\n\r')
 @example(b'\xef\xbb\xbf\0\0{"type":"a"}\0\r\n')
 def test_every_byte_of_any_bytes_is_accounted_for(data: bytes) -> None:
-    """Nothing raises, nothing is counted twice, nothing is forgotten."""
+    """Nothing raises, is counted twice or is missing."""
     assert_accounted(data)
 
 
@@ -61,14 +61,14 @@ def test_every_byte_of_any_bytes_is_accounted_for(data: bytes) -> None:
 @given(soup | damaged().map(lambda damage: damage.data), st.lists(st.integers(1, 30), min_size=1, max_size=5))
 @example(b'{"type":"a"}\r\n', [1])
 def test_the_result_does_not_depend_on_the_chunks(data: bytes, sizes: list[int]) -> None:
-    """However the bytes arrive, items and line ends are the same."""
+    """Items and line ends are the same for any chunks."""
     assert feed(data, sizes) == feed(data, [len(data) or 1])
 
 
 @pytest.mark.promise("P17")
 @given(st.binary() | soup, st.lists(st.integers(1, 30), min_size=1, max_size=5), st.integers(0, 40))
 def test_splitting_gives_the_same_lines_however_the_bytes_come(data: bytes, sizes: list[int], limit: int) -> None:
-    """Each line that is ended, at its place; one over the limit is only told, and what is not ended is left to `finish`."""
+    """Each complete line with its offset; a line over the limit has no bytes."""
     scanner = Scanner(100, limit)
     found = [line for chunk in chunks_of(data, sizes) for line in scanner.split(chunk)]
     *ended, rest = data.split(b"\n")
@@ -80,7 +80,7 @@ def test_splitting_gives_the_same_lines_however_the_bytes_come(data: bytes, size
 
 @given(soup | damaged().map(lambda damage: damage.data))
 def test_every_line_can_be_decoded_and_has_the_head_of_its_value(data: bytes) -> None:
-    """What is called readable is readable, and the head tells nothing else than the body."""
+    """The head agrees with the body."""
     for item in scan(data):
         if isinstance(item, Line):
             assert head_of(decode(item.raw)) == item.head
@@ -89,7 +89,7 @@ def test_every_line_can_be_decoded_and_has_the_head_of_its_value(data: bytes) ->
 @pytest.mark.promise("P18")
 @given(journals())
 def test_an_undamaged_journal_is_read_whole_and_without_findings(lines: list[bytes]) -> None:
-    """What our encoder writes our scanner reads."""
+    """The scanner reads what the encoder writes."""
     items = list(scan(b"".join(line + b"\n" for line in lines)))
     assert [item.raw for item in items if isinstance(item, Line)] == lines
     assert len(items) == len(lines)
@@ -111,7 +111,7 @@ def test_lines_outside_the_damage_are_all_read(damage: Damage) -> None:
 @pytest.mark.promise("P17")
 @given(journals(), st.integers(0), st.sampled_from([b"", b"\n", b"x", b"\0\n"]))
 def test_a_part_of_an_entry_is_never_taken_for_one(lines: list[bytes], where: int, behind: bytes) -> None:
-    """Torn at any byte, from either side, a line of ours yields no record."""
+    """A line torn at any byte, from either side, yields no record."""
     line = lines[where % len(lines)]
     at = 1 + where % (len(line) - 1)
     for part in (line[:at] + behind, line[at:] + b"\n"):
@@ -119,7 +119,7 @@ def test_a_part_of_an_entry_is_never_taken_for_one(lines: list[bytes], where: in
 
 
 def head_of(value: Any) -> Head | None:
-    """The head by the rules of the format, from the value as the standard library reads it."""
+    """Return the head by the rules of the format, from the standard library's value."""
     if not isinstance(value, dict) or not isinstance(value.get("type"), str):
         return None
     texts = {
@@ -163,7 +163,7 @@ spelled = st.builds(
 @example(b'{"type":"a","message":{"role":"x"},"message":7}')
 @example(b'{"type":"a","n":1e999,"m":-0,"o":0.1e-5}')
 def test_the_fast_head_equals_the_exact_one(raw: bytes) -> None:
-    """For any line, JSON or not, the typed decoder and the standard library give one answer."""
+    """For any line, JSON or not."""
     try:
         value = json.loads(raw, parse_constant=lambda constant: json.loads("refuse " + constant))
     except ValueError:

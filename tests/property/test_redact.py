@@ -1,4 +1,4 @@
-"""Laws of redaction, for any text and any JSON value with any secret anywhere in it."""
+"""Redaction of any text and any JSON value with any secret anywhere in it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ texts = st.lists(secrets | halves | shards | st.text(NASTY, max_size=5) | st.tex
 @example("ghp_" * 30)
 @example("token=token=" + "a1" * 20)
 def test_redacting_again_changes_nothing_and_nothing_is_found_any_more(text: str) -> None:
-    """By the same redactor, by another, and by a scan."""
+    """By the same redactor, by another one, and by a scan."""
     for groups in ((SECRET,), BOTH):
         redactor = Redactor(groups=groups)
         once = redactor.redact(text)
@@ -66,7 +66,7 @@ def test_redacting_again_changes_nothing_and_nothing_is_found_any_more(text: str
 
 @given(texts)
 def test_text_outside_of_secrets_is_untouched(text: str) -> None:
-    """With the secrets put back in their places, the text is what it was."""
+    """Putting the secrets back restores the text."""
     assume("[REDACTED:" not in text)
     redactor = Redactor(groups=BOTH)
     redacted = redactor.redact(text)
@@ -79,7 +79,7 @@ def test_text_outside_of_secrets_is_untouched(text: str) -> None:
 
 @given(texts)
 def test_findings_are_in_order_and_within_the_text(text: str) -> None:
-    """None is empty, none overlaps another."""
+    """None is empty, and none overlaps another."""
     end = 0
     for secret in find_secrets(text, groups=BOTH):
         assert end <= secret.start < secret.end <= len(text)
@@ -102,7 +102,7 @@ EMBEDDINGS: list[Any] = [
 
 @given(st.sampled_from(SAMPLES), st.integers(0, 2**32), st.sampled_from(EMBEDDINGS))
 def test_a_secret_is_found_wherever_it_is_written(sample: str, seed: int, embed: Any) -> None:
-    """In JSON, in JSON within JSON, in shells, tables, other scripts, colours and numbered lines."""
+    """In JSON, nested JSON, shells, tables, other scripts, colours and numbered lines."""
     text = drawn(sample, seed)
     found = find_secrets(text)
     assume(found)  # a draw may look like a word; how seldom is measured elsewhere
@@ -115,7 +115,7 @@ def test_a_secret_is_found_wherever_it_is_written(sample: str, seed: int, embed:
 
 @given(st.sampled_from(TOKENS), st.integers(0, 2**32))
 def test_a_token_is_found_in_addresses(sample: str, seed: int) -> None:
-    """As a part of the path, in the query, and after a percent escape."""
+    """In the path, in the query, and after a percent escape."""
     token = drawn(sample, seed)
     assume(find_secrets(token))
     for text in (f"https://h/{token}/x", f"https://h/?k={token}&x=1", f"x%20{token}%0A", f"q={quote('=')}{token}"):
@@ -133,7 +133,7 @@ values: st.SearchStrategy[Any] = st.recursive(
 
 
 def shape(value: Any) -> Any:
-    """All but the texts and the names."""
+    """Return the value without texts and names."""
     if isinstance(value, dict):
         return [shape(item) for item in value.values()]
     if isinstance(value, list | tuple):
@@ -143,7 +143,7 @@ def shape(value: Any) -> Any:
 
 @given(values)
 def test_a_redacted_value_has_the_shape_of_the_value(value: Any) -> None:
-    """Members, items, numbers and their order stay; it can still be written as JSON; the original is as it was."""
+    """Members, items, numbers and their order stay; the original is unchanged."""
     before = repr(value)
     redacted = Redactor().redact_value(value)
     assert shape(redacted) == shape(value)
@@ -153,7 +153,7 @@ def test_a_redacted_value_has_the_shape_of_the_value(value: Any) -> None:
 
 @given(values)
 def test_a_redacted_value_is_clean_and_stays_as_it_is(value: Any) -> None:
-    """A second redactor shares all of it."""
+    """A second redactor changes nothing."""
     redacted = Redactor().redact_value(value)
     again = Redactor()
     assert again.redact_value(redacted) is redacted
@@ -162,7 +162,7 @@ def test_a_redacted_value_is_clean_and_stays_as_it_is(value: Any) -> None:
 
 @given(values)
 def test_the_report_counts_every_placeholder_and_spells_no_secret(value: Any) -> None:
-    """What it says of a secret is how it begins, and no more than a quarter of it."""
+    """It shows the start of a secret, at most a quarter of it."""
     assume("[REDACTED:" not in repr(value))
     redactor = Redactor()
     redacted = redactor.redact_value(value)

@@ -1,4 +1,4 @@
-"""The tree and the context against models that are slow and plain."""
+"""The tree and the context, compared with simple models."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ nodes = st.lists(st.builds(Node, ids, parents, st.sampled_from([CHAIN, CHAIN, CH
 
 
 def model_parents(given_nodes: list[Node]) -> list[int]:
-    """Parents by the rules, one entry after the other."""
+    """Return the parents by the rules, one entry after the other."""
     parent = []
     for node in given_nodes:
         named = [n for n, other in enumerate(given_nodes) if node.parent_id and other.id == node.parent_id]
@@ -74,7 +74,7 @@ def test_the_tree_equals_the_model(given_nodes: list[Node]) -> None:
 @pytest.mark.promise("P19")
 @given(nodes)
 def test_every_anomaly_is_reported_and_nothing_else(given_nodes: list[Node]) -> None:
-    """One finding for each duplicate, missing, own and forward parent, and for each circle."""
+    """One finding for each duplicate, missing, own and forward parent, and for each cycle."""
     codes = [finding.code for finding in Tree(given_nodes).findings]
     known = [node.id for node in given_nodes]
     last = {entry_id: number for number, entry_id in enumerate(known)}
@@ -147,7 +147,7 @@ sessions = st.lists(
 
 
 def model_context(entries: list[Json], leaf: str | None) -> dict[str, Any]:
-    """The documented rules, in the order in which the document states them."""
+    """Return the context by the documented rules, in their order."""
     result: dict[str, Any] = {"messages": [], "level": "off", "models": {}, "mode": "none", "data": None, "rules": []}
     if leaf is None or not entries:
         return result
@@ -249,7 +249,7 @@ old_records = st.lists(
 @pytest.mark.mission("X5")
 @given(old_records, st.sampled_from([None, 1, 2, 3, 4]))
 def test_migrating_is_stable_idempotent_and_makes_one_chain(records: list[Json], version: int | None) -> None:
-    """Twice is once, two readings agree, and version 1 becomes a chain of unique ids in file order."""
+    """Migrating twice is migrating once, and version 1 becomes a chain of unique ids in file order."""
 
     header = {"type": "session", "id": "s"} | ({} if version is None else {"version": version})
     first, second = deepcopy([header, *records]), deepcopy([header, *records])

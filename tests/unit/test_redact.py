@@ -1,4 +1,4 @@
-"""Secrets are found by their shapes, hidden behind stable placeholders, and reported without being told."""
+"""Secrets are found by their shapes, hidden behind stable placeholders, and reported without being shown."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def names(text: str, **options: Any) -> list[str]:
 
 
 def drawn(sample: str, seed: int) -> str:
-    """A sample filled as a provider would: every character drawn alone."""
+    """Return a sample filled as a provider would, with random characters."""
     source = random.Random(seed)
     return fill(sample, lambda alphabet, length: "".join(source.choices(alphabet, k=length)))
 
@@ -53,13 +53,13 @@ def test_every_sample_of_a_row_is_found_under_its_name(rule: Rule, sample: str) 
 
 @pytest.mark.parametrize(("rule", "text"), NEAR_MISSES)
 def test_no_near_miss_of_a_row_is_found_by_it(rule: Rule, text: str) -> None:
-    """Cut short, or made of what manuals write."""
+    """Truncated keys and placeholders of manuals."""
     assert rule.name not in names(fill(text), groups=(rule.group,))
 
 
 @pytest.mark.parametrize(("rule", "sample"), SAMPLES)
 def test_a_sample_of_crosses_is_a_stand_in(rule: Rule, sample: str) -> None:
-    """`ghp_xxxx…` is what people write when they mean no secret."""
+    """`ghp_xxxx…` is a placeholder, not a secret."""
     if "<" in sample and rule.group == SECRET:
         assert names(fill(sample, lambda _, length: "x" * length)) == []
 
@@ -67,7 +67,7 @@ def test_a_sample_of_crosses_is_a_stand_in(rule: Rule, sample: str) -> None:
 @pytest.mark.promise("P29")
 @pytest.mark.parametrize(("rule", "sample"), SAMPLES)
 def test_at_least_ninety_nine_of_a_hundred_keys_are_found(rule: Rule, sample: str) -> None:
-    """Whatever characters the provider drew."""
+    """For random characters."""
     if "<" in sample:
         tries = 200
         found = sum(bool(find_secrets(drawn(sample, seed))) for seed in range(tries))
@@ -79,7 +79,7 @@ GUESSED = {"assigned-secret", "authorization", "sk-key"}  # no shape of their ow
 
 
 def test_every_row_has_samples_near_misses_and_literals_that_begin_its_pattern() -> None:
-    """A row that cannot test itself is not in the table."""
+    """Every row can be tested by its own samples."""
     for rule in RULES:
         assert rule.samples and rule.near_misses and rule.literals, rule.name
         folded = [fill(sample).lower() if rule.folded else fill(sample) for sample in rule.samples]
@@ -88,7 +88,7 @@ def test_every_row_has_samples_near_misses_and_literals_that_begin_its_pattern()
 
 
 def test_the_table_and_these_tests_hold_no_secret_by_their_own_rules() -> None:
-    """Scanners of repositories, ours included, find nothing in them but the passwords written out for this."""
+    """Scanners find nothing in them but the passwords written for these tests."""
     from sessile.core import secret_shapes as table
 
     assert table.__file__ is not None
@@ -106,14 +106,14 @@ def test_only_the_secret_part_is_found() -> None:
 
 
 def test_the_rule_that_says_most_gives_the_name() -> None:
-    """A GitHub token in an authorization header and in a variable is a GitHub token."""
+    """A GitHub token in a header or a variable is a GitHub token."""
     assert names(f"Authorization: token {GITHUB}") == ["github-token"]
     assert names(f"MY_TOKEN={GITHUB}") == ["github-token"]
     assert names(f"Bearer {ANTHROPIC}") == ["anthropic-key"]
 
 
 def test_secrets_come_in_order_and_do_not_overlap() -> None:
-    """Whatever the order of the rows that found them."""
+    """Whatever the order of the rules."""
     text = " ".join(fill(rule.samples[0]) for rule in RULES)
     found = find_secrets(text, groups=BOTH)
     assert all(before.end <= after.start for before, after in pairwise(found))
@@ -148,7 +148,7 @@ def test_a_secret_is_found_in_any_surroundings(around: str) -> None:
 @pytest.mark.promise("P29")
 @pytest.mark.parametrize("colour", ["\x1b[31m", "\x1b[0m", "\x1b[01;31m\x1b[K", "\x1b]8;;http://x\x07"])
 def test_a_secret_that_colours_cut_into_pieces_is_found_whole(colour: str) -> None:
-    """As `grep --color` prints what was looked for: at every place, also twice, and all of it is hidden."""
+    """As `grep --color` prints it; all of it is hidden."""
     for place in range(len(GITHUB) + 1):
         text = f"before {GITHUB[:place]}{colour}{GITHUB[place:]} behind"
         assert names(text) == ["github-token"]
@@ -162,7 +162,7 @@ def test_a_secret_that_colours_cut_into_pieces_is_found_whole(colour: str) -> No
 @pytest.mark.parametrize("kind", ["", "RSA ", "EC ", "DSA ", "OPENSSH ", "ENCRYPTED "])
 @pytest.mark.parametrize("newline", ["\n", "\r\n", "\\n", "\\\\n", "\n    12\t", "\n> "])
 def test_private_keys_are_hidden_as_a_whole(kind: str, newline: str) -> None:
-    """Of any kind, on real, escaped, quoted and numbered lines, and when the end is cut off."""
+    """Of any kind, on real, escaped, quoted and numbered lines, and without an end line."""
     lines = [f"-----BEGIN {kind}PRIVATE KEY-----", *[fill("<b64>")] * 3, fill("<b20>=")]
     whole = newline.join([*lines, f"-----END {kind}PRIVATE KEY-----"])
     assert Redactor().redact(f"key: {whole} end") == "key: [REDACTED:private-key#1] end"
@@ -170,7 +170,7 @@ def test_private_keys_are_hidden_as_a_whole(kind: str, newline: str) -> None:
 
 
 def test_a_pgp_block_is_hidden_with_its_headers() -> None:
-    """Version lines hold dashes and spaces."""
+    """Version lines contain dashes and spaces."""
     body = f"Version: GnuPG v2 (GNU/Linux) - x\n\n{fill('<b64>')}\n{fill('<b40>')}\n=AbCd"
     text = f"-----BEGIN PGP PRIVATE KEY BLOCK-----\n{body}\n-----END PGP PRIVATE KEY BLOCK-----"
     assert Redactor().redact(text) == "[REDACTED:private-key#1]"
@@ -203,12 +203,12 @@ def test_a_pgp_block_is_hidden_with_its_headers() -> None:
     ],
 )
 def test_what_only_looks_like_a_secret_is_left(text: str) -> None:
-    """Ids, hashes, stand-ins, code and certificates."""
+    """Ids, hashes, placeholders, code and certificates."""
     assert names(text) == []
 
 
 def test_personal_rules_are_off_until_asked_for() -> None:
-    """Home folders, addresses and hosts are no secrets; a share may hide them."""
+    """Home folders, e-mail and IP addresses are not secrets, but can be hidden."""
     text = "/home/alice/x from alice@company.org at 203.0.113.7"
     assert names(text) == []
     redacted = Redactor(groups=BOTH).redact(text)
@@ -219,7 +219,7 @@ def test_personal_rules_are_off_until_asked_for() -> None:
 
 
 def test_the_same_secret_gets_the_same_placeholder_everywhere() -> None:
-    """Numbers count the secrets of a rule, in the order in which they came."""
+    """Numbers count the secrets of a rule, in order of their first occurrence."""
     other = drawn("ghp_<w36>", 1)
     redactor = Redactor()
     assert redactor.redact(f"{GITHUB} {other}") == "[REDACTED:github-token#1] [REDACTED:github-token#2]"
@@ -227,7 +227,7 @@ def test_the_same_secret_gets_the_same_placeholder_everywhere() -> None:
 
 
 def test_a_password_that_was_given_away_once_is_hidden_from_then_on() -> None:
-    """What only its name told is known by itself afterwards; twice over all texts hides what came before."""
+    """A second pass also hides earlier occurrences."""
     redactor = Redactor()
     texts = [f"log in with {PASSWORD}", f"DB_PASSWORD={PASSWORD}", f"echo {PASSWORD}"]
     first = [redactor.redact(text) for text in texts]
@@ -240,18 +240,18 @@ def test_a_password_that_was_given_away_once_is_hidden_from_then_on() -> None:
 
 
 def test_a_weak_password_is_hidden_in_its_place_only() -> None:
-    """Or every `horses` in the text would be gone."""
+    """Otherwise every `horses` in the text would be hidden."""
     assert Redactor().redact("ftp://me:horses@host horses") == "ftp://me:[REDACTED:url-password#1]@host horses"
 
 
 def test_known_texts_are_hidden_as_words() -> None:
-    """A user name, or what a person chose to hide everywhere."""
+    """A user name, or a text that the user chose to hide."""
     redactor = Redactor(known={"al": "user"})
     assert redactor.redact("al said: also al.") == "[REDACTED:user#1] said: also [REDACTED:user#1]."
 
 
 def test_a_kept_secret_stays_and_is_reported_as_kept() -> None:
-    """The choice of a review: numbers do not move."""
+    """The numbers of the others do not change."""
     other = drawn("ghp_<w36>", 1)
     redactor = Redactor(keep=["[REDACTED:github-token#1]"])
     assert redactor.redact(f"{GITHUB} {other} {GITHUB}") == f"{GITHUB} [REDACTED:github-token#2] {GITHUB}"
@@ -259,7 +259,7 @@ def test_a_kept_secret_stays_and_is_reported_as_kept() -> None:
 
 
 def test_the_report_tells_everything_but_the_secret() -> None:
-    """Rule, placeholder, count, places, how it begins and how long it is."""
+    """Rule, placeholder, count, places, start and length."""
     redactor = Redactor()
     value = {"a/b": [GITHUB, f"x {GITHUB}"], GITHUB: 1, "password": PASSWORD}
     redactor.redact_value(value, "/entries/7")
@@ -272,7 +272,7 @@ def test_the_report_tells_everything_but_the_secret() -> None:
 
 
 def test_places_in_the_report_never_spell_a_secret() -> None:
-    """A member named by a secret is pointed to by its placeholder."""
+    """A member named by a secret is reported by its placeholder."""
     redactor = Redactor()
     redactor.redact_value({GITHUB: {"x": ANTHROPIC}})
     assert redactor.report[1].where == ("/[REDACTED:github-token#1]/x",)
@@ -286,7 +286,7 @@ def test_the_report_names_a_bounded_number_of_places() -> None:
 
 
 def test_names_of_members_tell_what_their_values_are() -> None:
-    """Also where the name is a value itself, and with a rule of its own for what would pass for an id."""
+    """Also if the name is itself a value, as in `{"name": …, "value": …}`."""
     value = {"env": [{"name": "DB_PASSWORD", "value": PASSWORD}], "apiKey": fill("<w32>"), "title": fill("<w32>")}
     redacted = Redactor().redact_value(value)
     assert redacted["env"] == [{"name": "DB_PASSWORD", "value": "[REDACTED:password#1]"}]
@@ -297,7 +297,7 @@ def test_names_of_members_tell_what_their_values_are() -> None:
 
 
 def test_unchanged_parts_are_shared() -> None:
-    """A clean value is the value itself."""
+    """A value without secrets is returned itself."""
     clean: dict[str, Any] = {"a": [1, 2.5, None, True, {"b": "text"}], "c": ("x",)}
     assert Redactor().redact_value(clean) is clean
     mixed = {"clean": clean, "dirty": [GITHUB]}
@@ -307,14 +307,14 @@ def test_unchanged_parts_are_shared() -> None:
 
 
 def test_no_member_hides_another() -> None:
-    """Even if a member is already called like the placeholder of its neighbour."""
+    """Even if a member already has the name of its neighbour's placeholder."""
     redacted = Redactor().redact_value({GITHUB: 1, "[REDACTED:github-token#1]": 2})
     assert sorted(redacted.values()) == [1, 2] and GITHUB not in redacted
 
 
 @pytest.mark.parametrize("key", ["thinkingSignature", "thoughtSignature", "textSignature", "signature"])
 def test_signatures_are_left_alone(key: str) -> None:
-    """The provider refuses a changed one; a secret in their place is still a secret."""
+    """Providers refuse a changed one; a secret in their place is still hidden."""
     signature = "ghp_" + base64.urlsafe_b64encode(random.Random(3).randbytes(300)).decode()
     block = {"type": "thinking", "thinking": "", key: signature}
     assert Redactor().redact_value(block) is block
@@ -332,21 +332,21 @@ def test_signatures_are_left_alone(key: str) -> None:
     ],
 )
 def test_images_are_left_alone(block: Any) -> None:
-    """Base64 holds any shape by chance, and one changed byte breaks the picture."""
+    """Base64 matches shapes by chance, and a changed byte breaks the image."""
     data = fill("AKIA<u16>") + "/" + base64.b64encode(random.Random(4).randbytes(3000)).decode()
     block = json.loads(json.dumps(block).replace("DATA", data))
     assert Redactor().redact_value(block) is block
 
 
 def test_a_secret_beside_an_image_is_hidden() -> None:
-    """Only base64 passes for an image."""
+    """Only base64 counts as an image."""
     block = {"type": "image", "data": f"see {GITHUB}", "mimeType": "image/png"}
     assert Redactor().redact_value(block)["data"] == "see [REDACTED:github-token#1]"
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 def test_a_placeholder_is_never_a_secret(rule: Rule) -> None:
-    """In no surroundings, so that redacting twice changes nothing."""
+    """Redacting twice changes nothing."""
     placeholder = f"[REDACTED:{rule.name}#12]"
     for text in (
         "password: {}",
@@ -363,7 +363,7 @@ def test_a_placeholder_is_never_a_secret(rule: Rule) -> None:
 
 
 def test_a_text_that_does_not_settle_is_hidden_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rather no text than half a secret."""
+    """No part of a secret is left."""
     from sessile.core import redact
 
     monkeypatch.setattr(redact, "MAX_PASSES", 0)
@@ -371,13 +371,13 @@ def test_a_text_that_does_not_settle_is_hidden_as_a_whole(monkeypatch: pytest.Mo
 
 
 def test_lone_surrogates_and_short_texts_do_not_matter() -> None:
-    """Offsets are those of the text, whatever it holds."""
+    """Offsets are those of the text."""
     assert Redactor().redact(f"\ud800İ{GITHUB}\udfff") == "\ud800İ[REDACTED:github-token#1]\udfff"
     assert Redactor().redact("") == ""
 
 
 def test_deep_values_are_walked() -> None:
-    """As deep as an entry may be."""
+    """To the maximum depth of an entry."""
     value: Any = GITHUB
     for _ in range(128):
         value = {"a": [value]}
@@ -416,7 +416,7 @@ def test_ordinary_code_has_at_most_one_hit_in_ten_megabytes() -> None:
 
 
 def minified(size: int) -> str:
-    """Text as bundlers, lock files and source maps have it: long lines of names, numbers, hashes and base64."""
+    """Return text as in bundles, lock files and source maps: long lines of names, numbers, hashes and base64."""
     source = random.Random(5)
     parts, length = [], 0
     words = [
@@ -454,7 +454,7 @@ def minified(size: int) -> str:
 
 
 def test_minified_code_and_lock_files_have_no_hits() -> None:
-    """Hashes, source maps, fonts and ids are no secrets, however random."""
+    """Hashes, source maps, fonts and ids are not secrets."""
     text = minified(5_000_000)
     assert [(secret.rule, text[secret.start : secret.end]) for secret in find_secrets(text)] == []
 
@@ -467,7 +467,7 @@ def seconds(text: str) -> float:
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.name}-{rule.literals[0]!r}")
 def test_no_text_takes_more_than_its_share_of_time(rule: Rule) -> None:
-    """What begins like a secret again and again is looked at once: a quadratic pattern would take minutes."""
+    """Repeated starts of a secret are scanned in linear time."""
     sample = fill(rule.samples[0])
     for unit in (rule.literals[0], f'{rule.literals[0]}="', sample, sample[:-1], sample[: len(sample) // 2] + "n"):
         assert seconds((unit * (80_000 // len(unit) + 1))[:80_000]) < 1.5, unit
@@ -478,5 +478,5 @@ def test_no_text_takes_more_than_its_share_of_time(rule: Rule) -> None:
     "unit", ["sk-", "eyJa", "token=", "password:'", "-----BEGIN PRIVATE KEY-----", "://a:", "\\n", "a"]
 )
 def test_hostile_megabytes_are_scanned_in_seconds(unit: str, megabytes: int) -> None:
-    """Linear, also where every few characters begin like a secret. The limit leaves room for a busy machine."""
+    """Also if every few characters start like a secret. The limit leaves room for a busy machine."""
     assert seconds(unit * (megabytes * 1_000_000 // len(unit))) < 3 * megabytes

@@ -19,11 +19,11 @@ from sessile.core.lines import MAX_LINE, Finding, Head, Item, Line, Scanner
 from sessile.errors import NotASession, storage_failure, storage_failures
 from sessile.storage.base import Filesystem, Row, Stat
 from sessile.storage.formats import Record
-from sessile.storage.head import Glance
+from sessile.storage.head import Glance, starts_native
 from sessile.storage.index import NOWHERE, IndexDamaged, Place, RowIndex, key_of
 from sessile.storage.layout import stem_of
 from sessile.storage.packed import is_packed, open_rows
-from sessile.storage.reader import JournalReader, starts_native
+from sessile.storage.reader import JournalReader
 from sessile.storage.session_lists import told_of
 
 # --- foreign rows

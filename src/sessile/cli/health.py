@@ -1,7 +1,4 @@
-"""The doctor: what is wrong with sessions, folders, conversations and the gateway, and what to do about it.
-
-Mending: reading a session from end to end, saying what is wrong, and making it readable again.
-"""
+"""Health: checker and repairing sessions, and the doctor, which examines everything and suggests fixes."""
 
 from __future__ import annotations
 
@@ -15,8 +12,8 @@ from typing import Any
 import click
 
 from sessile import __version__
-from sessile.cli.app import App, Settings, load_settings, verb
-from sessile.cli.names import DAMAGED, SESSION, addresses, handle, located, one
+from sessile.cli.arguments import DAMAGED, SESSION, addresses, handle, located, one
+from sessile.cli.command import App, Settings, load_settings, verb
 from sessile.cli.output import Cell, Column, Step
 from sessile.core.diagnosis import Problem
 from sessile.core.visible import visible_line
@@ -27,38 +24,34 @@ from sessile.render.wording import many
 from sessile.storage.filters import Filter
 from sessile.upkeep.check import Report, check, plan_repair, repair
 
-# --- mending
-
-STYLES: dict[str, Style] = {"damage": "failed", "warning": "tool", "note": "dim"}
+_STYLES: dict[str, Style] = {"damage": "failed", "warning": "tool", "note": "dim"}
 _GLYPHS = {"damage": "✗", "warning": "!", "note": "·"}
 
 
 @verb(
     "sessile check webhook        one session, every byte",
-    "sessile check --all          all sessions of all agents; exit code 5 if one is damaged",
+    "sessile check --all          all sessions of all agents; exit code 5 if any is damaged",
     "sessile check file.jsonl --json",
     name="check",
 )
 @click.argument("sessions", type=SESSION, nargs=-1)
-@click.option(
-    "--all", "everything", is_flag=True, help="All sessions of all agents, as without a name; only damage is printed."
-)
+@click.option("--all", "everything", is_flag=True, help="All sessions of all agents; print damaged ones only.")
 def check_verb(app: App, sessions: tuple[str, ...], everything: bool) -> int:
-    """Read sessions from end to end and say what is wrong with them. Nothing is written, no index is believed."""
-    checking = Checking(app)
-    reports = checking.reports(paths_of(app, sessions, everything))
+    """Read sessions from end to end and report damage. Indexes are not used, and nothing is written."""
+    checker = _Checker(app)
+    reports = checker.reports(_paths_of(app, sessions, everything))
     if app.json:
-        app.out.document("check/1", map(described, reports), failed=checking.failed)
+        app.out.document("check/1", map(_described, reports), failed=checker.failed)
     else:
         for report in reports:
-            _mending_print(app, report, quiet=everything)
-        unread = f", {len(checking.failed):,} could not be read" if checking.failed else ""
-        app.out.note(f"{many(checking.read, 'session')} read, {checking.damaged:,} damaged{unread}")
-    return checking.code
+            _print_report(app, report, quiet=everything)
+        unread = f", {len(checker.failed):,} unreadable" if checker.failed else ""
+        app.out.note(f"{many(checker.read, 'session')} checked, {checker.damaged:,} damaged{unread}")
+    return checker.code
 
 
-class Checking:
-    """Sessions that are checked one after the other, and what came of it; one that cannot be read does not end it."""
+class _Checker:
+    """Checks sessions one after the other; an unreadable one is recorded and does not stop it."""
 
     def __init__(self, app: App) -> None:
         self.read = self.damaged = 0
@@ -67,7 +60,7 @@ class Checking:
         self._app = app
 
     def reports(self, paths: Iterable[str]) -> Iterator[Report]:
-        """A report on each session that can be read."""
+        """Yield a report on each readable session."""
         for path in paths:
             try:
                 report = check(self._app.store, path)
@@ -86,12 +79,13 @@ class Checking:
         self._app.out.note(f"sessile: {error}", "failed")
 
 
-def paths_of(app: App, sessions: tuple[str, ...], everything: bool) -> Iterator[str]:
+def _paths_of(app: App, sessions: tuple[str, ...], everything: bool) -> Iterator[str]:
+    """Yield the files of the named sessions, or of all."""
     if everything or not sessions:
         app.library.catch_up()
         app.say_notices()
         rows = app.library.list(Filter(hide=())).rows
-        with app.out.progress("Checking") as progress:
+        with app.out.progress("Checking sessions") as progress:
             for number, row in enumerate(rows):
                 progress(Step(number, len(rows)))
                 yield row.path
@@ -99,24 +93,28 @@ def paths_of(app: App, sessions: tuple[str, ...], everything: bool) -> Iterator[
         yield from (located(app, address) for address in addresses(sessions))
 
 
-def _mending_print(app: App, report: Report, *, quiet: bool) -> None:
+def _print_report(app: App, report: Report, *, quiet: bool) -> None:
     if quiet and report.ok:
         return
     app.out.line(visible_line(report.path), "strong")
-    told = f"{report.bytes_accounted:,} of {report.size:,} bytes accounted for"
-    app.out.note(f"{many(report.entries, 'entry')}, {told}")
+    app.out.note(f"{many(report.entries, 'entry')}, {report.bytes_accounted:,} of {report.size:,} bytes accounted for")
     if report.rows is not None:
         app.out.note("rows: " + ", ".join(f"{count:,} {what.replace('_', ' ')}" for what, count in report.rows.items()))
     _print_problems(app, report.problems)
     if report.repairable:
-        app.out.note(f"mend it, keeping the file as it was: {again(app, report)}")
+        app.out.note(f"repair it (the original file is kept): {_next_step(app, report)}")
 
 
 def _print_problems(app: App, problems: Iterable[Problem]) -> None:
-    columns = [Column("how bad"), Column("line", right=True), Column("offset", right=True), Column("what", wide=True)]
+    columns = [
+        Column("severity"),
+        Column("line", right=True),
+        Column("offset", right=True),
+        Column("problem", wide=True),
+    ]
     cells = (
         [
-            Cell(severity(app, problem.severity), STYLES[problem.severity], problem.severity),
+            Cell(_severity(app, problem.severity), _STYLES[problem.severity], problem.severity),
             Cell("" if problem.line is None else str(problem.line)),
             Cell("" if problem.offset is None else str(problem.offset)),
             Cell(problem.message + (f"  {problem.excerpt}" if problem.excerpt else "")),
@@ -126,12 +124,12 @@ def _print_problems(app: App, problems: Iterable[Problem]) -> None:
     app.out.table(columns, cells)
 
 
-def severity(app: App, name: str) -> str:
-    """How bad something is, in a word, and with a sign for who sees it."""
+def _severity(app: App, name: str) -> str:
+    """Return the severity as a word, with a glyph unless the output is plain."""
     return name if app.out.plain else f"{_GLYPHS[name]} {name}"
 
 
-def described(report: Report) -> dict[str, Any]:
+def _described(report: Report) -> dict[str, Any]:
     return {
         "path": report.path,
         "id": report.id,
@@ -145,20 +143,20 @@ def described(report: Report) -> dict[str, Any]:
 
 
 @verb(
-    "sessile repair webhook          shows what would be done",
-    "sessile repair webhook --apply  does it; the file as it was is kept",
+    "sessile repair webhook          show what would be done",
+    "sessile repair webhook --apply  repair it; the original file is kept",
     "sessile repair old.jsonl --apply --in-place",
     name="repair",
 )
 @click.argument("session", type=SESSION)
-@click.option("--apply", is_flag=True, help="Do it; else it is only shown.")
-@click.option("--in-place", is_flag=True, help="Also a file of another agent.")
+@click.option("--apply", is_flag=True, help="Do it; otherwise only show.")
+@click.option("--in-place", is_flag=True, help="Allow a file of another agent.")
 def repair_verb(app: App, session: str, apply: bool, in_place: bool) -> int:
-    """Make a damaged session readable. What could be read stays byte for byte; nothing is invented; nothing is lost."""
+    """Repair a damaged session. Readable lines stay byte for byte, nothing is made up, and the original file is kept."""
     path = located(app, one(session))
     plan = plan_repair(app.store, path)
     if apply and plan.changes and not in_place and not app.store.layout.owns(path):
-        raise Refused("this file is not in your own store", path=path, hint="say --in-place if no agent uses it now")
+        raise Refused("this file is not in your store", path=path, hint="pass --in-place if no agent is using it")
     done = repair(app.store, path, in_place=in_place) if apply else None
     if app.json:
         steps = ({**step.problem._asdict(), "action": step.action} for step in plan.steps)
@@ -173,12 +171,12 @@ def repair_verb(app: App, session: str, apply: bool, in_place: bool) -> int:
             original=original,
         )
         return 0
-    columns = [Column("line", right=True), Column("what", wide=True), Column("then", soft=True)]
+    columns = [Column("line", right=True), Column("problem", wide=True), Column("action", soft=True)]
     cells = (
         [
             Cell("" if s.problem.line is None else str(s.problem.line)),
             Cell(s.problem.message),
-            Cell(s.action or "stays as it is"),
+            Cell(s.action or "none"),
         ]
         for s in plan.steps
     )
@@ -186,69 +184,67 @@ def repair_verb(app: App, session: str, apply: bool, in_place: bool) -> int:
     if not plan.changes:
         app.out.note("nothing to repair")
     elif done is None:
-        app.out.note(f"{many(plan.dropped_bytes, 'byte')} would be taken out and kept. Do it: --apply")
+        app.out.note(f"{many(plan.dropped_bytes, 'byte')} would be moved out of the session. Do it: --apply")
     else:
         app.out.line(visible_line(path))
-        told = f"{many(done.kept_entries, 'entry')} kept, {done.salvaged:,} saved from damaged lines"
-        app.out.note(told)
-        app.out.note(f"the file as it was: {done.original}")
+        app.out.note(f"{many(done.kept_entries, 'entry')} kept, {done.salvaged:,} recovered from damaged lines")
+        app.out.note(f"original file: {done.original}")
     return 0
 
 
-def again(app: App, report: Report) -> str:
-    """What to do about a damaged session: mend it, or at least see what is wrong."""
-    return (
-        f"{app.command} {'repair' if report.repairable else 'check'} {handle(app, report.id, report.path, whole=True)}"
-    )
+def _next_step(app: App, report: Report) -> str:
+    """Return the command for a damaged session: repair it, or check it if that is not possible."""
+    verb_name = "repair" if report.repairable else "check"
+    return f"{app.command} {verb_name} {handle(app, report.id, report.path, whole=True)}"
 
 
-# --- doctor
+# -- doctor
 
-_FOUND = 1  # the exit code where something was found that should not be there
-_OTHERS = 0o077
-_NEAR = 3  # keys that are offered instead of one that is not there
+_FOUND = 1  # exit code for warnings
+_OTHER_USERS = 0o077  # permission bits
+_SIMILAR = 3  # keys to suggest for an unknown one
 
 
 @verb(
-    "sessile doctor                           what is wrong, and what to do",
+    "sessile doctor                           examine everything",
     "sessile doctor webhook                   one session",
-    "sessile doctor --key telegram:group:42   what a key means",
+    "sessile doctor --key telegram:group:42   explain a conversation key",
     name="doctor",
 )
 @click.argument("sessions", type=SESSION, nargs=-1)
-@click.option("--key", metavar="KEY", help="A conversation's key: how it is read, and where it leads.")
-@click.option("--config", "named", metavar="FILE", help="The configuration, instead of that in the store.")
+@click.option("--key", metavar="KEY", help="Explain a conversation key: how it is parsed, and its session.")
+@click.option("--config", "named", metavar="FILE", help="Configuration file (config.toml in the store).")
 def doctor_verb(app: App, sessions: tuple[str, ...], key: str | None, named: str | None) -> int:
-    """Find out what is wrong: with sessions, folders, conversations, the gateway, and this installation.
+    """Find problems of sessions, folders, conversations, the gateway and this installation, and suggest fixes.
 
-    Nothing is changed. Exit code 1 if something should be looked at, 5 if something is damaged.
+    Nothing is changed. The exit code is 1 for warnings and 5 for damage.
     """
     if key is not None:
-        return _tell(app, list(_meant(app, key, _settings(app, named)[0])), Checking(app), [])
-    found = [] if sessions else [*_surroundings(app), *_conversations(app, named)]
-    checking = Checking(app)
-    reports = list(checking.reports(_suspects(app, sessions)))
+        return _print_advice(app, list(_explain_key(app, key, _settings(app, named)[0])), _Checker(app), [])
+    found = [] if sessions else [*_environment(app), *_conversations(app, named)]
+    checker = _Checker(app)
+    reports = list(checker.reports(_suspects(app, sessions)))
     found += [_advice(app, report) for report in reports if not report.ok or sessions]
-    return _tell(app, found, checking, reports)
+    return _print_advice(app, found, checker, reports)
 
 
-def _tell(app: App, found: list[Advice], checking: Checking, reports: list[Report]) -> int:
+def _print_advice(app: App, found: list[Advice], checker: _Checker, reports: list[Report]) -> int:
     if app.json:
         items = (advice._asdict() for advice in found)
-        app.out.document("doctor/2", items, reports=[described(report) for report in reports], failed=checking.failed)
+        app.out.document("doctor/2", items, reports=[_described(report) for report in reports], failed=checker.failed)
     else:
         for advice in found:
             _print(app, advice)
-        if not checking.failed and all(advice.severity == "note" for advice in found):
-            app.out.note("nothing is wrong")
+        if not checker.failed and all(advice.severity == "note" for advice in found):
+            app.out.note("no problems found")
     severities = {advice.severity for advice in found}
     own = DAMAGED if "damage" in severities else _FOUND if "warning" in severities else 0
-    return checking.code or own
+    return checker.code or own
 
 
 def _print(app: App, advice: Advice) -> None:
-    sign = severity(app, advice.severity)
-    app.out.line(visible_line(f"{sign}: {advice.what}"), STYLES[advice.severity])
+    sign = _severity(app, advice.severity)
+    app.out.line(visible_line(f"{sign}: {advice.what}"), _STYLES[advice.severity])
     where = visible_line(app.tilde(advice.where or ""))
     if where and where not in advice.what and str(advice.where) not in advice.what:
         app.out.line(f"where: {where}" if app.out.plain else f"    in {where}", "dim")
@@ -261,9 +257,9 @@ def _print(app: App, advice: Advice) -> None:
 
 
 def _suspects(app: App, sessions: tuple[str, ...]) -> Iterator[str]:
-    """The sessions that were named; else those that cannot be read, or in which the catalog found something."""
+    """Yield the named sessions; without names, those that are unreadable or have findings in the catalog."""
     if sessions:
-        yield from paths_of(app, sessions, everything=False)
+        yield from _paths_of(app, sessions, everything=False)
         return
     with app.out.progress("Reading sessions") as progress:
         app.library.catch_up("count", progress=progress)
@@ -275,31 +271,30 @@ def _suspects(app: App, sessions: tuple[str, ...]) -> Iterator[str]:
 
 
 def _can_be_read(app: App, path: str) -> bool:
-    """Whether a file may be opened: what the catalog knows of it may be from when it could."""
+    """Return whether a file can be opened now; the catalog may be older than its permissions."""
     in_database = app.store.database is not None and path.startswith(f"{app.store.layout.root}/")
     return in_database or os.access(path, os.R_OK)
 
 
 def _advice(app: App, report: Report) -> Advice:
     if report.ok:
-        told = f"{report.path} is sound: {many(report.entries, 'entry')}"
-        return Advice("session", "note", told, report.path, "")
+        return Advice("session", "note", f"{report.path} is OK: {many(report.entries, 'entry')}", report.path, "")
     what = report.summary or next(p.message for p in report.problems if p.severity == "damage")
-    return Advice("session", "damage", f"{report.path}: {what}", report.path, again(app, report))
+    return Advice("session", "damage", f"{report.path}: {what}", report.path, _next_step(app, report))
 
 
-def _surroundings(app: App) -> Iterator[Advice]:
+def _environment(app: App) -> Iterator[Advice]:
     versions = f"sessile {__version__}, Python {sys.version.split()[0]}, SQLite {sqlite3.sqlite_version}"
     yield Advice("installation", "note", versions, None, "")
     app.library.catch_up()
     for notice in app.library.notices:
-        is_folder = notice.startswith("the folder ")
-        do = "check who owns it, and its permissions" if is_folder else f"look at the cache folder {app.places.cache}"
+        of_cache = app.places.cache in notice
+        do = f"check the cache folder {app.places.cache}" if of_cache else "check its owner and permissions"
         yield Advice("folder", "warning", notice, None, do)
     for source in app.library.sources:
         total = app.library.list(Filter(below=[source.sessions], hide=())).total
-        told = f"{source.agent}: {many(total, 'file')} in {app.tilde(source.sessions)}"
-        yield Advice("folder", "note", told, source.sessions, "")
+        files = f"{source.agent}: {many(total, 'file')} in {app.tilde(source.sessions)}"
+        yield Advice("folder", "note", files, source.sessions, "")
 
 
 # -- conversations
@@ -314,7 +309,7 @@ def _conversations(app: App, named: str | None) -> Iterator[Advice]:
     yield from problems
     running = Presence(app.store).running()
     if running is not None:
-        yield Advice("gateway", "note", f"the gateway runs: {running.url}, process {running.pid}", None, "")
+        yield Advice("gateway", "note", f"the gateway is running: {running.url}, process {running.pid}", None, "")
     config = settings.config
     yield from examine_conversations(
         Patient(
@@ -328,16 +323,16 @@ def _conversations(app: App, named: str | None) -> Iterator[Advice]:
 
 
 def _settings(app: App, named: str | None) -> tuple[Settings, list[Advice]]:
-    """The configuration, and what is wrong with it; of one that cannot be used, the defaults."""
+    """Return the configuration and its problems; an invalid one is replaced by the defaults."""
     from sessile.config import Config
 
     try:
         settings = load_settings(app, named)
         path = settings.path or app.places.root
         problems = [_unknown(key, path) for key in settings.unknown]
-        if settings.path is not None and _holds_keys(settings) and os.stat(settings.path).st_mode & _OTHERS:
-            told = "the configuration holds keys of models, and other users may read it"
-            problems.append(Advice("config", "warning", told, settings.path, f"chmod 600 {settings.path}"))
+        if settings.path is not None and _holds_keys(settings) and os.stat(settings.path).st_mode & _OTHER_USERS:
+            exposed = "the configuration contains API keys, and other users can read it"
+            problems.append(Advice("config", "warning", exposed, settings.path, f"chmod 600 {settings.path}"))
     except SessileError as error:
         return Settings(Config(), [], None), [Advice("config", "damage", error.message, error.path, error.hint or "")]
     try:
@@ -348,15 +343,15 @@ def _settings(app: App, named: str | None) -> tuple[Settings, list[Advice]]:
 
 
 def _unknown(key: str, path: str) -> Advice:
-    return Advice("config", "warning", f"{key} is not known, and has no effect", path, "correct its spelling")
+    return Advice("config", "warning", f"unknown key {key} is ignored", path, "check its spelling")
 
 
 def _holds_keys(settings: Settings) -> bool:
     return any(provider.api_key is not None for provider in settings.config.models.providers.values())
 
 
-def _meant(app: App, key: str, settings: Settings) -> Iterator[Advice]:
-    """How a key is read, and where it leads."""
+def _explain_key(app: App, key: str, settings: Settings) -> Iterator[Advice]:
+    """Yield how a conversation key is parsed, and its session."""
     from sessile.gateway.conversations.inbound import agent_workspace, routing_of
     from sessile.gateway.conversations.registry import Conversations
 
@@ -369,15 +364,15 @@ def _meant(app: App, key: str, settings: Settings) -> Iterator[Advice]:
         hold=None,
     ) as conversations:
         agent = canonical.agent or routing.default_agent
-        told = f"{key} is read as {canonical}: kind {canonical.kind}, agent {agent}"
-        yield Advice("key", "note", told, None, "")
+        parsed = f"{key} is parsed as {canonical}: kind {canonical.kind}, agent {agent}"
+        yield Advice("key", "note", parsed, None, "")
         found = conversations.get(key)
         if found is None:
             known = [row.text for row in conversations.list().rows]
-            near = get_close_matches(str(canonical), known, _NEAR, 0.5)
-            do = f"is it one of these? {', '.join(near)}" if near else f"{app.command} sessions lists them"
-            yield Advice("key", "warning", f"there is no conversation {canonical}", None, do)
+            similar = get_close_matches(str(canonical), known, _SIMILAR, 0.5)
+            do = f"did you mean {', '.join(similar)}?" if similar else f"run `{app.command} sessions` for a list"
+            yield Advice("key", "warning", f"conversation not found: {canonical}", None, do)
             return
         path = conversations.path_of(key)
-        where = "nobody has spoken in it yet" if path is None else f"its session is {found.session_id}"
+        where = "it has no messages yet" if path is None else f"its session is {found.session_id}"
         yield Advice("key", "note", where, path, "" if path is None else f"{app.command} show {path}")

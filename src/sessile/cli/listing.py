@@ -1,9 +1,4 @@
-"""Listing sessions, and the options that choose them.
-
-The warning of sessions that their agent is about to delete.
-
-It is part of listings, which are fast: where no agent deletes anything, nothing is imported or read for it.
-"""
+"""Listing sessions: `ls`, the filter options that other verbs share, and warnings about sessions that expire soon."""
 
 from __future__ import annotations
 
@@ -16,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sessile.agents.registry import AGENTS
-from sessile.cli.app import App, verb
-from sessile.cli.names import other_worktrees
+from sessile.cli.arguments import other_worktrees
+from sessile.cli.command import App, verb
 from sessile.cli.output import Cell, Column, money, size_of
 from sessile.core.dates import parse_moment
 from sessile.core.text import utc_datetime
@@ -31,57 +26,14 @@ from sessile.storage.filters import HIDE, Filter
 if TYPE_CHECKING:
     from sessile.upkeep.keep import Outlook
 
-
-# --- warning
-
-SOON = 7  # days that a warning looks ahead
-
-
-def soon(app: App) -> Sequence[Outlook]:
-    """The sessions to warn of, by the folders of agents that delete theirs."""
-    if not any((agent := AGENTS.get(source.agent)) and agent.expiry for source in app.library.given):
-        return ()
-    from sessile.upkeep.keep import expiring
-
-    return expiring(app.library, now=app.store.now(), within_days=SOON, follow=os.path.realpath)
-
-
-def warn(app: App) -> None:
-    """Say how many sessions will be gone soon, a folder a line, and what to do."""
-    for outlook in soon(app):
-        say_problem(app, outlook)
-        count, agent = len(outlook.sessions), outlook.source.agent
-        if count:
-            told = many(count, f"session of {agent} expires", f"sessions of {agent} expire")
-            app.out.note(f"{told} within {SOON} days; keep {'it' if count == 1 else 'them'}: {app.command} keep")
-
-
-def say_problem(app: App, outlook: Outlook) -> None:
-    """Say why it is unknown when an agent deletes its sessions, and what is safe then."""
-    if outlook.problem is not None:
-        where = app.tilde(outlook.source.root)
-        told = f"it is unknown when {outlook.source.agent} deletes sessions, because of {where}/{outlook.problem}"
-        app.out.note(f"note: {told}; keep all: {app.command} keep --all")
-
-
-def say_copies(app: App) -> None:
-    """Say how many copies are not listed because their originals are."""
-    if app.library.copies:
-        told = many(len(app.library.copies), "kept copy is", "kept copies are")
-        app.out.note(
-            f"… {told} not listed: {'its original is' if len(app.library.copies) == 1 else 'the originals are'}"
-        )
-
-
-# --- listing
-
-_COUNT_AT_ONCE = 0.5  # seconds that a listing may spend on counting what changed
-_LONG_PATH = 28  # characters of a path that need not be shortened
-_SHORT = 8  # characters of an id that a listing shows at least
+_COUNT_TIME = 0.5  # seconds that a listing may spend on counting what changed
+_LONG_PATH = 28  # characters of a path that is not shortened
+_SHORT = 8  # minimum length of a shortened id
+_TERMINAL_LIMIT = 50  # default number of rows at a terminal
 _HAS = ("branch", "error", "image", "compaction", "label", "finding")
 _SORTS = ("recent", "started", "cost", "tokens", "messages", "size")
 _NEEDS_COUNTS = ("cost", "tokens", "messages")
-_SORTED_BY = {"recent": "age"}  # the column of an order, where its name is another
+_SORT_COLUMN = {"recent": "age"}  # the column that shows an order, where its name differs
 
 _COLUMNS = {
     "id": Column("id"),
@@ -99,24 +51,31 @@ _COLUMNS = {
     "status": Column("status"),
     "path": Column("path", soft=True),
 }
-_USUAL = ("id", "age", "agent", "project", "messages", "title")
+_DEFAULT = ("id", "age", "agent", "project", "messages", "title")
 _LONG = ("id", "age", "agent", "project", "messages", "branches", "tokens", "cost", "size", "model", "title")
 
 
+# -- filters
+
+
 def filters(function: Any) -> Any:
-    """The options that choose sessions."""
+    """Add the options that filter sessions to a verb."""
     options = (
         click.option(
-            "-p", "--project", metavar="FOLDER", help="Those of a project and its git worktrees; . is this folder."
+            "-p", "--project", metavar="FOLDER", help="Only this project and its git worktrees; . is this folder."
         ),
-        click.option("-a", "--agent", metavar="NAME", help="Those of an agent: sessile, pi, claude, codex …"),
-        click.option("--since", metavar="WHEN", help="Changed since 14d, yesterday, 2026-11-01 …"),
+        click.option("-a", "--agent", metavar="NAME", help="Only this agent: sessile, pi, claude, codex …"),
+        click.option("--since", metavar="WHEN", help="Changed since then: 14d, yesterday, 2026-11-01 …"),
         click.option("--until", metavar="WHEN", help="Changed before then."),
-        click.option("--model", metavar="NAME", help="With answers of a model."),
-        click.option("--has", metavar="WHAT", help=f"With {', '.join(_HAS)}; several with commas."),
-        click.option("--named", is_flag=True, help="Those with a title."),
-        click.option("--pinned", is_flag=True, help="Those that are pinned."),
-        click.option("-A", "--all", "everything", is_flag=True, help="Also empty ones, sub-agents, unreadable files."),
+        click.option("--model", metavar="NAME", help="Only sessions with answers of this model."),
+        click.option(
+            "--has", metavar="WHAT", help=f"Only sessions with {', '.join(_HAS)}; separate several with commas."
+        ),
+        click.option("--named", is_flag=True, help="Only sessions with a title."),
+        click.option("--pinned", is_flag=True, help="Only pinned sessions."),
+        click.option(
+            "-A", "--all", "everything", is_flag=True, help="Include empty sessions, sub-agents and unreadable files."
+        ),
     )
     for option in reversed(options):
         function = option(function)
@@ -124,7 +83,7 @@ def filters(function: Any) -> Any:
 
 
 def chosen(app: App, *, words: Sequence[str] = (), **options: Any) -> Filter:
-    """The filter that the options of `filters` ask for."""
+    """Return the filter for the options of `filters`."""
     now = int(time.time() * 1000)
     since, until = (
         None if options[name] is None else utc_datetime(parse_moment(options[name], now, app.out.zone) * 1000)
@@ -148,7 +107,7 @@ def chosen(app: App, *, words: Sequence[str] = (), **options: Any) -> Filter:
 
 
 def project_of(app: App, project: str) -> str:
-    """A project by its folder, or by the name of it if there is no such folder here."""
+    """Return the folder of a project, or its name if there is no such folder here."""
     path = os.path.abspath(os.path.join(app.here, os.path.expanduser(project)))
     return path if "/" in project or project.startswith(".") or os.path.isdir(path) else project
 
@@ -157,37 +116,47 @@ def _places_of(app: App, agent: str) -> list[str]:
     places = [source.sessions for source in app.library.sources if source.agent == agent]
     if not places:
         known = sorted({source.agent for source in app.library.sources})
-        raise NotFound(f"no sessions of {agent[:40]!r} were found", hint=f"there are those of {', '.join(known)}")
+        raise NotFound(f"no sessions of agent {agent[:40]!r}", hint=f"available agents: {', '.join(known)}")
     return places
 
 
 def catch_up(app: App, wanted: Filter, *, counts: bool) -> None:
-    """Bring the catalog up to date: completely where the question needs it, else as far as nobody has to wait."""
+    """Update the catalog: completely if the filter or `counts` need it, else within a short time."""
     with app.out.progress("Reading sessions") as progress:
         complete = counts or wanted.has or wanted.model
-        deadline = None if complete else time.monotonic() + _COUNT_AT_ONCE
+        deadline = None if complete else time.monotonic() + _COUNT_TIME
         caught_up = app.library.catch_up("count", progress=progress, deadline=deadline)
     app.say_notices()
     if caught_up.uncounted and not complete:
-        told = "1 session is" if caught_up.uncounted == 1 else f"{caught_up.uncounted:,} sessions are"
-        app.out.note(f"… {told} not read to the end yet: titles and numbers may be missing. Run it again to go on")
+        unread = many(caught_up.uncounted, "session is", "sessions are")
+        app.out.note(
+            f"… {unread} not fully read yet: titles and numbers may be missing. Run the command again to continue"
+        )
+
+
+# -- ls
 
 
 @verb(
     "sessile ls                            the newest sessions",
-    "sessile ls webhook --since 2w         with a word in title or first prompt, of the last two weeks",
-    "sessile ls -p . --sort cost -l        the dearest of this project, with more columns",
-    "sessile ls --has branch,error --json  for a program",
+    "sessile ls webhook --since 2w         a word in the title or first prompt, last two weeks",
+    "sessile ls -p . --sort cost -l        most expensive in this project, more columns",
+    "sessile ls --has branch,error --json  for programs",
     name="ls",
 )
 @click.argument("words", nargs=-1)
 @filters
-@click.option("--sort", type=click.Choice(_SORTS), default="recent", help="Newest first, unless you say otherwise.")
-@click.option("-n", "--limit", type=click.IntRange(0), help="At most so many; 0 is all. At a terminal 50.")
-@click.option("-l", "--long", is_flag=True, help="More columns.")
-@click.option("--columns", metavar="NAMES", help=f"Of {', '.join(_COLUMNS)}.")
-@click.option("--header", is_flag=True, help="Name the columns at a pipe too.")
-@click.option("--tree", is_flag=True, help="Forks and sub-agents below where they come from.")
+@click.option("--sort", type=click.Choice(_SORTS), default="recent", help="Sort order (recent).")
+@click.option(
+    "-n",
+    "--limit",
+    type=click.IntRange(0),
+    help=f"Maximum number of sessions; 0 for all (terminal: {_TERMINAL_LIMIT}).",
+)
+@click.option("-l", "--long", is_flag=True, help="Show more columns.")
+@click.option("--columns", metavar="NAMES", help=f"Columns to show: {', '.join(_COLUMNS)}.")
+@click.option("--header", is_flag=True, help="Print column names in a pipe too.")
+@click.option("--tree", is_flag=True, help="Nest forks and sub-agents below their parents.")
 def ls_verb(
     app: App,
     words: tuple[str, ...],
@@ -199,12 +168,12 @@ def ls_verb(
     tree: bool,
     **options: Any,
 ) -> int:
-    """List sessions, newest first. Words are looked for in titles and first prompts."""
+    """List sessions, newest first. WORDS must occur in the title or the first prompt."""
     names = _names(columns, long, sort if app.out.is_terminal else None)
     wanted = chosen(app, words=words, **options)._replace(sort=sort)
     catch_up(app, wanted, counts=sort in _NEEDS_COUNTS)
     if limit is None:
-        limit = 50 if app.out.is_terminal and not app.json else 0
+        limit = _TERMINAL_LIMIT if app.out.is_terminal and not app.json else 0
     if tree:
         wanted = wanted._replace(hide=[reason for reason in wanted.hide if reason != "sub_agent"])
     listing = app.library.list(wanted._replace(limit=limit or None))
@@ -221,7 +190,7 @@ def ls_verb(
         if more and rows:
             app.out.note(f"… {more:,} more. Show: -n 0")
         if listing.unjudged:
-            app.out.note(f"… {listing.unjudged:,} could not be judged: their lines are not counted yet")
+            app.out.note(f"… {listing.unjudged:,} could not be filtered: not counted yet")
         if rows:
             app.out.hidden(listing.hidden, "-A")
         else:
@@ -233,30 +202,30 @@ def ls_verb(
 
 
 def print_newest(app: App, count: int) -> None:
-    """The sessions that were changed last, as `ls` shows them."""
+    """Print the newest sessions as `ls` does."""
     rows = app.library.list(Filter(limit=count)).rows
     short, pins = _short_ids(app, rows), set(app.library.pins.names())
-    cells = ([_cell(app, name, row, 0, short, pins) for name in _USUAL] for row in rows)
-    app.out.table([_COLUMNS[name] for name in _USUAL], cells)
+    cells = ([_cell(app, name, row, 0, short, pins) for name in _DEFAULT] for row in rows)
+    app.out.table([_COLUMNS[name] for name in _DEFAULT], cells)
 
 
 def _names(columns: str | None, long: bool, sort: str | None) -> Sequence[str]:
     if columns is None:
-        usual = _LONG if long else _USUAL
-        # A person who asks for an order wants to see it; a program wants the columns that it knows.
-        by = None if sort is None else _SORTED_BY.get(sort, sort)
-        return usual if by is None or by in usual else (*usual[:-1], by, usual[-1])
+        default = _LONG if long else _DEFAULT
+        # At a terminal the sort column is shown; programs get a fixed set of columns.
+        by = None if sort is None else _SORT_COLUMN.get(sort, sort)
+        return default if by is None or by in default else (*default[:-1], by, default[-1])
     names = [name.strip() for name in columns.split(",") if name.strip()]
     unknown = [name for name in names if name not in _COLUMNS]
     if unknown or not names:
-        raise Invalid(f"there is no column {(unknown or [columns])[0][:40]!r}", hint=f"there are {', '.join(_COLUMNS)}")
+        raise Invalid(f"unknown column {(unknown or [columns])[0][:40]!r}", hint=f"use {', '.join(_COLUMNS)}")
     return names
 
 
 def _widen(app: App, wanted: Filter) -> None:
-    """Nothing was found: say what there would be with a wider question."""
+    """Print what a wider filter would find, after an empty result."""
     if not app.library.list(Filter(hide=(), limit=0)).total:
-        app.out.note("there are no sessions yet; sessile sources says where was looked, sessile demo makes some up")
+        app.out.note("no sessions yet; run `sessile sources` to see the folders, `sessile demo` to try it out")
         return
     wider = {
         "in other projects": wanted._replace(project=None) if wanted.project else None,
@@ -265,12 +234,12 @@ def _widen(app: App, wanted: Filter) -> None:
         "among hidden sessions": wanted._replace(hide=()) if wanted.hide else None,
     }
     found = {where: app.library.list(question).total for where, question in wider.items() if question is not None}
-    told = ", ".join(f"{count} {where}" for where, count in found.items() if count)
-    app.out.note(f"no session matches; {told}" if told else "no session matches")
+    elsewhere = ", ".join(f"{count} {where}" for where, count in found.items() if count)
+    app.out.note(f"no session matches; {elsewhere}" if elsewhere else "no session matches")
 
 
 def _nested(rows: Sequence[SessionRow]) -> Iterator[tuple[SessionRow, int]]:
-    """Sessions with their forks and sub-agents below them."""
+    """Yield sessions with their depth: forks and sub-agents follow their parent."""
     by_path = {row.path: row for row in rows}
     children: dict[str | None, list[SessionRow]] = {}
     for row in rows:
@@ -285,18 +254,18 @@ def _nested(rows: Sequence[SessionRow]) -> Iterator[tuple[SessionRow, int]]:
             seen.add(row.path)
             yield row, depth
             waiting += [(child, depth + 1) for child in reversed(children.get(row.path, []))]
-    yield from ((row, 0) for row in rows if row.path not in seen)  # forks of each other
+    yield from ((row, 0) for row in rows if row.path not in seen)  # cycles of forks
 
 
 def _owners(path: str) -> Iterator[str]:
-    """The sessions whose artifacts folder would hold a file, the nearest first."""
+    """Yield the session files whose artifacts folder would contain a file, nearest first."""
     while (folder := os.path.dirname(path)) != path:
         yield f"{folder}.jsonl"
         path = folder
 
 
 def _short_ids(app: App, rows: Sequence[SessionRow]) -> dict[str, str]:
-    """The beginning of each id that is enough to tell it from the others shown; all of it at a pipe."""
+    """Return the shortest unique prefix of each id; the whole id in a pipe."""
     ids = sorted({row.id for row in rows if row.id})
     if app.out.columns is None:
         return {whole: whole for whole in ids}
@@ -319,9 +288,9 @@ def _cell(app: App, name: str, row: SessionRow, depth: int, short: dict[str, str
     if name == "title":
         below = f"└{'─' * (2 * depth - 1)} " if depth else ""
         marks = ("pinned, " if app.out.plain else "★ ") if row.id in pins else ""
-        told = row.title or row.first_text or row.problem or "(empty)"
+        title = row.title or row.first_text or row.problem or "(empty)"
         style: Style = "strong" if row.title else "dim" if row.problem else "plain"
-        return Cell(below + marks + told, style, told)
+        return Cell(below + marks + title, style, title)
     if name == "project":
         return Cell(_short(app.tilde(row.cwd or "")), "plain", row.cwd or "")
     if name == "size":
@@ -344,12 +313,12 @@ def _cell(app: App, name: str, row: SessionRow, depth: int, short: dict[str, str
 
 
 def _short(path: str) -> str:
-    """A long path by its last two names."""
+    """Shorten a long path to its last two names."""
     return path if len(path) <= _LONG_PATH else "…/" + "/".join(path.split("/")[-2:])
 
 
 def described(app: App, row: SessionRow, pins: set[str]) -> dict[str, Any]:
-    """A session for a program; what is unknown is null."""
+    """Return a session for a JSON document; unknown values are null."""
     return {
         "id": row.id,
         "path": row.path,
@@ -369,3 +338,43 @@ def described(app: App, row: SessionRow, pins: set[str]) -> dict[str, Any]:
         "last_status": row.last_status,
         "counts": row.counts,
     }
+
+
+# -- sessions that expire
+
+SOON = 7  # days that a warning looks ahead
+
+
+def soon(app: App) -> Sequence[Outlook]:
+    """Return the sessions that expire soon, by source; only agents that delete sessions have any."""
+    if not any((agent := AGENTS.get(source.agent)) and agent.expiry for source in app.library.given):
+        return ()
+    from sessile.upkeep.keep import expiring  # most listings do not need it
+
+    return expiring(app.library, now=app.store.now(), within_days=SOON, follow=os.path.realpath)
+
+
+def warn(app: App) -> None:
+    """Print how many sessions expire soon, one line per source, and what to do."""
+    for outlook in soon(app):
+        say_problem(app, outlook)
+        count, agent = len(outlook.sessions), outlook.source.agent
+        if count:
+            expiring = many(count, f"session of {agent} expires", f"sessions of {agent} expire")
+            app.out.note(f"{expiring} within {SOON} days; keep {'it' if count == 1 else 'them'}: {app.command} keep")
+
+
+def say_problem(app: App, outlook: Outlook) -> None:
+    """Print why the expiry of an agent's sessions is unknown, and the safe thing to do."""
+    if outlook.problem is not None:
+        where = app.tilde(outlook.source.root)
+        problem = f"unknown when {outlook.source.agent} deletes sessions: {where}/{outlook.problem}"
+        app.out.note(f"note: {problem}; keep all: {app.command} keep --all")
+
+
+def say_copies(app: App) -> None:
+    """Print how many kept copies are not listed because their originals are."""
+    if app.library.copies:
+        copies = many(len(app.library.copies), "kept copy is", "kept copies are")
+        originals = "its original is" if len(app.library.copies) == 1 else "the originals are"
+        app.out.note(f"… {copies} not listed: {originals}")

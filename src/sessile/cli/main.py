@@ -1,6 +1,6 @@
-"""Where the command starts, and the table of its verbs.
+"""Entry point of the `sessile` command, and the table of its verbs.
 
-`--version` is answered before anything is imported; a verb's module is imported when the verb is used.
+`--version` is answered before anything is imported. A verb's module is imported when the verb is used.
 """
 
 from __future__ import annotations
@@ -10,80 +10,80 @@ import sys
 
 from sessile import __version__
 
-# One row a verb: its module, and what `sessile --help` says of it. The function has the name of the verb.
+# One row per verb: its module, and its line in `sessile --help`. The function is called `<verb>_verb`.
 VERBS = {
-    "Look": {
+    "Read": {
         "ls": ("listing", "List sessions, newest first."),
-        "show": ("reading", "Read a session, or follow it as it grows."),
-        "tree": ("reading", "See its branches, labels and compactions."),
-        "context": ("context", "See what the model saw, at any entry."),
-        "diff": ("reading", "Compare two branches or two sessions."),
-        "search": ("searching", "Find words in every session and branch."),
-        "history": ("searching", "Find prompts that you typed."),
-        "stats": ("stats", "Count tokens, money and tools."),
-        "sources": ("starting", "See which folders are looked at; add one."),
+        "show": ("transcript", "Read a session, or follow it as it grows."),
+        "tree": ("transcript", "Show branches, labels and compactions."),
+        "context": ("model_view", "Show what the model saw at any entry."),
+        "diff": ("transcript", "Compare two branches or two sessions."),
+        "search": ("query", "Search all sessions and branches."),
+        "history": ("query", "Search the prompts that you typed."),
+        "stats": ("stats", "Count tokens, cost and tool calls."),
+        "sources": ("sources", "List the folders that sessions come from, or add one."),
     },
     "Work": {
-        "resume": ("working", "Go on with a session in its agent."),
-        "continue": ("working", "Go on with the last session of this folder."),
-        "branch": ("working", "Move the leaf: the next message begins a branch there."),
-        "fork": ("working", "Begin a new session from another, or from an entry of it."),
-        "label": ("working", "Name an entry."),
-        "rename": ("working", "Name a session."),
-        "tag": ("working", "Tag a session."),
-        "pin": ("working", "Keep a session from being cleaned up."),
-        "compact": ("context", "Sum up what the model has read; nothing is removed."),
-        "move": ("working", "Move a session to another project."),
+        "resume": ("resume", "Resume a session in its agent."),
+        "continue": ("resume", "Resume the latest session of this folder."),
+        "branch": ("edits", "Move the leaf, so that the next message starts a branch."),
+        "fork": ("edits", "Create a session from another one, or from one of its entries."),
+        "label": ("edits", "Label an entry."),
+        "rename": ("edits", "Rename a session."),
+        "tag": ("edits", "Tag a session."),
+        "pin": ("edits", "Protect a session from cleanup."),
+        "compact": ("model_view", "Summarize older messages for the model; nothing is removed."),
+        "move": ("edits", "Move a session to another project."),
     },
-    "Talk": {
-        "serve": ("serving", "Start the gateway, which owns conversations and answers."),
-        "status": ("gateway", "See how the gateway is, or one of its conversations."),
-        "sessions": ("gateway", "List conversations, newest first."),
-        "send": ("gateway", "Say something in a conversation; the reply comes as it is written."),
-        "mcp": ("serving", "Let agents search and read past sessions, through MCP."),
+    "Serve": {
+        "serve": ("servers", "Start the gateway and its web page."),
+        "status": ("gateway_client", "Show the status of the gateway, or of a conversation."),
+        "sessions": ("gateway_client", "List conversations, newest first."),
+        "send": ("gateway_client", "Send a message to a conversation and stream the reply."),
+        "mcp": ("servers", "Let agents search and read past sessions over MCP."),
     },
     "Share": {
-        "export": ("sharing", "Write a session as HTML, Markdown, text or JSON lines."),
-        "import": ("converting", "Copy other agents' sessions into your own store."),
-        "convert": ("converting", "Write a session in another agent's format."),
-        "secrets": ("sharing", "Find secrets that sessions hold."),
+        "export": ("exports", "Export a session as HTML, Markdown, text or JSON lines."),
+        "import": ("copies", "Copy sessions of other agents into your store."),
+        "convert": ("copies", "Write a session in another agent's format."),
+        "secrets": ("exports", "Find secrets in sessions."),
     },
-    "Keep": {
-        "sync": ("converting", "Bring your sessions to another store: a folder or a database."),
-        "keep": ("cleaning", "Copy sessions that their agent is about to delete."),
-        "du": ("cleaning", "See what takes room on the disk."),
-        "prune": ("cleaning", "Move old sessions to the trash; shows them first."),
-        "trash": ("cleaning", "See what is in the trash, restore or empty it."),
-        "undo": ("cleaning", "Take the last deletion back."),
-        "check": ("health", "Read a session from end to end and say what is wrong."),
-        "repair": ("health", "Mend a damaged session; the old file is kept."),
-        "doctor": ("health", "Find out what is wrong, and what to do."),
+    "Maintain": {
+        "sync": ("copies", "Copy your sessions to another store: a folder or a database."),
+        "keep": ("cleanup", "Copy sessions that their agent is about to delete."),
+        "du": ("cleanup", "Show disk usage."),
+        "prune": ("cleanup", "Move old sessions to the trash; shows them first."),
+        "trash": ("cleanup", "List, restore or empty the trash."),
+        "undo": ("cleanup", "Undo the last deletion."),
+        "check": ("health", "Read sessions from end to end and report damage."),
+        "repair": ("health", "Repair a damaged session; the original file is kept."),
+        "doctor": ("health", "Find problems and suggest fixes."),
     },
-    "Begin": {
-        "demo": ("starting", "Make up a store to try things on."),
-        "completion": ("starting", "Complete verbs and sessions in your shell."),
+    "Get started": {
+        "demo": ("welcome", "Create a store of made-up sessions to try things out."),
+        "completion": ("welcome", "Print the completion script for your shell."),
     },
 }
 ALIASES = {"list": "ls", "cat": "show", "log": "tree", "grep": "search", "rm": "prune"}
 
-_MANY = 50_000  # objects between two looks for garbage: importing makes thousands that all stay
+_GC_THRESHOLD = 50_000  # imports create thousands of objects that all stay
 
 
 def main() -> int:
-    """Run the command; the exit code."""
+    """Run the command and return the exit code."""
     arguments = sys.argv[1:]
     if arguments in (["--version"], ["-V"]) and sys.stdout is not None:
         print(__version__)
         return 0
-    gc.set_threshold(_MANY)
+    gc.set_threshold(_GC_THRESHOLD)
     try:
-        from sessile.cli.app import run
+        from sessile.cli.command import run  # after --version, which imports nothing
 
         code = run(arguments)
     except KeyboardInterrupt:
-        return 130  # while modules were imported, or for the second time
+        return 130  # during imports, or for the second time
     if code == 0:
-        gc.freeze()  # all is done, and what is left goes with the process: nobody needs to look through it once more
+        gc.freeze()  # skip the last collection: the process ends anyway
     return code
 
 

@@ -1,14 +1,15 @@
-"""Statistics: tokens, money and tools, by day, week, model, project, session or tool."""
+"""Statistics: tokens, cost and tool calls by day, week, model, project, session or tool."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from datetime import tzinfo
 from typing import Any
 
 import click
 
-from sessile.cli.app import App, verb
+from sessile.cli.command import App, verb
 from sessile.cli.listing import catch_up, chosen, filters
 from sessile.cli.output import Cell, Column, money
 from sessile.core import statistics
@@ -17,7 +18,8 @@ from sessile.core.usage import amount
 from sessile.render.wording import many
 from sessile.storage.filters import Filter
 
-_LAST = {"daily": ("30d", "30 days"), "weekly": ("26w", "26 weeks")}  # unless somebody says since when
+_SINCE = {"daily": ("30d", "30 days"), "weekly": ("26w", "26 weeks")}  # defaults of --since
+_FIRST_COLUMN = {"daily": "day", "weekly": "week"}
 _TABLES: dict[str, Callable[[Usage, tzinfo], Table]] = {
     "daily": statistics.daily,
     "weekly": statistics.weekly,
@@ -29,26 +31,26 @@ _TABLES: dict[str, Callable[[Usage, tzinfo], Table]] = {
 
 
 @verb(
-    "sessile stats                     what each day of the last month cost",
+    "sessile stats                     the last 30 days, by day",
     "sessile stats models --since 90d  by model",
-    "sessile stats tools --json        calls and failures of each tool, for a program",
+    "sessile stats tools --json        calls and failures of each tool, for programs",
     name="stats",
 )
 @click.argument("table", type=click.Choice(tuple(_TABLES)), default="daily")
 @filters
-@click.option("--csv", "as_csv", is_flag=True, help="Values with commas, with a header.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV with a header.")
 def stats_verb(app: App, table: str, as_csv: bool, **options: Any) -> int:
-    """Count tokens, money and tools. What nobody priced is said, and not counted as nothing."""
-    if options["since"] is None and table in _LAST:
-        options["since"], words = _LAST[table]
+    """Count tokens, cost and tool calls. Answers without a known price are reported, not counted as free."""
+    if options["since"] is None and table in _SINCE:
+        options["since"], words = _SINCE[table]
         if not app.json:
-            app.out.note(f"… only the last {words}. Show more: --since 10y")
-    # What a sub-agent costs is paid, too; what was imported is not paid twice.
+            app.out.note(f"… last {words} only. Show: --since 10y")
+    # Sub-agents cost money too; imported copies must not be counted twice.
     wanted = chosen(app, **options)._replace(hide=("imported",))
     catch_up(app, wanted, counts=True)
     usage = app.library.usage(wanted)
-    made = _TABLES[table](usage, app.out.zone)
-    rows, total = made.rows, made.total
+    result = _TABLES[table](usage, app.out.zone)
+    rows, total = result.rows, result.total
     if app.json:
         app.out.document(
             f"stats.{table}/1",
@@ -56,7 +58,7 @@ def stats_verb(app: App, table: str, as_csv: bool, **options: Any) -> int:
             total=total._asdict(),
             hidden=dict(usage.hidden),
             uncounted=usage.uncounted,
-            undated=made.undated,
+            undated=result.undated,
         )
         return 0
     if as_csv:
@@ -64,7 +66,7 @@ def stats_verb(app: App, table: str, as_csv: bool, **options: Any) -> int:
         return 0
     if not rows:
         found = app.library.list(Filter(hide=(), limit=0)).total
-        app.out.note("nothing to count" + (f"; there are {many(found, 'session')} in all" if found else ""))
+        app.out.note("nothing to count" + (f" in the selection; {many(found, 'session')} in total" if found else ""))
         return 1
     if table == "tools":
         columns = [Column("tool", wide=True), Column("calls", True), Column("failures", True), Column("sessions", True)]
@@ -73,22 +75,22 @@ def stats_verb(app: App, table: str, as_csv: bool, **options: Any) -> int:
         ]
     else:
         names = ("sessions", "answers", "input", "output", "cache", "total", "cost")
-        columns = [Column(_NAMED.get(table, table.rstrip("s")), wide=True), *(Column(name, True) for name in names)]
+        columns = [
+            Column(_FIRST_COLUMN.get(table, table.rstrip("s")), wide=True),
+            *(Column(name, True) for name in names),
+        ]
         cells = [*map(_spent, rows), _spent(total, rows)]
     app.out.table(columns, cells)
     app.out.hidden(usage.hidden, "-A")
     if usage.uncounted:
-        app.out.note(f"{many(usage.uncounted, 'session is', 'sessions are')} not counted yet, and left out")
+        app.out.note(f"{many(usage.uncounted, 'session is', 'sessions are')} not counted yet and not included")
     if total.unpriced and table != "tools":
-        told = f"{total.unpriced:,} of {many(total.answers or 0, 'answer')}"
-        app.out.note(f"{told} {'has' if total.unpriced == 1 else 'have'} no price: the cost is at least what is shown")
-    if made.undated:
-        told = many(made.undated, "answer without a time is", "answers without a time are")
-        app.out.note(f"{told} left out")
+        unpriced = f"{total.unpriced:,} of {many(total.answers or 0, 'answer')}"
+        app.out.note(f"{unpriced} {'has' if total.unpriced == 1 else 'have'} no known price: the cost is a lower bound")
+    if result.undated:
+        undated = many(result.undated, "answer without a time is", "answers without a time are")
+        app.out.note(f"{undated} not included")
     return 0
-
-
-_NAMED = {"daily": "day", "weekly": "week"}
 
 
 def _cached(row: StatRow) -> int | None:
@@ -110,7 +112,7 @@ def _failures(count: int | None) -> Cell:
 
 
 def _spent(row: StatRow, parts: Sequence[StatRow] = ()) -> list[Cell]:
-    """The cells of a row; a sum of parts of which one is unknown is at least what it says."""
+    """Return the cells of a row; a total of which some part is unknown gets a "+"."""
     tokens = [(count(row), any(count(part) is None for part in parts)) for count in _TOKENS]
     price = money(row.cost) + ("+" if row.cost is not None and row.unpriced else "")
     return [
@@ -129,8 +131,7 @@ def _spent(row: StatRow, parts: Sequence[StatRow] = ()) -> list[Cell]:
 
 
 def _print_csv(rows: Sequence[StatRow]) -> None:
-    import csv
-    import sys
+    import csv  # few users ask for it
 
     writer = csv.writer(sys.stdout, lineterminator="\n")
     for number, row in enumerate(rows):

@@ -14,7 +14,7 @@ from typing import Any
 from sessile.core.codec import decode
 from sessile.core.kinds import DEFAULT_ROLE, LEAF_MARKER
 from sessile.core.text import parse_timestamp, utc_datetime
-from sessile.core.visible import visible_line
+from sessile.core.visible import html_fields, visible_line
 
 Payload = dict[str, Any]
 Content = str | list[dict[str, Any]]
@@ -92,13 +92,12 @@ class Entry(Mapping[str, Any]):
         return visible_line(f"<Entry {self._kind()} {self.id} parent={self.parent_id} {len(self.raw)} bytes>")
 
     def _repr_html_(self) -> str:
-        from sessile.core.notebook import fields  # only notebooks need these two
-        from sessile.core.words import pieces
+        from sessile.core.words import pieces  # only notebooks need it
 
         text = next((text for _, text in pieces(self.body) if text.strip()), None)
         at = None if self.timestamp is None else f"{self.timestamp:%Y-%m-%d %H:%M:%S} UTC"
         values = {"id": self.id, "parent": self.parent_id, "time": at, "size": f"{len(self.raw):,} bytes", "text": text}
-        return fields(f"Entry {self._kind()}", values)
+        return html_fields(f"Entry {self._kind()}", values)
 
     def _kind(self) -> str:
         """The type, with what else tells entries of that type apart."""

@@ -1,8 +1,11 @@
-"""Make stored text safe for a terminal.
+"""Make stored text safe for a terminal or a notebook.
 
 Control characters (with them escape sequences), bidirectional controls, invisible characters and lone surrogates are shown
 visibly: `\\x1b`, `⟨U+202E⟩`. In a text newlines stay and tabs become spaces; in a line both become one space. Colours that a tool
 printed are not kept, because a sequence that looks harmless may not be.
+
+HTML tables for notebooks (`_repr_html_`) have no scripts, links, images or styles, and every text in them is made visible, cut
+and escaped.
 """
 
 from __future__ import annotations
@@ -10,7 +13,8 @@ from __future__ import annotations
 import re
 import unicodedata
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 
 _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
@@ -19,6 +23,10 @@ _UNSAFE = re.compile(
 _BLANKS = re.compile(r"\s+")
 # An unterminated title or link is not a sequence: it would swallow the text after it.
 _ANSI = re.compile("\x1b(?:\\[[0-?]*[ -/]*[@-~]|\\][^\x07\x1b\n]*(?:\x07|\x1b\\\\)|[@-Z\\\\^_])")
+
+_HTML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#x27;"})
+_LONGEST_CELL = 200  # characters
+_MOST_ROWS = 50
 
 
 def visible(text: str) -> str:
@@ -102,3 +110,27 @@ def visible_json(encoded: str) -> str:
 def _escape(match: re.Match[str]) -> str:
     units = match.group().encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
+
+
+# -- notebooks
+
+
+def html_fields(caption: str, values: Mapping[str, object]) -> str:
+    """Return an HTML table with one row for each value; those that are `None` are left out."""
+    shown = ((label, value) for label, value in values.items() if value is not None)
+    rows = "".join(f"<tr><th>{_cell(label)}</th><td>{_cell(value)}</td></tr>" for label, value in shown)
+    return f"<table><caption>{_cell(caption)}</caption><tbody>{rows}</tbody></table>"
+
+
+def html_table(caption: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return an HTML table with the first rows; `None` is an empty cell."""
+    head = "".join(f"<th>{_cell(column)}</th>" for column in columns)
+    cells = ("".join(f"<td>{_cell(value)}</td>" for value in row) for row in islice(rows, _MOST_ROWS))
+    body = "".join(f"<tr>{row}</tr>" for row in cells)
+    return f"<table><caption>{_cell(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _cell(value: object) -> str:
+    text = "" if value is None else str(value)
+    cut_text = text if len(text) <= _LONGEST_CELL else text[: _LONGEST_CELL - 1] + "…"
+    return visible_line(cut_text).translate(_HTML)

@@ -365,9 +365,7 @@ def tools(usage: Usage) -> Chart:
     top = rows[:_RANKED]
     calls, failures = [row.calls for row in top], [row.failures for row in top]
     names = [row.name for row in top]
-    chart = ranking(
-        "tools", "Calls of tools", names, [Series("calls", calls), Series("failed", failures)], _count, "tool"
-    )
+    chart = ranking("tools", "Tool calls", names, [Series("calls", calls), Series("failed", failures)], _count, "tool")
     table = [[row.name, row.calls, row.failures, _rate(row.failures, row.calls), row.sessions] for row in rows]
     return chart._replace(columns=["tool", "calls", "failed", "failure rate", "sessions"], rows=table)
 

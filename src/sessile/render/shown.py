@@ -120,7 +120,8 @@ class Shown(NamedTuple):
     @property
     def depth(self) -> Depth:
         """The lowest depth at which a part of it is shown."""
-        return min((part.depth for part in self.parts), key=DEPTHS.index, default="all")
+        depths = [part.depth for part in self.parts]
+        return next((depth for depth in DEPTHS if depth in depths), "all")
 
     def at_depth(self, depth: Depth) -> tuple[Part, ...]:
         """Return the parts that a depth shows."""

@@ -31,10 +31,11 @@ Style = Literal[
 
 
 class Span(NamedTuple):
-    """A part of a line."""
+    """A piece of a line; `look` overrides the style with terminal attributes, as the numbers of an SGR sequence."""
 
     text: str
     style: Style = "plain"
+    look: str = ""
 
 
 Line = tuple[Span, ...]

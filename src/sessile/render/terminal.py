@@ -57,6 +57,9 @@ _MAX_LINES = 8  # of folded tool output
 _MAX_FAILED = 30  # of the folded output of a failed tool: people look for the reason
 _MAX_DIFF = 40  # lines of a folded diff
 _MAX_LINE = 2_000  # characters of a line of folded output
+_PROSE = ("user", "assistant", "summary")  # whose texts are Markdown
+
+Prose = Callable[[str, int], Iterable[Line]]  # renders a visible Markdown text in that many columns
 
 
 class _Format(NamedTuple):
@@ -67,6 +70,7 @@ class _Format(NamedTuple):
     words: bool  # no drawing: every heading starts with a word
     when: Callable[[int | None], str]
     labels: Mapping[str, str]
+    prose: Prose | None = None
 
     @property
     def room(self) -> int | None:
@@ -87,9 +91,10 @@ def transcript_lines(
     *,
     plain_words: bool = False,
     when: Callable[[int | None], str] = moment,
+    prose: Prose | None = None,
 ) -> Iterator[Line]:
-    """Yield entries as lines, in the given order; `when` formats a time."""
-    form = _Format(depth, columns, plain_words, when, labels or {})
+    """Yield entries as lines, in the given order; `when` formats a time, `prose` renders Markdown (default: as it is)."""
+    form = _Format(depth, columns, plain_words, when, labels or {}, prose)
     damage = Damage(gaps)
     hidden: Counter[str] = Counter()
     continuations = Continuations()
@@ -108,7 +113,7 @@ def transcript_lines(
             is_first = False
             yield _heading(each, form)
             for part in each.at_depth(depth):
-                yield from (_fit(part_line, form.columns) for part_line in _part(part, form))
+                yield from (_fit(part_line, form.columns) for part_line in _part(part, form, each.who in _PROSE))
         for message in damage.after(each.id):
             yield from _damaged(message, form)
     for message in damage.rest():
@@ -242,9 +247,16 @@ def _fit(spans: Line, columns: int | None) -> Line:
     return spans if columns is None else clipped(spans, columns)
 
 
-def _part(part: Part, form: _Format) -> Iterator[Line]:
+def _rendered(text: str, form: _Format) -> Iterator[Line]:
+    """Yield the lines of a Markdown text."""
+    if form.prose is None or form.room is None:
+        return _paragraphs(text, "plain", form)
+    return (line(_INDENT, *spans) for spans in form.prose(visible(text).strip("\n"), form.room))
+
+
+def _part(part: Part, form: _Format, is_prose: bool) -> Iterator[Line]:
     if isinstance(part, Text):
-        yield from _paragraphs(part.text, "plain", form)
+        yield from _rendered(part.text, form) if is_prose else _paragraphs(part.text, "plain", form)
     elif isinstance(part, Thinking):
         note = " (encrypted by the provider)" if part.hidden else ""
         yield line(_INDENT, Span(f"thinking{note}", "dim"))

@@ -27,6 +27,7 @@ from sessile.core.digest import Counts
 from sessile.core.statistics import SessionUsage, Usage
 from sessile.core.text import parse_timestamp, utc_datetime
 from sessile.core.usage import QUARTER
+from sessile.core.visible import html_table
 from sessile.core.words import fold
 from sessile.storage.filters import (
     HAS,
@@ -72,7 +73,6 @@ _SESSION = f"substr({_PATH}, 1, instr({_PATH}, '{SUB_AGENTS}') - 1) || '{JOURNAL
 _IS_ORIGIN = "EXISTS (SELECT 1 FROM sessions own WHERE own.origin = {})"
 # Another agent's session that was copied into a native store; sub-agents are copied with their session.
 _IMPORTED = f"({_IS_ORIGIN.format(_PATH)} OR (sub_agent AND {_IS_ORIGIN.format(_SESSION)}))"
-NOTEBOOK_ROWS = 50
 _KNOWN = "SELECT path, number, size, mtime_ns, inode FROM sessions"
 SHOWN = (
     "number, path, size, mtime_ns, sub_agent, format, problem, id, cwd, title, created, parent, first_text,"
@@ -167,12 +167,10 @@ class Listing(NamedTuple):
     unread: Sequence[str] = ()
 
     def _repr_html_(self) -> str:
-        from sessile.core.notebook import table  # only notebooks need it
-
         caption = f"{len(self.rows):,} of {self.total:,} sessions"
         caption += f", {len(self.unread):,} files not read yet" if self.unread else ""
         columns = ("modified", "title", "project", "messages", "id")
-        return table(caption, columns, (_shown_in_notebook(row) for row in self.rows[:NOTEBOOK_ROWS]))
+        return html_table(caption, columns, map(_shown_in_notebook, self.rows))
 
 
 def _shown_in_notebook(row: SessionRow) -> tuple[object, ...]:

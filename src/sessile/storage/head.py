@@ -1,25 +1,28 @@
-"""What the first and the last bytes of a session file tell, for a listing that must not read whole files.
+"""Read the first and last bytes of a session file: the one place that parses them, for listings that must not read whole files.
 
-The head gives id, folder, title and mostly the first thing that a user said; the tail who spoke last, how that ended, and a
-newer name. What neither tells is unknown. Nothing here changes a file, or knows of the catalog.
+`read_start` returns the header, the title slot before it, and the entries in the same bytes. `glance` also looks at the end:
+it returns what the catalog shows about a session. The start has the id, the folder, the title and usually the first message
+of the user; the end has the last role and status, and perhaps a newer title. What neither shows is unknown. Nothing
+here changes a file or knows the catalog.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from sessile.core.codec import decode
 from sessile.core.digest import name_in, shown, spoken, standing_of
-from sessile.core.lines import Line, Scanner, scan
+from sessile.core.lines import Finding, Item, Line, Scanner, scan
 from sessile.core.migrate import VERSION, version_of
 from sessile.core.text import without_surrogates
+from sessile.storage.base import CHUNK
 
-HEAD = 4096
-_FURTHER = 64 * 1024  # read at most for a first prompt that is long, or comes late
-_LONGEST_HEADER = 1 << 20
+HEAD = 4096  # bytes that a listing reads at the start of a file
+MAX_HEADER = 1 << 20  # bytes; a header may have a long title or many folders. pi uses the same limit
+_FURTHER = 64 * 1024  # bytes to search for a first prompt that is long or comes late
 _TAIL = 4096
 
 _PROMPT = b'"role":"user"'
@@ -31,30 +34,114 @@ Record = dict[str, Any]
 
 
 class Bytes(Protocol):
-    """The part of a file system that a look needs."""
+    """The part of a file system that is needed here."""
 
     def read(self, fd: int, size: int, offset: int) -> bytes: ...
 
 
+class Start(NamedTuple):
+    """The start of a native session: the title slot (empty if there is none), the header, and entries that follow."""
+
+    slot: Record
+    header: Record
+    entries: list[Record]
+
+
+def read_start(fs: Bytes, fd: int, size: int, *, full: bool = False) -> Start | None:
+    """Return the start of an open file, with the entries in the bytes that had to be read; `None` if it is not a session.
+
+    With `full`, read the whole file.
+    """
+    header: Line | None = None
+    items = _first_items(fs, fd, size, lambda: full or header is None, full=full)
+    header, slot = find_header(items)
+    return _start(header, slot, items)
+
+
+def start_of(data: bytes) -> Start | None:
+    """Return the start of a whole file that was read before, with all entries; `None` if it is not a session."""
+    items = scan(data)
+    return _start(*find_header(items), items)
+
+
+def _start(header: Line | None, slot: bytes | None, rest: Iterable[Item]) -> Start | None:
+    record = None if header is None else decoded(header)
+    if record is None:
+        return None
+    entries = [entry for item in rest if isinstance(item, Line) and (entry := decoded(item)) is not None]
+    return Start(_record(slot) or {}, record, entries)
+
+
+def find_header(items: Iterable[Item]) -> tuple[Line | None, bytes | None]:
+    """Return the header of a native session and the title slot before it; no header if another line comes first."""
+    slot = None
+    for item in items:
+        if isinstance(item, Finding):
+            continue
+        if item.head.type == "title" and item.head.id is None:
+            slot = item.raw
+            continue
+        return (item if item.head.type == "session" and item.head.id is not None else None), slot
+    return None, slot
+
+
+def starts_native(first: bytes) -> bool:
+    """Return whether a file that starts with these bytes is in the native format."""
+    return find_header(Scanner(0).feed(first))[0] is not None
+
+
+def _first_items(fs: Bytes, fd: int, size: int, goes_on: Callable[[], bool], *, full: bool = False) -> Iterator[Item]:
+    """Yield the lines and findings of a file, reading more as long as `goes_on()`; without `full`, up to `MAX_HEADER`."""
+    scanner = Scanner()
+    step = HEAD
+    limit = size if full else min(size, MAX_HEADER)
+    while scanner.offset < limit and goes_on():
+        chunk = fs.read(fd, step, scanner.offset)
+        if not chunk:
+            break
+        yield from scanner.feed(chunk)
+        step = CHUNK if full else _FURTHER
+    if scanner.offset >= size:
+        yield from scanner.finish()
+
+
+def decoded(line: Line) -> Record | None:
+    """Return the value of a line; `None` if its head can be read but its body cannot."""
+    return _record(line.raw)
+
+
+def _record(raw: bytes | None) -> Record | None:
+    if raw is None:
+        return None
+    try:
+        value: Record = decode(raw)
+    except ValueError:
+        return None
+    return value
+
+
+# -- a glance at both ends
+
+
 class Glance(msgspec.Struct, gc=False):
-    """What a session file says of itself at its ends, by the catalog's columns; what is unknown is an empty text."""
+    """What the two ends of a session file show, by the catalog's columns; unknown texts are empty."""
 
     id: str
     cwd: str
-    title: str  # an entry near the end may have given another one than the header's, or taken it away
-    created: str  # as the header has it
+    title: str  # from the header, or changed or removed by an entry near the end
+    created: str  # as in the header
     parent: str
     first_text: str
     last_role: str
     last_status: str
-    header_title: str  # as the header, or the slot before it, has it
+    header_title: str  # from the header, or the title slot before it
     header_at: int
     version: int
     origin: str = ""  # the file of another agent that it was imported from
 
 
-# Partial decoders: of lines as the family writes them, only what is looked at becomes objects. What they refuse is read
-# the exact way.
+# Partial decoders for lines as the pi family writes them: only the members that are needed become objects. Lines that they
+# refuse are read in the exact way.
 
 
 class _Block(msgspec.Struct, gc=False):
@@ -112,18 +199,18 @@ _REFUSED = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
 _Head = tuple[_Header, int, str]
-"""The header, where it begins, and the first thing that a user said."""
+"""The header, its offset, and the first text of the user."""
 
 
 def glance(fs: Bytes, fd: int, size: int) -> Glance | None:
-    """Look at an open file; `None` if it is no session."""
+    """Return what the two ends of an open file show; `None` if it is not a native session."""
     chunk = fs.read(fd, HEAD, 0)
     head = _quick_head(chunk) or (None if _is_foreign(chunk) else _exact_head(fs, fd, size))
     if head is None:
         return None
     header, at, first_text = head
     title = shown(header.title) or "" if header.title else ""
-    seen = Glance(
+    found = Glance(
         header.id,
         shown(header.cwd) or "",
         title,
@@ -139,21 +226,21 @@ def glance(fs: Bytes, fd: int, size: int) -> Glance | None:
     )
     complete = size <= len(chunk)
     tail = chunk if complete else fs.read(fd, _TAIL, max(0, size - _TAIL))
-    if not _quick_tail(tail, seen):
-        _exact_tail(tail if complete else tail.partition(b"\n")[2], seen)
-    return seen
+    if not _quick_tail(tail, found):
+        _exact_tail(tail if complete else tail.partition(b"\n")[2], found)
+    return found
 
 
 def _quick_head(chunk: bytes) -> _Head | None:
-    """The head of a file whose first line is a plain header and is soon followed by a prompt."""
+    """Return the head of a file whose first line is a plain header, soon followed by a prompt; else `None`."""
     end = chunk.find(b"\n")
-    said = chunk.find(_PROMPT, end)
-    stop = chunk.find(b"\n", said)
-    if end < 0 or said < 0 or stop < 0:
+    prompt = chunk.find(_PROMPT, end)
+    stop = chunk.find(b"\n", prompt)
+    if end < 0 or prompt < 0 or stop < 0:
         return None
     try:
         header = _decode_header(chunk[:end])
-        entry = _decode_prompt(chunk[chunk.rfind(b"\n", end, said) + 1 : stop])
+        entry = _decode_prompt(chunk[chunk.rfind(b"\n", end, prompt) + 1 : stop])
     except _REFUSED:
         return None
     if header.type != "session" or entry.type != "message" or entry.message.role != "user" or not header.id:
@@ -166,7 +253,7 @@ def _quick_head(chunk: bytes) -> _Head | None:
 
 
 def _is_foreign(chunk: bytes) -> bool:
-    """Whether the first line is plain, and one of another agent: then it is needless to look any closer."""
+    """Return whether the first line is plain and from another agent, so that no exact look is needed."""
     try:
         return _decode_type(chunk[: chunk.find(b"\n") + 1]).type not in ("session", "title")
     except _REFUSED:
@@ -174,31 +261,27 @@ def _is_foreign(chunk: bytes) -> bool:
 
 
 def _exact_head(fs: Bytes, fd: int, size: int) -> _Head | None:
-    """The header, and the first thing that a user said, if it is not too far."""
-    slot: Record | None = None
-    header: _Header | None = None
-    at = 0
-    for line in _first_lines(fs, fd, size):
-        head = line.head
-        if header is None:
-            record = decoded(line)
-            if head.type == "session" and head.id is not None and record is not None:
-                header, at = _header_of(record, slot), line.offset
-            elif head.type == "title" and head.id is None:
-                slot = record
-            else:
-                return None
-        elif head.message is not None and head.message.role == "user":
-            said = _said(decoded(line))
-            if said:
-                return header, at, said
-        elif line.offset > _FURTHER:
+    """Return the header, and the first text of the user unless it is too far away."""
+    items = _first_items(fs, fd, size, lambda: True)
+    line, slot = find_header(items)
+    record = None if line is None else decoded(line)
+    if line is None or record is None:
+        return None
+    header = _header_of(record, _record(slot))
+    for item in items:
+        if not isinstance(item, Line):
+            continue
+        if item.head.message is not None and item.head.message.role == "user":
+            text = _text_of(decoded(item))
+            if text:
+                return header, line.offset, text
+        elif item.offset > _FURTHER:
             break
-    return None if header is None else (header, at, "")
+    return header, line.offset, ""
 
 
 def _header_of(record: Record, slot: Record | None) -> _Header:
-    """A header that may hold anything, and the title slot before it."""
+    """Return the header from a record that may hold anything, and the title slot before it."""
     return _Header(
         type="session",
         id=without_surrogates(record["id"]),
@@ -211,32 +294,18 @@ def _header_of(record: Record, slot: Record | None) -> _Header:
     )
 
 
-def _source_of(told: object) -> _Source | None:
-    path = told.get("path") if isinstance(told, dict) else None
+def _source_of(value: object) -> _Source | None:
+    path = value.get("path") if isinstance(value, dict) else None
     return _Source(path) if isinstance(path, str) else None
 
 
-def _first_lines(fs: Bytes, fd: int, size: int) -> Iterator[Line]:
-    """The lines of a file from its beginning, read as far as somebody asks; no further than a header may reach."""
-    scanner = Scanner()
-    step = HEAD
-    while scanner.offset < min(size, _LONGEST_HEADER):
-        chunk = fs.read(fd, step, scanner.offset)
-        if not chunk:
-            break
-        yield from (item for item in scanner.feed(chunk) if isinstance(item, Line))
-        step = _FURTHER
-    if scanner.offset >= size:
-        yield from (item for item in scanner.finish() if isinstance(item, Line))
-
-
-def _said(entry: Record | None) -> str | None:
+def _text_of(entry: Record | None) -> str | None:
     message = entry.get("message") if entry is not None else None
     return spoken(message.get("content")) or None if isinstance(message, dict) else None
 
 
-def _quick_tail(tail: bytes, seen: Glance) -> bool:
-    """Note who spoke last, and how that ended, if the lines that begin here are plain and none of them names the session."""
+def _quick_tail(tail: bytes, found: Glance) -> bool:
+    """Set the last role and status, if all lines that start here are plain and none of them names the session."""
     end = len(tail) - tail.endswith(b"\n")
     start = last = tail.rfind(b"\n", 0, end) + 1
     while start and tail.startswith(_PLAIN, start) and not tail.startswith(_PLAIN_NAMING, start):
@@ -247,31 +316,24 @@ def _quick_tail(tail: bytes, seen: Glance) -> bool:
         entry = _decode_last(tail[last:end])
     except _REFUSED:
         return False
-    said = entry.message
+    message = entry.message
     if entry.type != "message":
         return False
-    seen.last_role = said.role
-    seen.last_status = ("error" if said.isError else "ok") if said.role == "toolResult" else said.stopReason or ""
+    found.last_role = message.role
+    found.last_status = (
+        ("error" if message.isError else "ok") if message.role == "toolResult" else message.stopReason or ""
+    )
     return True
 
 
-def _exact_tail(lines: bytes, seen: Glance) -> None:
-    """Note the last name that these lines give the session; who spoke last, and how that ended."""
+def _exact_tail(lines: bytes, found: Glance) -> None:
+    """Set the last title that these lines give the session, and the last role and status."""
     for item in scan(lines):
         entry = decoded(item) if isinstance(item, Line) and item.head.type != "session" else None
         if entry is None:
             continue
         if entry["type"] in _NAMING:
-            seen.title = name_in(entry) or ""
+            found.title = name_in(entry) or ""
         elif entry["type"] == "message" and isinstance(entry.get("message"), dict):
             role, status = standing_of(entry["message"])
-            seen.last_role, seen.last_status = without_surrogates(role or ""), without_surrogates(status or "")
-
-
-def decoded(line: Line) -> Record | None:
-    """The value of a line; `None` if its body, other than its head, cannot be read."""
-    try:
-        value: Record = decode(line.raw)
-    except ValueError:
-        return None
-    return value
+            found.last_role, found.last_status = without_surrogates(role or ""), without_surrogates(status or "")

@@ -26,6 +26,7 @@ from sessile.core.tree import Node, Tree
 from sessile.errors import LeafMoved, NotASession, SessileError, StorageFailure, storage_failure
 from sessile.storage import log
 from sessile.storage.base import CHUNK, Filesystem, Row, Stat
+from sessile.storage.head import find_header
 from sessile.storage.index import HASHED, KIND_FLAGS, NOWHERE, TAIL, IndexDamaged, Place, RowIndex
 
 Answer = TypeVar("Answer")
@@ -171,24 +172,6 @@ def runs_of(positions: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int, in
         end = offset + length
     if count:
         yield start, end, count
-
-
-def find_header(items: Iterable[Item]) -> tuple[Line | None, bytes | None]:
-    """Return the header of a native session and the title slot before it; no header if another line comes first."""
-    slot = None
-    for item in items:
-        if isinstance(item, Finding):
-            continue
-        if item.head.type == "title" and item.head.id is None:
-            slot = item.raw
-            continue
-        return (item if item.head.type == "session" and item.head.id is not None else None), slot
-    return None, slot
-
-
-def starts_native(first: bytes) -> bool:
-    """Return whether a file that starts with these bytes is in the native format."""
-    return find_header(Scanner(0).feed(first))[0] is not None
 
 
 class JournalReader(SessionFile):

@@ -41,10 +41,10 @@ import msgspec
 
 from sessile.core.codec import encode_plain
 from sessile.core.lines import MAX_LINE, Finding, Line
+from sessile.core.visible import html_table
 from sessile.core.words import FIELDS, INDEXED, Excerpt, Field, Query, Span, excerpt, fold, passages, pieces
 from sessile.errors import InvalidQuery, storage_failures
 from sessile.storage.base import CHUNK, NATIVE, Filesystem
-from sessile.storage.catalog_rows import NOTEBOOK_ROWS
 from sessile.storage.catch_up import OFFSET_BITS, OFFSETS, entries_in, lines_in, scanner_of
 from sessile.storage.filters import storable, within
 from sessile.storage.formats import Formats
@@ -154,12 +154,10 @@ class Results(NamedTuple):
     unread: Sequence[str] = ()
 
     def _repr_html_(self) -> str:
-        from sessile.core.notebook import table  # only notebooks need it
-
         caption = f"{len(self.hits):,} hits"
         caption += f", {len(self.unread):,} files not searched yet" if self.unread else ""
-        rows = ((hit.excerpt.text, hit.field, hit.session_id, hit.entry_id) for hit in self.hits[:NOTEBOOK_ROWS])
-        return table(caption, ("text", "field", "session", "entry"), rows)
+        rows = ((hit.excerpt.text, hit.field, hit.session_id, hit.entry_id) for hit in self.hits)
+        return html_table(caption, ("text", "field", "session", "entry"), rows)
 
 
 class Searcher:

@@ -1,6 +1,6 @@
 """HTTP errors: problem documents (RFC 9457), one shape for every rejection and failure.
 
-    {"type": "urn:sessile:problem:session-not-found", "title": "There is no such session", "status": 404,
+    {"type": "urn:sessile:problem:session-not-found", "title": "Session not found", "status": 404,
      "detail": "…", "hint": "…"}
 
 Rules: a Sessile error says what happened and what to do, without paths of this machine. An unexpected error reveals

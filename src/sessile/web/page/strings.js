@@ -304,7 +304,7 @@ const share = {
   forms: { html: "HTML, one page with everything", md: "Markdown", jsonl: "JSONL, the entries" },
   what: "Content",
   branch: "Only the current branch",
-  images: (/** @type {number} */ n) => `Include ${count(n, "image")} (their content is not checked)`,
+  images: (/** @type {number} */ n) => `Include ${count(n, "image")} (image content is not checked)`,
   personal: "Also replace personal data: names, addresses, home folders",
   findings: (/** @type {number} */ n) => (n ? `${count(n, "finding")} to replace` : "No secrets found"),
   none: "Nothing looks like a key, a token or a password.",

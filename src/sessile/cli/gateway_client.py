@@ -1,18 +1,10 @@
-"""Asking the gateway how it is, and which conversations there are.
+"""The client of the gateway, and the verbs that use it: `status`, `sessions` and `send`.
 
-The list of conversations needs no gateway: without one it is read from the store itself.
+Rules:
 
-Saying something in a conversation of the gateway, and reading the reply as it is written.
-
-Which gateway a verb asks: that of this store, found by the note that it leaves there, or one that was named.
-
-A client of the gateway, this machine's or another's: requests, answers, and the errors that they tell.
-
-Rules: it connects to the one address that it was given and to no other: no proxy of the environment, no redirect. The token goes
-into one header and nowhere else. A problem that the gateway tells becomes the same error that it was there; one that nobody can
-read becomes an error that says so. An answer that is larger than anybody needs is not read to its end.
-
-It knows paths, but not what the documents mean.
+- The client connects only to the given address: no proxies, no redirects. The token goes into one header and nowhere else.
+- Problem documents become the errors that they describe. Responses that are not from a gateway, or too large, are errors.
+- `sessions` works without a gateway: it reads the store instead.
 """
 
 from __future__ import annotations
@@ -32,7 +24,7 @@ from urllib.parse import urlencode, urlsplit
 import click
 
 from sessile import errors
-from sessile.cli.app import App, verb
+from sessile.cli.command import App, verb
 from sessile.cli.output import Cell, Column
 from sessile.core.visible import visible, visible_line
 from sessile.errors import Invalid, NotFound, RunnerFailed
@@ -43,51 +35,50 @@ if TYPE_CHECKING:
     from sessile.gateway.conversations.registry import Conversation
     from sessile.render.status import SessionKind
 
+# -- client
 
-# --- gateway client
-
-_CONNECTING, _ANSWERING = 5.0, 60.0  # seconds; a stream breaks its silence every fifteen
-_MOST = 64 << 20  # bytes of a document
-_LONGEST = 16 << 20  # bytes of a line of a stream
+_CONNECT_TIMEOUT, _READ_TIMEOUT = 5.0, 60.0  # seconds; streams send a keep-alive every fifteen
+_MAX_DOCUMENT = 64 << 20  # bytes
+_MAX_LINE = 16 << 20  # bytes of a line in a stream
 _URN = "urn:sessile:problem:"
-_OTHER = "is that the address of a gateway itself?"
-_TOKEN = "the token of a gateway is in gateway.token of its store, or where its gateway.tokenFile says"
-_BROKEN = "look whether it still runs: sessile status"
+_NOT_A_GATEWAY = "check that the URL is that of a gateway"
+_TOKEN_HINT = "the token is in gateway.token of the gateway's store, or in the file that its gateway.tokenFile names"
+_LOST = "check that it is running: sessile status"
 
 
 class Event(NamedTuple):
-    """One event of a stream."""
+    """An event of a stream."""
 
     name: str
     data: Any
 
 
 class Unreachable(errors.NotFound):
-    """Nobody answers at that address.
+    """No gateway answers at the address.
 
-    Start the gateway with `sessile serve`, or look at `--url`.
+    Start it with `sessile serve`, or check `--url`.
     """
 
 
 class BrokenOff(errors.ExtensionFailed):
-    """The connection to the gateway broke off.
+    """The connection to the gateway was lost.
 
-    Ask again: a message with the same idempotency key is said once.
+    Retry: a message with the same idempotency key is delivered once.
     """
 
 
 class GatewayClient:
-    """Asks one gateway."""
+    """A client of one gateway."""
 
     def __init__(self, url: str, token: Secret) -> None:
         parts = urlsplit(url)
         usable = parts.scheme in ("http", "https") and parts.hostname and not parts.username and not parts.query
         if not usable or parts.path not in ("", "/"):
-            raise errors.Invalid(f"{url[:120]!r} is no address of a gateway", hint="such as http://127.0.0.1:8787")
+            raise errors.Invalid(f"invalid gateway URL {url[:120]!r}", hint="use a URL such as http://127.0.0.1:8787")
         try:
             port = parts.port
         except ValueError as error:
-            raise errors.Invalid(f"{url[:120]!r} has a port that is none", hint="1 to 65535") from error
+            raise errors.Invalid(f"invalid port in gateway URL {url[:120]!r}", hint="use 1 to 65535") from error
         self.url = f"{parts.scheme}://{parts.netloc}"
         self.host: str = parts.hostname or ""
         self.secure = parts.scheme == "https"
@@ -97,31 +88,31 @@ class GatewayClient:
     # -- documents
 
     def get(self, path: str, **query: object) -> Any:
-        """The document at a path; what is `None` in the query is left out."""
-        asked = {name: value for name, value in query.items() if value is not None}
-        return self._document("GET", f"{path}?{urlencode(asked)}" if asked else path, None)
+        """Return the document at a path; query members that are `None` are omitted."""
+        given = {name: value for name, value in query.items() if value is not None}
+        return self._document("GET", f"{path}?{urlencode(given)}" if given else path, None)
 
     def post(self, path: str, body: Mapping[str, Any]) -> Any:
-        """The document that answers a body."""
+        """Post a body and return the document in the response."""
         return self._document("POST", path, body)
 
     def _document(self, method: str, path: str, body: Mapping[str, Any] | None) -> Any:
-        connection = self._connected()
+        connection = self._connect()
         try:
             response = self._response(connection, method, path, body)
-            return _decoded(self._whole(response), self.url)
+            return _decode(self._read(response), self.url)
         finally:
             connection.close()
 
     # -- streams
 
     def stream(self, path: str, body: Mapping[str, Any]) -> Iterator[Event]:
-        """The events that answer a body, as they come."""
-        connection = self._connected()
+        """Post a body and yield the events of the response as they arrive."""
+        connection = self._connect()
         try:
             response = self._response(connection, "POST", path, {**body})
             if response.getheader("content-type", "").partition(";")[0] != "text/event-stream":
-                yield Event("document", _decoded(self._whole(response), self.url))
+                yield Event("document", _decode(self._read(response), self.url))
                 return
             yield from self._events(response)
         finally:
@@ -131,15 +122,15 @@ class GatewayClient:
         name = "message"
         data: list[str] = []
         while True:
-            with _wire(self.url):
-                line = response.readline(_LONGEST)
+            with _typed_errors(self.url):
+                line = response.readline(_MAX_LINE)
             if not line:
                 return
             text = line.decode("utf-8", "replace").rstrip("\r\n")
             field, _, value = text.partition(":")
             value = value.removeprefix(" ")
             if not text and data:
-                yield Event(name, _decoded("\n".join(data).encode(), self.url))
+                yield Event(name, _decode("\n".join(data).encode(), self.url))
             if not text:
                 name, data = "message", []
             elif field == "event":
@@ -147,33 +138,32 @@ class GatewayClient:
             elif field == "data":
                 data.append(value)
 
-    # -- the wire
+    # -- the connection
 
-    def _whole(self, response: http.client.HTTPResponse) -> bytes:
-        """All of an answer; half of one is an error."""
-        with _wire(self.url):
-            data = response.read(_MOST + 1)
-            if len(data) > _MOST:
-                raise errors.TooLarge(f"the answer of {self.url} is larger than {_MOST >> 20} MiB", hint="ask for less")
+    def _read(self, response: http.client.HTTPResponse) -> bytes:
+        """Return the whole body; raise if it is incomplete or too large."""
+        with _typed_errors(self.url):
+            data = response.read(_MAX_DOCUMENT + 1)
+            if len(data) > _MAX_DOCUMENT:
+                limit = f"{_MAX_DOCUMENT >> 20} MiB"
+                raise errors.TooLarge(f"the response of {self.url} is larger than {limit}", hint="request less")
             if response.length:
                 raise http.client.IncompleteRead(data, response.length)
         return data
 
-    def _connected(self) -> http.client.HTTPConnection:
+    def _connect(self) -> http.client.HTTPConnection:
         connection: http.client.HTTPConnection
         if self.secure:
             context = ssl.create_default_context()
-            connection = http.client.HTTPSConnection(self.host, self._port, timeout=_CONNECTING, context=context)
+            connection = http.client.HTTPSConnection(self.host, self._port, timeout=_CONNECT_TIMEOUT, context=context)
         else:
-            connection = http.client.HTTPConnection(self.host, self._port, timeout=_CONNECTING)
+            connection = http.client.HTTPConnection(self.host, self._port, timeout=_CONNECT_TIMEOUT)
         try:
             connection.connect()
         except (OSError, UnicodeError) as error:
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            raise Unreachable(
-                f"no gateway answers at {self.url}: {reason}", hint="start it with: sessile serve"
-            ) from error
-        connection.sock.settimeout(_ANSWERING)
+            raise Unreachable(f"no gateway at {self.url}: {reason}", hint="start it: sessile serve") from error
+        connection.sock.settimeout(_READ_TIMEOUT)
         return connection
 
     def _response(
@@ -184,71 +174,65 @@ class GatewayClient:
         if body is not None:
             data = json.dumps(body).encode()
             headers["Content-Type"] = "application/json"
-        with _wire(self.url):
+        with _typed_errors(self.url):
             connection.request(method, path, data, headers)
             response = connection.getresponse()
             if response.status >= 400:
-                raise _problem(response.status, response.read(_LONGEST), self.url)
+                raise _problem(response.status, response.read(_MAX_LINE), self.url)
         if not 200 <= response.status < 300:
-            raise errors.ExtensionFailed(
-                f"{self.url} answers with {response.status}, which no gateway does",
-                hint=_OTHER,
-            )
+            raise errors.ExtensionFailed(f"unexpected status {response.status} from {self.url}", hint=_NOT_A_GATEWAY)
         return response
 
 
 @contextmanager
-def _wire(url: str) -> Iterator[None]:
-    """Give errors of the wire their typed form; those of ours pass."""
+def _typed_errors(url: str) -> Iterator[None]:
+    """Turn errors of the connection into `BrokenOff`."""
     try:
         yield
     except errors.SessileError:
         raise
     except TimeoutError as error:
-        raise BrokenOff(f"{url} says nothing for {_ANSWERING:.0f} s", hint=_BROKEN) from error
+        raise BrokenOff(f"no response from {url} for {_READ_TIMEOUT:.0f} s", hint=_LOST) from error
     except (OSError, http.client.HTTPException) as error:
-        raise BrokenOff(f"the connection to {url} broke off", hint=_BROKEN) from error
+        raise BrokenOff(f"lost the connection to {url}", hint=_LOST) from error
 
 
 def holding(document: Any, url: str, *names: str) -> Any:
-    """A document, if it has these members: another program at that address, or another release, answers otherwise."""
+    """Return the document; raise if it lacks one of these members, because another program or release sent it."""
     missing = [name for name in names if not isinstance(document, dict) or name not in document]
     if missing:
-        raise errors.ExtensionFailed(f"{url} answers without {missing[0]!r}", hint=_OTHER)
+        raise errors.ExtensionFailed(f"the response of {url} has no member {missing[0]!r}", hint=_NOT_A_GATEWAY)
     return document
 
 
-def _decoded(data: bytes, url: str) -> Any:
+def _decode(data: bytes, url: str) -> Any:
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise errors.ExtensionFailed(f"what {url} answers is no JSON", hint=_OTHER) from error
-
-
-# -- problems
+        raise errors.ExtensionFailed(f"the response of {url} is not JSON", hint=_NOT_A_GATEWAY) from error
 
 
 def _problem(status: int, data: bytes, url: str) -> errors.SessileError:
-    """The error that a problem document tells."""
+    """Return the error that a problem document describes."""
     try:
-        told = json.loads(data)
+        document = json.loads(data)
     except (ValueError, RecursionError):
-        told = None
-    members = told if isinstance(told, dict) else {}
+        document = None
+    members = document if isinstance(document, dict) else {}
     detail = members.get("detail") or members.get("title")
-    hint = members.get("hint") if members else _OTHER
+    hint = members.get("hint") if members else _NOT_A_GATEWAY
     if status == errors.Unauthorized.status:
-        hint = _TOKEN  # what the gateway says is for whoever writes a program
-    message = visible_line(detail) if isinstance(detail, str) else f"{url} answers with {status}"
+        hint = _TOKEN_HINT  # the gateway's own hint is for programmers
+    message = visible_line(detail) if isinstance(detail, str) else f"status {status} from {url}"
     return problem_class(members.get("type"), status)(message, hint=hint if isinstance(hint, str) else None)
 
 
 def problem_class(name: object, status: int) -> type[errors.SessileError]:
-    """The class of an error by the name of its problem; of one that is not known here, by its status."""
+    """Return the class of an error by the type of its problem; of an unknown type, by its status."""
     known = {kebab(kind.__name__): kind for kind in _kinds(errors.SessileError)}
     if isinstance(name, str) and (found := known.get(name.removeprefix(_URN))) is not None:
         return found
-    # The first of a status is the most general: subclasses come behind their base, which itself says nothing.
+    # The first of a status is the most general one, because subclasses follow their base.
     named = (kind for kind in known.values() if kind.status == status and kind is not errors.SessileError)
     return next(named, errors.ExtensionFailed)
 
@@ -263,60 +247,58 @@ def _kinds(base: type[errors.SessileError]) -> Iterator[type[errors.SessileError
 
 
 def kebab(name: str) -> str:
-    """`SessionNotFound` as a problem is called: `session-not-found`."""
+    """Return the problem type of a class name: `session-not-found` for `SessionNotFound`."""
     return "".join(f"-{char.lower()}" if char.isupper() else char for char in name).lstrip("-")
 
 
-# --- connecting
+# -- connection
 
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 def remote(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of verbs that can ask another machine's gateway."""
+    """Add the options that select another gateway to a verb."""
     for option in (
-        click.option("--token-file", metavar="FILE", help="A file with the token of that gateway."),
-        click.option("--url", metavar="URL", help="Another gateway than that of this store, such as an ssh tunnel's."),
+        click.option("--token-file", metavar="FILE", help="File with the token of that gateway."),
+        click.option("--url", metavar="URL", help="URL of another gateway, e.g. through an SSH tunnel."),
     ):
         function = option(function)
     return function
 
 
 def connect(app: App, url: str | None, token_file: str | None) -> GatewayClient:
-    """The gateway that was named, or that of this store; raises `NotFound` if there is none."""
+    """Return a client of the gateway at `url`, or of this store's; raise `NotFound` if none is running."""
     from sessile.gateway.conversations.presence import Presence
     from sessile.storage.secret_file import keep_secret
 
     if url is not None:
         if token_file is None:
-            raise Invalid(
-                "--url needs the token of that gateway", hint="copy it into a file, and say --token-file FILE"
-            )
+            raise Invalid("--url requires --token-file", hint="copy the token of that gateway into a file")
         path = os.path.abspath(os.path.join(app.here, os.path.expanduser(token_file)))
         client = GatewayClient(url, keep_secret(path, make=False))
         if not client.secure and client.host not in _LOOPBACK:
-            app.out.note(f"note: the token goes to {client.host} unencrypted; an ssh tunnel or https is safer")
+            app.out.note(f"note: the token is sent to {client.host} unencrypted; use https or an SSH tunnel")
         return client
     if token_file is not None:
-        raise Invalid("--token-file goes with --url", hint="the token of this store's gateway is found by itself")
+        raise Invalid("--token-file requires --url", hint="omit it: this store's token is found automatically")
     presence = Presence(app.store)
     found = presence.look()
     if found is not None and found.alive and found.note is not None:
         return GatewayClient(found.note.url, keep_secret(found.note.token_file, make=False))
     if presence.is_held():
-        raise NotFound("the gateway of this store is just starting", hint="try again in a moment")
-    gone = "" if found is None else "; the last one ended without a word"
+        raise NotFound("the gateway of this store is starting", hint="try again in a moment")
+    crashed = "" if found is None else "; the last one did not shut down cleanly"
     raise NotFound(
-        f"no gateway runs on this store{gone}", path=app.store.name, hint=f"start it with: {app.command} serve"
+        f"no gateway is running on this store{crashed}", path=app.store.name, hint=f"start it: {app.command} serve"
     )
 
 
-# --- asking
+# -- status and sessions
 
 Json = dict[str, Any]
 
-_PAGE = 1000  # rows that a gateway gives at once
-_AT_A_TERMINAL = 50  # rows, unless somebody wants others
+_PAGE = 1000  # rows per request
+_TERMINAL_LIMIT = 50  # default number of rows at a terminal
 _STATUS = (
     "version",
     "startedAt",
@@ -330,74 +312,73 @@ _STATUS = (
     "conversation",
 )
 _LIST = ("ts", "path", "count", "hidden", "sessions")
-_NOTHING = 1  # the exit code where nothing was found
-
-
-# -- status
+_NOTHING = 1  # exit code for an empty list
 
 
 @verb(
-    "sessile status          the gateway, its store, the latest conversations",
-    "sessile status main     one: model, tokens of its window, compactions",
+    "sessile status          the gateway, its store and the latest conversations",
+    "sessile status main     one conversation: model, context size, compactions",
     "sessile status --url http://127.0.0.1:8787 --token-file there.token",
     name="status",
 )
 @click.argument("key", required=False)
 @remote
 def status_verb(app: App, key: str | None, url: str | None, token_file: str | None) -> int:
-    """See how the gateway is: where it runs and keeps things, what it is doing, how full its conversations are.
+    """Show the status of the gateway: its address, store, running turns and latest conversations.
 
-    Exit code 3 if no gateway runs.
+    The exit code is 3 if no gateway is running.
     """
     client = connect(app, url, token_file)
-    told = holding(client.get("/v1/status", key=key), client.url, *_STATUS)
+    status = holding(client.get("/v1/status", key=key), client.url, *_STATUS)
     if app.json:
-        app.out.document("status/1", url=client.url, **told)
+        app.out.document("status/1", url=client.url, **status)
     elif key is not None:
-        for line in told["conversation"]["lines"]:
+        for line in status["conversation"]["lines"]:
             app.out.line(line)
     else:
-        _print_status(app, client.url, told)
-    for problem in told["problems"]:
+        _print_status(app, client.url, status)
+    for problem in status["problems"]:
         app.out.note(f"sessile: {problem['message']}", "failed")
         app.out.note(f"hint: {problem['hint']}")
     return 0
 
 
-def _print_status(app: App, url: str, told: Json) -> None:
-    turns = told["turns"]
-    app.out.line(f"gateway   {url}  sessile {told['version']}")
-    app.out.line(f"started   {app.out.moment(told['startedAt']).text if app.out.is_terminal else _iso(app, told)}")
-    app.out.line(f"store     {app.tilde(told['root'])}")
-    app.out.line(f"turns     {turns['running']} running, {turns['queued']} waiting")
-    for agent in told["agents"]:
+def _print_status(app: App, url: str, status: Json) -> None:
+    turns = status["turns"]
+    app.out.line(f"gateway   {url}  sessile {status['version']}")
+    app.out.line(f"started   {app.out.moment(status['startedAt']).text if app.out.is_terminal else _iso(app, status)}")
+    app.out.line(f"store     {app.tilde(status['root'])}")
+    app.out.line(f"turns     {turns['running']} running, {turns['queued']} queued")
+    for agent in status["agents"]:
         name = visible_line(f"{agent['id']}  {agent['model'] or agent['runner']}")
         app.out.line(f"agent     {name}  {many(agent['conversations'], 'conversation')}")
     app.out.line("")
-    rows = [_documented(row, told["now"]) for row in told["recent"]]
-    _print_rows(app, rows, told["now"], ("Key", "Age", "Model", "Tokens (ctx %)", "Compactions"))
-    more = told["conversations"] - len(rows)
+    rows = [_documented(row, status["now"]) for row in status["recent"]]
+    _print_rows(app, rows, status["now"], ("Key", "Age", "Model", "Tokens (ctx %)", "Compactions"))
+    more = status["conversations"] - len(rows)
     if more > 0:
         app.out.note(f"… {more} more. Show: {app.command} sessions")
 
 
-def _iso(app: App, told: Json) -> str:
-    return app.out.iso(told["startedAt"]) or "?"
-
-
-# -- sessions
+def _iso(app: App, status: Json) -> str:
+    return app.out.iso(status["startedAt"]) or "?"
 
 
 @verb(
     "sessile sessions                 all conversations, newest first",
-    "sessile sessions --active 60     those of the last hour",
+    "sessile sessions --active 60     active within the last hour",
     "sessile sessions --agent ops --json",
     name="sessions",
 )
-@click.option("--active", type=click.IntRange(1), metavar="N", help="Only those of the last N minutes.")
-@click.option("--agent", metavar="ID", help="Only those of one agent.")
-@click.option("-n", "--limit", type=click.IntRange(0), help="At most so many; 0 is all. At a terminal 50.")
-@click.option("--config", "named", metavar="FILE", help="The configuration, instead of that in the store.")
+@click.option("--active", type=click.IntRange(1), metavar="N", help="Only conversations of the last N minutes.")
+@click.option("--agent", metavar="ID", help="Only conversations of this agent.")
+@click.option(
+    "-n",
+    "--limit",
+    type=click.IntRange(0),
+    help=f"Maximum number of conversations; 0 for all (terminal: {_TERMINAL_LIMIT}).",
+)
+@click.option("--config", "named", metavar="FILE", help="Configuration file (config.toml in the store).")
 @remote
 def sessions_verb(
     app: App,
@@ -408,15 +389,15 @@ def sessions_verb(
     url: str | None,
     token_file: str | None,
 ) -> int:
-    """List conversations: their keys, models, how full their contexts are, and what is set in them.
+    """List conversations with their keys, models, context sizes and flags.
 
-    A running gateway is asked; without one, the store itself is read.
+    The list comes from the running gateway, or from the store if none is running.
     """
     from sessile.render.status import listing
 
     if limit is None:
-        limit = 0 if app.json or not app.out.is_terminal else _AT_A_TERMINAL
-    found = _asked(app, url, token_file, active, agent) or _read(app, active, agent, named)
+        limit = 0 if app.json or not app.out.is_terminal else _TERMINAL_LIMIT
+    found = _from_gateway(app, url, token_file, active, agent) or _from_store(app, active, agent, named)
     document = listing(found.path, found.rows, found.now, active_minutes=active)
     rows = document["sessions"][: limit or None]
     beyond = len(document["sessions"]) - len(rows)
@@ -428,13 +409,13 @@ def sessions_verb(
     if beyond:
         app.out.note(f"… {beyond} more. Show: -n 0")
     if not rows:
-        told = f"no conversation; {found.hidden} hidden by the filter" if found.hidden else "no conversation yet"
-        app.out.note(f'{told}. Begin one: {app.command} send "hello"')
+        empty = f"no conversation matches; {found.hidden} hidden" if found.hidden else "no conversations yet"
+        app.out.note(f'{empty}. Start one: {app.command} send "hello"')
     return 0 if rows else _NOTHING
 
 
 class _List(NamedTuple):
-    """Conversations as they are documented, and how many a filter hides."""
+    """Conversations in the documented form, and how many the filter hides."""
 
     path: str
     rows: list[Json]
@@ -442,21 +423,23 @@ class _List(NamedTuple):
     hidden: int
 
 
-def _asked(app: App, url: str | None, token_file: str | None, active: int | None, agent: str | None) -> _List | None:
-    """What a gateway says; `None` if none runs on this store."""
+def _from_gateway(
+    app: App, url: str | None, token_file: str | None, active: int | None, agent: str | None
+) -> _List | None:
+    """Return the list of the gateway; `None` if none is running on this store."""
     try:
         client = connect(app, url, token_file)
         rows: list[Json] = []
         while True:
-            asked = client.get("/v1/sessions", active=active, agent=agent, limit=_PAGE, offset=len(rows))
-            page = holding(asked, client.url, *_LIST)
+            document = client.get("/v1/sessions", active=active, agent=agent, limit=_PAGE, offset=len(rows))
+            page = holding(document, client.url, *_LIST)
             rows += page["sessions"]
             if not page["sessions"] or len(rows) >= page["count"]:
                 break
     except Unreachable as error:
         if url is not None:
             raise
-        app.out.note(f"note: {error.message}; the store itself is read")
+        app.out.note(f"note: {error.message}; reading the store instead")
         return None
     except NotFound:
         if url is not None:
@@ -466,15 +449,15 @@ def _asked(app: App, url: str | None, token_file: str | None, active: int | None
 
 
 def _documented(row: Json, now: int) -> Json:
-    """A row of a gateway as the list is documented."""
+    """Return a row of the gateway in the documented form."""
     from sessile.render.status import session_row
 
     return session_row(row["key"], row["kind"], {**row, **row.get("flags", {})}, now)
 
 
-def _read(app: App, active: int | None, agent: str | None, named: str | None) -> _List:
-    """What the store itself says."""
-    from sessile.cli.app import load_settings
+def _from_store(app: App, active: int | None, agent: str | None, named: str | None) -> _List:
+    """Return the list from the store."""
+    from sessile.cli.command import load_settings
     from sessile.gateway.conversations.inbound import agent_workspace, routing_of
     from sessile.gateway.conversations.registry import ConversationFilter, Conversations
     from sessile.render.status import session_row
@@ -490,7 +473,7 @@ def _read(app: App, active: int | None, agent: str | None, named: str | None) ->
         now = app.store.now()
         rows = [session_row(row.text, _kind(row), row.entry, now) for row in found.rows]
         for problem in conversations.problems():
-            app.out.note(f"sessile: {problem.message} ({problem.path}); the last good copy is shown", "failed")
+            app.out.note(f"sessile: {problem.message} ({problem.path}); showing the last good copy", "failed")
         return _List(found.path, rows, now, found.hidden)
 
 
@@ -501,11 +484,11 @@ def _kind(row: Conversation) -> SessionKind:
     try:
         return session_kind(row.key, row.entry.known("chatType"))
     except InvalidId:
-        return "unknown"  # somebody wrote the key by hand
+        return "unknown"  # not a valid key
 
 
 def _print_rows(app: App, rows: list[Json], now: int, shown: Sequence[str] | None = None) -> None:
-    """Conversations as a table of the documented columns, or of some."""
+    """Print conversations as a table of the documented columns, or of some of them."""
     from sessile.render.status import COLUMNS, cells_of
 
     names = COLUMNS if shown is None else shown
@@ -513,84 +496,82 @@ def _print_rows(app: App, rows: list[Json], now: int, shown: Sequence[str] | Non
 
     def cells(row: Json) -> dict[str, Cell]:
         values = {"Key": row["key"], "Age": app.out.iso(row["updatedAt"]) or "", "Model": row["model"] or ""}
-        told = zip(COLUMNS, cells_of(row, now), strict=True)
-        found = {name: Cell(text, "strong" if name == "Key" else "plain", values.get(name)) for name, text in told}
+        texts = zip(COLUMNS, cells_of(row, now), strict=True)
+        found = {name: Cell(text, "strong" if name == "Key" else "plain", values.get(name)) for name, text in texts}
         count = row["compactionCount"]
         return {**found, "Compactions": Cell("unknown" if count is None else str(count))}
 
     app.out.table(columns, ([cells(row)[name] for name in names] for row in rows))
 
 
-# --- sending
+# -- send
 
-_PAUSES = (0.1, 0.5, 2.0)  # seconds before a message is sent again
+_RETRIES = (0.1, 0.5, 2.0)  # seconds before a message is sent again
 _REPLY = ("text", "notices", "remarks", "reasoning", "silent", "withheld", "stop", "error")
-_KEPT = "start it again: what has come there is kept, and is answered or marked as interrupted then"
-_STOPPED = 1  # the exit code of a reply that somebody stopped
+_KEPT = "restart it: messages that it received are kept, and answered or marked as interrupted"
+_ABORTED = 1  # exit code for an aborted turn
 
 
 @verb(
-    'sessile send "what did we decide?"      in the main conversation',
-    "git diff | sessile send --key review   what is on stdin",
+    'sessile send "what did we decide?"      to the main conversation',
+    "git diff | sessile send --key review   from stdin",
     "sessile send --channel telegram --peer 42 --no-wait hello",
     name="send",
 )
 @click.argument("text", nargs=-1)
-@click.option("--key", metavar="KEY", help="The conversation; else the main one.")
-@click.option("--agent", metavar="ID", help="Who answers.")
-@click.option("--channel", metavar="NAME", help="The channel that the message comes from.")
-@click.option("--account", metavar="ID", help="The account of ours in that channel.")
-@click.option("--peer", metavar="ID", help="Whom the message is from, or which group it was sent in.")
-@click.option("--chat-type", type=click.Choice(["direct", "group", "channel"]), help="What sort of chat that is.")
-@click.option("--thread", metavar="ID", help="The thread or topic in that chat.")
-@click.option("--queue", type=click.Choice(["followup", "interrupt"]), help="What to do if a turn is under way.")
-@click.option("--no-wait", is_flag=True, help="Only say it; print the id of its turn.")
+@click.option("--key", metavar="KEY", help="Key of the conversation; default: the main one.")
+@click.option("--agent", metavar="ID", help="Agent that answers.")
+@click.option("--channel", metavar="NAME", help="Channel that the message comes from.")
+@click.option("--account", metavar="ID", help="Our account in that channel.")
+@click.option("--peer", metavar="ID", help="Sender of the message, or the group it was sent to.")
+@click.option("--chat-type", type=click.Choice(["direct", "group", "channel"]), help="Type of the chat.")
+@click.option("--thread", metavar="ID", help="Thread or topic in that chat.")
+@click.option("--queue", type=click.Choice(["followup", "interrupt"]), help="What to do if a turn is running.")
+@click.option("--no-wait", is_flag=True, help="Do not wait for the reply; print the id of the turn.")
 @remote
 def send_verb(app: App, text: tuple[str, ...], url: str | None, token_file: str | None, **options: Any) -> int:
-    """Say something in a conversation, and read the reply as it is written.
+    """Send a message to a conversation and print the reply as it is written.
 
-    What was sent is kept, whatever happens to the connection; it is sent again under the same name if that breaks, and said once.
+    If the connection is lost, the message is sent again with the same idempotency key, so it is delivered once.
     """
-    message = " ".join(text) if text and text != ("-",) else _typed(app)
+    message = " ".join(text) if text and text != ("-",) else _read_stdin(app)
     if not message.strip():
-        raise Invalid("there is nothing to say", hint='sessile send "hello", or something on stdin')
+        raise Invalid("the message is empty", hint='sessile send "hello", or pass it on stdin')
     client = connect(app, url, token_file)
-    body = {"message": message, "idempotencyKey": str(uuid.uuid4()), **_where(options)}
+    body = {"message": message, "idempotencyKey": str(uuid.uuid4()), **_conversation(options)}
     if options["queue"] is not None:
         body["queue"] = options["queue"]
     if options["no_wait"]:
-        sent = _again(lambda: client.post("/v1/chat/send", body))
-        return _said(app, holding(sent, client.url, "turn", "key", "state"))
-    return _Listening(app, client, body).outcome()
+        sent = _retry(lambda: client.post("/v1/chat/send", body))
+        return _print_sent(app, holding(sent, client.url, "turn", "key", "state"))
+    return _Sending(app, client, body).outcome()
 
 
-def _typed(app: App) -> str:
-    """What is on stdin; who sits at a terminal is told that somebody waits."""
+def _read_stdin(app: App) -> str:
+    """Return the text on stdin, with a prompt at a terminal."""
     if sys.stdin.isatty():
-        app.out.note("say something; Ctrl-D sends it")
+        app.out.note("type a message; Ctrl-D sends it")
     return sys.stdin.read()
 
 
-def _where(options: Json) -> Json:
-    """The conversation that is meant: by its key, or by where the message comes from."""
+def _conversation(options: Json) -> Json:
+    """Return the members that select the conversation: its key, or the origin of the message."""
     names = {"agent": "agent", "channel": "channel", "account": "account", "peer": "peer", "chat_type": "chatType"}
     inbound = {member: options[name] for name, member in {**names, "thread": "thread"}.items() if options[name]}
     if options["key"] is None:
         return {"inbound": inbound} if inbound else {}
     if inbound:
-        raise Invalid(
-            "a key says it all", hint="leave out --agent, --channel, --peer and their like, or leave out --key"
-        )
+        raise Invalid("--key cannot be combined with other conversation options", hint="pass --key alone, or omit it")
     return {"key": options["key"]}
 
 
-def _again(send: Callable[[], Any]) -> Any:
-    """Send, and send again if the connection breaks: the gateway knows the message by its name, also after a restart.
+def _retry(send: Callable[[], Any]) -> Any:
+    """Send, and retry if the connection is lost; the gateway recognizes the idempotency key, even after a restart.
 
-    If it does not come back, what is told is that it broke off: the message may well be kept.
+    If the gateway does not come back, raise the first error, because the message may have been kept.
     """
     broken: BrokenOff | None = None
-    pauses = iter(_PAUSES)
+    pauses = iter(_RETRIES)
     while True:
         try:
             return send()
@@ -606,7 +587,7 @@ def _again(send: Callable[[], Any]) -> Any:
         time.sleep(pause)
 
 
-def _said(app: App, sent: Json) -> int:
+def _print_sent(app: App, sent: Json) -> int:
     if app.json:
         app.out.document("send/1", **sent)
     else:
@@ -615,21 +596,21 @@ def _said(app: App, sent: Json) -> int:
     return 0
 
 
-class _Listening:
-    """One message, its words as they come, and how that ended."""
+class _Sending:
+    """Sends a message and prints the reply as it arrives."""
 
     def __init__(self, app: App, client: GatewayClient, body: Json) -> None:
         self._app = app
         self._client = client
         self._body = {**body, "stream": True}
-        self._told = 0  # characters of the reply that were printed; a stream that is begun again repeats them
+        self._printed = 0  # characters of the reply so far; a restarted stream repeats them
 
     def outcome(self) -> int:
-        """Say it and print the reply; the exit code."""
+        """Send the message, print the reply and return the exit code."""
         try:
-            sent = _again(self._listen)
+            sent = _retry(self._stream)
         finally:
-            if self._told and not self._app.json:
+            if self._printed and not self._app.json:
                 sys.stdout.write("\n")
         reply = sent["reply"]
         if self._app.json:
@@ -637,41 +618,41 @@ class _Listening:
         else:
             self._finish(reply)
         if reply["stop"] == "error" or reply["error"]:
-            hint = "your message is kept; sessile doctor looks for the reason"
-            raise RunnerFailed(f"there is no answer: {reply['error'] or 'unknown'}", hint=hint)
-        return _STOPPED if reply["stop"] == "aborted" else 0
+            hint = "your message is kept; run `sessile doctor` to find the cause"
+            raise RunnerFailed(f"no reply: {reply['error'] or 'unknown error'}", hint=hint)
+        return _ABORTED if reply["stop"] == "aborted" else 0
 
-    def _listen(self) -> Json:
-        heard = 0
+    def _stream(self) -> Json:
+        received = 0
         for event in self._client.stream("/v1/chat/send", self._body):
             if event.name == "delta":
                 text = str(holding(event.data, self._client.url, "text")["text"])
-                new = text[max(self._told - heard, 0) :]
-                heard += len(text)
+                new = text[max(self._printed - received, 0) :]
+                received += len(text)
                 self._print(new)
             elif event.name in ("reply", "document"):
                 sent: Json = holding(event.data, self._client.url, "reply")
                 holding(sent["reply"], self._client.url, *_REPLY)
                 return sent
-        raise BrokenOff("the gateway ended before the reply did", hint="what you said is kept: sessile status")
+        raise BrokenOff("the stream ended before the reply was complete", hint="your message is kept: sessile status")
 
     def _print(self, text: str) -> None:
-        self._told += len(text)
+        self._printed += len(text)
         if text and not self._app.json:
             sys.stdout.write(visible(text))
             sys.stdout.flush()
 
     def _finish(self, reply: Json) -> None:
-        """What the stream did not bring: the answer of a command, what is said around the reply, and why there is none."""
+        """Print what the stream did not include: command replies, notices, and the reason for an empty reply."""
         text = reply["text"] or ""
-        if text and not self._told:
+        if text and not self._printed:
             self._app.out.line(text)
         for notice in (*reply["notices"], reply["reasoning"] or "", *reply["remarks"]):
             if notice:
                 self._app.out.note(notice, "plain")
         if reply["silent"]:
-            self._app.out.note("no reply: the agent stays silent")
+            self._app.out.note("no reply: the agent chose to stay silent")
         if reply["withheld"]:
-            self._app.out.note(f"the reply is held back: {reply['withheld']}")
+            self._app.out.note(f"the reply was withheld: {reply['withheld']}")
         if reply["stop"] == "aborted":
-            self._app.out.note("the turn was stopped")
+            self._app.out.note("the turn was aborted")

@@ -1,8 +1,10 @@
-"""The MCP server: the tools of the table, over stdin and stdout or over HTTP on this machine.
+"""The MCP server: the tools over stdio, or over HTTP on this machine.
 
-Rules: tools run on threads, a few at a time; who cancels a call is rid of it, and the thread stops where it next looks. An
-error that nobody expected says nothing of what it holds. Over HTTP every request needs the token and has to pass the guards of
-the gateway; nothing is kept between two requests, and nothing is reported to anybody.
+Rules:
+
+- Tools run in a few threads. A cancelled call returns at once, and its thread stops at its next check.
+- Unexpected errors are returned without their message, which may contain stored text.
+- Over HTTP every request needs the token and passes the guards of the gateway. The server is stateless and sends no traces.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from sessile.config import Limits
 from sessile.gateway.http.guards import Guarding, guarded
 from sessile.gateway.http.server import address as address_of
 from sessile.gateway.http.server import listen, serve
-from sessile.mcp.desk import Call, Desk
+from sessile.mcp.access import Access, Call
 from sessile.mcp.shapes import schema_of
 from sessile.mcp.tools import INSTRUCTIONS, TOOLS, perform
 
@@ -32,47 +34,47 @@ if TYPE_CHECKING:
 
     from sessile.core.secret import Secret
 
-_HOST = "127.0.0.1"  # no other machine is ever let in
+_HOST = "127.0.0.1"  # never reachable from other machines
 _PATH = "/mcp"
-_AT_ONCE = 4  # calls that are worked on; the others wait
-_READING = types.ToolAnnotations(
+_MAX_CALLS = 4  # that run at once; the others wait
+_READ_ONLY = types.ToolAnnotations(
     read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
 )
 
 
-def make_server(desk: Desk) -> Server[Any]:
-    """The server of a desk."""
-    told = [
+def make_server(access: Access) -> Server[Any]:
+    """Return the server for an `Access`."""
+    listed = [
         types.Tool(
             name=name,
             description=tool.description,
-            input_schema=schema_of(tool.asked),
+            input_schema=schema_of(tool.arguments),
             output_schema=schema_of(tool.answer),
-            annotations=_READING,
+            annotations=_READ_ONLY,
         )
         for name, tool in TOOLS.items()
     ]
-    limiter = anyio.CapacityLimiter(_AT_ONCE)
+    limiter = anyio.CapacityLimiter(_MAX_CALLS)
 
     async def list_tools(
         context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=told)
+        return types.ListToolsResult(tools=listed)
 
     async def call_tool(
         context: ServerRequestContext[Any], params: types.CallToolRequestParams
     ) -> types.CallToolResult:
         if params.name not in TOOLS:
-            raise MCPError(types.INVALID_PARAMS, f"there is no such tool; there are {', '.join(TOOLS)}")
+            raise MCPError(types.INVALID_PARAMS, f"unknown tool; use {', '.join(TOOLS)}")
         call = Call()
-        work = partial(perform, desk, call, params.name, params.arguments or {})
+        work = partial(perform, access, call, params.name, params.arguments or {})
         try:
             outcome = await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=limiter)
         except Exception:
-            # Whatever it says may hold what is stored; the type of it is told to nobody either.
-            raise MCPError(types.INTERNAL_ERROR, "something went wrong that nobody expected") from None
+            # Neither the message nor the type: they may contain stored text.
+            raise MCPError(types.INTERNAL_ERROR, "internal error") from None
         finally:
-            call.give_up()
+            call.cancel()
         content: list[types.ContentBlock] = [types.TextContent(type="text", text=outcome.text)]
         value = None if outcome.failed else outcome.value
         return types.CallToolResult(content=content, structured_content=value, is_error=outcome.failed)
@@ -84,24 +86,24 @@ def make_server(desk: Desk) -> Server[Any]:
         on_list_tools=list_tools,
         on_call_tool=call_tool,
     )
-    server.middleware.clear()  # what it holds would report calls to whoever collects traces
+    server.middleware.clear()  # it would send traces of calls
     return server
 
 
-def serve_stdio(desk: Desk) -> None:
-    """Answer on stdin and stdout until stdin ends."""
-    anyio.run(_answer, desk)
+def serve_stdio(access: Access) -> None:
+    """Serve over stdin and stdout until stdin is closed."""
+    anyio.run(_serve_stdio, access)
 
 
-async def _answer(desk: Desk) -> None:
-    server = make_server(desk)
+async def _serve_stdio(access: Access) -> None:
+    server = make_server(access)
     async with stdio_server() as (incoming, outgoing):
         await server.run(incoming, outgoing, server.create_initialization_options())
 
 
-def serve_http(desk: Desk, port: int, token: Secret, ready: Callable[[str], None]) -> None:
-    """Answer on a port of this machine until somebody ends it; `ready` is told the address. Port 0 is any that is free."""
-    app = make_server(desk).streamable_http_app(streamable_http_path=_PATH, json_response=True, stateless_http=True)
+def serve_http(access: Access, port: int, token: Secret, ready: Callable[[str], None]) -> None:
+    """Serve on a port of this machine until interrupted; `ready` is called with the URL. Port 0 is any free port."""
+    app = make_server(access).streamable_http_app(streamable_http_path=_PATH, json_response=True, stateless_http=True)
     limits = Limits()
     with listen(_HOST, port) as sock:
         address = f"{address_of(sock)}{_PATH}"

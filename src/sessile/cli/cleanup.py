@@ -1,9 +1,7 @@
-"""Cleaning up: what takes room, what could go, and how it comes back.
+"""Cleanup: disk usage, pruning, the trash, and copies of sessions that their agent is about to delete.
 
-Every verb here shows what it would do first and changes something only with --apply. What it removes goes to the trash of the
-store, from where `undo` brings it back; only `trash empty --apply` is for good.
-
-Keeping sessions that their agent is about to delete.
+Destructive verbs show what they would do and act only with --apply. Removed files go to the trash of the store, from where
+`undo` restores them; only `trash empty --apply` deletes permanently.
 """
 
 from __future__ import annotations
@@ -16,9 +14,9 @@ from typing import Any
 import click
 
 from sessile.agents.base import DAY
-from sessile.cli.app import App, verb
+from sessile.cli.arguments import SESSION, addresses, located
+from sessile.cli.command import App, verb
 from sessile.cli.listing import SOON, say_problem
-from sessile.cli.names import SESSION, addresses, located
 from sessile.cli.output import Cell, Column, size_of
 from sessile.core.dates import parse_span
 from sessile.errors import Ambiguous, Invalid, NotFound, Refused, SessileError
@@ -30,8 +28,6 @@ from sessile.upkeep.disk import Trashed, disk_usage, empty_trash, plan_empty_tra
 from sessile.upkeep.keep import Keeper, Kept, expiring
 from sessile.upkeep.prune import PrunePlan, PruneRule, apply_prune, plan_prune
 from sessile.upkeep.sweep import apply_blob_sweep, plan_blob_sweep
-
-# --- cleaning
 
 _KINDS = {
     "sessions": "session_bytes",
@@ -45,19 +41,19 @@ _KINDS = {
     "other": "other_bytes",
 }
 _LARGEST = 10
-_SPARED = {"recent": "used within the last day"}  # where the word alone says too little
-_RECENT = "; --recent means those, too"
+_SPARED = {"recent": "used within the last day"}  # descriptions of reasons that need more than a word
+_RECENT = "; pass --recent to include them"
 
 
 @verb(
-    "sessile du            what takes room in your store, and the largest sessions of all agents",
-    "sessile du --orphans  also blobs that nothing names; reads every file",
+    "sessile du            disk usage of your store, and the largest sessions of all agents",
+    "sessile du --orphans  include unreferenced blobs; reads every file",
     "sessile du --json",
     name="du",
 )
-@click.option("--orphans", is_flag=True, help="Look for blobs that nothing names.")
+@click.option("--orphans", is_flag=True, help="Look for unreferenced blobs.")
 def du_verb(app: App, orphans: bool) -> int:
-    """See what takes room on the disk."""
+    """Show disk usage."""
     usage = disk_usage(app.store, orphans=orphans)
     with app.out.progress("Reading sessions") as progress:
         app.library.catch_up(progress=progress)
@@ -79,7 +75,7 @@ def du_verb(app: App, orphans: bool) -> int:
     )
     if largest:
         app.out.note("")
-        app.out.note("the largest sessions of all agents", "strong")
+        app.out.note("largest sessions of all agents", "strong")
         columns = [Column("size", right=True), Column("agent"), Column("id"), Column("title", wide=True)]
         cells = (
             [
@@ -95,23 +91,25 @@ def du_verb(app: App, orphans: bool) -> int:
 
 
 @verb(
-    "sessile prune --older-than 90d          shows what would go",
-    "sessile prune --older-than 90d --apply  moves it to the trash",
-    "sessile prune 6513 --apply              one session; the same as sessile rm 6513 --apply",
-    "sessile prune --agent claude --older-than 90d --apply   those of another agent, to your own trash",
-    "sessile prune --blobs                   blobs that no session names any more",
+    "sessile prune --older-than 90d          show what would be removed",
+    "sessile prune --older-than 90d --apply  move it to the trash",
+    "sessile prune 6513 --apply              one session; same as sessile rm 6513 --apply",
+    "sessile prune --agent claude --older-than 90d --apply   sessions of another agent",
+    "sessile prune --blobs                   unreferenced blobs",
     name="prune",
 )
 @click.argument("sessions", type=SESSION, nargs=-1)
-@click.option("--older-than", metavar="SPAN", help="Not changed for 90d, 12w …")
-@click.option("--larger-than", metavar="MB", type=click.FloatRange(min=0), help="Larger than so many megabytes.")
-@click.option("--empty", is_flag=True, help="In which nobody ever said anything.")
-@click.option("-p", "--project", metavar="FOLDER", help="Only of this project.")
-@click.option("--agent", metavar="AGENT", help="Those of this agent, instead of your own.")
-@click.option("--keep", type=click.IntRange(0), default=0, metavar="N", help="Spare the newest N.")
-@click.option("--recent", is_flag=True, help="Also if the session that you name was used within the last day.")
-@click.option("--blobs", is_flag=True, help="Blobs that nothing names, instead of sessions.")
-@click.option("--apply", is_flag=True, help="Do it; else it is only shown.")
+@click.option("--older-than", metavar="SPAN", help="Only sessions not changed for this long: 90d, 12w …")
+@click.option(
+    "--larger-than", metavar="MB", type=click.FloatRange(min=0), help="Only sessions larger than this, in megabytes."
+)
+@click.option("--empty", is_flag=True, help="Only sessions without messages.")
+@click.option("-p", "--project", metavar="FOLDER", help="Only sessions of this project.")
+@click.option("--agent", metavar="AGENT", help="Sessions of this agent, instead of your own.")
+@click.option("--keep", type=click.IntRange(0), default=0, metavar="N", help="Keep the newest N.")
+@click.option("--recent", is_flag=True, help="Include named sessions that were used within the last day.")
+@click.option("--blobs", is_flag=True, help="Prune unreferenced blobs instead of sessions.")
+@click.option("--apply", is_flag=True, help="Do it; otherwise only show.")
 def prune_verb(
     app: App,
     sessions: tuple[str, ...],
@@ -125,14 +123,15 @@ def prune_verb(
     blobs: bool,
     apply: bool,
 ) -> int:
-    """Move sessions to the trash of your own store: your own, or those of another agent that you name.
+    """Move sessions to the trash of your store: your own, or those of another agent.
 
-    Pinned and open ones are always spared, and those that were used within the last day unless you name them with --recent.
+    Pinned and open sessions are always skipped. Sessions used within the last day are skipped unless you name them and
+    pass --recent.
     """
     if blobs:
         return _sweep(app, apply)
     if agent is not None and sessions:
-        raise Invalid("sessions, or those of an agent?", hint="name the sessions without --agent")
+        raise Invalid("--agent cannot be combined with sessions", hint="pass either sessions or --agent")
     named = [located(app, address) for address in addresses(sessions)] if sessions else None
     sources = _sources_of(app, named) if named is not None else None if agent is None else _folders_of(app, agent)
     rule = PruneRule(
@@ -149,30 +148,30 @@ def prune_verb(
 
 
 def _sources_of(app: App, paths: Sequence[str]) -> list[Source]:
-    """The folders that hold some sessions; each must lie in one, so that it can be put back."""
+    """Return the sources that contain the sessions; raise if one is in none, because it could not be restored."""
     found: dict[str, Source] = {}
     for path in paths:
         if app.store.layout.keeps(path):
-            raise Refused("this is the copy of a session that was kept", path=path, hint="remove the file by hand")
+            raise Refused("this is a kept copy of a session", path=path, hint="delete the file yourself")
         source = app.library.source_of(path)
         if source is None:
-            hint = "sessile sources add FOLDER looks there; or delete it yourself"
-            raise Refused("this session lies in no folder that is looked at", path=path, hint=hint)
+            hint = "run `sessile sources add FOLDER`, or delete it yourself"
+            raise Refused("this session is not in any source", path=path, hint=hint)
         found[source.sessions] = source
     return [*found.values()]
 
 
 def _folders_of(app: App, agent: str) -> list[Source]:
-    """The folders of an agent."""
+    """Return the sources of an agent."""
     found = [source for source in app.library.given if source.agent == agent]
     if not found:
         agents = ", ".join(dict.fromkeys(source.agent for source in app.library.given))
-        raise NotFound(f"there is no folder of {agent[:40]!r}", hint=f"there are folders of {agents}")
+        raise NotFound(f"no folder of agent {agent[:40]!r}", hint=f"available agents: {agents}")
     return found
 
 
 def _roots(app: App) -> list[str]:
-    """The folders of other agents that something may be put back into, whether they are still there or not."""
+    """Return the folders of other agents that files may be restored to, whether they still exist or not."""
     return list(dict.fromkeys(source.sessions for source in (*app.library.given, *app.places.family)))
 
 
@@ -208,33 +207,34 @@ def _prune(app: App, plan: PrunePlan, apply: bool, *, named: bool) -> int:
             for item in plan.candidates
         )
         app.out.table(columns, cells)
-        _say_spared(app, plan, named=named)
+        _print_spared(app, plan, named=named)
         if done is None:
-            told = f"{many(len(plan.candidates), 'session')}, {size_of(plan.bytes)} would go to the trash"
-            app.out.note(f"{told}. Do it: --apply" if plan.candidates else "nothing to prune")
+            sessions = f"{many(len(plan.candidates), 'session')}, {size_of(plan.bytes)}"
+            message = f"{sessions} would be moved to the trash. Do it: --apply"
+            app.out.note(message if plan.candidates else "nothing to prune")
         elif done.deletions:
-            told = f"{many(len(done.deletions), 'session')}, {size_of(done.bytes)} went to the trash"
+            sessions = f"{many(len(done.deletions), 'session')}, {size_of(done.bytes)}"
             times = f" -n {len(done.deletions)}" if len(done.deletions) > 1 else ""
-            app.out.note(f"{told}. Take back: {app.command} undo{times}")
+            app.out.note(f"{sessions} moved to the trash. Undo: {app.command} undo{times}")
         else:
             app.out.note("nothing was pruned")
         if done is not None:
             for path, why in done.refused:
-                app.out.note(f"spared after all: {path}: {why}")
+                app.out.note(f"skipped: {path}: {why}")
     if done is not None and done.failure is not None:
         raise done.failure
     return 0 if plan.candidates else 1
 
 
-def _say_spared(app: App, plan: PrunePlan, *, named: bool) -> None:
+def _print_spared(app: App, plan: PrunePlan, *, named: bool) -> None:
     reasons: dict[str, int] = {}
     for item in plan.spared:
         reasons[item.why] = reasons.get(item.why, 0) + 1
     if reasons:
-        told = ", ".join(f"{count} {_SPARED.get(why, why)}" for why, count in reasons.items())
-        app.out.note(f"spared: {told}{_RECENT if named and 'recent' in reasons else ''}")
+        counts = ", ".join(f"{count} {_SPARED.get(why, why)}" for why, count in reasons.items())
+        app.out.note(f"skipped: {counts}{_RECENT if named and 'recent' in reasons else ''}")
     if not plan.sees_open_files:
-        app.out.note("nobody can tell which of these files are open: only those that hold a lock count as such")
+        app.out.note("cannot detect open files on this system; only locked files count as open")
 
 
 def _sweep(app: App, apply: bool) -> int:
@@ -246,27 +246,27 @@ def _sweep(app: App, apply: bool) -> int:
         app.out.document("prune.blobs/1", items, bytes=plan.bytes, recent=plan.recent, applied=apply, token=token)
         return 0 if plan.orphans else 1
     app.out.note(
-        f"{many(len(plan.orphans), 'blob')}, {size_of(plan.bytes)}, named by nothing; {plan.recent:,} more too young"
+        f"{many(len(plan.orphans), 'unreferenced blob')}, {size_of(plan.bytes)}; {plan.recent:,} more too recent"
     )
     if done is not None and done.deletion is not None:
-        app.out.note(f"they are in the trash. Take back: {app.command} undo")
+        app.out.note(f"moved to the trash. Undo: {app.command} undo")
     elif plan.orphans:
         app.out.note("Move them to the trash: --apply")
     return 0 if plan.orphans else 1
 
 
 @verb(
-    "sessile trash                            what is in the trash",
-    "sessile trash restore TOKEN              bring it back",
-    "sessile trash empty --older-than 30d     shows what would be gone for good; then --apply",
+    "sessile trash                            list the trash",
+    "sessile trash restore TOKEN              restore a deletion",
+    "sessile trash empty --older-than 30d     show what would be deleted permanently; then --apply",
     name="trash",
 )
 @click.argument("action", type=click.Choice(["list", "restore", "empty"]), default="list")
 @click.argument("token", required=False)
-@click.option("--older-than", metavar="SPAN", help="Only what has been there for 30d …")
-@click.option("--apply", is_flag=True, help="Remove it for good; else it is only shown.")
+@click.option("--older-than", metavar="SPAN", help="Only deletions older than this: 30d …")
+@click.option("--apply", is_flag=True, help="Delete permanently; otherwise only show.")
 def trash_verb(app: App, action: str, token: str | None, older_than: str | None, apply: bool) -> int:
-    """See what is in the trash, bring something back, or empty it. Nothing leaves the trash by itself."""
+    """List the trash, restore a deletion, or empty the trash. It is never emptied automatically."""
     if action == "restore":
         return _restore(app, token)
     if action == "empty":
@@ -275,11 +275,11 @@ def trash_verb(app: App, action: str, token: str | None, older_than: str | None,
         done = empty_trash(app.store, plan, confirm=True) if apply else None
         _print_trash(app, plan.items, applied=apply)
         if done is None:
-            told = f"{many(len(plan.items), 'deletion')}, {size_of(plan.bytes)} would be gone for good"
             if plan.items and not app.json:
-                app.out.note(f"{told}. Do it: --apply")
+                deletions = f"{many(len(plan.items), 'deletion')}, {size_of(plan.bytes)}"
+                app.out.note(f"{deletions} would be deleted permanently. Do it: --apply")
         elif plan.items:
-            app.out.note(f"{size_of(done.bytes)} are gone for good")
+            app.out.note(f"{size_of(done.bytes)} deleted permanently")
             if done.failure is not None:
                 raise done.failure
         return 0 if plan.items else 1
@@ -290,25 +290,27 @@ def trash_verb(app: App, action: str, token: str | None, older_than: str | None,
 
 def _restore(app: App, token: str | None) -> int:
     if token is None:
-        raise Invalid("which one?", hint="sessile trash shows tokens; sessile undo takes the last one back")
+        raise Invalid(
+            "a token is required", hint="run `sessile trash` for tokens, or `sessile undo` for the last deletion"
+        )
     tokens = [item.token for item in trash_contents(app.store) if token in item.token]
     if not tokens:
-        raise NotFound(f"there is no deletion {token[:40]!r}", hint="sessile trash shows tokens")
+        raise NotFound(f"deletion not found: {token[:40]!r}", hint="run `sessile trash` for tokens")
     if len(tokens) > 1:
-        told = f"deletion {token[:40]!r} is ambiguous ({len(tokens)})"
-        raise Ambiguous(told, hint="say more of the token", candidates=[{"id": each} for each in tokens])
-    return _restored(app, [app.store.undo(tokens[0], roots=_roots(app))])
+        message = f"deletion {token[:40]!r} is ambiguous ({len(tokens)})"
+        raise Ambiguous(message, hint="pass more of the token", candidates=[{"id": each} for each in tokens])
+    return _print_restored(app, [app.store.undo(tokens[0], roots=_roots(app))])
 
 
-def _restored(app: App, deletions: Iterable[Deletion]) -> int:
+def _print_restored(app: App, deletions: Iterable[Deletion]) -> int:
     if app.json:
-        # All of them first: half a document is none.
+        # All at once: an error must not leave half a document.
         app.out.document("undo/1", [{"token": each.token, "paths": each.paths} for each in deletions])
         return 0
     for deletion in deletions:
         for path in deletion.paths:
             app.out.line(path)
-    app.out.note("back where it was")
+    app.out.note("restored")
     return 0
 
 
@@ -328,7 +330,7 @@ def _print_trash(app: App, items: Sequence[Trashed], *, applied: bool) -> None:
                 app.out.moment(item.at),
                 Cell(size_of(item.bytes), value=str(item.bytes)),
                 Cell(item.token, "id"),
-                Cell(item.paths[0] if item.paths else "(what an interrupted emptying left)"),
+                Cell(item.paths[0] if item.paths else "(left over from an interrupted deletion)"),
             ]
             for item in items
         ),
@@ -338,47 +340,47 @@ def _print_trash(app: App, items: Sequence[Trashed], *, applied: bool) -> None:
 
 
 @verb("sessile undo", "sessile undo -n 3", "sessile trash restore TOKEN   for an earlier one", name="undo")
-@click.option("-n", "--number", type=click.IntRange(1), default=1, help="The last so many, each session one (1).")
+@click.option("-n", "--number", type=click.IntRange(1), default=1, help="Number of deletions to undo (1).")
 def undo_verb(app: App, number: int) -> int:
-    """Take the last deletion back, whatever verb made it."""
-    return _restored(app, _taken_back(app, number))
+    """Undo the last deletion, whichever verb made it. Each pruned session is one deletion."""
+    return _print_restored(app, _undo(app, number))
 
 
-def _taken_back(app: App, number: int) -> Iterator[Deletion]:
-    """The last so many deletions, or as many as there are."""
+def _undo(app: App, number: int) -> Iterator[Deletion]:
+    """Undo up to `number` deletions and yield them."""
     for count in range(number):
         try:
             yield undo_last(app.store, roots=_roots(app))
         except NotFound:
             if not count:
                 raise
-            app.out.note(f"only {many(count, 'deletion')} could be taken back: there were no more")
+            app.out.note(f"only {many(count, 'deletion')} undone: the trash is empty")
             return
 
 
-# --- keeping
+# -- keep
 
-_ALL = ("sub_agent",)  # hidden even when everything is kept: they go with their session
+_HIDE = ("sub_agent",)  # sub-agents are copied with their session
 
 
 @verb(
-    "sessile keep                 copy what its agent would delete within 7 days; quiet if that is nothing",
+    "sessile keep                 copy sessions that would be deleted within 7 days",
     "sessile keep --within 14d    look further ahead",
-    "sessile keep --all           all sessions of agents that delete theirs, however new",
-    "sessile keep 0f4e webhook    these, of whichever agent",
+    "sessile keep --all           all sessions of agents that delete theirs",
+    "sessile keep 0f4e webhook    these sessions, of any agent",
     name="keep",
 )
 @click.argument("sessions", type=SESSION, nargs=-1)
-@click.option("--within", metavar="SPAN", help="What would be deleted within 14d, 2w … (7d).")
+@click.option("--within", metavar="SPAN", help="Sessions that would be deleted within this time: 14d, 2w … (7d).")
 @click.option("--all", "everything", is_flag=True, help="All sessions of agents that delete theirs.")
 def keep_verb(app: App, sessions: tuple[str, ...], within: str | None, everything: bool) -> int:
-    """Copy sessions that their agent is about to delete into your own store, byte for byte, with what lies beside them.
+    """Copy sessions that their agent is about to delete into your store, byte for byte, with their companion files.
 
-    Claude Code deletes what was not changed for 30 days, or for as long as its settings say. Originals are only read. A
-    copy is listed, shown, searched and resumed like any session as soon as its original is gone.
+    Claude Code deletes sessions that were not changed for 30 days, or for the time in its settings. Originals are only
+    read. Once the original is gone, the copy is listed, shown, searched and resumed like any session.
     """
     if bool(sessions) + (within is not None) + everything > 1:
-        raise Invalid("say names, --within or --all", hint="one of them chooses the sessions")
+        raise Invalid("sessions, --within and --all exclude each other", hint="pass one of them")
     days = None if everything else SOON if within is None else parse_span(within) / DAY
     deadlines = {located(app, address): None for address in addresses(sessions)} if sessions else _due(app, days)
     kept: list[Kept] = []
@@ -394,41 +396,41 @@ def keep_verb(app: App, sessions: tuple[str, ...], within: str | None, everythin
         items = [_described(app, each, deadlines[each.path]) for each in kept]
         app.out.document("keep/1", _with_ids(app, items), failed=[str(error) for error in failed])
     else:
-        _print(app, kept, failed)
+        _print_kept(app, kept, failed)
     return failed[0].exit_code if failed else 0
 
 
 def _due(app: App, days: float | None) -> dict[str, int | None]:
-    """The files of the sessions that would be deleted within so many days, or ever, and when."""
+    """Return the sessions that would be deleted within so many days, or ever, with their deadlines."""
     with app.out.progress("Reading sessions") as progress:
         app.library.catch_up(progress=progress)
     app.say_notices()
-    found = expiring(app.library, now=app.store.now(), within_days=days, hide=_ALL, follow=os.path.realpath)
+    found = expiring(app.library, now=app.store.now(), within_days=days, hide=_HIDE, follow=os.path.realpath)
     for outlook in found if days is not None else ():
         say_problem(app, outlook)
     return {session.path: session.deadline for outlook in found for session in outlook.sessions}
 
 
-def _print(app: App, kept: list[Kept], failed: list[SessileError]) -> None:
+def _print_kept(app: App, kept: list[Kept], failed: list[SessileError]) -> None:
     for each in kept:
         for path in each.written:
             app.out.line(path)
         for path in each.aside:
-            app.out.note(f"the original has other bytes than its copy had; those are in {path}")
+            app.out.note(f"the original changed since its last copy, which is now {path}")
         for path in each.left_out:
-            app.out.note(f"not copied, because it is neither a file nor a folder: {path}")
+            app.out.note(f"not copied (neither a file nor a folder): {path}")
     for error in failed:
         app.out.fail(error)
     new = [each for each in kept if each.written]
     if new:
-        told = f"kept {many(len(new), 'session')}, {size_of(sum(each.bytes for each in new))}"
-        app.out.note(f"{told}, in {app.tilde(app.store.layout.kept)}")
+        size = size_of(sum(each.bytes for each in new))
+        app.out.note(f"kept {many(len(new), 'session')}, {size}, in {app.tilde(app.store.layout.kept)}")
     elif app.out.is_terminal and not failed:
-        app.out.note("nothing to keep: no copy is missing")
+        app.out.note("nothing to keep: all copies are up to date")
 
 
 def _described(app: App, kept: Kept, deadline: int | None) -> dict[str, Any]:
-    """What was done for a session, for a program."""
+    """Return the result for a session as JSON members."""
     return {
         "path": kept.path,
         "agent": kept.agent,
@@ -443,7 +445,7 @@ def _described(app: App, kept: Kept, deadline: int | None) -> dict[str, Any]:
 
 
 def _with_ids(app: App, items: list[dict[str, Any]]) -> Iterable[dict[str, Any]]:
-    """The sessions with their ids; that of a file where nobody looks is unknown."""
+    """Add ids to the items; the id of a file outside of all sources is unknown."""
     rows = app.library.list(Filter(hide=())).rows if items else []
     ids = {row.path: row.id for row in rows}
     return ({"id": ids.get(item["path"]), **item} for item in items)

@@ -1,4 +1,4 @@
-"""Sharing: exports with secrets replaced, and looking for secrets."""
+"""Exporting sessions with secrets redacted, and finding secrets."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import click
+import msgspec
 
-from sessile.cli.app import App, verb
+from sessile.cli.arguments import DAMAGED, SESSION, Named, damage, opened
+from sessile.cli.command import App, verb
 from sessile.cli.listing import catch_up, chosen, filters
-from sessile.cli.names import DAMAGED, SESSION, Named, damage, opened
 from sessile.cli.output import Cell, Column, Pictures, Step, refuse_existing, size_of, write_file
 from sessile.core.ids import is_plain_id
 from sessile.core.redact import Redaction
@@ -23,27 +24,32 @@ from sessile.session import Session
 
 
 @verb(
-    "sessile export webhook -o webhook.html          one file to read in a browser; secrets are replaced",
-    "sessile export webhook -t md -o - | less        Markdown on stdout",
+    "sessile export webhook -o webhook.html          one file for a browser; secrets are redacted",
+    "sessile export webhook -t md -o - | less        Markdown to stdout",
     "sessile export webhook@tests-green -t jsonl -o branch.jsonl",
-    "sessile export webhook --redact review -o x.html  decide about each secret",
+    "sessile export webhook --redact review -o x.html  review each secret",
     name="export",
 )
 @click.argument("session", type=SESSION)
 @click.option(
-    "-t", "--to", "form", type=click.Choice(tuple(FORMS)), help="The form; else by the name of the file, or html."
+    "-t", "--to", "form", type=click.Choice(tuple(FORMS)), help="Format; default: by the name of the file, else html."
 )
-@click.option("-o", "--output", metavar="FILE", help="The file; - is stdout.")
-@click.option("--branch", metavar="LEAF", help="Only the path to this entry or label; else all branches.")
+@click.option("-o", "--output", metavar="FILE", help="Output file; - for stdout.")
+@click.option("--branch", metavar="LEAF", help="Only the path to this entry or label; default: all branches.")
 @click.option(
-    "--depth", type=click.Choice(DEPTHS), default="tools", help="How much is shown at first, or at all in text."
+    "--depth",
+    type=click.Choice(DEPTHS),
+    default="tools",
+    help="How much to show (tools); HTML can show more on demand.",
 )
-@click.option("--redact", type=click.Choice(["auto", "review", "off"]), default="auto", help="Replace secrets (auto).")
-@click.option("--personal", is_flag=True, help="Replace e-mail addresses, home folders and IP addresses too.")
-@click.option("--keep", metavar="PLACEHOLDER", multiple=True, help="Do not replace that one; see the report.")
-@click.option("--no-images", is_flag=True, help="Leave images out.")
-@click.option("--report", "report_file", metavar="FILE", help="Write what was replaced as JSON; never the secrets.")
-@click.option("--force", is_flag=True, help="Replace a file that is there.")
+@click.option("--redact", type=click.Choice(["auto", "review", "off"]), default="auto", help="Redact secrets (auto).")
+@click.option("--personal", is_flag=True, help="Redact e-mail addresses, home folders and IP addresses too.")
+@click.option(
+    "--keep", metavar="PLACEHOLDER", multiple=True, help="Do not redact this secret; see the report for placeholders."
+)
+@click.option("--no-images", is_flag=True, help="Omit images.")
+@click.option("--report", "report_file", metavar="FILE", help="Write a JSON report of redactions, without the secrets.")
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
 def export_verb(
     app: App,
     session: str,
@@ -58,11 +64,11 @@ def export_verb(
     report_file: str | None,
     force: bool,
 ) -> int:
-    """Write a session for others to read. Secrets are replaced by stable placeholders, as far as their shapes are known."""
+    """Export a session for others to read. Known kinds of secrets are replaced by stable placeholders."""
     with opened(app, session, branch=branch) as named:
         form = form or _form_of(output)
         target = _target(app, named.session, output, form)
-        _refuse_early(target, form, force)
+        _check_target(target, form, force)
         kept = _review(app, named, keep, personal, images=not no_images) if redact == "review" else keep
         redactor = None if redact == "off" else share_redactor(personal=personal, home=app.places.home, keep=kept)
         with app.out.progress("Exporting") as progress:
@@ -73,7 +79,7 @@ def export_verb(
                 size, pictures = _to_file(target, export, form, depth, force)
         if form == "jsonl" and target != "-":
             _artifacts(app, export, target, force)
-        _tell(app, export, redact)
+        _print_redactions(app, export, redact)
         if report_file is not None:
             report_path = _absolute(app, report_file)
             write_file(report_path, [_report(named.session, export)], force=force, doing="write the report")
@@ -93,14 +99,14 @@ def _form_of(output: str | None) -> str:
     suffix = os.path.splitext(output or "")[1].lstrip(".").lower()
     form = {"": "html", "htm": "html", "markdown": "md"}.get(suffix, suffix)
     if form not in FORMS:
-        raise Invalid(f"there is no form for a file that ends with .{suffix[:20]}", hint=f"say -t {'|'.join(FORMS)}")
+        raise Invalid(f"unknown export format .{suffix[:20]}", hint=f"pass -t {'|'.join(FORMS)}")
     return form
 
 
 def _target(app: App, session: Session, output: str | None, form: str) -> str:
     if output == "-" or (output is None and not app.out.is_terminal):
         return "-"
-    # A session says itself what its id is, and could name another folder.
+    # The id comes from the file, and could contain a path.
     name = session.id[:8] if is_plain_id(session.id) else "unnamed"
     return _absolute(app, output or f"session-{name}.{form}")
 
@@ -109,15 +115,15 @@ def _absolute(app: App, path: str) -> str:
     return os.path.abspath(os.path.join(app.here, os.path.expanduser(path)))
 
 
-def _refuse_early(target: str, form: str, force: bool) -> None:
-    """Nobody should wait for an export that has nowhere to go."""
+def _check_target(target: str, form: str, force: bool) -> None:
+    """Raise if the target cannot be written, before the work starts."""
     if target == "-":
         if sys.stdout.isatty() and form in ("html", "jsonl"):
-            raise Invalid(f"{form} is not for a terminal", hint="say -o FILE")
+            raise Invalid(f"cannot write {form} to a terminal", hint="pass -o FILE")
         return
     refuse_existing(target, force=force)
     if not os.path.isdir(os.path.dirname(target)):
-        raise NotFound("there is no such folder to write to", path=os.path.dirname(target), hint="make it first")
+        raise NotFound("folder not found", path=os.path.dirname(target), hint="create it first")
 
 
 def _to_stdout(export: Export, form: str, depth: Depth) -> int:
@@ -126,7 +132,7 @@ def _to_stdout(export: Export, form: str, depth: Depth) -> int:
 
 
 def _to_file(path: str, export: Export, form: str, depth: Depth, force: bool) -> tuple[int, Pictures | None]:
-    """Write the export, and its pictures beside it if it holds none itself."""
+    """Write the export, and its images beside it if the format does not embed them."""
     pictures = Pictures(path)
     try:
         size = write_file(path, export.written(form, depth, keep=pictures.keep), force=force)
@@ -137,7 +143,7 @@ def _to_file(path: str, export: Export, form: str, depth: Depth, force: bool) ->
 
 
 def _artifacts(app: App, export: Export, target: str, force: bool) -> None:
-    """What tools and sub-agents of the session spilled, in the folder where the copy would have it."""
+    """Write the artifacts of the session to the folder beside the export."""
     folder = os.path.splitext(target)[0]
     left_out = 0
     for name, content in export.artifacts(app.store.fs):
@@ -149,35 +155,34 @@ def _artifacts(app: App, export: Export, target: str, force: bool) -> None:
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         write_file(path, [content], force=force, doing="write an artifact")
     if left_out:
-        told = many(left_out, "artifact that is no text was", "artifacts that are no text were")
-        app.out.note(f"{told} left out; --redact off takes them along")
+        artifacts = many(left_out, "binary artifact was", "binary artifacts were")
+        app.out.note(f"{artifacts} not exported. Include: --redact off")
 
 
-def _tell(app: App, export: Export, redact: str) -> None:
-    """Say what was replaced, on stderr, whatever the output is."""
+def _print_redactions(app: App, export: Export, redact: str) -> None:
+    """Print what was redacted, on stderr."""
     if redact == "off":
-        app.out.note("secrets were not looked for: --redact off")
+        app.out.note("secrets were not redacted: --redact off")
         return
     for found in export.report:
-        what = "kept" if found.kept else "replaced"
+        what = "kept" if found.kept else "redacted"
         app.out.note(
-            f"{what} {found.placeholder} {found.count}× (begins with {found.hint!r}, {found.length} characters)"
+            f"{what} {found.placeholder} {found.count}× (starts with {found.hint!r}, {found.length} characters)"
         )
     replaced = sum(found.count for found in export.report if not found.kept)
-    app.out.note(f"{many(replaced, 'secret')} replaced; best effort: look at what you share")
+    app.out.note(f"{many(replaced, 'secret')} redacted (best effort): review the file before you share it")
 
 
 def _review(app: App, named: Named, keep: tuple[str, ...], personal: bool, *, images: bool) -> Collection[str]:
-    """Ask a person about each finding; what they keep."""
+    """Ask the user about each finding and return the placeholders to keep."""
     redactor = share_redactor(personal=personal, home=app.places.home, keep=keep)
     report = Export(named.session, leaf=named.at, redactor=redactor, images=images).report
     _print_findings(app, [(named.session.id, found) for found in report])
     if not report:
         return keep
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        hint = "say --keep PLACEHOLDER for those to keep, and --redact auto"
-        told = many(len(report), "finding needs", "findings need")
-        raise Refused(f"{told} a person's decision", hint=hint)
+        hint = "pass --redact auto, with --keep PLACEHOLDER for each secret to keep"
+        raise Refused(f"{many(len(report), 'finding needs', 'findings need')} a review at a terminal", hint=hint)
     kept = set(keep)
     for found in report:
         answer = click.prompt(f"{found.placeholder}: [r]edact or [k]eep", default="r", err=True)
@@ -187,33 +192,31 @@ def _review(app: App, named: Named, keep: tuple[str, ...], personal: bool, *, im
 
 
 def _report(session: Session, export: Export) -> bytes:
-    import msgspec
-
-    told = msgspec.json.encode(share_report(session.id, export.report))
-    return msgspec.json.format(told, indent=1) + b"\n"
+    report = msgspec.json.encode(share_report(session.id, export.report))
+    return msgspec.json.format(report, indent=1) + b"\n"
 
 
 # -- secrets
 
 
 @verb(
-    "sessile secrets                   look through all sessions; exit code 1 if there are any",
+    "sessile secrets                   all sessions; exit code 1 if any are found",
     "sessile secrets webhook           one session",
-    "sessile secrets --since 7d --json for a program",
+    "sessile secrets --since 7d --json for programs",
     name="secrets",
 )
 @click.argument("sessions", type=SESSION, nargs=-1)
-@click.option("--personal", is_flag=True, help="E-mail addresses, home folders and IP addresses too.")
+@click.option("--personal", is_flag=True, help="Include e-mail addresses, home folders and IP addresses.")
 @filters
 def secrets_verb(app: App, sessions: tuple[str, ...], personal: bool, **options: Any) -> int:
-    """Find secrets by their shapes. Their text is never printed. Nothing is changed."""
+    """Find known kinds of secrets. Only their first characters are printed. Nothing is changed."""
     found: list[tuple[str, Redaction]] = []
     skipped = 0
     hidden: Mapping[str, int] = {}
     if sessions:
         for name in sessions:
             with opened(app, name) as named:
-                with app.out.progress("Looking for secrets") as progress:
+                with app.out.progress("Searching for secrets") as progress:
                     found += _secrets_in(named.session, personal, progress)
                 skipped += bool(damage(app, named.session))
     else:
@@ -221,7 +224,7 @@ def secrets_verb(app: App, sessions: tuple[str, ...], personal: bool, **options:
         catch_up(app, wanted, counts=False)
         listing = app.library.list(wanted)
         hidden = listing.hidden
-        with app.out.progress("Looking for secrets") as progress:
+        with app.out.progress("Searching for secrets") as progress:
             for number, row in enumerate(listing.rows):
                 progress(Step(number, len(listing.rows)))
                 try:
@@ -230,14 +233,14 @@ def secrets_verb(app: App, sessions: tuple[str, ...], personal: bool, **options:
                         skipped += bool(damage(app, session))
                 except SessileError as error:
                     skipped += 1
-                    app.out.note(f"note: not looked into: {error}")
+                    app.out.note(f"note: not searched: {error}")
     if app.json:
         items = ({"session": session_id, **_described(redaction)} for session_id, redaction in found)
         app.out.document("secrets/1", items, hidden=hidden, skipped=skipped)
     else:
         _print_findings(app, found)
         app.out.hidden(hidden, "-A")
-        app.out.note(f"{many(len(found), 'secret')} found" if found else "no secrets found; best effort")
+        app.out.note(f"{many(len(found), 'secret')} found" if found else "no secrets found (best effort)")
     return 1 if found else DAMAGED if skipped else 0
 
 
@@ -249,7 +252,13 @@ def _secrets_in(
 
 
 def _print_findings(app: App, found: Sequence[tuple[str, Redaction]]) -> None:
-    columns = [Column("session"), Column("rule"), Column("times", True), Column("begins"), Column("where", wide=True)]
+    columns = [
+        Column("session"),
+        Column("rule"),
+        Column("times", True),
+        Column("starts with"),
+        Column("where", wide=True),
+    ]
     short = 8 if app.out.columns else None
     app.out.table(
         columns,

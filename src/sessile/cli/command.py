@@ -1,22 +1,16 @@
-"""The frame that every verb runs in: options for all verbs, help with examples first, errors as messages and exit codes.
+"""The command that every verb is part of: common options, help with examples, errors and exit codes.
 
-0 done   1 nothing found, or something found that should not be there   2 used wrongly   3 there is no such thing
-4 ambiguous   5 damaged   6 busy   7 refused for safety   8 the storage failed   130 interrupted   141 pipe closed
+Also where a verb finds things: the folders of the user (`Places`) and the configuration file (`Settings`).
 
-Where the sessions of a person are: one's own store, other agents' folders, the cache.
-
-Environment variables say where they are (`core/variables` lists them). With a database as one's own store, what belongs to this
-machine, such as the configuration and the token of the gateway, stays in ~/.sessile.
-
-Nothing is created here.
-
-The configuration file that a verb goes by: the one that was named, else that in the root of the store, else none.
+Exit codes: 0 success, 1 nothing found or a problem found, 2 usage error, 3 not found, 4 ambiguous, 5 damaged data, 6 busy,
+7 refused for safety, 8 storage failure, 130 interrupted, 141 pipe closed.
 """
 
 from __future__ import annotations
 
 import io
 import os
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -38,18 +32,15 @@ if TYPE_CHECKING:
     from sessile.library import Library
     from sessile.store import Store
 
-
-# --- app
-
 INTERRUPTED = 130
-BROKEN_PIPE = 141  # as shells report a process that died of a closed pipe
+BROKEN_PIPE = 141  # as shells report a process that SIGPIPE killed
 
 _HELP_NAMES = {"help_option_names": ["-h", "--help"]}
 _MODULES = {verb: module for group in VERBS.values() for verb, (module, _) in group.items()}
 
 
 class App:
-    """What a verb has to work with: where things are, the library, and the way out."""
+    """The state of one run: common options, places, store, library and output."""
 
     def __init__(self) -> None:
         self.json = False
@@ -62,18 +53,17 @@ class App:
 
     @cached_property
     def out(self) -> Output:
-        """Where output goes."""
+        """The output streams."""
         return Output(json=self.json, plain=self.plain, color=self.color, pager=not self.no_pager, zone=self.tz)
 
     @cached_property
     def places(self) -> Places:
-        """The folders of this person."""
-
+        """The folders of the user."""
         return find_places(os.environ, root=self.root, demo=self.demo)
 
     @cached_property
     def store(self) -> Store:
-        """One's own store, or the demo's."""
+        """The user's own store, or the demo store."""
         from sessile.store import Store
 
         store = Store(self.places.store, cache=self.places.cache, blobs=self.places.blobs)
@@ -86,43 +76,39 @@ class App:
 
         written = make_demo(store)
         if written:
-            self.out.note(f"wrote {written} made-up sessions to {self.places.root}")
+            self.out.note(f"created {written} made-up sessions in {self.places.root}")
 
     @cached_property
     def library(self) -> Library:
-        """All sessions of this person."""
+        """All sessions on this machine."""
         from sessile.library import Library
 
         return Library(self.store, self.places.sources(self.store), cache=self.places.cache, auto_catch_up=False)
 
     def say_notices(self) -> None:
-        """Say what did not work while the catalog was brought up to date: a folder that cannot be read, a full cache."""
+        """Print problems of the last catalog update, such as an unreadable folder or a full cache."""
         for notice in self.library.notices:
             self.out.note(f"note: {notice}")
 
     @property
     def command(self) -> str:
-        """How this very store is called up again, for whoever copies what a verb suggests."""
+        """The command that opens this store, for suggestions that the user can copy."""
         if self.demo or self.root is None:
             return "sessile --demo" if self.demo else "sessile"
-        import shlex
-
-        from sessile.storage.backing import is_database
-
         return f"sessile --root {shlex.quote(self.store.name if is_database(self.root) else self.root)}"
 
     def tilde(self, path: str) -> str:
-        """A path as a person writes it."""
+        """Return a path with the home folder shortened to `~`."""
         home = self.places.home
         return f"~{path[len(home) :]}" if path == home or path.startswith(f"{home}/") else path
 
     @cached_property
     def here(self) -> str:
-        """The folder that the command was started in."""
+        """The current folder."""
         try:
             return os.getcwd()
         except FileNotFoundError:
-            return os.environ.get("PWD", "/")  # somebody removed it
+            return os.environ.get("PWD", "/")  # it was removed
 
 
 def _set(context: click.Context, parameter: click.Parameter, value: Any) -> None:
@@ -131,37 +117,43 @@ def _set(context: click.Context, parameter: click.Parameter, value: Any) -> None
 
 
 _COMMON = (
-    click.option("--json", is_flag=True, expose_value=False, callback=_set, help="One JSON document."),
-    click.option("--plain", is_flag=True, expose_value=False, callback=_set, help="For screen readers."),
+    click.option("--json", is_flag=True, expose_value=False, callback=_set, help="Print one JSON document."),
+    click.option("--plain", is_flag=True, expose_value=False, callback=_set, help="Plain words, for screen readers."),
     click.option(
-        "--color", type=click.Choice(["auto", "always", "never"]), expose_value=False, callback=_set, help="Colours."
+        "--color",
+        type=click.Choice(["auto", "always", "never"]),
+        expose_value=False,
+        callback=_set,
+        help="When to use colours.",
     ),
-    click.option("--no-pager", is_flag=True, expose_value=False, callback=_set, help="Print, do not page."),
-    click.option("--tz", metavar="ZONE", expose_value=False, callback=_set, help="Time zone, such as Europe/Berlin."),
+    click.option("--no-pager", is_flag=True, expose_value=False, callback=_set, help="Do not use a pager."),
+    click.option("--tz", metavar="ZONE", expose_value=False, callback=_set, help="Time zone, e.g. Europe/Berlin."),
     click.option(
-        "--root", metavar="PATH|URL", expose_value=False, callback=_set, help="Another store than ~/.sessile."
+        "--root", metavar="PATH|URL", expose_value=False, callback=_set, help="Store to use instead of ~/.sessile."
     ),
-    click.option("--demo", is_flag=True, expose_value=False, callback=_set, help="The made-up store of sessile demo."),
+    click.option(
+        "--demo", is_flag=True, expose_value=False, callback=_set, help="Use the made-up store of sessile demo."
+    ),
 )
 
 
 class Verb(click.Command):
-    """A command whose help begins with examples."""
+    """A command with examples in its help."""
 
     examples: Sequence[str] = ()
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """What it does, then how it is used, then the options."""
+        """Write the description and the examples; click writes the options after them."""
         super().format_help_text(ctx, formatter)
         if self.examples:
             with formatter.section("Examples"):
                 first = " " * formatter.current_indent
-                for example in self.examples:  # what does not fit is further in, so that it is not taken for a command
+                for example in self.examples:  # continuation lines are indented deeper
                     formatter.write(click.wrap_text(example, formatter.width, first, first + " " * 8) + "\n")
 
 
 def verb(*examples: str, name: str) -> Callable[[Callable[..., Any]], Verb]:
-    """Make a function a verb that gets the `App` first and has the options of all verbs."""
+    """Turn a function into a verb with the common options; its first argument is the `App`."""
 
     def make(function: Callable[..., Any]) -> Verb:
         command = click.command(name, cls=Verb, context_settings=_HELP_NAMES)(click.pass_obj(function))
@@ -173,26 +165,26 @@ def verb(*examples: str, name: str) -> Callable[[Callable[..., Any]], Verb]:
     return make
 
 
-class _SeenEnough(Exception):
-    """Whoever reads stdout has closed it. Not an `OSError`, of which click would make an exit code of its own."""
+class _StdoutClosed(Exception):
+    """The reader of stdout closed it. Not an `OSError`, which click would turn into its own exit code."""
 
 
 class Verbs(click.Group):
-    """The table of verbs: a module is imported when its verb is used."""
+    """The group of all verbs; a verb's module is imported when it is used."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the verb that was asked for."""
+        """Run the verb."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError as error:
-            raise _SeenEnough from error
+            raise _StdoutClosed from error
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The verbs in the order of the table."""
+        """Return the verbs in the order of the table."""
         return list(_MODULES)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The verb of that name, or its alias."""
+        """Return the verb of this name or alias."""
         name = ALIASES.get(cmd_name, cmd_name)
         if name == "help":
             return _help
@@ -204,23 +196,23 @@ class Verbs(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The verb that is meant; an unknown one is answered with those that sound like it."""
+        """Return the verb; raise with similar names if it is unknown."""
         if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
             from difflib import get_close_matches
 
             near = get_close_matches(args[0], [*_MODULES, *ALIASES], 3)
-            hint = f"did you mean {' or '.join(near)}?" if near else "sessile --help lists the verbs"
-            raise errors.InvalidQuery(f"there is no verb {args[0][:40]!r}", hint=hint)
+            hint = f"did you mean {' or '.join(near)}?" if near else "run `sessile --help` for a list"
+            raise errors.InvalidQuery(f"unknown verb {args[0][:40]!r}", hint=hint)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The verbs by group, from the table alone."""
+        """Write the verbs by group, without importing their modules."""
         for group, verbs in VERBS.items():
             with formatter.section(group):
                 formatter.write_dl([(name, text) for name, (_, text) in verbs.items()])
 
 
-@click.command("help", help="What a verb does, with examples.")
+@click.command("help", help="Show the help of a verb.")
 @click.argument("verb", required=False)
 @click.pass_context
 def _help(context: click.Context, verb: str | None) -> None:
@@ -240,7 +232,7 @@ def _version(context: click.Context, parameter: click.Parameter, value: bool) ->
         context.exit()
 
 
-_EPILOG = "sessile help VERB shows examples. Without sessions of your own, begin with: sessile demo"
+_EPILOG = "Run `sessile help VERB` for examples. No sessions yet? Try `sessile demo`."
 
 
 @click.group(cls=Verbs, invoke_without_command=True, context_settings=_HELP_NAMES, epilog=_EPILOG)
@@ -249,10 +241,10 @@ _EPILOG = "sessile help VERB shows examples. Without sessions of your own, begin
 )
 @click.pass_context
 def sessile(context: click.Context) -> None:
-    """Every session of your agents: find, read, search, branch, resume, export, clean."""
+    """Find, read, search, branch, resume, export and clean up the sessions of your agents."""
     context.ensure_object(App)
     if context.invoked_subcommand is None:
-        from sessile.cli.starting import welcome
+        from sessile.cli.welcome import welcome
 
         welcome(context.obj)
 
@@ -262,9 +254,9 @@ for _option in reversed(_COMMON):
 
 
 def run(arguments: list[str]) -> int:
-    """Run one verb; whatever goes wrong becomes a message and an exit code."""
+    """Run a verb and return its exit code; errors become messages."""
     app = App()
-    app.json = "--json" in arguments or "--jsonl" in arguments  # errors before the options are read obey it too
+    app.json = "--json" in arguments or "--jsonl" in arguments  # also for errors in the options themselves
     _prepare_streams()
     try:
         return _perform(app, arguments)
@@ -273,20 +265,20 @@ def run(arguments: list[str]) -> int:
     except click.ClickException as error:
         usage = error.ctx.get_usage() if isinstance(error, click.UsageError) and error.ctx else None
         return app.out.fail(errors.Invalid(error.format_message(), hint=usage))
-    except (BrokenPipeError, _SeenEnough):
+    except (BrokenPipeError, _StdoutClosed):
         _give_up_stdout()
         return BROKEN_PIPE
     except (KeyboardInterrupt, click.Abort):
-        app.out.note("interrupted; what was finished is kept")
+        app.out.note("interrupted; finished work is kept")
         return INTERRUPTED
     except OSError as error:
         if error.filename is not None:
-            return app.out.fail(errors.storage_failure(error, os.fsdecode(error.filename), "do that"))
+            return app.out.fail(errors.storage_failure(error, os.fsdecode(error.filename), "access the file"))
         _give_up_stdout()
         return app.out.fail(errors.storage_failure(error, "stdout", "write the output"))
     except MemoryError:
-        hint = "ask for less: --tail, --since, one session"
-        return app.out.fail(errors.StorageFailure("there is not enough memory for that", hint=hint))
+        hint = "limit the output: --tail, --since, or a single session"
+        return app.out.fail(errors.StorageFailure("out of memory", hint=hint))
 
 
 def _perform(app: App, arguments: list[str]) -> int:
@@ -302,7 +294,7 @@ def _perform(app: App, arguments: list[str]) -> int:
 
 
 def _prepare_streams() -> None:
-    """Make all three streams usable: one that is closed reads and writes nothing, and every character can be written."""
+    """Replace closed streams with the null device, and escape characters that the encoding lacks."""
     if sys.stdin is None:
         sys.stdin = open(os.devnull)  # noqa: SIM115
     if sys.stdout is None:
@@ -311,29 +303,32 @@ def _prepare_streams() -> None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # what a terminal of another alphabet cannot show
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _give_up_stdout() -> None:
-    """Nothing can be written to stdout any more, not even at exit, when Python would try once more."""
+    """Send stdout to the null device, because Python flushes it once more at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-# --- places
+# -- places
 
 
 class Places(NamedTuple):
-    """The folders of one person."""
+    """The folders of the user. They are not created here.
+
+    With a database as the store, files of this machine (configuration, gateway token) stay in ~/.sessile.
+    """
 
     home: str
-    store: str  # one's own: a folder, or the address of a database
-    root: str  # the folder of what belongs to this machine; that of the store, if it is one
+    store: str  # the user's own store: a folder or the URL of a database
+    root: str  # the folder for files of this machine: the store, if that is a folder
     cache: str
-    blobs: str | None  # the address of an object store for large content
-    family: Sequence[Source]  # those of other agents, whether they exist or not
+    blobs: str | None  # URL of an object store for large content
+    family: Sequence[Source]  # folders of other agents, whether they exist or not
 
     def sources(self, store: Store) -> list[Source]:
-        """The folders of other agents that exist, and those that the person has added."""
+        """Return the existing folders of other agents, and those that the user added."""
         from sessile.library import added_sources
 
         added = [source_at(path) for path in added_sources(store).names()]
@@ -341,16 +336,16 @@ class Places(NamedTuple):
 
 
 def source_at(folder: str) -> Source:
-    """A folder that somebody has named: the root of a store, or a folder with session files."""
+    """Return the source for a folder: the root of a store, or a folder of session files."""
     sessions = f"{folder}/sessions"
     return Source("folder", folder, sessions if os.path.isdir(sessions) else folder)
 
 
 def find_places(environ: Mapping[str, str], *, root: str | None, demo: bool) -> Places:
-    """The folders that this environment names."""
+    """Return the places for these environment variables and options."""
     home = environ.get("HOME") or os.path.expanduser("~")
     if not os.path.isabs(home):
-        raise InvalidConfig("HOME is not set to an absolute path", hint="set HOME, or say --root PATH")
+        raise InvalidConfig("HOME is not an absolute path", hint="set HOME, or pass --root PATH")
     cache = environ.get("SESSILE_CACHE") or _cache_folder()
     if demo:
         made_up = f"{cache}/demo-{__version__}"
@@ -379,20 +374,20 @@ def _cache_folder() -> str:
     return platformdirs.user_cache_dir("sessile", appauthor=False)
 
 
-# --- settings
+# -- configuration
 
-_NAMES = ("config.toml", "config.json")
+_CONFIG_FILES = ("config.toml", "config.json")
 
 
 class Settings(NamedTuple):
-    """A configuration, the keys of its file that have no effect, and the file, if there is one."""
+    """A configuration, the unknown keys of its file, and the path of the file if there is one."""
 
     config: Config
     unknown: list[str]
     path: str | None
 
     def token_file(self, root: str) -> str:
-        """Where the token of the gateway lies; a name in the file is meant from the folder of the file."""
+        """Return the path of the gateway token; a path in the file is relative to the file's folder."""
         named = self.config.gateway.token_file
         if named is None or self.path is None:
             return f"{root}/gateway.token"
@@ -400,21 +395,21 @@ class Settings(NamedTuple):
 
 
 def config_path(app: App, named: str | None = None) -> str | None:
-    """The file that holds; `None` if everything has its default."""
+    """Return the configuration file: the named one, else the one in the store, else `None`."""
     if named is not None:
         path = os.path.abspath(os.path.join(app.here, os.path.expanduser(named)))
         if not os.path.isfile(path):
-            raise NotFound("there is no such file", path=path, hint="--config FILE names a file of TOML or JSON")
+            raise NotFound("configuration file not found", path=path, hint="pass a TOML or JSON file to --config")
         return path
-    found = [path for name in _NAMES if os.path.lexists(path := f"{app.places.root}/{name}")]
+    found = [path for name in _CONFIG_FILES if os.path.lexists(path := f"{app.places.root}/{name}")]
     if len(found) > 1:
-        hint = "take one of them away, or say --config FILE"
-        raise InvalidConfig(f"there are both {_NAMES[0]} and {_NAMES[1]}", path=app.places.root, hint=hint)
+        hint = "remove one of them, or pass --config FILE"
+        raise InvalidConfig(f"both {' and '.join(_CONFIG_FILES)} exist", path=app.places.root, hint=hint)
     return found[0] if found else None
 
 
 def load_settings(app: App, named: str | None = None) -> Settings:
-    """The configuration that holds; raises `InvalidConfig` with the key or the line that is wrong."""
+    """Load the configuration; raise `InvalidConfig` with the invalid key or line."""
     from sessile.config import Config, load_config
 
     path = config_path(app, named)
@@ -427,6 +422,6 @@ def load_settings(app: App, named: str | None = None) -> Settings:
 
 
 def warn_of_unknown(app: App, settings: Settings) -> None:
-    """Say which keys of the file nobody reads."""
+    """Print the unknown keys of the file."""
     for key in settings.unknown:
-        app.out.note(f"note: {key} in {app.tilde(settings.path or '')} is not known, and has no effect")
+        app.out.note(f"note: unknown key {key} in {app.tilde(settings.path or '')} is ignored")

@@ -1,7 +1,4 @@
-"""What the model saw at any entry of a session, as it is or as a provider takes it, and what it does not see any more.
-
-Compacting a session: the model goes on with a summary, and everything stays in the tree.
-"""
+"""What the model sees of a session: its context at any entry, and compaction, which replaces older messages by a summary."""
 
 from __future__ import annotations
 
@@ -11,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sessile.cli.app import App, verb
-from sessile.cli.names import (
+from sessile.agents.registry import AGENTS
+from sessile.cli.arguments import (
     SESSION,
     Named,
     damage,
@@ -24,6 +21,7 @@ from sessile.cli.names import (
     writable,
     written_by,
 )
+from sessile.cli.command import App, verb
 from sessile.errors import Invalid, Unsupported
 from sessile.render.wording import many
 
@@ -33,40 +31,37 @@ if TYPE_CHECKING:
     from sessile.session import Session
     from sessile.upkeep.compactor import Compactor, Outcome
 
-
-# --- context
-
-_TOLD = 8  # absences that are told one by one
-_DOES = {
-    "compaction": "summed up by the compaction",
-    "reset_boundary": "left by the reset",
-    "context_edit": "taken out by the edit",
+_LISTED = 8  # absences that are printed one by one
+_REMOVED = {
+    "compaction": "summarized by the compaction",
+    "reset_boundary": "left behind by the reset",
+    "context_edit": "removed by the edit",
 }
 
 
 @verb(
-    "sessile context webhook               what the model would see now",
-    "sessile context webhook#9f31c2a0      … what it saw at an entry; the same as --at 9f31c2a0",
-    "sessile context webhook --provider anthropic    … as it is sent there",
-    "sessile context session.jsonl --json  messages and state, for a program",
+    "sessile context webhook               what the model sees now",
+    "sessile context webhook#9f31c2a0      what it saw at an entry; same as --at 9f31c2a0",
+    "sessile context webhook --provider anthropic    as it is sent to a provider",
+    "sessile context session.jsonl --json  messages and state, for programs",
     name="context",
 )
 @click.argument("session", type=SESSION, default="@here")
-@click.option("--at", metavar="ENTRY", help="At this entry; the same as SESSION#ENTRY.")
+@click.option("--at", metavar="ENTRY", help="The entry; same as SESSION#ENTRY.")
 @click.option(
     "--provider",
     "--as",
     type=click.Choice(["anthropic", "openai", "google"]),
-    help="As a provider takes it, with what had to be done for that; JSON.",
+    help="Print the request messages for this provider, with notes on changes, as JSON.",
 )
 def context_verb(app: App, session: str, at: str | None, provider: str | None) -> int:
-    """See what the model saw at the leaf, or at any entry: after a compaction, the summary and what was kept."""
+    """Show what the model sees at the leaf, or saw at any entry: after a compaction, the summary and the kept messages."""
     if at is not None and "#" in session:
-        raise Invalid("one entry, not two", hint="say SESSION#ENTRY, or --at ENTRY")
+        raise Invalid("two entries given", hint="pass SESSION#ENTRY or --at ENTRY")
     with opened(app, session if at is None else f"{session}#{at}") as named:
         found = named.session
         if provider is not None:
-            _send(app, _context(named), provider)
+            _print_request(app, _context(named), provider)
         elif app.json:
             context = _context(named)
             app.out.document(
@@ -82,7 +77,7 @@ def context_verb(app: App, session: str, at: str | None, provider: str | None) -
                 leaf=named.at or found.leaf_id,
             )
         else:
-            app.out.page(_seen(app, named))
+            app.out.page(_view(app, named))
         return damage(app, found)
 
 
@@ -90,8 +85,8 @@ def _context(named: Named) -> SessionContext:
     return named.session.context(named.at) if named.at is not None else named.session.context()
 
 
-def _send(app: App, context: SessionContext, provider: str) -> None:
-    """The messages as a provider takes them, and a note of everything that was done for that."""
+def _print_request(app: App, context: SessionContext, provider: str) -> None:
+    """Print the messages in the shape of a provider, with a note for each change that this needed."""
     from sessile.core.hygiene import clean
     from sessile.core.messages import convert_to_llm, to_anthropic, to_google, to_openai
     from sessile.core.providers import policy_for
@@ -103,71 +98,71 @@ def _send(app: App, context: SessionContext, provider: str) -> None:
         converted = convert_to_llm([message])
         messages += converted
         sources += [source] * len(converted)
-    # Where nobody can resize, a large image is sent as it is, as long as a provider takes it.
+    # Without an image library, large images are sent as they are if the provider accepts them.
     cleaned = clean(messages, policy_for(provider), resize=resize if can_resize() else None)
     shape = {"anthropic": to_anthropic, "openai": to_openai, "google": to_google}[provider]
     notes = [{"entry": sources[note.place], "did": note.did, "text": note.text} for note in cleaned.notes]
     app.out.document(f"context.{provider}/1", messages=shape(cleaned.messages), notes=notes)
 
 
-def _seen(app: App, named: Named) -> Iterator[Line]:
-    # A program that reads the document needs none of this.
+def _view(app: App, named: Named) -> Iterator[Line]:
+    # Late, because --json needs none of these.
     from sessile.core.compaction import context_size
     from sessile.core.context import absences
     from sessile.core.visible import visible_line
     from sessile.render.shown import show_all
     from sessile.render.styled import Span
     from sessile.render.terminal import transcript_lines
-    from sessile.render.wording import many
 
     session = named.session
-    size = context_size(session.walk_up(named.at), session.read_row)  # first: neither is small in a long session
+    # Before the context: both are large in a long session.
+    size = context_size(session.walk_up(named.at), session.read_row)
     context = _context(named)
     models = ", ".join(f"{role} {model}" for role, model in context.models.items()) or "no model"
-    told = (
-        f"{many(len(context.messages), 'message')} · {'' if size.source == 'provider' else '~'}{size.tokens:,} tokens"
-    )
+    tokens = f"{'' if size.source == 'provider' else '~'}{size.tokens:,} tokens"
+    facts = f"{many(len(context.messages), 'message')} · {tokens} · thinking {context.thinking_level} · {models}"
     gone = absences((entry.body for entry in session.iter_branch(named.at)), set(context.sources))
-    at = visible_line(named.at or session.leaf_id or "the beginning")
+    at = visible_line(named.at or session.leaf_id or "the start")
     yield (Span(name_of(session), "strong"), Span(f"  at {at}", "dim"))
-    yield (Span(visible_line(f"{told} · thinking {context.thinking_level} · {models}"), "dim"),)
-    for absence in gone[:_TOLD]:
+    yield (Span(visible_line(facts), "dim"),)
+    for absence in gone[:_LISTED]:
         yield (Span(_absent(app, session, absence), "summary"),)
-    if len(gone) > _TOLD:
-        yield (Span(f"… and {many(len(gone) - _TOLD, 'more')} like that", "summary"),)
+    if len(gone) > _LISTED:
+        yield (Span(f"… {len(gone) - _LISTED} more", "summary"),)
     yield ()
     messages = (
         {"type": "message", "id": source, "message": message}
         for message, source in zip(context.messages, context.sources, strict=True)
     )
-    yield from transcript_lines(show_all(messages), "all", app.out.columns, plain_words=app.out.plain, when=when(app))
+    out = app.out
+    yield from transcript_lines(
+        show_all(messages), "all", out.columns, plain_words=out.plain, when=when(app), prose=out.prose
+    )
 
 
 def _absent(app: App, session: Session, absence: Absence) -> str:
-    """What the model does not see any more, and how to see it."""
-    from sessile.render.wording import many
-
+    """Return a line about messages that the model no longer sees, and how to show them."""
     where = f"{app.command} show {handle(app, session.id, session.path)} --from {absence.first} --to {absence.last}"
     if absence.changed:
-        return f"{many(absence.messages, 'message')} changed by the edit {absence.by}; as it was: {where}"
-    return f"{many(absence.messages, 'message')} {_DOES.get(absence.kind, absence.kind)} {absence.by}; still there: {where}"
+        return f"{many(absence.messages, 'message')} changed by the edit {absence.by}. Original: {where}"
+    return f"{many(absence.messages, 'message')} {_REMOVED.get(absence.kind, absence.kind)} {absence.by}. Show: {where}"
 
 
-# --- compacting
+# -- compact
 
-_NO_MODEL = "extract"
-_SAID = {
-    "nothing": "there is nothing to sum up",
-    "cancelled": "it was cancelled by a hook",
-    "rejected": "the summary was not good enough; nothing was changed",
+_EXTRACT = "extract"  # the summarizer that needs no model
+_OUTCOMES = {
+    "nothing": "nothing to compact",
+    "cancelled": "cancelled by a hook",
+    "rejected": "the summary was rejected; nothing was changed",
 }
 
 
 @verb(
-    "sessile compact webhook                      from the words that are there; needs no model",
+    "sessile compact webhook                      extracts the summary; needs no model",
     "sessile compact webhook --with anthropic/claude-haiku-4-5 keep the error messages",
     'sessile compact webhook --with "command:my-summarizer --short"',
-    "sessile compact webhook --plan               only say what it would do",
+    "sessile compact webhook --plan               show what would be done",
     name="compact",
 )
 @click.argument("session", type=SESSION)
@@ -175,15 +170,15 @@ _SAID = {
 @click.option(
     "--with",
     "summarizer",
-    metavar="WHO",
-    default=_NO_MODEL,
+    metavar="SUMMARIZER",
+    default=_EXTRACT,
     envvar="SESSILE_SUMMARIZER",
-    help="Who sums up: extract, openai/MODEL, anthropic/MODEL, an http address, or command:COMMAND.",
+    help="Summarizer: extract, openai/MODEL, anthropic/MODEL, an HTTP URL, or command:COMMAND.",
 )
-@click.option("--base-url", metavar="URL", help="Where the endpoint of openai/ or anthropic/ is.")
-@click.option("--keep", metavar="TOKENS", type=click.IntRange(min=1), help="Keep so many tokens as they are.")
-@click.option("--window", metavar="TOKENS", type=click.IntRange(min=1), help="What the session's model can read.")
-@click.option("--plan", "only_plan", is_flag=True, help="Only say what it would do.")
+@click.option("--base-url", metavar="URL", help="Base URL for openai/ or anthropic/.")
+@click.option("--keep", metavar="TOKENS", type=click.IntRange(min=1), help="Number of recent tokens to keep.")
+@click.option("--window", metavar="TOKENS", type=click.IntRange(min=1), help="Context window of the session's model.")
+@click.option("--plan", "only_plan", is_flag=True, help="Show what would be done.")
 @in_place_option
 def compact_verb(
     app: App,
@@ -196,33 +191,32 @@ def compact_verb(
     only_plan: bool,
     in_place: bool,
 ) -> int:
-    """Sum up all but the newest part of a session, for the model. Nothing is removed: sessile tree shows it all.
+    """Replace all but the newest messages by a summary, for the model. Nothing is removed from the session.
 
-    The endpoints take their keys from OPENAI_API_KEY and ANTHROPIC_API_KEY.
+    API keys are read from OPENAI_API_KEY and ANTHROPIC_API_KEY.
     """
-    from sessile.agents.registry import AGENTS
     from sessile.core.compaction import CompactionSettings
     from sessile.upkeep.compactor import Compactor
 
     with opened(app, session) if only_plan else writable(app, session, in_place=in_place) as (found, at, leaf):
         if at is not None or leaf is not None:
-            raise Invalid("a whole session is compacted", hint="sessile branch SESSION#ENTRY, then compact")
+            raise Invalid("cannot compact at an entry", hint="run `sessile branch SESSION#ENTRY` first")
         writer = written_by(found)
         if not only_plan and writer is not None and "compact" not in AGENTS.capabilities(writer):
-            hint = "fork it (sessile fork), and compact the copy"
-            raise Unsupported(f"{writer} has no compactions", path=found.path, hint=hint)
-        known = window or _window(found)
+            hint = "run `sessile fork` and compact the fork"
+            raise Unsupported(f"compaction is not supported for sessions of {writer}", path=found.path, hint=hint)
+        window = window or _window(found)
         settings = CompactionSettings() if keep is None else CompactionSettings(keep_recent_tokens=keep)
-        work = Compactor(found, _summarizer(summarizer, base_url), window=known, settings=settings)
+        compactor = Compactor(found, _summarizer(summarizer, base_url), window=window, settings=settings)
         if only_plan:
-            return _plan(app, found, work)
-        with app.out.progress("Summing up"):
-            outcome = work.compact(" ".join(instructions) or None)
-        return _told(app, found, outcome)
+            return _print_plan(app, found, compactor)
+        with app.out.progress("Summarizing"):
+            outcome = compactor.compact(" ".join(instructions) or None)
+        return _print_outcome(app, found, outcome)
 
 
 def _window(session: Session) -> int | None:
-    """What the model of a session can read, if somebody knows."""
+    """Return the context window of the session's model, if known."""
     from sessile.vendors.models import Models
 
     model = session.context().models.get("default")
@@ -230,12 +224,12 @@ def _window(session: Session) -> int | None:
 
 
 def _summarizer(name: str, base_url: str | None) -> Callable[[Any], Any]:
-    """The summarizer that a person has named."""
+    """Return the summarizer of this name."""
     from sessile.core.summaries import extract
     from sessile.vendors.summarizers import AnthropicSummarizer, CommandSummarizer, OpenAISummarizer, RemoteSummarizer
 
     kind, slash, model = name.partition("/")
-    if name == _NO_MODEL:
+    if name == _EXTRACT:
         return extract
     if name.startswith("command:"):
         return CommandSummarizer(shlex.split(name.removeprefix("command:")))
@@ -244,14 +238,14 @@ def _summarizer(name: str, base_url: str | None) -> Callable[[Any], Any]:
     if slash and model and kind in ("openai", "anthropic"):
         return (OpenAISummarizer if kind == "openai" else AnthropicSummarizer)(model, base_url=base_url)
     raise Invalid(
-        f"nobody is called {name[:80]!r}",
-        hint="say extract, openai/MODEL, anthropic/MODEL, an http address, or command:COMMAND",
+        f"invalid summarizer {name[:80]!r}",
+        hint="use extract, openai/MODEL, anthropic/MODEL, an HTTP URL, or command:COMMAND",
     )
 
 
-def _plan(app: App, session: Session, work: Compactor) -> int:
-    preparation = work.prepare()
-    size = work.size()
+def _print_plan(app: App, session: Session, compactor: Compactor) -> int:
+    preparation = compactor.prepare()
+    size = compactor.size()
     summed = [] if preparation is None else [*preparation.history(), *preparation.turn_prefix()]
     kept = 0 if preparation is None else sum(1 for _ in preparation.kept())
     if app.json:
@@ -266,16 +260,16 @@ def _plan(app: App, session: Session, work: Compactor) -> int:
             kept=kept,
         )
     elif preparation is None:
-        app.out.note(f"{_SAID['nothing']}: {_size(size.tokens, size.source)}")
+        app.out.note(f"{_OUTCOMES['nothing']}: {_size(size.tokens, size.source)}")
     else:
         app.out.line(preparation.first_kept_id)
         split = ", splitting a turn" if preparation.is_split_turn else ""
-        told = f"{many(len(summed), 'message')} would be summed up and {kept} kept{split}"
-        app.out.note(f"{told}; the context is {_size(size.tokens, size.source)} now")
+        plan = f"{many(len(summed), 'message')} would be summarized and {kept} kept{split}"
+        app.out.note(f"{plan}; the context has {_size(size.tokens, size.source)} now")
     return 0 if preparation is not None else 1
 
 
-def _told(app: App, session: Session, outcome: Outcome) -> int:
+def _print_outcome(app: App, session: Session, outcome: Outcome) -> int:
     before = outcome.tokens_before
     if app.json:
         app.out.document(
@@ -293,10 +287,10 @@ def _told(app: App, session: Session, outcome: Outcome) -> int:
         app.out.note(
             f"compacted: {_size(before.tokens, before.source)} → about {outcome.tokens_after:,} ({session.path})"
         )
-        again = f"{app.command} context {handle(app, session.id, session.path)}"
-        app.out.note(f"what was summed up is still in the session, and {again} says where")
+        context = f"{app.command} context {handle(app, session.id, session.path)}"
+        app.out.note(f"summarized messages stay in the session. Show: {context}")
     else:
-        app.out.note(_SAID.get(outcome.status, outcome.status))
+        app.out.note(_OUTCOMES.get(outcome.status, outcome.status))
         for objection in outcome.objections:
             app.out.note(f"  {objection.detail}")
     return 0 if outcome.status == "compacted" else 1

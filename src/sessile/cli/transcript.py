@@ -1,7 +1,4 @@
-"""Reading a session: its transcript, and the tree of its branches.
-
-How two branches or two sessions differ.
-"""
+"""Reading a session: its transcript (`show`), the tree of its branches (`tree`), and differences (`diff`)."""
 
 from __future__ import annotations
 
@@ -16,8 +13,8 @@ from typing import Any
 
 import click
 
-from sessile.cli.app import App, verb
-from sessile.cli.names import SESSION, Named, damage, name_of, opened, when
+from sessile.cli.arguments import SESSION, Named, damage, name_of, opened, when
+from sessile.cli.command import App, verb
 from sessile.cli.output import Cell, Column
 from sessile.core.digest import Digest
 from sessile.core.entries import Entry
@@ -32,32 +29,30 @@ from sessile.render.terminal import OutlineHead, outline_lines, transcript_lines
 from sessile.render.wording import many
 from sessile.session import Session
 
-# --- reading
-
 _ONLY: tuple[Only, ...] = ("forks", "labels", "compactions")
-_COUNTED_AT_ONCE = 20_000  # entries that are counted for the head line of a tree
-_TOLD = 3  # sub-agents of which it is told one by one what is unknown
-_LOOK_AGAIN = 0.25  # seconds between two looks at a session that is followed
+_COUNT_LIMIT = 20_000  # entries that `tree` counts for its first line
+_LISTED = 3  # problems of sub-agents that are printed one by one
+_POLL = 0.25  # seconds between two reads of a followed session
 
 
 @verb(
-    "sessile show webhook                  the branch of the leaf, in a pager",
-    "sessile show 6513 --depth prompts     only what was asked, and summaries",
-    "sessile show webhook@tests-green      another branch, by label or entry",
-    "sessile show webhook --agents         its sub-agents; sessile show webhook/agent-a1 reads one",
-    "sessile show @last --follow           as it grows",
+    "sessile show webhook                  the active branch, in a pager",
+    "sessile show 6513 --depth prompts     only prompts and summaries",
+    "sessile show webhook@tests-green      another branch, by label or entry id",
+    "sessile show webhook --agents         its sub-agents; read one: sessile show webhook/agent-a1",
+    "sessile show @last --follow           follow the latest session",
     name="show",
 )
 @click.argument("session", type=SESSION, default="@here")
-@click.option("--depth", type=click.Choice(DEPTHS), default="tools", help="How much: prompts, chat, tools, all.")
-@click.option("--branch", metavar="LEAF", help="Another branch, by entry or label; all for every entry in file order.")
-@click.option("--from", "first", metavar="ENTRY", help="From this entry on.")
-@click.option("--to", "last", metavar="ENTRY", help="Up to this entry.")
-@click.option("--tail", type=click.IntRange(1), metavar="N", help="Only the last N entries.")
-@click.option("-f", "--follow", is_flag=True, help="Go on as the session grows.")
-@click.option("--agents", is_flag=True, help="The sub-agents of the session, instead.")
-@click.option("--raw", is_flag=True, help="The lines of the file as they are; not to a terminal.")
-@click.option("--jsonl", is_flag=True, help="Each entry as a JSON line.")
+@click.option("--depth", type=click.Choice(DEPTHS), default="tools", help="How much to show (tools).")
+@click.option("--branch", metavar="LEAF", help="Branch to show, by entry or label; all for every entry in file order.")
+@click.option("--from", "first", metavar="ENTRY", help="Start at this entry.")
+@click.option("--to", "last", metavar="ENTRY", help="Stop after this entry.")
+@click.option("--tail", type=click.IntRange(1), metavar="N", help="Show only the last N entries.")
+@click.option("-f", "--follow", is_flag=True, help="Print new entries as they are appended.")
+@click.option("--agents", is_flag=True, help="List the sub-agents of the session instead.")
+@click.option("--raw", is_flag=True, help="Print the lines of the file as they are; not to a terminal.")
+@click.option("--jsonl", is_flag=True, help="Print each entry as a JSON line.")
 def show_verb(
     app: App,
     session: str,
@@ -71,16 +66,21 @@ def show_verb(
     raw: bool,
     jsonl: bool,
 ) -> int:
-    """Read a session. Nothing is left out in silence: what a depth folds or hides is counted."""
+    """Read a session. Entries and lines that the depth hides are counted.
+
+    At a terminal with colours, Markdown is rendered. In a pipe and with --plain it is printed as it is.
+    """
     if agents:
         return _show_agents(app, session)
     if raw and app.out.is_terminal:
-        raise Invalid("--raw is not printed to a terminal, which stored text could drive", hint="redirect it to a file")
+        raise Invalid(
+            "--raw cannot be used at a terminal: control characters are not escaped", hint="redirect it to a file"
+        )
     with opened(app, session, branch=None if branch == "all" else branch) as named:
-        following = _Following(app, named.session, depth, jsonl) if follow else None
+        follower = _Follower(app, named.session, depth, jsonl) if follow else None
         entries = _part(named, branch == "all", first, last or named.entry, tail)
-        if following:
-            entries = following.noted(entries)
+        if follower:
+            entries = follower.remember(entries)
         if raw:
             _print_raw(entries)
         elif app.json and not jsonl:
@@ -96,9 +96,9 @@ def show_verb(
             for entry in entries:
                 app.out.record("show.entry/1", {"entry": dict(entry)})
         else:
-            app.out.page(_told(app, named.session, entries, depth))
-        if following:
-            following.go_on()
+            app.out.page(_transcript(app, named.session, entries, depth))
+        if follower:
+            follower.run()
         return damage(app, named.session)
 
 
@@ -107,25 +107,25 @@ def _path(named: Named, everything: bool) -> Iterator[Entry]:
 
 
 def _part(named: Named, everything: bool, first: str | None, last: str | None, tail: int | None) -> Iterator[Entry]:
-    """The entries between two of them, or the last few, one at a time: a session need not fit in memory."""
+    """Yield the selected entries one at a time: a session may not fit in memory."""
     path = _path(named, everything)
     if first is None and last is None:
         return path if tail is None else iter(deque(path, tail))
-    start = 0 if first is None else _place(named, everything, first)
-    end = None if last is None else _place(named, everything, last) + 1
+    start = 0 if first is None else _position(named, everything, first)
+    end = None if last is None else _position(named, everything, last) + 1
     part = islice(path, start, end)
     return part if tail is None else iter(deque(part, tail))
 
 
-def _place(named: Named, everything: bool, name: str) -> int:
+def _position(named: Named, everything: bool, name: str) -> int:
     found = next((number for number, entry in enumerate(_path(named, everything)) if entry.id.startswith(name)), None)
     if found is None:
-        hint = "say --branch ENTRY; sessile tree shows ids"
-        raise EntryNotFound(f"this branch has no entry {name[:40]!r}", path=named.session.path, hint=hint)
+        hint = "pass --branch ENTRY; run `sessile tree` for ids"
+        raise EntryNotFound(f"entry {name[:40]!r} is not on this branch", path=named.session.path, hint=hint)
     return found
 
 
-def _told(app: App, session: Session, entries: Iterable[Mapping[str, Any]], depth: Depth) -> Iterator[Line]:
+def _transcript(app: App, session: Session, entries: Iterable[Mapping[str, Any]], depth: Depth) -> Iterator[Line]:
     gaps = [Gap(*gap) for gap in session.get_gaps()]
     yield (Span(name_of(session), "strong"), Span(f"  {visible_line(session.id)}  {visible_line(session.cwd)}", "dim"))
     agents = sum(1 for _ in agent_files(app.store, session.path))
@@ -140,6 +140,7 @@ def _told(app: App, session: Session, entries: Iterable[Mapping[str, Any]], dept
         gaps,
         plain_words=app.out.plain,
         when=when(app),
+        prose=app.out.prose,
     )
 
 
@@ -149,30 +150,30 @@ def _print_raw(entries: Iterable[Any]) -> None:
         sys.stdout.buffer.write(entry.raw + b"\n")
 
 
-class _Following:
-    """What is appended to a session from the moment when somebody began to read it, on any branch."""
+class _Follower:
+    """Prints entries that are appended to a session, on any branch."""
 
     def __init__(self, app: App, session: Session, depth: Depth, jsonl: bool) -> None:
         self._app = app
         self._session = session
         self._depth: Depth = depth
         self._jsonl = jsonl
-        self._seen = sum(1 for _ in session.iter_lines())
-        self._shown: set[str] = set()  # what came while the beginning was printed is not to be printed twice
+        self._lines = sum(1 for _ in session.iter_lines())
+        self._shown: set[str] = set()  # entries appended during the first printout must not be printed twice
 
-    def noted(self, entries: Iterable[Entry]) -> Iterator[Entry]:
-        """The entries that are printed at first."""
+    def remember(self, entries: Iterable[Entry]) -> Iterator[Entry]:
+        """Pass entries on, and remember that they were printed."""
         for entry in entries:
             self._shown.add(entry.id)
             yield entry
 
-    def go_on(self) -> None:
-        """Print what is appended until somebody interrupts, or the session is gone."""
+    def run(self) -> None:
+        """Print new entries until interrupted, or until the session file is gone."""
         out = self._app.out
-        out.note("following; Ctrl-C ends it")
+        out.note("following; press Ctrl-C to stop")
         while True:
-            fresh = list(self._session.iter_lines(self._seen))
-            self._seen += len(fresh)
+            fresh = list(self._session.iter_lines(self._lines))
+            self._lines += len(fresh)
             new = [entry for entry in fresh if entry.id not in self._shown]
             self._shown.clear()
             if self._jsonl:
@@ -180,33 +181,41 @@ class _Following:
                     out.record("show.entry/1", {"entry": dict(entry)})
             elif new:
                 labels = self._session.get_labels()
-                moment, plain = when(self._app), out.plain
+                shown = show_all(new)
                 out.lines(
-                    transcript_lines(show_all(new), self._depth, out.columns, labels, plain_words=plain, when=moment)
+                    transcript_lines(
+                        shown,
+                        self._depth,
+                        out.columns,
+                        labels,
+                        plain_words=out.plain,
+                        when=when(self._app),
+                        prose=out.prose,
+                    )
                 )
                 sys.stdout.flush()
             if not os.path.lexists(self._session.path):
-                hint = "sessile trash and sessile ls say where it may be"
+                hint = "run `sessile ls` or `sessile trash` to find it"
                 raise SessionNotFound("the session was moved or deleted", path=self._session.path, hint=hint)
-            time.sleep(_LOOK_AGAIN)
+            time.sleep(_POLL)
 
 
 @verb(
     "sessile tree webhook                     branches, labels and compactions",
     "sessile tree 6513 --full                 every entry",
-    "sessile tree @last --only labels --json  for a program",
+    "sessile tree @last --only labels --json  for programs",
     name="tree",
 )
 @click.argument("session", type=SESSION, default="@here")
-@click.option("--full", is_flag=True, help="Every entry; no run is elided.")
-@click.option("--only", metavar="WHAT", help=f"Only {', '.join(_ONLY)}; several with commas.")
-@click.option("--ids", is_flag=True, help="The id of every entry shown.")
+@click.option("--full", is_flag=True, help="Show every entry.")
+@click.option("--only", metavar="WHAT", help=f"Show only {', '.join(_ONLY)}; separate several with commas.")
+@click.option("--ids", is_flag=True, help="Show the id of every entry.")
 def tree_verb(app: App, session: str, full: bool, only: str | None, ids: bool) -> int:
-    """See how a session branches: it is indented where it does, straight runs are counted, every head is shown."""
+    """Show the branches of a session. Each branch is indented, straight runs are counted, every head is shown."""
     names = [] if only is None else [name.strip() for name in only.split(",")]
     wanted: list[Only] | None = None if only is None else [name for name in _ONLY if name in names]
     if not set(names) <= set(_ONLY):
-        raise Invalid(f"a tree cannot show only {only!r}", hint=f"there are {', '.join(_ONLY)}")
+        raise Invalid(f"invalid --only {only!r}", hint=f"use {', '.join(_ONLY)}")
     with opened(app, session) as named:
         rows = named.session.iter_outline(only=wanted, full=full)
         if app.json:
@@ -223,21 +232,21 @@ def tree_verb(app: App, session: str, full: bool, only: str | None, ids: bool) -
             agents = list(sub_agents(app.store, named.session.path))
             lines = outline_lines(rows, app.out.columns, head, ids=ids or full, plain_words=app.out.plain)
             app.out.page(chain(lines, _agent_lines(agents)))
-            _say_problems(app, agents)
+            _print_problems(app, agents)
         return damage(app, named.session)
 
 
 def _agent_lines(agents: Sequence[SubAgent]) -> Iterator[Line]:
-    """The sub-agents of a session, below its outline."""
+    """Yield the lines about sub-agents, below the outline."""
     if agents:
         yield ()
         yield (Span(many(len(agents), "sub-agent"), "strong"),)
     for agent in agents:
-        told = (agent.agent_type or "type unknown", _messages(agent), agent.description or "")
+        facts = (agent.agent_type or "type unknown", _messages(agent), agent.description or "")
         yield (
             Span("  "),
             Span(visible_line(agent.name), "id"),
-            Span("".join(f"  {visible_line(each)}" for each in told if each)),
+            Span("".join(f"  {visible_line(fact)}" for fact in facts if fact)),
         )
 
 
@@ -245,17 +254,17 @@ def _messages(agent: SubAgent) -> str:
     return "messages unknown" if agent.messages is None else many(agent.messages, "message")
 
 
-def _say_problems(app: App, agents: Sequence[SubAgent]) -> None:
-    """Say what is not known of sub-agents, and why; nothing is assumed instead."""
-    told = [f"note: {visible_line(agent.name)}: {agent.problem}" for agent in agents if agent.problem is not None]
-    for note in told[:_TOLD]:
+def _print_problems(app: App, agents: Sequence[SubAgent]) -> None:
+    """Print what is unknown about sub-agents, and why."""
+    notes = [f"note: {visible_line(agent.name)}: {agent.problem}" for agent in agents if agent.problem is not None]
+    for note in notes[:_LISTED]:
         app.out.note(note)
-    if len(told) > _TOLD:
-        app.out.note(f"note: {many(len(told) - _TOLD, 'more sub-agent')} of which something is unknown")
+    if len(notes) > _LISTED:
+        app.out.note(f"note: {many(len(notes) - _LISTED, 'more sub-agent')} with problems")
 
 
 def _show_agents(app: App, session: str) -> int:
-    """The sub-agents of a session, as a table."""
+    """Print the sub-agents of a session as a table."""
     with opened(app, session) as named:
         path = named.session.path
     agents = list(sub_agents(app.store, path))
@@ -274,7 +283,7 @@ def _show_agents(app: App, session: str) -> int:
         for agent in agents
     )
     app.out.table(columns, cells)
-    _say_problems(app, agents)
+    _print_problems(app, agents)
     if not agents:
         app.out.note("this session has no sub-agents")
     return 0 if agents else 1
@@ -302,7 +311,7 @@ def _described(row: Any) -> dict[str, Any]:
 def _head(app: App, session: Session) -> OutlineHead:
     entries = session.count_entries()
     counts = None
-    if entries <= _COUNTED_AT_ONCE:
+    if entries <= _COUNT_LIMIT:
         digest = Digest()
         for entry in session.iter_entries():
             digest.add(entry)
@@ -319,47 +328,47 @@ def _head(app: App, session: Session) -> OutlineHead:
     )
 
 
-# --- diff
+# -- diff
 
 
 @verb(
     "sessile diff webhook@deadbee1 webhook   two branches of one session",
-    "sessile diff webhook                    the leaf's branch and the one that was left last",
+    "sessile diff webhook                    the active branch and the one abandoned last",
     "sessile diff 6513 77aa --json           two sessions",
     name="diff",
 )
 @click.argument("left", type=SESSION)
 @click.argument("right", type=SESSION, required=False)
 def diff_verb(app: App, left: str, right: str | None) -> int:
-    """Compare two branches or two sessions: what they share, then side by side, then what each cost and did."""
+    """Compare two branches or two sessions: the common part, both sides, and the totals of each."""
     with ExitStack() as open_ones:
         first = open_ones.enter_context(opened(app, left))
         if right is None:
             other = [entry.id for entry in first.session.get_abandoned()]
             if not other:
-                raise Invalid("this session has one branch only", hint="name two: sessile diff SESSION@LEAF SESSION")
+                raise Invalid("this session has only one branch", hint="name two: sessile diff SESSION@LEAF SESSION")
             first, second = first._replace(entry=other[-1]), first
         else:
             second = open_ones.enter_context(opened(app, right))
         by: By = "id" if first.session.path == second.session.path else "content"
         comparison = compare(first.session.iter_branch(first.at), second.session.iter_branch(second.at), by)
         if app.json:
-            sides = {name: _told_side(side) for name, side in (("left", comparison.left), ("right", comparison.right))}
+            sides = {name: _totals(side) for name, side in (("left", comparison.left), ("right", comparison.right))}
             app.out.document("diff/1", common=comparison.common, common_id=comparison.common_id, **sides)
         else:
-            # Two columns are no help to who has them read aloud.
+            # A screen reader cannot read two columns.
             columns = None if app.out.plain else app.out.columns
-            app.out.page(compare_lines(comparison, columns, (_name("A", first), _name("B", second))))
+            app.out.page(compare_lines(comparison, columns, (_side_name("A", first), _side_name("B", second))))
         sessions = {named.session.path: named.session for named in (first, second)}
         return max(damage(app, session) for session in sessions.values())
 
 
-def _name(letter: str, named: Named) -> str:
-    """Which branch a side is: by its head, and its label if it has one."""
+def _side_name(letter: str, named: Named) -> str:
+    """Return the name of a side: its letter, and the label or id of its head."""
     tip = named.at or named.session.leaf_id
     label = None if tip is None else named.session.get_label(tip)
     return f"{letter} {label or (tip or '')[:8]}".rstrip()
 
 
-def _told_side(side: Side) -> dict[str, Any]:
+def _totals(side: Side) -> dict[str, Any]:
     return {name: value for name, value in side._asdict().items() if name != "turns"}
