@@ -728,6 +728,7 @@ VARIABLES: Mapping[str, Sequence[Variable]] = {
             "the cache folder of the system",
             "the folder for the cache, which may be deleted at any time",
         ),
+        Variable("XDG_CACHE_HOME", "`~/.cache`", "the cache folder of the system, on Linux"),
         Variable(
             "HOME", "the home folder of the user", "where `~` is; with a database, configuration and tokens are there"
         ),

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import datetime
-from collections.abc import AsyncGenerator, Coroutine
+import time
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,7 @@ from adapters.many import TEXTS, assert_all_survived, write_at_once
 from sessile import Store
 from sessile.adapters import adk
 from sessile.adapters.adk import SessileSessionService
+from sessile.storage.memory import MemoryFilesystem
 
 pytestmark = pytest.mark.mission("B9")
 
@@ -59,9 +62,21 @@ def service(request: pytest.FixtureRequest, tmp_path: Path) -> BaseSessionServic
         return InMemorySessionService()
     if request.param == SQLITE:
         return SqliteSessionService(str(tmp_path / "adk.db"))
-    return SessileSessionService(
-        Store.in_memory() if request.param == "ours in memory" else Store(tmp_path / "root", durability="process")
-    )
+    if request.param == "ours in memory":
+        return SessileSessionService(Store.in_memory())
+    return SessileSessionService(Store(tmp_path / "root", durability="process", clock=ticking()))
+
+
+def ticking() -> Callable[[], float]:
+    """A clock whose milliseconds are all different: a file system's times are too coarse to tell two changes apart."""
+    last = 0.0
+
+    def now() -> float:
+        nonlocal last
+        last = max(time.time(), last + 0.002)
+        return last
+
+    return now
 
 
 def said(text: str, delta: Json | None = None, at: float | None = None) -> Event:
@@ -265,6 +280,21 @@ def test_sessions_are_listed_with_the_last_changed_at_the_end(service: BaseSessi
         everyone = (await service.list_sessions(app_name="farm")).sessions
         assert [(session.user_id, session.id) for session in everyone][1:] == [("other", "third"), ("u", "first")]
         assert not any(session.events for session in everyone)
+
+    run(case())
+
+
+def test_sessions_of_one_millisecond_are_listed_in_the_order_of_their_changes() -> None:
+    """Times have milliseconds; the order of equal ones is that in which their files were changed."""
+
+    async def case() -> None:
+        fs = MemoryFilesystem(clock=count(1).__next__)
+        service = SessileSessionService(Store("/memory", fs=fs, durability="process", clock=lambda: 1_700_000_000.0))
+        for name in ("c", "a", "b"):
+            await begun(service, name, user_id=f"user of {name}")
+        listed = (await service.list_sessions(app_name="farm")).sessions
+        assert [session.id for session in listed] == ["c", "a", "b"]
+        assert len({session.last_update_time for session in listed}) == 1
 
     run(case())
 

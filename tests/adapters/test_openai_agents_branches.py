@@ -99,7 +99,7 @@ def test_names_are_never_used_twice(session: SessileBranchingSession) -> None:
     run(session.switch_to_branch("main"))
     run(session.delete_branch("other"))
     for name in ("other", "main"):
-        with pytest.raises(ValueError, match="choose another name"):
+        with pytest.raises(ValueError, match="choose another one"):
             run(session.create_branch_from_turn(2, name))
     made = {run(session.create_branch_from_turn(1)) for _ in range(1)}
     run(session.switch_to_branch("main"))

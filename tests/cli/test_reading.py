@@ -137,7 +137,7 @@ def test_context_is_what_the_model_saw_at_any_entry(sessile: Command, demo: Path
         assert earlier["messages"] == session.context("1b0CnUN9").messages
     assert earlier["messages"][0]["role"] == "user" and document["messages"][0]["role"] == "compactionSummary"
     told = sessile("context", WEBHOOK).out
-    assert "summarized by the compaction" in told and "still there: sessile" in told
+    assert "summarized by the compaction" in told and ". Show: sessile" in told
 
 
 def test_context_as_a_provider_takes_it(sessile: Command, demo: Path) -> None:

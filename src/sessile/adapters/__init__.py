@@ -1,1 +1,1 @@
-"""Stores for agent frameworks: one file a framework, each thin over `Store`."""
+"""Session stores for agent frameworks, one module per framework, on top of `Store`."""

@@ -1,19 +1,16 @@
-"""Sessions of the Claude Agent SDK in a store of ours: its `SessionStore` protocol, with everything that is optional in it.
+"""Session store for the Claude Agent SDK, backed by a `Store`: its `SessionStore` protocol with all optional methods.
 
     options = ClaudeAgentOptions(session_store=ClaudeSessionStore(Store("~/.sessile")))
 
 Rules:
 
-- A transcript is one session; that of a sub-agent is a session of its own. A row becomes the entry that people can read
-  (message, tool result, compaction, title), which carries the rest of the row, so that `load` gives the row back as it was.
-- A row whose uuid is there already is not appended again, whoever repeats it; rows without a uuid always are.
-- Rows stand in the order in which they were stored. A prompt that hangs from an earlier row begins a branch there.
-- With the last row of every batch goes the summary that the SDK folds of all rows so far. Row and summary are decided while
-  nobody else writes: whoever was overtaken by another process looks at what is new and begins again.
-- Deleting moves to the trash of the store, a session behind its sub-agents: `Store.deletions` lists them, `Store.undo` (or
-  `sessile undo`, once for each) brings them back.
-
-It runs on asyncio and trio, on threads; a call that has begun runs to its end. What rows mean is known in `formats.claude`.
+- A transcript is a session; a sub-agent's transcript is a session of its own. A row becomes a readable entry (message, tool
+  result, compaction, title), and the rest of the row is stored beside it, so that `load` returns the row unchanged.
+- A row whose uuid is stored already is not appended again; rows without a uuid always are.
+- Rows keep the order in which they were stored. A prompt whose parent is an earlier row starts a branch there.
+- The last row of each batch is stored with the summary that the SDK folds from all rows so far. If another process appends
+  at the same time, its rows are read first and the batch is decided again.
+- It runs on asyncio and trio. Calls run in threads, and a call that has started runs to its end.
 """
 
 from __future__ import annotations
@@ -46,12 +43,22 @@ from sessile.store import Store
 T = TypeVar("T")
 Row = dict[str, Any]
 
-MEMBER = "claude"  # of an entry: what its row says besides, and the summary of all rows up to it
-_TITLE, _MADE_TITLE = "custom-title", "ai-title"
+MEMBER = "claude"  # the member of an entry with the rest of its row, and the summary of all rows so far
+_TITLE, _GENERATED_TITLE = "custom-title", "ai-title"
 
 
 class ClaudeSessionStore(SessionStore):
-    """The transcripts of Claude agents, in any store."""
+    """A session store for the Claude Agent SDK.
+
+    Args:
+        store: The store; it may be a folder, a database or in memory. Several processes may share it.
+
+    Example:
+        ```python
+        transcripts = ClaudeSessionStore(Store("~/.sessile"))
+        options = ClaudeAgentOptions(session_store=transcripts)
+        ```
+    """
 
     def __init__(self, store: Store) -> None:
         self._sessions = NamedSessions(store, "claude")
@@ -60,39 +67,44 @@ class ClaudeSessionStore(SessionStore):
         self._lock = threading.Lock()
 
     def close(self) -> None:
-        """Free the files that are kept open."""
+        """Close the session files that are kept open."""
         self._sessions.close()
         self._agents.close()
 
     # -- the protocol
 
     async def append(self, key: SessionKey, entries: list[SessionStoreEntry]) -> None:
-        """Store rows that are not there yet; they are durable when this returns."""
+        """Append the rows of a transcript that are not stored yet; they are durable when this returns.
+
+        Args:
+            key: The project, the session and, for a sub-agent, its subpath.
+            entries: The rows, in order.
+        """
         if entries:
             await _run(lambda: self._append(key, cast(list[Row], entries)))
 
     async def load(self, key: SessionKey) -> list[SessionStoreEntry] | None:
-        """All rows of a transcript, as they were appended; `None` if there are none."""
+        """Return all rows of a transcript as they were appended; `None` if there are none."""
         return cast(list[SessionStoreEntry] | None, await _run(lambda: self._load(key)))
 
     async def list_sessions(self, project_key: str) -> list[SessionStoreListEntry]:
-        """The sessions of a project, with the time at which the storage was written last."""
+        """Return the sessions of a project with the time of their last change, in milliseconds."""
         listed = await _run(lambda: self._sessions.list(project_key))
         return [{"session_id": named.name, "mtime": named.modified} for named in listed]
 
     async def list_session_summaries(self, project_key: str) -> list[SessionSummaryEntry]:
-        """The summaries of all sessions of a project, read from the end of each."""
+        """Return the summaries of all sessions of a project; only the end of each session is read."""
         return await _run(lambda: self._summaries(project_key))
 
     async def delete(self, key: SessionKey) -> None:
-        """Move a transcript to the trash; with a session go those of its sub-agents."""
+        """Move a transcript to the trash of the store, with those of its sub-agents; `Store.undo` restores them."""
         await _run(lambda: self._delete(key))
 
     async def list_subkeys(self, key: SessionListSubkeysKey) -> list[str]:
-        """The subpaths under which something is stored beside the session itself."""
+        """Return the subpaths of a session's sub-agents."""
         return [named.name for named in await _run(lambda: self._agents.list(_family(key)))]
 
-    # -- on threads
+    # -- in threads
 
     def _append(self, key: SessionKey, rows: list[Row]) -> None:
         subpath = key.get("subpath")
@@ -133,47 +145,47 @@ class ClaudeSessionStore(SessionStore):
         return self._agents.find(_family(key), subpath)
 
     def _transcript(self, session: Session, key: SessionKey) -> _Transcript:
-        """What is known of a session's rows; forgotten together with the open session."""
+        """Return what is known of a session's rows, as long as the session is open."""
         with self._lock:
             return self._known.setdefault(session, _Transcript(key))
 
 
 async def _run(call: Callable[[], T]) -> T:
-    # A thread cannot be stopped, so anyio waits for it even when cancelled: what has begun is stored.
+    # A thread cannot be stopped, so anyio waits for it even when cancelled.
     return await to_thread.run_sync(call)
 
 
 def _family(key: SessionKey | SessionListSubkeysKey) -> str:
-    """The scope of a session's sub-agents; no two sessions have the same."""
+    """Return the unique scope of a session's sub-agents."""
     project = key["project_key"].replace("%", "%25").replace("/", "%2F")
     return f"{project}/{key['session_id']}"
 
 
 class _Transcript:
-    """What is known of the rows of one session: which are there, and what they sum up to."""
+    """The known rows of one session, and their summary."""
 
     def __init__(self, key: SessionKey) -> None:
         self._key = key
-        self._is_summed_up = key.get("subpath") is None  # only sessions are, not their sub-agents
+        self._has_summary = key.get("subpath") is None  # sub-agents have none
         self._lock = threading.Lock()
-        self._lines = 0  # of the journal that were looked at
-        self._places: dict[str, tuple[str, int]] = {}  # of each uuid: the entry of its row, and the line of that
-        self._spoken = 0  # the line of the last message of the main conversation
-        self._named = False  # whether a person gave a title
-        self._boundary: Row = {}  # the row behind which a compaction stands
+        self._lines = 0  # lines of the journal that were read
+        self._places: dict[str, tuple[str, int]] = {}  # by uuid: the entry of the row, and its line
+        self._last_message = 0  # the line of the last message of the main conversation
+        self._named = False  # whether the user chose a title
+        self._boundary: Row = {}  # the row before a compaction
         self._summary: SessionSummaryEntry | None = None
 
     def append(self, session: Session, rows: list[Row]) -> None:
-        """Store the rows that are new, in their order."""
+        """Append the rows that are new, in order."""
         with self._lock:
             while rows:
                 try:
                     rows = rows[self._append_run(session, rows) :]
                 except LeafMoved:
-                    continue  # another process was faster: what it wrote is looked at first
+                    continue  # another process appended: read its rows first
 
     def summary_of(self, session: Session) -> dict[str, Any] | None:
-        """The summary that was stored last; if the last row has none, because a crash cut its batch, that of all rows."""
+        """Return the stored summary; fold it from all rows if a crash cut the last batch."""
         with self._lock:
             session.follow()
             entry = None if session.leaf_id is None else session.get_entry(session.leaf_id)
@@ -184,7 +196,7 @@ class _Transcript:
             return None if self._summary is None else self._summary["data"]
 
     def _append_run(self, session: Session, rows: list[Row]) -> int:
-        """Store rows up to the next that needs the others to be stored before; gives how many of them are stored now."""
+        """Append the first rows that do not depend on each other, and return how many."""
         session.follow()
         self._catch_up(session)
         run = rows[: _length_of_run(rows)]
@@ -207,15 +219,15 @@ class _Transcript:
         if uuid is not None:
             self._places[uuid] = (entry_id, self._lines)
             if row.get("type") in ("user", "assistant") and not (row.get("isSidechain") or row.get("isMeta")):
-                self._spoken = self._lines
+                self._last_message = self._lines
         self._named = self._named or row.get("type") == _TITLE
         if row.get("subtype") == "compact_boundary":
             self._boundary = row
-        if self._is_summed_up:
+        if self._has_summary:
             self._summary = fold_session_summary(self._summary, self._key, [cast(SessionStoreEntry, row)])
 
     def _new(self, rows: list[Row]) -> list[Row]:
-        """The rows that are not there yet, each uuid once."""
+        """Return the rows that are not stored yet, each uuid once."""
         new: dict[object, Row] = {}
         for row in rows:
             uuid = _uuid(row)
@@ -224,9 +236,9 @@ class _Transcript:
         return list(new.values())
 
     def _branch_of(self, row: Row) -> str | None:
-        """The entry from which a prompt hangs, if the conversation has gone on since."""
+        """Return the parent entry of a prompt that starts a branch; `None` for any other row."""
         entry_id, line = self._places.get(str(row.get("parentUuid")), (None, 0))
-        return entry_id if _is_prompt(row) and line < self._spoken else None
+        return entry_id if _is_prompt(row) and line < self._last_message else None
 
     def _payloads(self, rows: list[Row]) -> list[Payload]:
         payloads = []
@@ -234,27 +246,27 @@ class _Transcript:
         for row in rows:
             payloads += self._payloads_of(row, named)
             named = named or row.get("type") == _TITLE
-        if self._is_summed_up:
+        if self._has_summary:
             summary = fold_session_summary(self._summary, self._key, cast(list[SessionStoreEntry], rows))
             payloads[-1][MEMBER] = {**payloads[-1].get(MEMBER, {}), "summary": summary["data"]}
         return payloads
 
     def _payloads_of(self, row: Row, named: bool) -> list[Payload]:
-        """The entries that a row becomes: of several tool results one for each, of which the last carries the row."""
+        """Return the entries of a row: one per tool result; the last one has the rest of the row."""
         last = part_of(row, "")
         count = 1 if last is row else len(results_of(row))
         parts = [*(part_of(row, f"/{number}") for number in range(1, count)), last]
         bodies = [self._body(part, named) for part in parts]
-        bodies[-1] = _carrying(row, bodies[-1])
+        bodies[-1] = _with_row(row, bodies[-1])
         return bodies
 
     def _body(self, row: Row, named: bool) -> Payload:
         kind = row.get("type")
-        if kind == _TITLE or (kind == _MADE_TITLE and not named):
+        if kind == _TITLE or (kind == _GENERATED_TITLE and not named):
             name = row.get("customTitle" if kind == _TITLE else "aiTitle")
             if isinstance(name, str) and name.strip():
-                made = {"source": "auto"} if kind == _MADE_TITLE else {}
-                return {"type": "session_info", "name": name, **made}
+                source = {"source": "auto"} if kind == _GENERATED_TITLE else {}
+                return {"type": "session_info", "name": name, **source}
         body = body_of(row, "boundary", lambda _: encode(self._boundary))
         if body.get("type") == "compaction":
             kept = self._places.get(str(body["firstKeptEntryId"]))
@@ -270,13 +282,13 @@ def _uuid(row: Row) -> str | None:
 
 
 def _is_prompt(row: Row) -> bool:
-    """Whether a person says something in the main conversation."""
+    """Return whether a row is a prompt of the main conversation."""
     aside = any(row.get(name) for name in ("isMeta", "isSidechain", "isCompactSummary"))
     return row.get("type") == "user" and not aside and not results_of(row)
 
 
 def _length_of_run(rows: list[Row]) -> int:
-    """How many rows stand before the next that names an earlier one: a prompt that goes back, or a compaction."""
+    """Return the number of rows before the next one that refers to an earlier row: a branching prompt or a compaction."""
     before = _uuid(rows[0])
     for count, row in enumerate(rows[1:], 1):
         goes_back = isinstance(row.get("parentUuid"), str) and row["parentUuid"] != before
@@ -289,14 +301,14 @@ def _length_of_run(rows: list[Row]) -> int:
 # -- rows in entries
 
 
-def _carrying(row: Row, body: Payload) -> Payload:
-    """An entry with what is missing to its row: content that the entry tells anyway is not stored again."""
+def _with_row(row: Row, body: Payload) -> Payload:
+    """Return an entry with the rest of its row; content that the entry has already is not stored twice."""
     raw = encode(row)
     if not survives(raw):
         return {**{name: value for name, value in body.items() if name != "data"}, MEMBER: {"text": raw.decode()}}
     if body["type"] == "custom":
         return body  # its data is the row
-    how = _how_told(row)
+    how = _content_kind(row)
     rest = _without_content(row, how)
     if rest is not None and _with_content(rest, how, body) == row:
         return {**body, MEMBER: {"row": rest, "told": how}}
@@ -304,7 +316,7 @@ def _carrying(row: Row, body: Payload) -> Payload:
 
 
 def _row_of(body: Payload) -> Row | None:
-    """The row that an entry carries; of several results only the last does."""
+    """Return the row of an entry; `None` for all but the last of several tool results."""
     kept = body.get(MEMBER, {})
     if "text" in kept:
         return cast(Row, decode(kept["text"].encode()))
@@ -313,8 +325,8 @@ def _row_of(body: Payload) -> Row | None:
     return body.get("data") if str(body.get("customType")).startswith("claude.") else None
 
 
-def _how_told(row: Row) -> str:
-    """Whether the content of a row's message is that of the entry, or that of its tool result is: as text or in blocks."""
+def _content_kind(row: Row) -> str:
+    """Return which part of a row equals the content of its entry: all of it, or a tool result as text or blocks."""
     results = results_of(row)
     if not results:
         return "content"
@@ -332,10 +344,10 @@ def _without_content(row: Row, how: str) -> Row | None:
 
 
 def _with_content(rest: Row, how: str, body: Payload) -> Row:
-    told, message = body.get("message", body).get("content"), rest["message"]
-    content: object = told if isinstance(told, str) else to_blocks(told)
+    stored, message = body.get("message", body).get("content"), rest["message"]
+    content: object = stored if isinstance(stored, str) else to_blocks(stored)
     if how != "content":
-        content = [{**message["content"][0], "content": told[0].get("text") if how == "text" else content}]
+        content = [{**message["content"][0], "content": stored[0].get("text") if how == "text" else content}]
     return {**rest, "message": {**message, "content": content}}
 
 
@@ -344,7 +356,7 @@ def _without(value: Row, name: str) -> Row:
 
 
 def _rows(session: Session, start: int, *, whole: bool) -> Iterator[tuple[str, Row | None]]:
-    """The entries behind the first `start`, each with its row; unless `whole`, large texts and images may be cut."""
+    """Yield the entries after the first `start` with their rows; unless `whole`, large texts and images may be cut."""
     for entry in session.iter_lines(start):
         yield entry.id, _row_of(_body_of(session, entry, whole))
 

@@ -1,4 +1,4 @@
-"""A checkpointer for LangGraph that keeps every thread as a session: readable, searchable, and stored once.
+"""Checkpointer for LangGraph, backed by a `Store`: every thread is a session.
 
     from sessile import Store
     from sessile.adapters.langgraph import SessileSaver
@@ -7,28 +7,18 @@
 
 Rules:
 
-- A thread is a session. What people, models and tools said are its messages, each once; checkpoints and writes are custom
-  entries that name them. A version of a list costs what is new in it. A fork is a branch of the session.
-- What is read back is data: of other types than LangGraph's own only those are made that `allowed_types` names, everything else
-  comes as the plain values that it was made of, and pickles are refused. Pass a `serde` to decide otherwise; one that is not
-  LangGraph's `JsonPlusSerializer` gets every value, and then nothing can be read without it.
-- Many threads and processes may use one thread of LangGraph at once: what was acknowledged stays, file order decides.
-- Nothing is lost: `delete_thread` moves the session to the trash of the store (`store.deletions()` lists it, `store.undo(token)`
-  or `sessile undo` brings it back); `delete_for_runs` and `prune` only hide checkpoints, and `restore` shows them again. The
-  history of a DeltaChannel goes on through hidden ones.
-
-The async methods are the same ones on threads. It does not know graphs.
-
-One thread of LangGraph: a session, and what is known of the checkpoints in it.
-
-Entries beside the messages are custom ones: `langgraph.checkpoint`, `langgraph.writes`, `langgraph.parts` (values too many for
-one line), `langgraph.deleted` and `langgraph.restored`. What is known is a fold over them in file order, which goes on where it
-ended, so that what other processes append is read once. Bodies are read when somebody asks for them.
-
-Rules: file order decides between writers. Nothing is ever taken out: a deleted checkpoint is one that nobody is shown, and the
-chain of parents goes on through it. A checkpoint that is not begun where the session stands hangs from its parent, so that a
-fork in LangGraph is a branch of the session. With durability "async" LangGraph may store a write before its checkpoint: then
-what the write says stands before the checkpoint, also for those who fork there. Checkpoints do not depend on it.
+- Messages of users, models and tools are the session's messages, each stored once. Checkpoints and writes are custom entries
+  that refer to them: `langgraph.checkpoint`, `.writes`, `.parts` (values too large for one line), `.deleted` and `.restored`. A
+  new version of a list costs only what is new in it.
+- A fork is a branch of the session. With durability "async" LangGraph may store a write before its checkpoint; its messages then
+  precede the checkpoint, also for forks. Checkpoints do not depend on it.
+- Only LangGraph's own types and those in `allowed_types` are restored; other values become plain data, and pickles are refused.
+  Pass a `serde` to change that. A serializer other than LangGraph's `JsonPlusSerializer` gets every value, and nothing can be
+  read without it.
+- Several threads and processes may use one LangGraph thread at once. File order decides between writers.
+- Nothing is lost. `delete_thread` moves the session to the trash of the store; `delete_for_runs` and `prune` only hide
+  checkpoints, and `restore` shows them again. The history of a DeltaChannel continues through hidden ones.
+- The async methods run the sync ones in threads.
 """
 
 from __future__ import annotations
@@ -68,303 +58,38 @@ from sessile.errors import Damaged, Invalid
 from sessile.session import Session
 from sessile.store import Store
 
-# --- langgraph thread
+PROGRAM = "langgraph"
+SCOPE = ""  # LangGraph has only thread ids
 
+_MAX_THREADS = 64  # threads whose checkpoints stay in memory
 CHECKPOINT, WRITES, PARTS = "langgraph.checkpoint", "langgraph.writes", "langgraph.parts"
 DELETED, RESTORED = "langgraph.deleted", "langgraph.restored"
 KINDS = frozenset((CHECKPOINT, WRITES, PARTS, DELETED, RESTORED))
 
-_BATCH = 256  # entries that are read at once
-_LATE = 4  # checkpoints that may be stored before a write that led to them
-_ROOM = 1_000_000  # bytes of parts that go into one line
+_BATCH = 256  # entries read at once
+_LATE = 4  # checkpoints that may be stored before one of their writes
+_MAX_PARTS = 1_000_000  # bytes of parts in one line
 
 Place = tuple[str, str]
 """A checkpoint: its namespace and its id."""
 Version = str | int | float
 
 
-class Saved(NamedTuple):
-    """Where a checkpoint is, and what must be known without reading it."""
-
-    row: Any
-    parent: str | None
-    run: Any
-
-
-class Write(NamedTuple):
-    """Where a write is: which of those of an entry."""
-
-    path: str
-    channel: str
-    row: Any
-    number: int
-
-
-class Thread:
-    """The checkpoints of one thread. Hold `lock` from `catch_up` to the end of what rests on it."""
-
-    def __init__(self, session: Session) -> None:
-        self.session = session
-        self.lock = threading.RLock()
-        self.saved: dict[str, dict[str, Saved]] = {}
-        self.gone: set[Place] = set()
-        self.hidden: dict[str, str] = {}
-        self._writes: dict[Place, dict[tuple[str, int], Write]] = {}
-        self._values: dict[tuple[str, str, Version], Any] = {}  # the row that holds a value; None: there is none
-        self._parts: dict[str, Any] = {}
-        self._told: dict[str, dict[str, int]] = {}  # the entries of each message, and how many messages were before
-        self._free: Counter[str] = Counter()  # entries of messages that no id has claimed
-        self._claimed: set[tuple[str, str]] = set()
-        self._count = 0
-        self._last: str | None = None  # the checkpoint of the main graph that was stored last, by whomever
-        self._mine: tuple[str | None, str] | None = None  # the one that we were at last, and our last entry
-
-    # -- learning
-
-    def catch_up(self) -> None:
-        """Learn what was appended since, by whomever."""
-        rows = self.session.iter_rows(self._count)
-        while batch := list(islice(rows, _BATCH)):
-            for row, entry in zip(batch, self.session.read_rows(batch), strict=True):
-                self._learn(row, entry)
-            self._count += len(batch)
-
-    def _learn(self, row: Any, entry: Entry) -> None:
-        if entry.type == "message" and MEMBER in entry:
-            name = entry[MEMBER]["part"]
-            self._parts[name] = row
-            self._told.setdefault(name, {})[entry.id] = len(self._told)
-            self._free[name] += not entry[MEMBER].get("again", False)
-        kind = entry.get("customType")
-        if kind not in KINDS:
-            return
-        data = entry["data"]
-        for name, part in data.get("parts", ()):
-            self._parts[name] = row
-            self._hear(part)
-        if kind == CHECKPOINT:
-            self._learn_checkpoint(row, data)
-        elif kind == WRITES:
-            self._learn_writes(row, data)
-        elif kind == DELETED:
-            self.gone.update((ns, checkpoint_id) for ns, checkpoint_id in data["checkpoints"])
-        elif kind == RESTORED:
-            self.gone.difference_update((ns, checkpoint_id) for ns, checkpoint_id in data["checkpoints"])
-
-    def _learn_checkpoint(self, row: Any, data: Payload) -> None:
-        place = ns, checkpoint_id = data["ns"], data["id"]
-        if place in self.gone:  # it begins anew
-            self.gone.remove(place)
-            self._writes.pop(place, None)
-        self.saved.setdefault(ns, {})[checkpoint_id] = Saved(row, data["parent"], data.get("run"))
-        for channel, version, packed in data["values"]:
-            self._hear(packed)
-            if version is not None:
-                self._values[ns, channel, version] = None if packed is None else row
-        if not ns:
-            self._last = checkpoint_id
-
-    def _learn_writes(self, row: Any, data: Payload) -> None:
-        place = data["ns"], data["id"]
-        known = self._writes.setdefault(place, {})
-        for number, (index, channel, packed) in enumerate(data["writes"]):
-            self._hear(packed)
-            key = data["task"], index
-            if index < 0 or key not in known:
-                known[key] = Write(data["path"], channel, row, number)
-
-    def _hear(self, packed: Any) -> None:
-        for mark, name, *rest in mentions(packed):
-            if mark == TALK:
-                self.claim(name, rest[0])
-
-    def has(self, name: str) -> bool:
-        """Whether there is a part of that name."""
-        return name in self._parts
-
-    def claim(self, name: str, message_id: str | None) -> bool:
-        """Whether a message has an entry: one without id has any, one with an id has its own or takes a free one."""
-        if message_id is None:
-            return name in self._parts
-        if (name, message_id) in self._claimed:
-            return True
-        if not self._free[name]:
-            return False
-        self._free[name] -= 1
-        self._claimed.add((name, message_id))
-        return True
-
-    def has_value(self, ns: str, channel: str, version: Version | None) -> bool:
-        """Whether a version of a channel is stored with a value."""
-        return version is not None and self._values.get((ns, channel, version)) is not None
-
-    def has_write(self, place: Place, task: str, index: int) -> bool:
-        """Whether a task has made that write."""
-        return (task, index) in self._writes.get(place, {})
-
-    def visible(self, ns: str | None = None) -> Iterator[Place]:
-        """The checkpoints of a namespace, or of all, that are not deleted."""
-        for namespace in [*self.saved] if ns is None else [ns]:
-            for checkpoint_id in [*self.saved.get(namespace, ())]:
-                if (namespace, checkpoint_id) not in self.gone:
-                    yield namespace, checkpoint_id
-
-    def latest(self, ns: str) -> str | None:
-        """The largest id of a namespace, whichever was written last."""
-        return max((checkpoint_id for _, checkpoint_id in self.visible(ns)), default=None)
-
-    def ancestors(self, place: Place) -> Iterator[Place]:
-        """The checkpoints above one, the nearest first, deleted ones too; a parent that comes again ends the way."""
-        ns, checkpoint_id = place
-        saved = self.saved.get(ns, {})
-        seen = {checkpoint_id}
-        while (known := saved.get(checkpoint_id)) and known.parent in saved and known.parent not in seen:
-            checkpoint_id = known.parent
-            seen.add(checkpoint_id)
-            yield ns, checkpoint_id
-
-    # -- writing
-
-    def append(self, kind: str, data: Payload, packer: Packer | None = None, below: Place = ("", "")) -> None:
-        """Append an entry, and before it what its values need; `below` is the checkpoint that it belongs to or comes from."""
-        entries, parts = [*packer.messages] if packer else [], list[Any]()
-        room = _ROOM
-        for name, part in packer.parts.items() if packer else ():
-            room -= len(encode_plain(part))
-            parts.append([name, part])
-            if room < 0:
-                entries.append(make.custom(PARTS, {"parts": parts}))
-                parts, room = [], _ROOM
-        entries.append(make.custom(kind, data | ({"parts": parts} if parts else {})))
-        standing, leaf = self._where(below, late=kind == WRITES)
-        if packer and leaf is not None and (self._mine is None or leaf != self._mine[1]):
-            entries[:0] = self._untold(leaf, [packed for *_, packed in data.get("values", ())], packer)
-        receipts = self.session.append_many(
-            entries, expected_leaf=leaf, on_leaf_moved="follow" if leaf is None else "branch"
-        )
-        self.hidden |= packer.hidden if packer else {}
-        self._mine = data["id"] if kind == CHECKPOINT and not data["ns"] else standing, receipts[-1].id
-
-    def _where(self, below: Place, *, late: bool) -> tuple[str | None, str | None]:
-        """The checkpoint of the main graph that new entries belong to, and the entry to hang them from; `None` is the leaf.
-
-        LangGraph stores writes beside the checkpoints that come of them: some are `late`, and go where we are by then.
-        """
-        ns, wanted = below
-        current = self._mine[0] if self._mine else self._last
-        here = bool(ns) or wanted not in self.saved.get("", ()) or wanted == current
-        if late and current is not None and not here:
-            here = ("", wanted) in islice(self.ancestors(("", current)), _LATE)
-        if here and self._mine:
-            return self._mine
-        if here or wanted == self._last:
-            self.session.follow()
-            return self._last, None
-        return wanted, str(self.saved[""][wanted].row.id)
-
-    def _untold(self, leaf: str, packed: Iterable[Packed | None], packer: Packer) -> list[Payload]:
-        """The messages of values that a branch is begun with, and that were said on other branches only, to be told again."""
-        new = {entry[MEMBER]["part"]: entry for entry in packer.messages}
-        on_path = {row.id for row in self.session.walk_up(leaf)}
-        parts = self._gathered(packed, packer.parts | new)
-        told = [name for name, part in parts.items() if isinstance(part, dict) and name not in new]
-        untold = [name for name in told if on_path.isdisjoint(self._told[name])]
-        return [
-            make.message(parts[name]["message"]) | {MEMBER: parts[name][MEMBER] | {"again": True}}
-            for name in sorted(untold, key=lambda name: min(self._told[name].values()))
-        ]
-
-    def hide(self, places: Sequence[Place]) -> None:
-        """Show some checkpoints to nobody any more."""
-        if places:
-            self.append(DELETED, {"checkpoints": places})
-
-    def show(self) -> int:
-        """Show all that were hidden; gives how many."""
-        places = sorted(self.gone)
-        if places:
-            self.append(RESTORED, {"checkpoints": places})
-        return len(places)
-
-    def copy_to(self, target: Session) -> None:
-        """Append all that this thread holds to another session."""
-        rows = self.session.iter_rows()
-        while batch := list(islice(rows, _BATCH)):
-            bodies = [body for body in self._bodies(batch) if MEMBER in body or body.get("customType") in KINDS]
-            copies = [{name: value for name, value in body.items() if name not in BASE[1:]} for body in bodies]
-            target.append_many(copies, on_leaf_moved="follow")
-
-    # -- reading
-
-    def _bodies(self, rows: Sequence[Any]) -> Iterator[Payload]:
-        for entry in self.session.read_rows(rows):
-            whole = FULL not in entry and not may_hold_refs(entry.raw)
-            yield entry.body if whole else self.session.get_full_entry(entry.id)
-
-    def checkpoint(self, place: Place) -> Payload:
-        """The data of a checkpoint's entry."""
-        (body,) = self._bodies([self.saved[place[0]][place[1]].row])
-        data: Payload = body["data"]
-        return data
-
-    def values(self, ns: str, data: Payload, versions: dict[str, Version]) -> dict[str, Packed]:
-        """The values of the channels of a checkpoint: its own, and those that have the same version as before."""
-        own = {channel: packed for channel, _, packed in data["values"]}
-        rows = {
-            channel: row
-            for channel, version in versions.items()
-            if channel not in own and (row := self._values.get((ns, channel, version))) is not None
-        }
-        needed = list({row.id: row for row in rows.values()}.values())
-        found = {row.id: body["data"]["values"] for row, body in zip(needed, self._bodies(needed), strict=True)}
-        for channel, row in rows.items():
-            own[channel] = next(packed for name, _, packed in found[row.id] if name == channel)
-        return {channel: packed for channel, packed in own.items() if packed is not None}
-
-    def writes(self, place: Place) -> list[tuple[str, str, Packed]]:
-        """The task, the channel and the value of each write, in the order in which they are applied."""
-        known = self._writes.get(place, {})
-        ordered = sorted(known.items(), key=lambda item: writes_sort_key(item[1].path, *item[0]))
-        rows = list({write.row.id: write.row for _, write in ordered}.values())
-        found = {row.id: body["data"]["writes"] for row, body in zip(rows, self._bodies(rows), strict=True)}
-        return [(task, write.channel, found[write.row.id][write.number][2]) for (task, _), write in ordered]
-
-    def unpacker(self, packed: Iterable[Packed], serde: SerializerProtocol) -> Unpacker:
-        """What unpacks these values, once the parts that they need are read."""
-        return Unpacker(self._gathered(packed, {}), serde, self.hidden)
-
-    def _gathered(self, packed: Iterable[Packed | None], new: Mapping[str, Any]) -> dict[str, Any]:
-        """All parts that some values need, by their names; `new` are those that are not stored yet."""
-        parts: dict[str, Any] = {}
-        waiting = {name for value in packed for _, name, *_ in mentions(value)}
-        while waiting:
-            rows = {row.id: row for row in (self._row_of(name) for name in waiting if name not in new)}
-            found = dict(new)
-            for body in self._bodies(list(rows.values())):
-                found |= {body[MEMBER]["part"]: body} if MEMBER in body else dict(body["data"]["parts"])
-            parts |= {name: found[name] for name in waiting}
-            waiting = {name for part in waiting for _, name, *_ in mentions(found[part])} - parts.keys()
-        return parts
-
-    def _row_of(self, name: str) -> Any:
-        row = self._parts.get(name)
-        if row is None:
-            raise Damaged(
-                f"part {name} of a checkpoint is missing", path=self.session.path, hint="look at it with sessile doctor"
-            )
-        return row
-
-
-# --- langgraph
-
-PROGRAM = "langgraph"
-SCOPE = ""  # LangGraph has none: a thread id is all
-
-_KEPT = 64  # threads whose checkpoints stay known
-
-
 class SessileSaver(BaseCheckpointSaver[str]):
-    """Keeps the checkpoints of LangGraph in a store. Safe to use from many threads."""
+    """A LangGraph checkpointer that keeps each thread as a session. It is thread-safe.
+
+    Args:
+        store: The store; it may be a folder, a database or in memory. Several processes may share it.
+        allowed_types: More types that may be restored: classes or (module, name) tuples.
+        serde: A serializer for all values, for example one that encrypts.
+
+    Example:
+        ```python
+        with SessileSaver(Store("sessions")) as saver:
+            graph = builder.compile(checkpointer=saver)
+            graph.invoke({"messages": ["hello"]}, {"configurable": {"thread_id": "1"}})
+        ```
+    """
 
     def __init__(
         self,
@@ -374,7 +99,7 @@ class SessileSaver(BaseCheckpointSaver[str]):
         serde: SerializerProtocol | None = None,
     ) -> None:
         super().__init__(serde=serde or JsonPlusSerializer(allowed_msgpack_modules=list(allowed_types) or None))
-        self.sessions = NamedSessions(store, PROGRAM, keep_open=_KEPT)
+        self.sessions = NamedSessions(store, PROGRAM, keep_open=_MAX_THREADS)
         self._threads: OrderedDict[str, Thread] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -391,13 +116,13 @@ class SessileSaver(BaseCheckpointSaver[str]):
         await asyncio.to_thread(self.close)
 
     def close(self) -> None:
-        """Let go of all sessions; the next call opens what it needs."""
+        """Close all sessions; the next call opens them again."""
         with self._lock:
             self._threads.clear()
             self.sessions.close()
 
     def _find(self, thread_id: object) -> Thread | None:
-        """A thread with all that was appended to it; `None` if there is none."""
+        """Return a thread; `None` if it does not exist."""
         with self._lock:
             session = self.sessions.find(SCOPE, str(thread_id))
             return None if session is None else self._known(str(thread_id), session)
@@ -411,14 +136,14 @@ class SessileSaver(BaseCheckpointSaver[str]):
         if thread is None or thread.session is not session:
             thread = self._threads[name] = Thread(session)
         self._threads.move_to_end(name)
-        if len(self._threads) > _KEPT:
+        if len(self._threads) > _MAX_THREADS:
             self._threads.popitem(last=False)
         return thread
 
     # -- reading
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """The checkpoint that the config names, or the latest of its namespace."""
+        """Return the checkpoint that the config names, or the latest of its namespace; `None` if there is none."""
         thread = self._find(config["configurable"]["thread_id"])
         if thread is None:
             return None
@@ -460,7 +185,14 @@ class SessileSaver(BaseCheckpointSaver[str]):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
-        """The checkpoints of a thread, or of all, the largest id first."""
+        """Yield the checkpoints of a thread, or of all threads, largest id first.
+
+        Args:
+            config: The thread, and optionally a namespace and a checkpoint.
+            filter: Metadata that must match.
+            before: Only checkpoints with a smaller id than this one.
+            limit: Maximum number of checkpoints.
+        """
         wanted = config["configurable"] if config else {}
         ns, only = wanted.get("checkpoint_ns"), get_checkpoint_id(config) if config else None
         end = get_checkpoint_id(before) if before else None
@@ -493,9 +225,9 @@ class SessileSaver(BaseCheckpointSaver[str]):
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
-        """What was written to channels on the way to a checkpoint since each had a value, and that value.
+        """Return the writes to channels on the path to a checkpoint since their last value, and that value.
 
-        The way goes through deleted checkpoints too: pruning cuts no history.
+        The path includes hidden checkpoints, so that pruning does not cut the history.
         """
         thread = self._find(config["configurable"]["thread_id"]) if channels else None
         writes: dict[str, Any] = {channel: [] for channel in channels}
@@ -534,7 +266,11 @@ class SessileSaver(BaseCheckpointSaver[str]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        """Store a checkpoint below the one that the config names, with the values that are new in it."""
+        """Store a checkpoint, with the values that are new in it, as a child of the one in the config.
+
+        Returns:
+            The config of the new checkpoint.
+        """
         wanted = config["configurable"]
         ns, parent = wanted.get("checkpoint_ns", ""), get_checkpoint_id(config)
         rest: dict[str, Any] = {name: value for name, value in checkpoint.items() if name != "channel_values"}
@@ -546,20 +282,20 @@ class SessileSaver(BaseCheckpointSaver[str]):
             own = [
                 [name, new, packer.pack(values[name]) if name in values else None] for name, new in new_versions.items()
             ]
-            # Some callers store values without a version, or change one and keep it. What was given is what is read back.
+            # Some callers store values without a version, or change a value but keep its version.
             own += [
                 [name, versions.get(name), packer.pack(value)]
                 for name, value in values.items()
                 if name not in new_versions and not thread.has_value(ns, name, versions.get(name))
             ]
-            told = get_checkpoint_metadata(config, metadata)
+            full_metadata = get_checkpoint_metadata(config, metadata)
             data = {
                 "ns": ns,
                 "id": checkpoint["id"],
                 "parent": parent,
-                "run": told.get("run_id"),
+                "run": full_metadata.get("run_id"),
                 "checkpoint": packer.whole(rest),
-                "metadata": packer.whole(told),
+                "metadata": packer.whole(full_metadata),
                 "values": own,
             }
             thread.append(CHECKPOINT, data, packer, (ns, parent or ""))
@@ -568,7 +304,7 @@ class SessileSaver(BaseCheckpointSaver[str]):
     def put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
-        """Store what a task has written below a checkpoint; of two with one number the first counts, of special ones the last."""
+        """Store the writes of a task; of two with the same index the first is kept, of special channels the last."""
         wanted = config["configurable"]
         place = wanted.get("checkpoint_ns", ""), wanted["checkpoint_id"]
         indexed = [
@@ -588,20 +324,20 @@ class SessileSaver(BaseCheckpointSaver[str]):
                 thread.append(WRITES, data, packer, place)
 
     def get_next_version(self, current: str | None, channel: None) -> str:
-        """A larger version; the letters behind it tell versions of two branches apart."""
+        """Return the next version; its random suffix distinguishes versions of two branches."""
         number = int(str(current).split(".")[0]) if current is not None else 0
         return f"{number + 1:010d}.{secrets.token_hex(4)}"
 
     # -- deleting and copying
 
     def delete_thread(self, thread_id: str) -> None:
-        """Move a thread to the trash of the store, from where `store.undo` brings it back."""
+        """Move a thread to the trash of the store; `Store.undo` restores it."""
         with self._lock:
             self._threads.pop(str(thread_id), None)
             self.sessions.delete(SCOPE, str(thread_id))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """Hide the checkpoints of some runs, in whatever threads."""
+        """Hide the checkpoints of some runs, in all threads."""
         runs = set(run_ids)
         for named in self.sessions.list(SCOPE) if runs else ():
             if (thread := self._find(named.name)) is not None:
@@ -610,9 +346,17 @@ class SessileSaver(BaseCheckpointSaver[str]):
                     thread.hide([(ns, name) for ns, name in thread.visible() if thread.saved[ns][name].run in runs])
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        """Hide all but the latest checkpoint of each namespace, or with "delete" move the threads to the trash."""
+        """Hide all but the latest checkpoint of each namespace, or move the threads to the trash.
+
+        Args:
+            thread_ids: The threads.
+            strategy: "keep_latest" or "delete".
+
+        Raises:
+            Invalid: The strategy is unknown.
+        """
         if strategy not in ("keep_latest", "delete"):
-            raise Invalid(f"{strategy!r} is no way to prune", hint="use 'keep_latest' or 'delete'")
+            raise Invalid(f"invalid strategy {strategy!r}", hint="use 'keep_latest' or 'delete'")
         for thread_id in thread_ids:
             if strategy == "delete":
                 self.delete_thread(thread_id)
@@ -623,7 +367,7 @@ class SessileSaver(BaseCheckpointSaver[str]):
                     thread.hide([(ns, name) for ns, name in thread.visible() if name != latest[ns]])
 
     def restore(self, thread_id: str) -> int:
-        """Show the checkpoints of a thread again that were hidden; gives how many."""
+        """Show the hidden checkpoints of a thread again and return their number."""
         thread = self._find(thread_id)
         if thread is None:
             return 0
@@ -632,12 +376,12 @@ class SessileSaver(BaseCheckpointSaver[str]):
             return thread.show()
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        """Append everything that a thread holds to another one."""
+        """Append all checkpoints of a thread to another one."""
         thread = self._find(source_thread_id)
         if thread is not None:
             thread.copy_to(self._open(target_thread_id).session)
 
-    # -- the same on threads
+    # -- async
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """As `get_tuple`."""
@@ -700,7 +444,283 @@ def _config(thread_id: Any, ns: str, checkpoint_id: str) -> RunnableConfig:
 
 
 def _place(thread: Thread, config: RunnableConfig) -> Place | None:
-    """The checkpoint that a config means."""
+    """Return the checkpoint that a config means."""
     ns = cast(str, config["configurable"].get("checkpoint_ns", ""))
     checkpoint_id = get_checkpoint_id(config) or thread.latest(ns)
     return None if checkpoint_id is None else (ns, checkpoint_id)
+
+
+# -- threads
+
+
+class Saved(NamedTuple):
+    """The row of a checkpoint, its parent and its run."""
+
+    row: Any
+    parent: str | None
+    run: Any
+
+
+class Write(NamedTuple):
+    """The row of a write, and its number in the entry."""
+
+    path: str
+    channel: str
+    row: Any
+    number: int
+
+
+class Thread:
+    """The checkpoints of one thread: a fold over its entries in file order.
+
+    Hold `lock` from `catch_up` to the end of what depends on it.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.lock = threading.RLock()
+        self.saved: dict[str, dict[str, Saved]] = {}
+        self.gone: set[Place] = set()
+        self.hidden: dict[str, str] = {}
+        self._writes: dict[Place, dict[tuple[str, int], Write]] = {}
+        self._values: dict[tuple[str, str, Version], Any] = {}  # the row of a value; None: no value
+        self._parts: dict[str, Any] = {}
+        self._entries: dict[str, dict[str, int]] = {}  # by message: its entries, and the number of messages before
+        self._free: Counter[str] = Counter()  # entries of messages that are not claimed by an id
+        self._claimed: set[tuple[str, str]] = set()
+        self._count = 0
+        self._last: str | None = None  # the latest checkpoint of the main graph
+        self._mine: tuple[str | None, str] | None = None  # our latest checkpoint and our last entry
+
+    # -- catching up
+
+    def catch_up(self) -> None:
+        """Read new entries of all processes."""
+        rows = self.session.iter_rows(self._count)
+        while batch := list(islice(rows, _BATCH)):
+            for row, entry in zip(batch, self.session.read_rows(batch), strict=True):
+                self._learn(row, entry)
+            self._count += len(batch)
+
+    def _learn(self, row: Any, entry: Entry) -> None:
+        if entry.type == "message" and MEMBER in entry:
+            name = entry[MEMBER]["part"]
+            self._parts[name] = row
+            self._entries.setdefault(name, {})[entry.id] = len(self._entries)
+            self._free[name] += not entry[MEMBER].get("again", False)
+        kind = entry.get("customType")
+        if kind not in KINDS:
+            return
+        data = entry["data"]
+        for name, part in data.get("parts", ()):
+            self._parts[name] = row
+            self._claim_messages(part)
+        if kind == CHECKPOINT:
+            self._learn_checkpoint(row, data)
+        elif kind == WRITES:
+            self._learn_writes(row, data)
+        elif kind == DELETED:
+            self.gone.update((ns, checkpoint_id) for ns, checkpoint_id in data["checkpoints"])
+        elif kind == RESTORED:
+            self.gone.difference_update((ns, checkpoint_id) for ns, checkpoint_id in data["checkpoints"])
+
+    def _learn_checkpoint(self, row: Any, data: Payload) -> None:
+        place = ns, checkpoint_id = data["ns"], data["id"]
+        if place in self.gone:  # it starts over
+            self.gone.remove(place)
+            self._writes.pop(place, None)
+        self.saved.setdefault(ns, {})[checkpoint_id] = Saved(row, data["parent"], data.get("run"))
+        for channel, version, packed in data["values"]:
+            self._claim_messages(packed)
+            if version is not None:
+                self._values[ns, channel, version] = None if packed is None else row
+        if not ns:
+            self._last = checkpoint_id
+
+    def _learn_writes(self, row: Any, data: Payload) -> None:
+        place = data["ns"], data["id"]
+        known = self._writes.setdefault(place, {})
+        for number, (index, channel, packed) in enumerate(data["writes"]):
+            self._claim_messages(packed)
+            key = data["task"], index
+            if index < 0 or key not in known:
+                known[key] = Write(data["path"], channel, row, number)
+
+    def _claim_messages(self, packed: Any) -> None:
+        for mark, name, *rest in mentions(packed):
+            if mark == TALK:
+                self.claim(name, rest[0])
+
+    def has(self, name: str) -> bool:
+        """Return whether a part of this name is stored."""
+        return name in self._parts
+
+    def claim(self, name: str, message_id: str | None) -> bool:
+        """Return whether a message has an entry: any one without an id; with an id its own one, or a free one."""
+        if message_id is None:
+            return name in self._parts
+        if (name, message_id) in self._claimed:
+            return True
+        if not self._free[name]:
+            return False
+        self._free[name] -= 1
+        self._claimed.add((name, message_id))
+        return True
+
+    def has_value(self, ns: str, channel: str, version: Version | None) -> bool:
+        """Return whether a version of a channel has a stored value."""
+        return version is not None and self._values.get((ns, channel, version)) is not None
+
+    def has_write(self, place: Place, task: str, index: int) -> bool:
+        """Return whether a write of a task is stored."""
+        return (task, index) in self._writes.get(place, {})
+
+    def visible(self, ns: str | None = None) -> Iterator[Place]:
+        """Yield the checkpoints of a namespace, or of all, that are not hidden."""
+        for namespace in [*self.saved] if ns is None else [ns]:
+            for checkpoint_id in [*self.saved.get(namespace, ())]:
+                if (namespace, checkpoint_id) not in self.gone:
+                    yield namespace, checkpoint_id
+
+    def latest(self, ns: str) -> str | None:
+        """Return the largest id of a namespace."""
+        return max((checkpoint_id for _, checkpoint_id in self.visible(ns)), default=None)
+
+    def ancestors(self, place: Place) -> Iterator[Place]:
+        """Yield the ancestors of a checkpoint, nearest first, including hidden ones; a cycle ends it."""
+        ns, checkpoint_id = place
+        saved = self.saved.get(ns, {})
+        seen = {checkpoint_id}
+        while (known := saved.get(checkpoint_id)) and known.parent in saved and known.parent not in seen:
+            checkpoint_id = known.parent
+            seen.add(checkpoint_id)
+            yield ns, checkpoint_id
+
+    # -- writing
+
+    def append(self, kind: str, data: Payload, packer: Packer | None = None, below: Place = ("", "")) -> None:
+        """Append an entry with the messages and parts of its values; `below` is its checkpoint or parent."""
+        entries, parts = [*packer.messages] if packer else [], list[Any]()
+        room = _MAX_PARTS
+        for name, part in packer.parts.items() if packer else ():
+            room -= len(encode_plain(part))
+            parts.append([name, part])
+            if room < 0:
+                entries.append(make.custom(PARTS, {"parts": parts}))
+                parts, room = [], _MAX_PARTS
+        entries.append(make.custom(kind, data | ({"parts": parts} if parts else {})))
+        current, leaf = self._parent(below, late=kind == WRITES)
+        if packer and leaf is not None and (self._mine is None or leaf != self._mine[1]):
+            entries[:0] = self._missing_on_branch(leaf, [packed for *_, packed in data.get("values", ())], packer)
+        receipts = self.session.append_many(
+            entries, expected_leaf=leaf, on_leaf_moved="follow" if leaf is None else "branch"
+        )
+        self.hidden |= packer.hidden if packer else {}
+        self._mine = data["id"] if kind == CHECKPOINT and not data["ns"] else current, receipts[-1].id
+
+    def _parent(self, below: Place, *, late: bool) -> tuple[str | None, str | None]:
+        """Return the checkpoint of the main graph for new entries, and their parent entry; `None` is the leaf.
+
+        LangGraph may store writes after the checkpoints that result from them; such `late` writes go to the current place.
+        """
+        ns, wanted = below
+        current = self._mine[0] if self._mine else self._last
+        here = bool(ns) or wanted not in self.saved.get("", ()) or wanted == current
+        if late and current is not None and not here:
+            here = ("", wanted) in islice(self.ancestors(("", current)), _LATE)
+        if here and self._mine:
+            return self._mine
+        if here or wanted == self._last:
+            self.session.follow()
+            return self._last, None
+        return wanted, str(self.saved[""][wanted].row.id)
+
+    def _missing_on_branch(self, leaf: str, packed: Iterable[Packed | None], packer: Packer) -> list[Payload]:
+        """Return the messages of the values of a new branch that exist only on other branches, to be repeated."""
+        new = {entry[MEMBER]["part"]: entry for entry in packer.messages}
+        on_path = {row.id for row in self.session.walk_up(leaf)}
+        parts = self._gathered(packed, packer.parts | new)
+        stored = [name for name, part in parts.items() if isinstance(part, dict) and name not in new]
+        missing = [name for name in stored if on_path.isdisjoint(self._entries[name])]
+        return [
+            make.message(parts[name]["message"]) | {MEMBER: parts[name][MEMBER] | {"again": True}}
+            for name in sorted(missing, key=lambda name: min(self._entries[name].values()))
+        ]
+
+    def hide(self, places: Sequence[Place]) -> None:
+        """Hide checkpoints."""
+        if places:
+            self.append(DELETED, {"checkpoints": places})
+
+    def show(self) -> int:
+        """Show all hidden checkpoints and return their number."""
+        places = sorted(self.gone)
+        if places:
+            self.append(RESTORED, {"checkpoints": places})
+        return len(places)
+
+    def copy_to(self, target: Session) -> None:
+        """Append all entries of this thread to another session."""
+        rows = self.session.iter_rows()
+        while batch := list(islice(rows, _BATCH)):
+            bodies = [body for body in self._bodies(batch) if MEMBER in body or body.get("customType") in KINDS]
+            copies = [{name: value for name, value in body.items() if name not in BASE[1:]} for body in bodies]
+            target.append_many(copies, on_leaf_moved="follow")
+
+    # -- reading
+
+    def _bodies(self, rows: Sequence[Any]) -> Iterator[Payload]:
+        for entry in self.session.read_rows(rows):
+            whole = FULL not in entry and not may_hold_refs(entry.raw)
+            yield entry.body if whole else self.session.get_full_entry(entry.id)
+
+    def checkpoint(self, place: Place) -> Payload:
+        """Return the data of a checkpoint's entry."""
+        (body,) = self._bodies([self.saved[place[0]][place[1]].row])
+        data: Payload = body["data"]
+        return data
+
+    def values(self, ns: str, data: Payload, versions: dict[str, Version]) -> dict[str, Packed]:
+        """Return the channel values of a checkpoint: its own, and unchanged ones of earlier checkpoints."""
+        own = {channel: packed for channel, _, packed in data["values"]}
+        rows = {
+            channel: row
+            for channel, version in versions.items()
+            if channel not in own and (row := self._values.get((ns, channel, version))) is not None
+        }
+        needed = list({row.id: row for row in rows.values()}.values())
+        found = {row.id: body["data"]["values"] for row, body in zip(needed, self._bodies(needed), strict=True)}
+        for channel, row in rows.items():
+            own[channel] = next(packed for name, _, packed in found[row.id] if name == channel)
+        return {channel: packed for channel, packed in own.items() if packed is not None}
+
+    def writes(self, place: Place) -> list[tuple[str, str, Packed]]:
+        """Return the task, channel and value of each write, in the order in which they are applied."""
+        known = self._writes.get(place, {})
+        ordered = sorted(known.items(), key=lambda item: writes_sort_key(item[1].path, *item[0]))
+        rows = list({write.row.id: write.row for _, write in ordered}.values())
+        found = {row.id: body["data"]["writes"] for row, body in zip(rows, self._bodies(rows), strict=True)}
+        return [(task, write.channel, found[write.row.id][write.number][2]) for (task, _), write in ordered]
+
+    def unpacker(self, packed: Iterable[Packed], serde: SerializerProtocol) -> Unpacker:
+        """Return an unpacker for these values, with the parts that they need."""
+        return Unpacker(self._gathered(packed, {}), serde, self.hidden)
+
+    def _gathered(self, packed: Iterable[Packed | None], new: Mapping[str, Any]) -> dict[str, Any]:
+        """Return all parts that the values need, by name; `new` ones are not stored yet."""
+        parts: dict[str, Any] = {}
+        waiting = {name for value in packed for _, name, *_ in mentions(value)}
+        while waiting:
+            rows = {row.id: row for row in (self._row_of(name) for name in waiting if name not in new)}
+            found = dict(new)
+            for body in self._bodies(list(rows.values())):
+                found |= {body[MEMBER]["part"]: body} if MEMBER in body else dict(body["data"]["parts"])
+            parts |= {name: found[name] for name in waiting}
+            waiting = {name for part in waiting for _, name, *_ in mentions(found[part])} - parts.keys()
+        return parts
+
+    def _row_of(self, name: str) -> Any:
+        row = self._parts.get(name)
+        if row is None:
+            raise Damaged(f"part {name} of a checkpoint is missing", path=self.session.path, hint="run `sessile check`")
+        return row

@@ -1,15 +1,15 @@
-"""Sessions that another program knows by names of its own: threads, conversations, users of an agent framework.
+"""Sessions that another program identifies by its own names: threads, conversations or users of an agent framework.
 
     threads = NamedSessions(store, "langgraph")
     session = threads.open("", "thread-1")
 
-Rules: the file of a session follows from program, scope and name, so to find one nothing is listed, and of many processes that
-begin it at once one does and all get it. Names may be any text; only a hash of them becomes a part of a path. Sessions are
-kept open and shared: nobody closes one but `close`. A deleted one goes to the trash, and the next who asks begins a new one,
-also in another process: a kept session whose file is another one by now is not given out again. A leaf that was moved is
-stored when `close` is called; one that must survive that its session makes room for others is moved with `durable`.
+Rules:
 
-What is said in the sessions is for the program to know.
+- The path of a session follows from program, scope and name. Finding one needs no listing, and of several processes that
+  create the same one, one succeeds and all get it. Names may be any text; only a hash of them is part of the path.
+- Sessions stay open and are shared. Only `close` closes them; a session whose file was replaced is opened again.
+- A deleted session goes to the trash, and the next `open`, also in another process, creates a new one.
+- A moved leaf is stored by `close`. To store it before, move it with `durable=True`.
 """
 
 from __future__ import annotations
@@ -31,23 +31,40 @@ from sessile.session import Session
 from sessile.storage.layout import JOURNAL
 from sessile.store import Store
 
-NAMED = "named"  # the member of a header that says how the program calls the session
+NAMED = "named"  # the member of a header with the program's name for the session
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
-_LONGEST = 60  # letters of a scope that a person sees in the name of its folder
+_MAX_SCOPE = 60  # characters of a scope in the name of its folder
 
 
 class Named(NamedTuple):
-    """A session of a program: how the program calls it, where it lies, and when something was appended last."""
+    """A session of a program: its scope, name and path, and when it was changed last."""
 
     scope: str
     name: str
     path: str
-    modified: int
+    modified_ns: int  # since 1970
+
+    @property
+    def modified(self) -> int:
+        """When it was changed last, in milliseconds since 1970."""
+        return self.modified_ns // 1_000_000
 
 
 class NamedSessions:
-    """The sessions of one program in a store. `keep_open` is how many stay open though nobody uses them."""
+    """The sessions of one program in a store.
+
+    Args:
+        store: The store.
+        program: The name of the program, which prefixes its files.
+        keep_open: How many unused sessions stay open.
+
+    Example:
+        ```python
+        with NamedSessions(store, "bot") as chats:
+            chats.open("telegram", "chat 42").append_message({"role": "user", "content": "hello"})
+        ```
+    """
 
     def __init__(self, store: Store, program: str, *, keep_open: int = 64) -> None:
         self.store = store
@@ -55,7 +72,7 @@ class NamedSessions:
         self._keep_open = keep_open
         self._recent: OrderedDict[str, Session] = OrderedDict()
         self._open: weakref.WeakValueDictionary[str, Session] = weakref.WeakValueDictionary()
-        # Of the files, when they were opened.
+        # The inodes of the files when they were opened.
         self._inodes: weakref.WeakKeyDictionary[Session, int | None] = weakref.WeakKeyDictionary()
         self._lock = threading.RLock()
 
@@ -66,17 +83,17 @@ class NamedSessions:
         self.close()
 
     def find(self, scope: str, name: str) -> Session | None:
-        """The session of that name, open for appending; `None` if there is none."""
+        """Return the session of this name, open for appending; `None` if it does not exist."""
         path = self.path(scope, name)
         with self._lock:
             inode = self._inode(path)
             if inode is None:
-                self._let_go(path)
+                self._drop(path)
                 return None
-            return self._kept(path, inode) or self._keep(path, self.store.open(path))
+            return self._shared(path, inode) or self._share(path, self.store.open(path))
 
     def open(self, scope: str, name: str, *, title: str | None = None) -> Session:
-        """The session of that name, open for appending, and begun with that title if there is none."""
+        """Return the session of this name, open for appending; create it with `title` if it does not exist."""
         with self._lock:
             found = self.find(scope, name)
             if found is not None:
@@ -89,49 +106,49 @@ class NamedSessions:
                 title=(clean_name(title) if title else None) or None,
                 **{NAMED: {"program": self.program, "scope": scope, "name": name}},
             )
-            return self._keep(path, self.store.obtain(path, header))
+            return self._share(path, self.store.obtain(path, header))
 
     def list(self, scope: str | None = None) -> list[Named]:
-        """The sessions of a scope, or of all, the one that was changed last first."""
+        """Return the sessions of a scope, or of all scopes; the most recently changed one is first."""
         found = [named for path in self._files(scope) if (named := self._named(path)) is not None]
         wanted = [named for named in found if scope in (None, named.scope)]
-        return sorted(wanted, key=lambda named: named.modified, reverse=True)
+        return sorted(wanted, key=lambda named: named.modified_ns, reverse=True)
 
     def delete(self, scope: str, name: str) -> str | None:
-        """Move a session to the trash of the store; gives the token that brings it back, `None` if there is none."""
+        """Move a session to the trash and return the token for `Store.undo`; `None` if it does not exist."""
         path = self.path(scope, name)
         with self._lock:
-            self._let_go(path)
+            self._drop(path)
             try:
                 return self.store.delete(path).token
             except SessionNotFound:
                 return None
 
     def close(self) -> None:
-        """Let go of all sessions."""
+        """Close all sessions."""
         with self._lock:
             for path in list(self._open):
-                self._let_go(path)
+                self._drop(path)
 
     def path(self, scope: str, name: str) -> str:
-        """Where the session of that name lies, or would."""
+        """Return the path of the session of this name, whether it exists or not."""
         folder = self.store.layout.folder(self._cwd(scope))
         return f"{folder}/{self.program}_{self._session_id(scope, name)}{JOURNAL}"
 
     # -- names
 
     def _session_id(self, scope: str, name: str) -> str:
-        """An id in the form of a UUID (of version 8: made by a rule of one's own)."""
+        """Return the id: a UUID of version 8, derived from the names."""
         digits = sha256("\0".join((self.program, _escaped(scope), _escaped(name))).encode()).hexdigest()
         return f"{digits[:8]}-{digits[8:12]}-8{digits[13:16]}-8{digits[17:20]}-{digits[20:32]}"
 
     def _cwd(self, scope: str) -> str:
-        """A folder for the scope: as a person would name it, and with a hash where that is not all of it."""
+        """Return the project of a scope: its readable characters, and a hash if there are others."""
         if not scope:
             return f"/{self.program}"
-        told = _UNSAFE.sub("-", scope)[:_LONGEST].strip(".-")
-        digits = "" if told == scope else sha256(_escaped(scope).encode()).hexdigest()[:12]
-        return f"/{self.program}/{'-'.join(filter(None, (told, digits)))}"
+        readable = _UNSAFE.sub("-", scope)[:_MAX_SCOPE].strip(".-")
+        digits = "" if readable == scope else sha256(_escaped(scope).encode()).hexdigest()[:12]
+        return f"/{self.program}/{'-'.join(filter(None, (readable, digits)))}"
 
     def _files(self, scope: str | None) -> Iterator[str]:
         store = self.store
@@ -157,12 +174,12 @@ class NamedSessions:
         scope, name = names.get("scope"), names.get("name")
         if not isinstance(scope, str) or not isinstance(name, str):
             return None
-        return Named(scope, name, path, found.modified_ns // 1_000_000)
+        return Named(scope, name, path, found.modified_ns)
 
     # -- open sessions
 
     def _inode(self, path: str) -> int | None:
-        """Which file a session is; `None` if it has none yet, or one that somebody has only just begun."""
+        """Return the inode of a session file; `None` if there is none, or only an empty one."""
         with storage_failures(path, "look for the session"):
             try:
                 status = self.store.fs.lstat(path)
@@ -170,28 +187,28 @@ class NamedSessions:
                 return None
         return status.st_ino if status.st_size else None
 
-    def _kept(self, path: str, inode: int) -> Session | None:
+    def _shared(self, path: str, inode: int) -> Session | None:
         session = self._open.get(path)
         if session is None or self._inodes[session] != inode:
             return None
         return self._use(path, session)
 
-    def _keep(self, path: str, session: Session) -> Session:
-        """Share a session; its file is closed when nobody has it any more."""
+    def _share(self, path: str, session: Session) -> Session:
+        """Share a session; its file is closed when the last reference is gone."""
         weakref.finalize(session, session._journal.close)
         self._open[path] = session
         self._inodes[session] = self._inode(path)
         return self._use(path, session)
 
     def _use(self, path: str, session: Session) -> Session:
-        """Note that a session was used last; the one that was not for longest stays open only if somebody has it."""
+        """Mark a session as used; the least recently used one stays open only while it is referenced."""
         self._recent[path] = session
         self._recent.move_to_end(path)
         while len(self._recent) > self._keep_open:
             self._recent.popitem(last=False)
         return session
 
-    def _let_go(self, path: str) -> None:
+    def _drop(self, path: str) -> None:
         self._recent.pop(path, None)
         session = self._open.pop(path, None)
         if session is not None:
@@ -200,5 +217,5 @@ class NamedSessions:
 
 
 def _escaped(text: str) -> str:
-    """The text with half emojis and NULs spelled out, so that it can be encoded and joined."""
+    """Return the text in ASCII, with NULs escaped, so that it can be hashed."""
     return text.encode("ascii", "backslashreplace").decode("ascii").replace("\0", "\\0")

@@ -1,6 +1,6 @@
-"""JSON of a framework whose texts stand in one of our messages beside it, so that each text is stored once.
+"""JSON values of a framework beside a native message, with each text stored once.
 
-Where the message has the text, the framework's value has `null`; a path says where it belongs. Nothing here knows a framework.
+Where the message has the text, the framework's value has `null`, and a path says where it belongs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Path = list[str | int]
 
 
 def without(value: Any, paths: Iterable[Path | None]) -> Any:
-    """The value with nothing at some places; what does not change is shared with the original."""
+    """Return the value with `None` at some paths; unchanged parts are shared with the original."""
     for path in paths:
         if path is not None:
             value = _without(value, path, 0)
@@ -30,16 +30,16 @@ def _without(value: Any, path: Path, depth: int) -> Any:
 
 
 def put(value: Any, path: Path, text: Any) -> None:
-    """Put something at a place of the value."""
+    """Put a text at a path of the value."""
     for step in path[:-1]:
         value = value[step]
     value[path[-1]] = text
 
 
 def values_of(entry: Mapping[str, Any]) -> list[Any]:
-    """What the parts of the message in an entry hold, part by part."""
-    told = entry["message"] if entry.get("type") == "message" else entry
-    content = told.get("content")
+    """Return the values of the parts of an entry's message."""
+    message = entry["message"] if entry.get("type") == "message" else entry
+    content = message.get("content")
     if isinstance(content, str):
         return [content]
     return [_value(part) for part in content] if isinstance(content, list) else []
@@ -59,5 +59,5 @@ def _value(part: Mapping[str, Any]) -> Any:
 
 
 def compact(value: Any) -> str:
-    """The value as the JSON text that models write, mostly: without spaces."""
+    """Return the value as JSON without spaces, as models usually write it."""
     return encode_plain(value).decode("utf-8")

@@ -124,7 +124,7 @@ _COMMON = (
         type=click.Choice(["auto", "always", "never"]),
         expose_value=False,
         callback=_set,
-        help="When to use colours.",
+        help="When to use colors.",
     ),
     click.option("--no-pager", is_flag=True, expose_value=False, callback=_set, help="Do not use a pager."),
     click.option("--tz", metavar="ZONE", expose_value=False, callback=_set, help="Time zone, e.g. Europe/Berlin."),

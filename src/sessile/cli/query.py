@@ -43,10 +43,10 @@ class _Hit(NamedTuple):
 
 
 @verb(
-    "sessile search webhook retry               all words, best hits first",
+    "sessile search webhook retry                 all words, best hits first",
     'sessile search -F "retry(" --in tool_result  a substring in tool output',
-    "sessile search -E 'Error: \\w+' --since 7d   a regular expression",
-    "sessile search 会话 -o | sessile show -      only ids, for another verb",
+    "sessile search -E 'Error: \\w+' --since 7d    a regular expression",
+    "sessile search 会话 -o | sessile show -       only ids, for another verb",
     name="search",
 )
 @click.argument("query", nargs=-1, required=True)

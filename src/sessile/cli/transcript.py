@@ -68,7 +68,7 @@ def show_verb(
 ) -> int:
     """Read a session. Entries and lines that the depth hides are counted.
 
-    At a terminal with colours, Markdown is rendered. In a pipe and with --plain it is printed as it is.
+    At a terminal with colors, Markdown is rendered. In a pipe and with --plain it is printed as it is.
     """
     if agents:
         return _show_agents(app, session)

@@ -251,7 +251,7 @@ def _rendered(text: str, form: _Format) -> Iterator[Line]:
     """Yield the lines of a Markdown text."""
     if form.prose is None or form.room is None:
         return _paragraphs(text, "plain", form)
-    return (line(_INDENT, *spans) for spans in form.prose(visible(text).strip("\n"), form.room))
+    return (line(_INDENT, *spans) if spans else EMPTY for spans in form.prose(visible(text).strip("\n"), form.room))
 
 
 def _part(part: Part, form: _Format, is_prose: bool) -> Iterator[Line]:

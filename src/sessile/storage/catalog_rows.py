@@ -18,13 +18,12 @@ import sqlite3
 from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from sessile.core.codec import decode, encode_plain
 from sessile.core.digest import Counts
-from sessile.core.statistics import SessionUsage, Usage
 from sessile.core.text import parse_timestamp, utc_datetime
 from sessile.core.usage import QUARTER
 from sessile.core.visible import html_table
@@ -41,6 +40,9 @@ from sessile.storage.filters import (
     within,
 )
 from sessile.storage.layout import JOURNAL
+
+if TYPE_CHECKING:
+    from sessile.core.statistics import Usage
 
 COUNTS = Counts.__struct_fields__
 _OBJECTS = ("roles", "models")  # stored as JSON
@@ -310,6 +312,8 @@ _QUARTER = QUARTER * 1_000_000  # nanoseconds
 
 def usage(selection_for: Callable[[Filter], Selection], wanted: Filter) -> Usage:
     """Return what was used in the quarter-hours that the filter's times touch."""
+    from sessile.core.statistics import SessionUsage, Usage  # listings start faster without it
+
     selection = selection_for(wanted._replace(since=None, until=None))
     rows = selection.shown("id, cwd, title, spending")
     sessions = [SessionUsage(*row) for row in rows if row[-1] is not None]  # others used nothing
