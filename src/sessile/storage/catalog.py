@@ -186,19 +186,15 @@ class Catalog:
                 try:
                     work.look(found, known, changed, gone)
                     take_over(self._fs, ours, self._places, self._formats)
-                    self._read(work, ours, depth)
+                    self._read(work, depth)
                 except Enough:
                     pass  # the rest is counted below
                 database = ours
         return CaughtUp(len(found.marks), len(changed), len(gone), *self._waiting(database, "index"))
 
-    def _read(self, work: Reconciler, database: sqlite3.Connection, depth: Depth) -> None:
+    def _read(self, work: Reconciler, depth: Depth) -> None:
         if depth == "index" and not self._file.keeps:
             depth = "count"  # the words of a whole store do not fit into memory
-        if depth == "index":
-            from sessile.storage.catch_up import renew_if_stale  # see _catch_up
-
-            renew_if_stale(database)
         if depth != "look":
             work.read(depth, self._places)
 

@@ -260,6 +260,8 @@ class Reconciler:
     def read(self, depth: Depth, places: Sequence[str]) -> None:
         """Read the lines of rows below these folders, newest first, in groups whose words are written in ascending order."""
         index = depth == "index"
+        if index:
+            renew_if_stale(self._db)
         where, values = within(places)
         missing = f"format IS NOT NULL AND NOT {'searchable' if index else 'counted'} AND {where}"
         waiting = f"{_READING} WHERE number IN (SELECT number FROM sessions WHERE {missing}) ORDER BY number DESC"
