@@ -307,7 +307,7 @@ def test_a_wrong_token_gets_nothing_and_is_not_told(sessile: Command, gateway: S
         (["--url", "http://me:secret@127.0.0.1", "--token-file", "token"], 2, "invalid gateway URL"),
         (["--url", "http://127.0.0.1:99999", "--token-file", "token"], 2, "port"),
         (["--url", "http://127.0.0.1:1", "--token-file", "token"], 3, "no gateway at"),
-        (["--url", "http://127.0.0.1:1", "--token-file", "nowhere"], 3, "no such file"),
+        (["--url", "http://127.0.0.1:1", "--token-file", "nowhere"], 3, "secret file not found"),
     ],
 )
 def test_what_cannot_be_asked_is_said_so(
