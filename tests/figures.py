@@ -1,8 +1,8 @@
-"""What the fault runs measured, for the page of promises.
+"""Record the figures of fault tests for the page of promises.
 
 A rig counts what it did: `measured("P1", "kills at random", kills=200, acknowledged=10_431, lost=0)`. Counts of one promise
-and rig add up over a run, whatever process they come from. They are kept only where `SESSILE_FIGURES` names a folder, as
-`make faults` does; `python tests/promises.py` takes them into the page.
+and rig are added up over a run, across processes. They are recorded only if `SESSILE_FIGURES` names a folder, as in
+`make faults`; `python tests/promises.py` adds them to the page.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Figures = dict[str, dict[str, dict[str, int]]]  # promise, rig, what was counted
 
 
 def measured(promise: str, rig: str, **counts: int) -> None:
-    """Keep what a rig counted for a promise."""
+    """Record what a rig counted for a promise."""
     folder = os.environ.get("SESSILE_FIGURES")
     if folder is None:
         return
@@ -26,7 +26,7 @@ def measured(promise: str, rig: str, **counts: int) -> None:
 
 
 def collected(folder: Path) -> Figures:
-    """The sums of all counts in a folder."""
+    """Return the sums of all counts in a folder."""
     found: dict[str, dict[str, Counter[str]]] = {}
     for path in sorted(folder.glob("*.jsonl")):
         for line in path.read_text().splitlines():

@@ -1,13 +1,12 @@
-"""Runs the blocks of a page, from the first to the last, as a reader would.
+"""Run the blocks of a page in order, as a reader would.
 
     ```python              is run; names last until the end of the page
-    ```output              what the block before it has printed, line by line
-    ```toml config.toml    a block with the name of a file is that file
-    ```console             `$ sessile …` is run; below stand lines that it prints, and `# exit 5` if it does not end with 0
+    ```output              the output of the block before it, line by line
+    ```toml config.toml    a block with a file name is written to that file
+    ```console             `$ sessile …` is run; the lines below must be in its output; `# exit 5` is the exit code if it is not 0
 
-In what is printed, … stands for anything. A command that ends in & runs until the end of the page; the port 8787 of a page is a
-free one. Blocks in any other language
-(`text`, `json`) are for the reader only.
+In output, … matches any text. A command that ends in & runs until the end of the page. The port 8787 is replaced by a free one.
+Blocks in other languages (`text`, `json`) are not run.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from sessile.cli.command import run
 _BLOCK = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", re.S | re.M)
 _SHELL = re.compile(r"[|<>;&$`*]")
 _PORT = "8787"
-_PATIENCE = 60.0  # seconds for a program to say that it is there; a busy machine needs some
+_PATIENCE = 60.0  # seconds for a program to start; a busy machine is slow
 
 
 class Block(NamedTuple):
@@ -48,7 +47,7 @@ class Block(NamedTuple):
 
 
 class Command(NamedTuple):
-    """One command of a console block, the lines that the page shows of what it prints, and its exit code."""
+    """One command of a console block, the output lines that the page shows, and its exit code."""
 
     words: str
     lines: list[str]
@@ -56,13 +55,13 @@ class Command(NamedTuple):
 
 
 def blocks_of(page: Path) -> list[Block]:
-    """The blocks of a page that do something."""
+    """Return the blocks of a page that are run, written or compared."""
     found = [Block(language, name, text) for language, name, text in _BLOCK.findall(page.read_text())]
     return [block for block in found if block.name or block.language in ("python", "output", "console")]
 
 
 def commands_of(block: str) -> Iterator[Command]:
-    """The commands of a console block."""
+    """Yield the commands of a console block."""
     for part in re.split(r"^\$ ", block, flags=re.M)[1:]:
         words, *lines = part.rstrip("\n").split("\n")
         codes = [int(line.removeprefix("# exit ")) for line in lines if line.startswith("# exit ")]
@@ -70,7 +69,7 @@ def commands_of(block: str) -> Iterator[Command]:
 
 
 class Reader:
-    """Somebody who does what a page says, in an empty home; `demo` is a made-up store, so that not each has to make one."""
+    """Runs the blocks of a page in an empty home folder; `demo` is a prepared store with the demo sessions."""
 
     def __init__(self, home: Path, monkeypatch: pytest.MonkeyPatch, demo: Path | None = None) -> None:
         self._home = home
@@ -89,7 +88,7 @@ class Reader:
         monkeypatch.chdir(home)
 
     def follow(self, blocks: list[Block]) -> None:
-        """Do what the blocks say, one after the other."""
+        """Run the blocks in order."""
         port = _free_port()
         try:
             for block in blocks:
@@ -124,7 +123,7 @@ class Reader:
             self._install(tomllib.loads(text)["project"])
 
     def _install(self, project: dict[str, dict[str, dict[str, str]]]) -> None:
-        """What `pip install -e .` leaves behind: a note of the package, with its entry points."""
+        """Write what `pip install -e .` leaves behind: the metadata of the package with its entry points."""
         info = self._home / f"{project['name']}-1.dist-info"
         info.mkdir()
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: 1\n")
@@ -163,7 +162,7 @@ class Reader:
 
 @contextlib.contextmanager
 def _captured() -> Iterator[list[str]]:
-    """What is printed meanwhile: to stdout, then to stderr. Programs may also write bytes there."""
+    """Capture stdout and stderr, in that order. Programs may also write bytes."""
     captured: list[str] = []
     files = [io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2)]
     with contextlib.redirect_stdout(files[0]), contextlib.redirect_stderr(files[1]):
@@ -177,7 +176,7 @@ def _compare(command: Command, printed: str) -> None:
 
 
 def missing_lines(shown: list[str], printed: str) -> list[str]:
-    """The lines that a page shows and a program did not print."""
+    """Return the lines of a page that a program did not print."""
     return [line for line in shown if not any(_is_shown(line, other) for other in printed.splitlines())]
 
 

@@ -1,7 +1,7 @@
-"""Writes docs/explanation/promises.md and docs/mission.md anew: `python tests/promises.py`.
+"""Update docs/explanation/promises.md and docs/mission.md: `python tests/promises.py`.
 
-What is promised and what is wanted is written by hand in these pages, with the state of a line of the mission. The tests of a
-row come from the marks in the tests, the figures from the last `make faults`, by way of docs/explanation/figures.json.
+The texts of promises and requirements, and the states of requirements, are written by hand in these pages. The tests of a row
+come from the marks in the tests. The figures come from the last `make faults` and are stored in docs/explanation/figures.json.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ PROMISES = ROOT / "docs" / "explanation" / "promises.md"
 MISSION = ROOT / "docs" / "mission.md"
 FIGURES = ROOT / "docs" / "explanation" / "figures.json"
 MEASURED = ROOT / ".cache" / "figures"
-MOST = 4  # so many tests are named of those that keep a line
+MOST = 4  # maximum number of tests named in a row
 
 _PROMISE = re.compile(r"^\| (P\d+) \| ([^|]*) \|.*\|$", re.M)
 _MISSION = re.compile(r"^\| ([XCMYB]\d+) \| (\w+) \|[^|]*\| ([^|]*) \|$", re.M)
 
 
 def marks(kind: str) -> dict[str, set[str]]:
-    """Every id that a test is marked with, and the files of these tests."""
+    """Return every id of a kind of mark, with the files of the marked tests."""
     return _all_marks().get(kind, {})
 
 
@@ -48,28 +48,28 @@ def _all_marks() -> dict[str, dict[str, set[str]]]:
 
 
 def promises() -> list[tuple[str, str]]:
-    """Every promise of the page with what it says."""
+    """Return the id and text of every promise of the page."""
     return _PROMISE.findall(PROMISES.read_text())
 
 
 def mission() -> list[tuple[str, str, str]]:
-    """Every line of the mission with its state and what it says."""
+    """Return the id, state and text of every requirement."""
     return _MISSION.findall(MISSION.read_text())
 
 
 def figures() -> dict[str, dict[str, Any]]:
-    """What was last measured: by promise and rig, the day and the counts."""
+    """Return the last figures: day and counts by promise and rig."""
     found: dict[str, dict[str, Any]] = json.loads(FIGURES.read_text())
     return found
 
 
 def pages() -> dict[Path, str]:
-    """The pages as they should be."""
+    """Return the text that each page should have."""
     promised, wanted, measured = marks("promise"), marks("mission"), figures()
     return {
         PROMISES: _PROMISE.sub(
             lambda row: (
-                f"| {row[1]} | {row[2]} | {_names(promised.get(row[1], ()))} | {_told(measured.get(row[1], {}))} |"
+                f"| {row[1]} | {row[2]} | {_names(promised.get(row[1], ()))} | {_figures_text(measured.get(row[1], {}))} |"
             ),
             PROMISES.read_text(),
         ),
@@ -80,7 +80,7 @@ def pages() -> dict[Path, str]:
 
 
 def take_in(folder: Path, day: str) -> None:
-    """Take what a run has measured into the figures; those of other rigs stay."""
+    """Add the figures of a run; those of other rigs stay."""
     known = figures()
     for promise, rigs in collected(folder).items():
         for rig, counts in rigs.items():
@@ -95,7 +95,7 @@ def _names(tests: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in sorted(tests)[:MOST])
 
 
-def _told(rigs: dict[str, Any]) -> str:
+def _figures_text(rigs: dict[str, Any]) -> str:
     return "; ".join(
         f"{rig}: " + ", ".join(f"{count:,} {what.replace('_', ' ')}" for what, count in found["counts"].items())
         for rig, found in rigs.items()
@@ -103,7 +103,7 @@ def _told(rigs: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Take in what was measured since, and write the pages."""
+    """Add new figures, if there are any, and write the pages."""
     if MEASURED.exists() and "--keep" not in sys.argv:
         take_in(MEASURED, datetime.date.today().isoformat())
     for path, text in pages().items():

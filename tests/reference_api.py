@@ -256,7 +256,9 @@ def _text(value: Any, skip: str = "") -> str:
                 f"{title}:\n\n" + "\n".join(f"- `{item}`: {' '.join(text.split())}" for item, text in items.items())
             )
         elif name.startswith("Example"):
-            parts.append(f"```py\n{body}\n```" if not body.startswith("```") else body)
+            # Not run, unlike blocks of other pages: examples use names that are explained beside them.
+            code = body.removeprefix("```python\n").removesuffix("```").strip("\n")
+            parts.append(f"```py\n{code}\n```")
         else:
             parts.append(f"{name}: {' '.join(body.split())}")
     return "\n\n".join(part for part in parts if part)

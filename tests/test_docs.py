@@ -1,4 +1,4 @@
-"""The documents: examples run, links lead somewhere, lists and tests agree."""
+"""Documentation: examples run, links resolve, and lists match the code."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from sessile.demo.corpus import make_demo
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
-ELSEWHERE = {"docs/howto/scale-out.md": "postgres/test_howto.py"}  # pages that need more than a home
+ELSEWHERE = {"docs/howto/scale-out.md": "postgres/test_howto.py"}  # pages that need more than an empty home folder
 BLOCKS = [page for page in PAGES if blocks_of(page) and str(page.relative_to(ROOT)) not in ELSEWHERE]
 
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The made-up store."""
+    """Create the store with the demo sessions."""
     folder = tmp_path_factory.mktemp("demo")
     make_demo(Store(folder))
     return folder
@@ -36,20 +36,20 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_blocks_of_a_page_do_what_it_says(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
-    """One after the other, in an empty home: Python runs, commands print what is shown and end as is said."""
+    """Blocks run in order in an empty home folder; output and exit codes match the page."""
     made = request.getfixturevalue("demo") if "--demo" in page.read_text() else None
     Reader(tmp_path, monkeypatch, made).follow(blocks_of(page))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
-    """Every relative link names a file or folder of the repository."""
+    """Every relative link refers to a file or folder of the repository."""
     for target in re.findall(r"""(?:\]\(|src="|srcset=")([^)#"]+)""", page.read_text()):
         assert "://" in target or (page.parent / target).exists(), target
 
 
 def test_the_table_of_the_readme_holds_what_was_measured(tmp_path: Path) -> None:
-    """The time of each who did the work, the best in bold; of several sizes the largest; what only we did is left out."""
+    """Each system has its time, the best is bold; only the largest size is shown, and rows without a peer are left out."""
     rows = [
         Row("S1", "resume 10 MB, context", 0.001, rivals={"pi": Rival(0.2, 200)}, curve="resume", at=10),
         Row("S1", "resume 1000 MB, context", 0.0015, rivals={"pi": Rival(9.5, 6333)}, curve="resume", at=1000),
@@ -75,13 +75,13 @@ def test_the_table_of_the_readme_holds_what_was_measured(tmp_path: Path) -> None
 
 
 def test_pages_that_are_run_elsewhere_are_run_there() -> None:
-    """They need more than an empty home."""
+    """The test named for each of them reads the page."""
     for page, test in ELSEWHERE.items():
         assert blocks_of(ROOT / page) and Path(page).name in (ROOT / "tests" / test).read_text()
 
 
 def test_the_configuration_of_a_page_means_something() -> None:
-    """Every key in it is known."""
+    """Every key in the TOML blocks is known."""
     blocks = re.findall(r"```toml\n(.*?)```", (ROOT / "docs/howto/run-the-gateway.md").read_text(), re.S)
     loaded = load_config("\n".join(blocks).encode(), "config.toml")
     assert len(blocks) > 1 and not loaded.unknown
@@ -89,7 +89,7 @@ def test_the_configuration_of_a_page_means_something() -> None:
 
 
 def test_every_how_to_is_in_the_list() -> None:
-    """Once, and so is every decision."""
+    """Every how-to guide and every decision is listed exactly once."""
     for folder in ("howto", "decisions"):
         listed = re.findall(r"\]\(([\w-]+\.md)\)", (ROOT / "docs" / folder / "README.md").read_text())
         there = {path.name for path in (ROOT / "docs" / folder).glob("*.md")} - {"README.md"}
@@ -106,21 +106,21 @@ def test_the_pictures_are_up_to_date_and_name_modules_that_exist() -> None:
 
 
 def test_the_pictures_of_the_page_are_small() -> None:
-    """Whoever clones the project gets them; `python tests/screens.py docs/pictures readme` takes them anew."""
+    """Every clone contains them; `python tests/screens.py docs/pictures readme` takes them again."""
     taken = sorted((ROOT / "docs" / "pictures").iterdir())
     assert [path.name for path in taken] == ["page-dark.png", "page-light.png"]
     assert all(path.stat().st_size < 300_000 for path in taken)
 
 
 def test_every_picture_has_words() -> None:
-    """For those who do not see it, and for those who look at the page where it is shown."""
+    """Every picture has an alternative text of at least four words."""
     for page in PAGES:
         for words, target in re.findall(r"!\[(.*?)\]\((.*?)\)", page.read_text()):
             assert len(words.split()) >= 4, (page.name, target)
 
 
 def test_no_page_uses_a_word_that_the_glossary_rules_out() -> None:
-    """One word for a thing; names in code are as they are."""
+    """Prose uses one word for each thing; code and headings are not checked."""
     rows = re.findall(r"^\| \*\*(.+?)\*\* \| .* \|(.*)\|$", (ROOT / "docs/glossary.md").read_text(), re.M)
     ruled_out = [word for _, words in rows for word in words.strip().split(", ") if word]
     assert len(rows) > 40 and len(ruled_out) > 8
@@ -132,12 +132,12 @@ def test_no_page_uses_a_word_that_the_glossary_rules_out() -> None:
 
 
 def test_every_key_of_a_configuration_says_what_it_means() -> None:
-    """In the code, behind the key."""
+    """The comment after each key describes it."""
     assert not [(table.place, key.name) for table in tables() for key in table.keys if not key.meaning]
 
 
 def test_every_error_says_what_can_be_done() -> None:
-    """Except those that only stand for others."""
+    """Every error class except the base classes has a hint."""
     silent = {
         "SessileError",
         "NotFound",
@@ -154,7 +154,7 @@ def test_every_error_says_what_can_be_done() -> None:
 
 
 def test_every_environment_variable_that_is_looked_at_is_listed() -> None:
-    """The modules that look at the environment name no others."""
+    """Modules read no environment variable that is not documented."""
     listed = {name for group in VARIABLES.values() for variable in group for name in variable.name.split(", ")}
     looked_at: set[str] = set()
     for path in (ROOT / "src").rglob("*.py"):

@@ -1,4 +1,4 @@
-"""The page about the file format: its example and its grammar are true."""
+"""The example and the grammar on the page about the file format are correct."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ VALUES = st.recursive(
 
 
 def test_the_example_is_what_the_page_says(tmp_path: Path) -> None:
-    """Two branches, a label, and a leaf that is not the last entry."""
+    """The example has two branches, a label, and a leaf that is not the last entry."""
     path = tmp_path / "example.jsonl"
     path.write_text(EXAMPLE)
     with Store(tmp_path / "store").open(path, readonly=True) as session:
@@ -44,7 +44,7 @@ def test_the_example_is_what_the_page_says(tmp_path: Path) -> None:
 
 
 def test_the_grammar_describes_the_example_and_no_other_file() -> None:
-    """A file with white space, without its last newline, or without a header is not one that we write."""
+    """The grammar rejects a file with white space, without its last newline, or without a header."""
     assert GRAMMAR.describes(EXAMPLE, "file")
     header, entries = EXAMPLE.split("\n", 1)
     for other in (EXAMPLE.replace('":', '": ', 1), EXAMPLE[:-1], entries, f"{header}\n\n{entries}", EXAMPLE + "{}\n"):
@@ -52,7 +52,7 @@ def test_the_grammar_describes_the_example_and_no_other_file() -> None:
 
 
 def test_the_grammar_describes_what_is_written(tmp_path: Path) -> None:
-    """Whatever verb has written it."""
+    """Files written by appends, compactions, branches and forks match the grammar."""
     store = Store(tmp_path)
     with store.create("/work/bärn", publish=True) as session:
         first = session.append_message({"role": "user", "content": "How many\nbales? \ud800 \u2028"})
@@ -69,19 +69,19 @@ def test_the_grammar_describes_what_is_written(tmp_path: Path) -> None:
 
 @given(VALUES)
 def test_the_grammar_describes_every_value(value: object) -> None:
-    """As the codec writes it."""
+    """Any value that the codec encodes matches the grammar."""
     entry = {"type": "t", "id": "aaaaaaaa", "parentId": None, "timestamp": "2026-02-16T10:20:30.000Z", "value": value}
     assert GRAMMAR.describes(encode(entry).decode().removesuffix("\n") + "\n", "entry")
 
 
 def test_the_page_lists_every_kind() -> None:
-    """Those of the table, and no others."""
+    """The page lists exactly the kinds of the table."""
     rows = re.findall(r"^\| (`.*?`) \| ", PAGE, re.M)
     assert sorted(name for row in rows for name in re.findall(r"`(\w+)`", row)) == sorted(KINDS)
 
 
 @pytest.mark.parametrize("rule", ["value = 'a' ; value", "value = { 'a' ] ;"])
 def test_a_grammar_that_is_none_is_refused(rule: str) -> None:
-    """So that a slip on the page is noticed."""
+    """An invalid rule raises, so that a typo on the page is noticed."""
     with pytest.raises((AssertionError, IndexError)):
         Grammar(rule)

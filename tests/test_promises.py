@@ -1,4 +1,4 @@
-"""The pages of promises and of the mission say what the tests and the figures say."""
+"""The pages of promises and requirements match the tests and the figures."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from promises import figures, marks, mission, pages, promises, take_in
 
-# Whatever is counted under one of these words broke a promise.
+# A count above zero under one of these names means that a promise was broken.
 NEVER = frozenset(
     [
         "lost",
@@ -49,7 +49,7 @@ NEVER = frozenset(
         "control_characters",
         "sent_beyond_the_table",
         "asked_beyond_the_table",
-        "said_to_the_model",
+        "sent_to_the_model",
         "escaped",
         "taken_for_another",
         "server_errors",
@@ -66,14 +66,14 @@ def test_the_pages_are_up_to_date() -> None:
 
 
 def test_every_promise_has_a_test_and_every_marked_test_a_promise() -> None:
-    """The page and the marks in the tests name the same promises, and each once."""
+    """The page and the marks in the tests have the same promises, each once."""
     listed = [promise for promise, _ in promises()]
     assert len(listed) == len(set(listed)) == 44
     assert set(marks("promise")) == set(listed)
 
 
 def test_every_promise_has_a_figure() -> None:
-    """What a run has measured last stands beside each promise, and nothing was lost in it."""
+    """Each promise has figures of its last run, and none of them shows a failure."""
     measured = figures()
     assert set(measured) == {promise for promise, _ in promises()}
     for rigs in measured.values():
@@ -82,7 +82,7 @@ def test_every_promise_has_a_figure() -> None:
 
 
 def test_every_line_of_the_mission_that_is_done_has_a_test() -> None:
-    """All ids stand there, each once; those that are called done have tests that are marked with them."""
+    """Every id is listed once, and every requirement that is done has a marked test."""
     marked, rows = marks("mission"), mission()
     assert len(rows) == len({row[0] for row in rows}) == 72
     for wanted, state, _ in rows:
@@ -94,7 +94,7 @@ def test_every_line_of_the_mission_that_is_done_has_a_test() -> None:
 def test_counts_of_one_rig_add_up_and_replace_those_of_the_last_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever process they come from; the figures of rigs that did not run stay."""
+    """Counts of several processes are added; the figures of rigs that did not run stay."""
     kept = tmp_path / "figures.json"
     kept.write_text(
         '{"P1": {"a": {"day": "2026-01-01", "counts": {"kills": 1}}, "b": {"day": "2026-01-01", "counts": {"kills": 9}}}}'

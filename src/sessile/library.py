@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import posixpath
 import time
-from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, MutableSequence, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -39,23 +38,23 @@ from sessile.errors import (
     StorageFailure,
     storage_failures,
 )
-from sessile.session import SessionView
 from sessile.storage import atomic
 from sessile.storage.atomic import NameSet
-from sessile.storage.base import NATIVE, Row
+from sessile.storage.base import NATIVE, Filesystem, Row
 from sessile.storage.catalog import CaughtUp
 from sessile.storage.catalog_rows import Listing, SessionRow
 from sessile.storage.filters import EVERYTHING, Filter
+from sessile.storage.formats import Formats
 from sessile.storage.layout import JOURNAL, Source, artifacts_of, stem_of
-from sessile.storage.search import Match, Needle, WordNeedle, scan_file
-from sessile.storage.session_bytes import files_below
 from sessile.store import Store
 
 if TYPE_CHECKING:
     from sessile.core.statistics import Usage
+    from sessile.session import SessionView
     from sessile.storage.catalog_rows import Facets
-    from sessile.storage.catch_up import Depth, Mark, Progress
-    from sessile.storage.search import Results
+    from sessile.storage.catch_up import Depth, Progress
+    from sessile.storage.search import Match, Needle, Results
+    from sessile.storage.walk import Mark
 
 LIST_TIMEOUT = 5.0  # seconds; a listing without all counts is still useful
 SEARCH_TIMEOUT = 30.0  # seconds; indexing a year of sessions takes about as long
@@ -435,7 +434,7 @@ class Library:
                 return
             unread: list[Any] = []
             try:
-                for match in scan_file(
+                for match in _scan(
                     self.store.fs, row.path, needle, AGENTS, fields=fields, findings=unread, name=row.format or NATIVE
                 ):
                     yield Found(row, match)
@@ -455,11 +454,13 @@ class Library:
             The number of tool results, and the number of sessions that were not read in time.
         """
         self._prepare("look")
+        from sessile.storage.search import WordNeedle  # see _scan
+
         needle, rows, found = WordNeedle(Query(text)), self._catalog.list(wanted).rows, 0
         for number, row in enumerate(rows):
             if time.monotonic() > deadline:
                 return found, len(rows) - number
-            matches = scan_file(self.store.fs, row.path, needle, AGENTS, fields=_NOT_INDEXED, name=row.format or NATIVE)
+            matches = _scan(self.store.fs, row.path, needle, AGENTS, fields=_NOT_INDEXED, name=row.format or NATIVE)
             try:
                 found += sum(1 for _ in matches)
             except (StorageFailure, SessionNotFound):
@@ -492,6 +493,12 @@ def _quoted(name: str) -> str:
 
 
 # -- within one session
+
+
+def _scan(fs: Filesystem, path: str, needle: Needle, formats: Formats, **options: Any) -> Iterator[Match]:
+    from sessile.storage.search import scan_file  # saves start-up time: a listing searches nothing
+
+    return scan_file(fs, path, needle, formats, **options)
 
 
 def find_entry(session: SessionView, name: str) -> str:
@@ -543,7 +550,7 @@ def find_in_session(
     """
     rows = list(session.iter_rows()) if rows is None else rows
     found: list[int] = []
-    for match in scan_file(store.fs, session.path, needle, AGENTS, name=session.format):
+    for match in _scan(store.fs, session.path, needle, AGENTS, name=session.format):
         number = _row_of(rows, match)
         if number is None:
             return _first(_rows_with(session, rows, needle), most)
@@ -556,6 +563,8 @@ def find_in_session(
 
 def _row_of(rows: Sequence[Row], match: Match) -> int | None:
     """The row that a match is in. One line of another agent's file may hold several entries."""
+    from bisect import bisect_left  # saves start-up time: only a search in one session needs it
+
     number = bisect_left(rows, match.offset, key=lambda row: int(row.position[0]))
     while number < len(rows) and rows[number].position[0] == match.offset:
         if rows[number].id == match.entry_id:
@@ -602,6 +611,8 @@ class SubAgent(NamedTuple):
 
 def agent_files(store: Store, path: str) -> Iterator[str]:
     """Yield the transcripts of the sub-agents of the session in a file."""
+    from sessile.storage.session_bytes import files_below  # a listing asks the catalog
+
     folder = artifacts_of(path)
     for found, _ in files_below(store.fs, folder):
         keeper = _keeper(found, folder)

@@ -16,40 +16,37 @@ import os
 import posixpath
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Literal, Self
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal, Self
 
-from sessile import fork
-from sessile.agents.base import Agent, Place
+from sessile.agents.base import Place
 from sessile.agents.registry import AGENTS
 from sessile.core import entries as make
-from sessile.core.codec import decode, encode
+from sessile.core.codec import encode
 from sessile.core.entries import Payload
 from sessile.core.ids import check_session_id, new_session_id
-from sessile.core.lines import Finding, Line
-from sessile.core.migrate import VERSION, migrate_session_entries, version_of
 from sessile.core.text import clean_name, iso_timestamp
 from sessile.core.visible import html_table
-from sessile.discovery import SessionInfo, describe, find_session_files
 from sessile.errors import (
     Invalid,
     InvalidId,
-    NotASession,
     SessileError,
     SessionExists,
     SessionNotFound,
     StorageFailure,
     UnsafePath,
-    UnsupportedVersion,
-    storage_failure,
     storage_failures,
 )
-from sessile.session import Session
 from sessile.storage import atomic, drafts, log
 from sessile.storage.atomic import NameSet
 from sessile.storage.backing import backing_of, blobs_at
-from sessile.storage.base import Filesystem, OwnJournal
+from sessile.storage.base import Filesystem, Journals
 from sessile.storage.layout import JOURNAL, artifacts_of, can_be_named, encode_cwd, file_name, stem_of
-from sessile.storage.trash import Deletion, Trash
+
+if TYPE_CHECKING:
+    from sessile.discovery import SessionInfo
+    from sessile.session import Session
+    from sessile.storage.trash import Deletion, Trash
 
 Durability = Literal["power", "process"]
 
@@ -106,16 +103,26 @@ class Store:
         if durability not in ("power", "process"):
             raise Invalid(f"invalid durability {durability!r}", hint='use "power" or "process"')
         backing = backing_of(root, cache, fs, power=durability == "power", patience=patience, formats=AGENTS)
-        self.name, self.fs, self.layout, self.journals, self._close, self.catalog, self.database = backing
+        self.name, self.fs, self.layout, self._make_journals, self._close, self.catalog, self.database = backing
         self.blobs = blobs_at(blobs, self.layout, self.fs)
         self.pins = NameSet(self.fs, f"{self.layout.root}/pins.json")
         self.durability = durability
         self.random = random
-        self._trash = Trash(self.fs, self.layout.trash)
         self._deleted = 0  # when the last deletion was, in milliseconds since 1970
         self._terminal = terminal
         self.patience = patience
         self._clock = clock
+
+    @cached_property
+    def journals(self) -> Journals:
+        """The journals of the store; a listing opens none."""
+        return self._make_journals()
+
+    @cached_property
+    def _trash(self) -> Trash:
+        from sessile.storage.trash import Trash  # few programs delete
+
+        return Trash(self.fs, self.layout.trash)
 
     @classmethod
     def in_memory(cls) -> Store:
@@ -198,6 +205,8 @@ class Store:
         journal = self.journals.open(path)
         if draft:
             journal.hold()
+        from sessile.session import Session  # see open
+
         return Session(self, journal, journal, draft=draft)
 
     def obtain(self, path: str, header: Payload) -> Session:
@@ -232,10 +241,12 @@ class Store:
             SessionNotFound: There is no such session.
             UnsupportedVersion: The file has a newer version; it can be opened for reading.
         """
+        from sessile.opening import open_for_reading, open_for_writing  # a listing opens no session
+
         path = self._resolve(os.fspath(ref))
         if readonly:
-            return _open_for_reading(self, path)
-        return _open_for_writing(self, path, cwd, in_place=in_place)
+            return open_for_reading(self, path)
+        return open_for_writing(self, path, cwd, in_place=in_place)
 
     def _resolve(self, ref: str) -> str:
         if not can_be_named(ref):
@@ -264,7 +275,7 @@ class Store:
 
     def _newest(self, cwd: str) -> str | None:
         """The session of a project that was modified last. Raise if the disk fails, rather than return `None`."""
-        infos = (describe(self.fs, path) for path in find_session_files(self.fs, self.layout.folder(cwd)))
+        infos = (_describe(self.fs, path) for path in _session_files(self.fs, self.layout.folder(cwd)))
         ours = (info for info in infos if info is not None and _is_of(info, cwd))
         newest = max(ours, key=lambda info: info.modified, default=None)
         return None if newest is None else newest.path
@@ -276,7 +287,7 @@ class Store:
         check_session_id(session_id)
         ending = f"_{session_id}{JOURNAL}"
         named = (path for path in self._files() if path.endswith(ending))
-        return next((path for path in named if (i := describe(self.fs, path)) and i.id == session_id), None)
+        return next((path for path in named if (i := _describe(self.fs, path)) and i.id == session_id), None)
 
     def _files(self) -> Iterator[str]:
         with storage_failures(self.layout.sessions, "list the sessions"):
@@ -285,7 +296,7 @@ class Store:
             except (FileNotFoundError, NotADirectoryError):
                 return
         for folder in folders:
-            yield from find_session_files(self.fs, f"{self.layout.sessions}/{folder}")
+            yield from _session_files(self.fs, f"{self.layout.sessions}/{folder}")
 
     def list(self, cwd: str, session_dir: str | None = None, *, full: bool = False) -> Sequence[SessionInfo]:
         """List the sessions of a project, newest first.
@@ -296,8 +307,8 @@ class Store:
             full: Read whole files, for counts and texts.
         """
         if session_dir is not None:
-            return self._described(find_session_files(self.fs, os.path.abspath(session_dir)), full)
-        found = self._described(find_session_files(self.fs, self.layout.folder(cwd)), full)
+            return self._described(_session_files(self.fs, os.path.abspath(session_dir)), full)
+        found = self._described(_session_files(self.fs, self.layout.folder(cwd)), full)
         return [info for info in found if _is_of(info, cwd)]
 
     def list_all(self, *, full: bool = False) -> Sequence[SessionInfo]:
@@ -309,7 +320,7 @@ class Store:
         found = []
         for path in paths:
             try:
-                info = describe(self.fs, path, full=full)
+                info = _describe(self.fs, path, full=full)
             except StorageFailure as error:
                 log.warning("%s is not listed: %s", path, error.message)
                 continue
@@ -325,7 +336,9 @@ class Store:
             cwd: The project of the copy.
         """
         with self.open(os.path.abspath(path), readonly=True) as source:
-            return fork.fork(self, source, cwd)
+            from sessile.fork import fork  # a listing forks nothing
+
+            return fork(self, source, cwd)
 
     # -- deleting
 
@@ -422,7 +435,19 @@ class Store:
         project, path, *_ = *crumb.split("\n"), ""
         if posixpath.normpath(project) != posixpath.normpath(cwd) or not posixpath.isabs(path):
             return None
-        return path if describe(self.fs, path) is not None else None
+        return path if _describe(self.fs, path) is not None else None
+
+
+def _describe(fs: Filesystem, path: str, *, full: bool = False) -> SessionInfo | None:
+    from sessile.discovery import describe  # saves start-up time: a library asks its catalog
+
+    return describe(fs, path, full=full)
+
+
+def _session_files(fs: Filesystem, folder: str) -> list[str]:
+    from sessile.discovery import find_session_files  # see _describe
+
+    return find_session_files(fs, folder)
 
 
 def _memory() -> Filesystem:
@@ -434,130 +459,3 @@ def _memory() -> Filesystem:
 def _is_of(info: SessionInfo, cwd: str) -> bool:
     """Whether a session in a project's folder belongs to that project: `a-b/c` and `a/b-c` share a folder."""
     return info.cwd in ("", cwd) or "\0" in info.cwd or encode_cwd(info.cwd) != encode_cwd(cwd)
-
-
-# -- opening
-
-_HINT = "no known agent writes such files; run `sessile check` to see what is in it; the file was not changed"
-
-
-def _open_for_writing(store: Store, path: str, cwd: str | None, *, in_place: bool) -> Session:
-    """Open the session in a file, or create it for `cwd` if the file is missing or empty."""
-    notices = []
-    if _is_blank(store, path) and not drafts.recover_one(store.fs, store.journals, path):
-        if in_place:
-            raise SessionNotFound(path=path, hint="only an existing session can be written in place")
-        store.journals.obtain(path, _first_line(store, path, cwd))
-    agent = _foreign(store, path)
-    if agent is not None:
-        from sessile.in_place import open_in_place  # most programs need only native sessions
-
-        return open_in_place(store, path, agent, in_place=in_place)
-    try:
-        journal = store.journals.open(path)
-    except NotASession as error:
-        if not store.layout.owns(path):
-            raise NotASession(path=path, hint=_HINT) from error
-        notices.append(_start_over(store, path, cwd))
-        journal = store.journals.open(path)
-    notices += _migrate(store, journal)
-    session = Session(store, journal, journal, ours=store.layout.owns(path))
-    session.notices += notices
-    store._leave_breadcrumb(session)
-    return session
-
-
-def _open_for_reading(store: Store, path: str) -> Session:
-    """Open the session in a file, and change nothing."""
-    draft = drafts.draft_path(path)
-    if not atomic.exists(store.fs, path) and atomic.exists(store.fs, draft):
-        path = draft
-    if (agent := _foreign(store, path)) is not None:
-        from sessile.agents.reader import ForeignReader  # most programs need only native sessions
-
-        index_path = store.layout.index(drafts.published_path(path))
-        with storage_failures(path, "open the session"):
-            return Session(store, ForeignReader(store.fs, path, agent, index_path=index_path), ours=False)
-    try:
-        reader = store.journals.read(path)
-    except NotASession as error:
-        raise NotASession(path=path, hint=_HINT) from error
-    findings: Sequence[Finding] = ()
-    if version_of(decode(reader.header())) < VERSION:
-        from sessile.storage.memory import MemoryFilesystem  # old versions are rare
-        from sessile.storage.reader import JournalReader
-
-        items = list(reader.items())
-        reader.close()
-        findings = [item for item in items if isinstance(item, Finding)]
-        copy = MemoryFilesystem()
-        atomic.make_folders(copy, posixpath.dirname(path))
-        atomic.write_new(copy, path, (line + b"\n" for line in _migrated(items)))
-        reader = JournalReader(copy, path)
-    return Session(store, reader, ours=store.layout.owns(path), findings=findings)
-
-
-def _foreign(store: Store, path: str) -> Agent | None:
-    """Return the agent whose file this is; `None` for a native file, or one that no agent recognises.
-
-    Files below our own sessions folder are native.
-    """
-    if store.layout.owns(path):
-        return None
-    from sessile.agents.reader import agent_of  # most programs need only native sessions
-
-    return agent_of(store.fs, path)
-
-
-def _is_blank(store: Store, path: str) -> bool:
-    try:
-        if atomic.is_plain(store.fs, path):
-            return store.fs.lstat(path).st_size == 0
-    except FileNotFoundError:
-        return True
-    except OSError as error:
-        raise storage_failure(error, path, "open the session") from error
-    raise UnsafePath(path=path, hint="symbolic links are not followed when writing")
-
-
-def _first_line(store: Store, path: str, cwd: str | None) -> bytes:
-    """The header line of a new session in a given file."""
-    now = store.now()
-    folder = cwd if cwd is not None else posixpath.dirname(path)
-    return encode(make.header(new_session_id(now, store.random), iso_timestamp(now), folder))
-
-
-def _start_over(store: Store, path: str, cwd: str | None) -> str:
-    """Replace a file of the store that is not a session by a new session; return where the old bytes are."""
-    aside = f"{path}.invalid-{store.now()}"
-    with storage_failures(path, "keep the content of the file"):
-        atomic.keep(store.fs, path, aside)
-    atomic.replace(store.fs, path, (_first_line(store, path, cwd) + b"\n",))
-    return f"the file was not a session; its content is now in {aside}"
-
-
-def _migrate(store: Store, journal: OwnJournal) -> Sequence[str]:
-    """Migrate the file of an older version; return where the original is."""
-    version = version_of(decode(journal.header()))
-    if version == VERSION:
-        return ()
-    try:
-        if version > VERSION:
-            hint = f"this release writes version {VERSION}; open the session for reading"
-            raise UnsupportedVersion(f"the session has version {version}", path=journal.path, hint=hint)
-        original = store.original_path(journal.path)
-        lines = iter(_migrated(journal.items()))
-        # If another process appends in the meantime, the rewrite notices that the file has grown, and fails.
-        journal.replace(lambda raw: next(lines, None), keep=original)
-    except BaseException:
-        journal.close()
-        raise
-    return (f"the file was migrated from version {version} to {VERSION}; the original is in {original}",)
-
-
-def _migrated(items: Iterable[Any]) -> list[bytes]:
-    """All lines in the current version. A line that needs no change stays as it is, byte for byte."""
-    lines = [item.raw for item in items if isinstance(item, Line)]
-    records = [decode(line) for line in lines]
-    migrate_session_entries(records)
-    return [line if decode(line) == record else encode(record) for line, record in zip(lines, records, strict=True)]

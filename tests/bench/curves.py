@@ -1,9 +1,9 @@
-"""Makes the page on speed and its curves from what a bench has measured.
+"""Generate the page on speed and its curves from the results of a benchmark.
 
     python -m tests.bench.curves [.cache/bench/last.json]
 
-The result becomes docs/explanation/measured.json; speed.md and curves/*.svg beside it are made from that and from nothing else,
-and a test compares. Without an argument only they are made again.
+The result is saved as docs/explanation/measured.json. speed.md and curves/*.svg beside it are generated from that file only, and
+a test compares them. Without an argument, only the page and the curves are generated again.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ FOLDER = ROOT / "docs" / "explanation"
 MEASURED = FOLDER / "measured.json"
 
 _METHOD = """\
-`make bench` makes its files from a seed, so that they are the same bytes everywhere, and prints this table; `make bench PEERS=1`
-installs the peers first.
+`make bench` generates its files from a seed, so that they have the same bytes everywhere, and prints this table.
+`make bench PEERS=1` installs the peers first.
 
-- **Only ratios count.** A machine drifts by a factor of two, so each round does the work and its limit one after the other; a
-  ratio is the median of the ratios of all rounds.
-- **The limit** is the least that the machine must do for the work: a bare `os.write`, a loop in C that reads the file, the
-  system calls of a walk, a handler that only syncs. It is measured in the same run on the same files.
-- **A peer** does the same work on the same file in a process of its own, whose start does not count. Behind its time stands how
-  many times as long as ours it takes, and how many times it should be at least; `!` marks where it is less.
-- **Memory** is the most that a process has which does nothing but the work.
-- **Instructions** (S14) are counted by valgrind, whatever else the machine does; `make test` guards them.
+- **Ratios** are what counts. The speed of a machine varies by a factor of two, so each round measures the work and its limit.
+  A ratio is the median of the ratios of all rounds.
+- **The limit** is the least that the machine must do for the work: a bare `os.write`, a C loop that reads the file, the system
+  calls of a directory walk, a handler that only syncs. It is measured in the same run on the same files.
+- **A peer** does the same work on the same file in its own process. The time to start the process does not count. After the
+  peer's time, the table shows how many times as long as ours it is, and the target; `!` marks a missed target.
+- **Memory** is the peak of a process that does nothing but the work.
+- **Instructions** (S14) are counted by valgrind and do not depend on the load of the machine; `make test` checks them.
 """
 
 Of = Literal["ours", "limit"] | str
-"""Whose time of a row: ours, that of the limit, or that of the peer with this name."""
+"""Which time of a row: ours, the limit, or the peer with this name."""
 
 
 class Series(NamedTuple):
-    """The rows of one line: of which subject, with which words in their work, and whose time."""
+    """The rows of one line: their subject, the words in their work, and which time."""
 
     name: str
     kind: Kind
@@ -54,7 +54,7 @@ class Series(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """One curve of the page."""
+    """One chart of the page."""
 
     title: str
     about: str
@@ -71,7 +71,7 @@ def _count(value: float) -> str:
 
 
 def _time(value: float) -> str:
-    """A round time, as it stands at an axis."""
+    """Format a round time for an axis."""
     for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "µs")):
         if value * factor >= 0.999:
             return f"{value * factor:,.0f} {unit}"
@@ -82,9 +82,9 @@ _TIME = Axis("time", _time)
 
 PICTURES = {
     "resume": Picture(
-        "Resuming a session, by its size",
-        "The time to open a session and have the context for the model, over the size of its file. The Claude Agent SDK reads a "
-        "transcript of its own of the same size.",
+        "Resume a session, by size",
+        "The time to open a session and build the context for the model, by the size of its file. The Claude Agent SDK reads one "
+        "of its own transcripts of the same size.",
         Axis("size of the session", _megabytes),
         [
             Series("Sessile", "ours", "S1", "ours"),
@@ -97,8 +97,8 @@ PICTURES = {
         ],
     ),
     "append": Picture(
-        "Appending a message, by the number of entries",
-        "The time to append a short message without a sync, over the number of entries that the session has.",
+        "Append a message, by number of entries",
+        "The time to append a short message without a sync, by the number of entries in the session.",
         Axis("entries in the session", _count),
         [
             Series("Sessile", "ours", "S4", "ours"),
@@ -108,8 +108,8 @@ PICTURES = {
         ],
     ),
     "list": Picture(
-        "Listing sessions, by their number",
-        "The time to list the newest sessions with their titles, over the number of sessions.",
+        "List sessions, by number of sessions",
+        "The time to list the newest sessions with their titles, by the number of sessions.",
         Axis("sessions", _count),
         [
             Series("Sessile", "ours", "S7", "ours", "warm"),
@@ -123,12 +123,12 @@ PICTURES = {
 
 
 def load(path: Path = MEASURED) -> Measured:
-    """A result that was saved."""
+    """Load a saved result."""
     return msgspec.json.decode(path.read_bytes(), type=Measured)
 
 
 def pages(measured: Measured) -> dict[Path, str]:
-    """The page and the curves as they should be."""
+    """Return the text of the page and of the curves, by path."""
     made = {FOLDER / "speed.md": "\n".join(_page(measured)) + "\n"}
     for name, picture in PICTURES.items():
         lines = _lines(measured, name, picture)
@@ -163,19 +163,19 @@ def _taken(row: Row, of: Of) -> float | None:
 
 
 def _page(measured: Measured) -> Iterator[str]:
-    yield "# Speed: what was measured, against whom, and where it is not enough\n"
-    yield f"Made by `python -m tests.bench.curves` from [measured.json](measured.json); a test compares. {_where(measured)}\n"
-    yield "## How it is measured\n"
+    yield "# Speed\n"
+    yield f"Generated by `python -m tests.bench.curves` from [measured.json](measured.json). {_where(measured)}\n"
+    yield "## Method\n"
     yield _METHOD
     for name, picture in PICTURES.items():
         yield f"## {picture.title}\n"
         yield f"![{picture.title}](curves/{name}.svg)\n"
         yield f"{picture.about}\n"
         yield from _twin(picture, _lines(measured, name, picture))
-    yield "## Everything\n"
+    yield "## All figures\n"
     yield markdown(measured.rows) + "\n"
     yield from _skipped(measured.rows)
-    yield "## Where a target is missed, and why\n"
+    yield "## Missed targets\n"
     yield from _missed(measured.rows)
 
 
@@ -188,7 +188,7 @@ def _where(measured: Measured) -> str:
 
 
 def _twin(picture: Picture, lines: Sequence[Line]) -> Iterator[str]:
-    """The curve as a table."""
+    """Yield the chart as a table."""
     places = sorted({x for line in lines for x, _ in line.points})
     yield "| | " + " | ".join(picture.across.write(place) for place in places) + " |"
     yield "|---|" + "---|" * len(places)
@@ -214,32 +214,34 @@ def _missed(rows: Sequence[Row]) -> Iterator[str]:
     missed = [row for row in rows if row.verdict == "MISSED"]
     if not missed:
         yield "No target is missed."
-    told: set[str] = set()
+    explained: set[str] = set()
     for row in missed:
         yield f"- **{row.id}, {row.work.removeprefix('… ')}**: {'; '.join(_shortfalls(row))}."
-        if row.id not in told:
+        if row.id not in explained:
             yield f"  {REASONS.get(row.id, 'The cause is not known yet.')}"
-            told.add(row.id)
+            explained.add(row.id)
 
 
 def _shortfalls(row: Row) -> Iterator[str]:
     if not row.within and row.ratio is not None:
-        yield f"{row.ratio:.2f} where {row.sense} {row.limit:g} is the target"
+        yield f"{row.ratio:.2f} (target: {row.sense} {row.limit:g})"
     if not row.fits and row.memory_mb is not None:
-        yield f"{row.memory_mb:.0f} MB where {row.memory_limit_mb:g} MB are the target"
+        yield f"{row.memory_mb:.0f} MB (target: {row.memory_limit_mb:g} MB)"
     for name, rival in row.rivals.items():
         if not rival.ok:
-            yield f"{rival.ratio:.1f} times as fast as {name} where {rival.limit:g} is the target"
+            yield f"{rival.ratio:.1f} times as fast as {name} (target: {rival.limit:g})"
     if row.lost:
         yield f"{row.lost} entries were lost"
 
 
 def main(*arguments: str) -> None:
-    """Take in a result if one is named, and write the pages."""
+    """Save the named result, if any, and write the page and the curves."""
     if arguments:
         result = load(Path(arguments[0]))
         if result.sizes_mb != list(Scale("").sizes) or {row.id for row in result.rows} < set(SUBJECTS):
-            raise SystemExit("a page needs the figures of all subjects, with sessions of full size: make bench PEERS=1")
+            raise SystemExit(
+                "the page needs figures of all subjects with sessions of full size: run `make bench PEERS=1`"
+            )
         MEASURED.write_bytes(msgspec.json.format(msgspec.json.encode(result), indent=1) + b"\n")
     for path, text in pages(load()).items():
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -99,8 +99,8 @@ def test_a_curve_and_its_table_have_the_times_of_ours_of_the_peers_and_of_the_li
 def test_the_page_says_which_targets_are_missed_and_by_how_much() -> None:
     """A page that only shows what is good is an advertisement."""
     page = next(text for path, text in pages(SAMPLE).items() if path.name == "speed.md")
-    assert "**S1, resume 10 MB**: 50.0 times as fast as pi where 100 is the target." in page
-    assert "**S7, list, warm**: 10.00 where ≤ 3 is the target." in page
+    assert "**S1, resume 10 MB**: 50.0 times as fast as pi (target: 100)." in page
+    assert "**S7, list, warm**: 10.00 (target: ≤ 3)." in page
     assert "No target is missed." not in page
 
 

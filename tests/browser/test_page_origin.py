@@ -184,7 +184,7 @@ def test_a_name_that_suddenly_means_this_machine_opens_nothing(worldly: Browser,
     assert page.evaluate("sessionStorage.length") == 0
     context.close()
     assert house.state() == before and house.runner.asked == []
-    measured("P34", "a name that leads here suddenly", requests=found["tried"], read=0, changed=0)
+    measured("P34", "DNS rebinding", requests=found["tried"], read=0, changed=0)
 
 
 @pytest.mark.promise("P34")

@@ -152,7 +152,7 @@ def test_no_verb_leaves_anything_that_others_may_read(
         loose = [(path, oct(mode)) for path, mode in found if mode & 0o077]
         assert loose == [], call
         seen = max(seen, len(found))
-        measured("P28", "umasks and every verb", calls=1, files_looked_at=len(found), looser_than_private=0)
+        measured("P28", "umasks and every verb", calls=1, files_checked=len(found), looser_than_private=0)
     assert seen > 30
 
 

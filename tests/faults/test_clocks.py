@@ -105,7 +105,7 @@ def test_whatever_the_clock_says_the_story_is_the_same(clock: Callable[[], Itera
     steps = 60
     for seed in range(runs):
         assert story(clock(), seed, steps) == story(count(NOW), seed, steps)
-    measured("P27", "stories under a lying clock", stories=runs, steps=runs * steps, differences=0)
+    measured("P27", "scenarios with wrong clocks", stories=runs, steps=runs * steps, differences=0)
 
 
 @pytest.mark.promise("P27")

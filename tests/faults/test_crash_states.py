@@ -142,7 +142,7 @@ def test_a_power_cut_in_any_story_of_two_verbs_loses_nothing() -> None:
     """At some calls of each: what was acknowledged is there, and every file is whole."""
     states = [check_story(story, step=100) for story in stories(2)]
     assert sum(map(bool, states)) > 90
-    measured("P2", "power cuts in short stories", stories=sum(map(bool, states)), states=sum(states), lost=0)
+    measured("P2", "power cuts in short scenarios", stories=sum(map(bool, states)), states=sum(states), lost=0)
 
 
 @pytest.mark.promise("P2")
@@ -153,7 +153,7 @@ def test_a_power_cut_at_any_call_of_any_story_of_three_verbs_loses_nothing(verb:
     """The long form: all verbs, all calls, all models."""
     states = [check_story(story) for story in stories(3) if story[-1] == verb]
     assert sum(states) > 1_000
-    measured("P2", "power cuts in short stories", stories=sum(map(bool, states)), states=sum(states), lost=0)
+    measured("P2", "power cuts in short scenarios", stories=sum(map(bool, states)), states=sum(states), lost=0)
     measured("P11", "files replaced across power cuts", states=sum(states), half_files=0)
 
 

@@ -94,7 +94,7 @@ def check_limits(step: int) -> int:
             line_length(folder)
             for room in rooms[first : first + BATCH]:
                 assert Child(partial(with_a_limit, folder, room)).finish() == ["done"], f"room for {room} bytes"
-    measured("P3", "files that may not grow", places=len(rooms), silent=0, fragments=0)
+    measured("P3", "file size limits", places=len(rooms), silent=0, fragments=0)
     return len(rooms)
 
 
@@ -127,7 +127,7 @@ def check_cut_writes(folder: Path, code: int, step: int) -> int:
             session.append_message(message(TOO_MUCH))
         session.reopen()
         session.close()
-    measured("P3", "writes that are cut, simulated", places=len(places), silent=0, fragments=0)
+    measured("P3", "short writes, simulated", places=len(places), silent=0, fragments=0)
     return len(places)
 
 

@@ -388,7 +388,7 @@ def check_crowded(connections: int, times: int) -> None:
         assert memory is None or memory < 300 << 20
     taken = 0 if memory is None else memory >> 20
     counts = {"connections": connections, "acknowledged": times, "sent_again": tries - times, "megabytes": taken}
-    measured("P39", "connections that ask nothing", **counts, lost=0)
+    measured("P39", "idle connections", **counts, lost=0)
 
 
 def usual_wait(client: httpx.Client, name: str, times: int) -> float:

@@ -46,7 +46,7 @@ def listening_rig(seed: int, kills: int, weakness: Weakness = nothing) -> int:
         connections = check_heard(run)
     heard = sum(len(one.ids) for one in run.heard)
     if weakness is nothing:
-        counts = {"kills": kills, "connections": connections, "entries_heard": heard}
+        counts = {"kills": kills, "connections": connections, "entries_received": heard}
         measured("P43", "listeners and killed gateways", **counts, gaps=0, repeats=0)
     return connections
 

@@ -214,7 +214,7 @@ def test_a_clock_that_jumps_neither_frees_a_lock_nor_prolongs_the_wait(
     holder.kill()
     holder.finish()
     assert other.append_message(message("now")).id
-    measured("P23", "stopped holders of a lock, with jumping clocks", holders=1, robbed=0)
+    measured("P23", "stopped holders of a lock, clock jumps", holders=1, robbed=0)
 
 
 @pytest.mark.promise("P1")

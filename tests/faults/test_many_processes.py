@@ -239,7 +239,7 @@ def check_blind_merges(runs: int) -> None:
             assert not fresh.findings
             fresh.close()
             entries += len(said)
-    measured("P21", "copies merged without a look", merges=runs, entries=entries, lost=0)
+    measured("P21", "copies merged blindly", merges=runs, entries=entries, lost=0)
 
 
 @pytest.mark.promise("P21")
@@ -397,7 +397,7 @@ def check_hostile(kills: int, seed: int, writer: Callable[[str, str, Tell], None
             lost |= set(ids) - lines_of_their_own(session.path)
             acknowledged += ids
     if writer is append_slowly:
-        measured("P5", "peers without lock", kills=kills, acknowledged=len(acknowledged), lost=len(lost))
+        measured("P5", "writers without the lock", kills=kills, acknowledged=len(acknowledged), lost=len(lost))
     return len(acknowledged), len(lost)
 
 
@@ -456,7 +456,7 @@ def check_everything(runs: int) -> None:
             assert {entry.parent_id for entry in fresh.get_entries()} - {None} <= set(ids)
             assert (fresh.title or "").startswith("name ")
             fresh.close()
-            measured("P4", "rewrites among appends", acknowledged=len(acknowledged), lost=0)
+            measured("P4", "rewrites during appends", acknowledged=len(acknowledged), lost=0)
 
 
 @pytest.mark.promise("P4")

@@ -160,7 +160,7 @@ def test_reading_what_any_scenario_made_changes_nothing(tmp_path: Path, number: 
             read_everything(session)
             session.flush()
             session.close()
-    measured("P13", "reading what was made", scenarios=1, changed=0)
+    measured("P13", "reading generated stores", scenarios=1, changed=0)
 
 
 @pytest.mark.promise("P13")

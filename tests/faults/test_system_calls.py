@@ -53,7 +53,7 @@ def check_errors(scenario: Scenario, code: int, first: int = 0, step: int = 1) -
     calls, syncs = counts.pop("calls", 0), counts.pop("syncs", 0)
     measured("P8", "system calls that fail", calls=calls, typed_errors=counts.total(), inconsistent=0, untyped=0)
     if code in FULL:
-        measured("P3", "system calls on a full disk", calls=calls, told=counts.total(), silent=0)
+        measured("P3", "system calls on a full disk", calls=calls, reported=counts.total(), silent=0)
     if code == errno.EIO:
         measured("P7", "syncs that fail, by system call", syncs=syncs, false_receipts=0)
     return calls

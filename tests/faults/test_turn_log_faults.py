@@ -383,5 +383,5 @@ def test_a_disk_that_fails_at_every_call_loses_and_doubles_nothing(code: int, fo
 
 def test_without_what_is_owed_the_failing_disk_reports_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     """A message that waited and could not be appended is gone if nobody remembers it."""
-    monkeypatch.setattr(Records, "owe", lambda self, job: None)
+    monkeypatch.setattr(Records, "postpone", lambda self, job: None)
     assert reports_loss(lambda: check_failures(errno.ENOSPC, forever=False, step=3))

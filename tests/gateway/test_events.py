@@ -204,7 +204,7 @@ async def test_reconnecting_anywhere_gives_every_entry_once_in_order(tmp_path: P
             await listen(events, 1 + len(expected) - len(got))
     assert len(expected) > 100
     assert got == expected
-    measured("P43", "listeners who come again", connections=connections, entries_heard=len(got), gaps=0, repeats=0)
+    measured("P43", "listeners that reconnect", connections=connections, entries_received=len(got), gaps=0, repeats=0)
     writer.close()
     session.close()
 

@@ -277,7 +277,7 @@ def test_who_calls_us_by_another_name_gets_nothing(host: str | bytes | None) -> 
     said: list[Header] = [] if host is None else [("Host", host)]
     requests = [("GET", route + query, [*said, *headers]) for _, headers, query in EVERY_TOKEN for route in ROUTES]
     assert try_all(requests) == {(403, "urn:sessile:problem:forbidden-host")}
-    measured("P34", "names that are not ours", forms=1, requests=len(requests), let_in=0)
+    measured("P34", "foreign host names", forms=1, requests=len(requests), let_in=0)
 
 
 @pytest.mark.promise("P34")
@@ -327,7 +327,7 @@ def test_every_other_page_gets_nothing(origin: str | bytes) -> None:
     page: list[Header] = [HOST, ("Origin", origin)]
     requests = [("GET", route + query, [*page, *headers]) for _, headers, query in EVERY_TOKEN for route in ROUTES]
     assert try_all(requests) == {(403, "urn:sessile:problem:forbidden-origin")}
-    measured("P34", "pages that are not ours", forms=1, requests=len(requests), let_in=0)
+    measured("P34", "foreign origins", forms=1, requests=len(requests), let_in=0)
 
 
 @pytest.mark.promise("P34")

@@ -163,7 +163,7 @@ def run(target: Target, method: str, path: str, mode: GenerationMode, examples: 
 
     ask()
     total = sum(statuses.values())
-    measured("P40", "requests made of the API document", requests=total, **statuses, server_errors=0)
+    measured("P40", "requests generated from the OpenAPI document", requests=total, **statuses, server_errors=0)
 
 
 @pytest.mark.parametrize(("method", "path", "mode"), ASKED)

@@ -141,7 +141,7 @@ def test_no_secret_leaves_through_any_tool_or_error(way: Over, poisoned: Store, 
     assert "[REDACTED:" in heard
     assert leaks(heard) == []
     assert leaks(log.read_text()) == []
-    measured("P29", "canaries asked for through MCP", places=len(PLACES), characters_heard=len(heard), leaks=0)
+    measured("P29", "canaries through MCP", places=len(PLACES), characters_returned=len(heard), leaks=0)
 
 
 @pytest.mark.promise("P29")

@@ -45,7 +45,7 @@ class Place:
 
     def is_journal(self, path: str) -> bool:
         """Whether a path means rows rather than bytes."""
-        found = self.fs.file_of(path)
+        found = self.fs.names_in.look(path)
         assert found is not None
         return bool(found.journal)
 

@@ -87,7 +87,7 @@ def test_lines_that_fail_in_the_middle_leave_nothing(place: Place) -> None:
 
     with pytest.raises(KeyError, match="mine"):
         place.journals.create(path, failing())
-    assert place.fs.file_of(path) is None
+    assert place.fs.names_in.look(path) is None
     assert place.database.query("SELECT count(*) FROM entry") == [(0,)]
 
 

@@ -31,7 +31,7 @@ class Law(NamedTuple):
 LAWS = [
     Law("P6", "appends to any bytes", journal.test_an_append_adds_its_lines_and_at_most_a_newline, 60_000),
     Law(
-        "P6", "appends after bytes of others", journal.test_an_append_after_bytes_of_others_alters_none_of_them, 40_000
+        "P6", "appends after foreign bytes", journal.test_an_append_after_bytes_of_others_alters_none_of_them, 40_000
     ),
     Law("P10", "any value as one line", codec.test_an_encoded_value_is_one_line_and_decodes_to_an_equal_value, 30_000),
     Law("P10", "any text with lone surrogates", codec.test_lone_surrogates_survive_as_escapes, 60_000),
@@ -45,7 +45,7 @@ LAWS = [
         (checking.TestRepair(),),
     ),
     Law("P17", "any bytes accounted for", lines.test_every_byte_of_any_bytes_is_accounted_for, 20_000),
-    Law("P17", "damaged files, the rest read", lines.test_lines_outside_the_damage_are_all_read, 50_000),
+    Law("P17", "damaged files, rest readable", lines.test_lines_outside_the_damage_are_all_read, 50_000),
     Law("P17", "parts of entries", lines.test_a_part_of_an_entry_is_never_taken_for_one, 10_000),
     Law("P19", "trees against a model", tree.test_the_tree_equals_the_model, 25_000),
     Law("P19", "anomalies reported", tree.test_every_anomaly_is_reported_and_nothing_else, 50_000),

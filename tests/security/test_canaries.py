@@ -64,7 +64,7 @@ async def test_no_secret_leaves_in_an_export_an_error_or_a_log(
     logged = "".join(record.getMessage() for record in caplog.records if not record.name.startswith("httpx"))
     assert leaks(logged) == []
     counts = {"places": len(PLACES) - 1, "exports": len(exports), "errors": len(errors), "open_paths": len(opened)}
-    measured("P29", "canaries in what leaves a gateway", **counts, log_characters=len(logged), leaks=0)
+    measured("P29", "canaries in the output of a gateway", **counts, log_characters=len(logged), leaks=0)
 
 
 def wrong(ids: list[str]) -> list[dict[str, str]]:

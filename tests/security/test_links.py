@@ -224,7 +224,7 @@ def check_all_planted(filled: Path, stride: int) -> None:
     refused = sum(check_planted(filled, component, kind) for component, kind in pairs)
     assert refused
     steps = len(pairs) * len(STEPS)
-    measured("P32", "something else in a file's place", planted=len(pairs), steps=steps, refused=refused, followed=0)
+    measured("P32", "other file types in place of files", planted=len(pairs), steps=steps, refused=refused, followed=0)
 
 
 def test_what_is_planted_in_a_store_is_not_written_through(filled: Path) -> None:
@@ -287,7 +287,7 @@ FOLDERS = ["sessions", "sessions/--work-app--", "blobs", "trash", "agents/main/s
 
 def check_races(races: int, seed: int) -> int:
     refused = sum(race(component, races // len(FOLDERS), seed) for component in FOLDERS)
-    measured("P32", "folders swapped for links meanwhile", races=races, refused=refused, followed=0)
+    measured("P32", "folders swapped for links during calls", races=races, refused=refused, followed=0)
     return refused
 
 

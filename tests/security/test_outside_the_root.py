@@ -284,7 +284,7 @@ def empty(folder: Path) -> None:
 def run(folder: Path, seed: int, names: int) -> None:
     made, refused = check_namings(str(folder / "root"), Random(seed), names)
     touched = check_store(folder, Random(seed + 1), names)
-    measured("P30", "names made up to be paths", names=names, paths_made=made, refused=refused, outside_the_root=0)
+    measured("P30", "names crafted as paths", names=names, paths_made=made, refused=refused, outside_the_root=0)
     measured("P30", "files touched under an audit hook", names=names, touched=touched, outside_the_root=0)
 
 

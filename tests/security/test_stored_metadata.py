@@ -213,7 +213,7 @@ def test_a_summarizer_is_told_what_was_said_and_nothing_else(planted: Planted) -
         for system, prompt in told:
             assert planted.seen_in(system) == set()
             assert planted.seen_in(outside(prompt)) == set(), prompt
-    measured("P38", "what summarizers are asked", fields=len(planted.places), asked_beyond_the_table=0)
+    measured("P38", "prompts of summarizers", fields=len(planted.places), asked_beyond_the_table=0)
 
 
 def outside(prompt: str) -> str:
@@ -318,7 +318,7 @@ async def test_what_a_gateway_knows_of_a_sender_is_not_said_to_the_model(tmp_pat
         assert len(gate.runner.asked) == 2
         for request in gate.runner.asked:
             assert "canary" not in json.dumps(request.messages) and "canary" not in (request.system or "")
-    measured("P38", "what a gateway knows of a sender", fields=8, said_to_the_model=0)
+    measured("P38", "sender metadata of a gateway", fields=8, sent_to_the_model=0)
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ def blobs(tmp_path: Path) -> BlobStore:
 
 
 def test_bytes_are_stored_under_their_hash_and_come_back(blobs: BlobStore) -> None:
-    """The name of the file is the hash and nothing else."""
+    """The name of the file is the hash."""
     blob = blobs.put(DATA)
     assert (blob.hash, blob.path, blob.ref) == (HASH, f"{blobs.folder}/{HASH}", f"blob:sha256:{HASH}")
     assert (blobs.get(HASH), blobs.has(HASH)) == (DATA, True)
@@ -35,7 +35,7 @@ def test_bytes_are_stored_under_their_hash_and_come_back(blobs: BlobStore) -> No
 
 
 def test_storing_again_changes_nothing(blobs: BlobStore) -> None:
-    """Neither content nor time nor inode."""
+    """Content, time and inode stay."""
     path = blobs.put(DATA).path
     before = os.stat(path)
     assert blobs.put(DATA).path == path
@@ -55,13 +55,13 @@ def test_a_missing_or_damaged_blob_is_none_and_storing_it_again_heals_it(blobs: 
 
 
 def test_reading_creates_no_folder(blobs: BlobStore, tmp_path: Path) -> None:
-    """An empty store stays no store."""
+    """Reading an empty store does not create it."""
     blobs.get(HASH)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_blob_is_a_plain_file_and_no_link_is_followed(blobs: BlobStore, tmp_path: Path) -> None:
-    """A link under the name of a hash is an error, not somebody's file."""
+    """A link with the name of a hash is an error."""
     (tmp_path / "secret").write_bytes(DATA)
     (tmp_path / "blobs").mkdir()
     (tmp_path / "blobs" / HASH).symlink_to(tmp_path / "secret")
@@ -70,7 +70,7 @@ def test_a_blob_is_a_plain_file_and_no_link_is_followed(blobs: BlobStore, tmp_pa
 
 
 def test_a_blob_appears_whole_or_not_at_all(tmp_path: Path) -> None:
-    """Whatever call fails, there is never a part of it under its name."""
+    """Whatever call fails, there is never an incomplete file under its name."""
     number = 1
     while True:
         folder = tmp_path / str(number)
@@ -89,7 +89,7 @@ def test_a_blob_appears_whole_or_not_at_all(tmp_path: Path) -> None:
 
 
 class TestBlobStore(BlobContract):
-    """Files in a folder."""
+    """Blobs in a folder fulfil the contract."""
 
     @pytest.fixture
     def open_blobs(self, tmp_path: Path) -> OpenBlobs:

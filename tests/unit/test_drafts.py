@@ -1,4 +1,4 @@
-"""Before the first answer: a draft that no listing shows and no crash loses."""
+"""Drafts: sessions before the first assistant message, hidden from listings and safe from crashes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def session_files(root: Path) -> list[str]:
 
 
 def abandoned(root: Path, *texts: str) -> str:
-    """The path of a session whose process died before anybody answered: descriptor and lock are gone, nothing else is."""
+    """Return the path of a session whose process died before an answer: only descriptor and lock are gone."""
     session = store_at(root).create(CWD)
     for text in texts:
         say(session, text)
@@ -29,7 +29,7 @@ def abandoned(root: Path, *texts: str) -> str:
 
 
 def test_no_listing_shows_a_session_before_an_assistant_answers(tmp_path: Path) -> None:
-    """And no file in the folder ends in .jsonl, because the family lists every such name."""
+    """No file in the folder ends in .jsonl, because agents of the pi family list every such name."""
     store = store_at(tmp_path)
     with store.create(CWD) as session:
         say(session, "question")
@@ -45,7 +45,7 @@ def test_no_listing_shows_a_session_before_an_assistant_answers(tmp_path: Path) 
 
 @pytest.mark.mission("X16")
 def test_the_first_answer_publishes_the_whole_session(tmp_path: Path) -> None:
-    """Under the path that was announced, with every entry; later ones are appended to the same file."""
+    """It has the path that receipts named, with every entry; later ones are appended to the same file."""
     store = store_at(tmp_path)
     with store.create(CWD) as session:
         path = session.path
@@ -64,14 +64,14 @@ def test_the_first_answer_publishes_the_whole_session(tmp_path: Path) -> None:
 
 @pytest.mark.mission("X16")
 def test_an_answer_in_a_batch_publishes_too(tmp_path: Path) -> None:
-    """Whichever of the entries it is."""
+    """The answer may be any entry of the batch."""
     with store_at(tmp_path).create(CWD) as session:
         session.append_many([{"type": "message", "message": m} for m in (user("q"), assistant("a"), user("q"))])
         assert len(lines_of(session.path)) == 4
 
 
 def test_publishing_at_once_is_a_choice(tmp_path: Path) -> None:
-    """Gateways, adapters and imports do so: by an argument, or later by a verb."""
+    """Gateways, adapters and imports do so: by an argument, or later by a method."""
     store = store_at(tmp_path)
     with begun(store) as session:
         assert (session.is_draft, os.path.exists(session.path)) == (False, True)
@@ -83,7 +83,7 @@ def test_publishing_at_once_is_a_choice(tmp_path: Path) -> None:
 
 
 def test_a_crash_before_the_answer_loses_nothing(tmp_path: Path) -> None:
-    """Whoever continues in that project finds what was asked."""
+    """Continuing in that project finds the question."""
     path = abandoned(tmp_path, "first", "second")
     assert session_files(tmp_path) == []
     with other_store_at(tmp_path).continue_recent(CWD) as session:
@@ -93,7 +93,7 @@ def test_a_crash_before_the_answer_loses_nothing(tmp_path: Path) -> None:
 
 
 def test_creating_a_session_in_that_project_recovers_a_draft_as_well(tmp_path: Path) -> None:
-    """The old one is listed from then on, the new one is its own."""
+    """The old one is listed from then on; the new one is separate."""
     path = abandoned(tmp_path, "pending")
     store = other_store_at(tmp_path)
     with store.create(CWD) as new:
@@ -102,7 +102,7 @@ def test_creating_a_session_in_that_project_recovers_a_draft_as_well(tmp_path: P
 
 
 def test_opening_the_path_that_a_receipt_named_recovers_its_draft(tmp_path: Path) -> None:
-    """A new session there would hide what was acknowledged."""
+    """A new session at that path would hide acknowledged entries."""
     path = abandoned(tmp_path, "pending")
     with other_store_at(tmp_path).open(path) as session:
         assert told(session) == ["pending"]
@@ -110,7 +110,7 @@ def test_opening_the_path_that_a_receipt_named_recovers_its_draft(tmp_path: Path
 
 
 def test_a_draft_whose_owner_lives_is_left_alone(tmp_path: Path) -> None:
-    """Its lock says so; opening its path waits for nobody and overwrites nothing."""
+    """Its lock is held; opening its path does not wait and overwrites nothing."""
     with store_at(tmp_path).create(CWD) as session:
         say(session, "mine")
         with other_store_at(tmp_path).continue_recent(CWD) as other:
@@ -134,7 +134,7 @@ def test_a_draft_can_be_read_by_its_path_while_it_is_one(tmp_path: Path) -> None
 
 
 def test_a_closed_draft_is_recovered_like_a_lost_one(tmp_path: Path) -> None:
-    """Closing without an answer is no reason to forget the question."""
+    """Closing without an answer keeps the question."""
     store = store_at(tmp_path)
     with store.create(CWD) as session:
         say(session, "question")
@@ -143,14 +143,14 @@ def test_a_closed_draft_is_recovered_like_a_lost_one(tmp_path: Path) -> None:
 
 
 def test_an_empty_draft_leaves_nothing_behind(tmp_path: Path) -> None:
-    """There is nothing in it but the header that we wrote."""
+    """A draft with nothing but a header is removed."""
     with store_at(tmp_path).create(CWD):
         pass
     assert list((tmp_path / "sessions" / FOLDER).iterdir()) == []
 
 
 def test_settings_alone_are_kept_but_no_reason_to_list_a_session(tmp_path: Path) -> None:
-    """Every start of an agent writes them; nobody has said anything."""
+    """Every start of an agent writes settings; without a message the draft is not published."""
     store = store_at(tmp_path)
     with store.create(CWD) as session:
         session.append_model_change("p/m")
@@ -172,7 +172,7 @@ def test_listing_recovers_nothing(tmp_path: Path) -> None:
 
 
 def test_names_labels_and_rewrites_work_on_a_draft_and_keep_its_lock(tmp_path: Path) -> None:
-    """A rewritten file is a new file: the lock moves along."""
+    """A rewritten file is a new file, and it is locked, too."""
     with store_at(tmp_path).create(CWD) as session:
         first = say(session, "question")
         session.set_session_name("named")

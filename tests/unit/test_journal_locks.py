@@ -1,4 +1,4 @@
-"""The lock and the descriptor of a journal: when they are given back, and what an interruption leaves of them."""
+"""The lock and the descriptor of a journal: when they are released, also after an interruption."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ START = HEADER + b"\n" + line("old") + b"\n"
 
 
 def interrupt() -> None:
-    """Somebody presses Ctrl-C."""
+    """Ctrl-C."""
     raise KeyboardInterrupt
 
 
 class TestDescriptors:
-    """Any number may be one."""
+    """Any number can be a descriptor."""
 
     def test_a_program_without_standard_input_gets_descriptor_zero_and_works(self) -> None:
-        """Appending, flushing and giving the lock back take it for what it is."""
+        """Appending, flushing and unlocking work with it."""
         inner = settled(MemoryFilesystem())
         inner._descriptors = counting(0)
         fs = FaultyFilesystem(inner)
@@ -40,7 +40,7 @@ class TestDescriptors:
         assert inner._open == {}
 
     def test_a_journal_keeps_its_index_where_it_is_told(self) -> None:
-        """Whoever opens a long session next finds it there."""
+        """The next process that opens a long session finds it there."""
         lines = [line(f"id{number:06}") for number in range(100)]
         fs = settled(MemoryFilesystem(), START + b"\n".join(lines) + b"\n")
         journal = journal_on(fs, index_path=INDEX)
@@ -50,10 +50,10 @@ class TestDescriptors:
 
 
 class TestGivingBack:
-    """A lock does not outlive its reason."""
+    """Locks are released."""
 
     def test_a_journal_that_was_closed_while_held_is_not_held_when_it_is_reopened(self) -> None:
-        """Closing gives the lock back for good."""
+        """Closing releases the lock."""
         fs = settled(MemoryFilesystem())
         journal = journal_on(fs)
         journal.hold()
@@ -64,7 +64,7 @@ class TestGivingBack:
         put(journal_on(fs), line("b", "a"))
 
     def test_holding_that_fails_leaves_no_lock(self) -> None:
-        """The lock was taken already when the name could not be looked at."""
+        """The lock was already taken when the name could not be checked."""
         inner = settled(MemoryFilesystem())
         journal = journal_on(FaultyFilesystem(inner, plan=[Fail(errno.EIO, on={"lstat"})]))
         with pytest.raises(StorageFailure) as caught:
@@ -73,7 +73,7 @@ class TestGivingBack:
         assert inner._locks == {}
 
     def test_an_interruption_before_the_lock_of_an_append_is_freed_frees_it_and_is_raised(self) -> None:
-        """The line was written; whoever comes next finds the file free."""
+        """The line was written, and the next writer finds the file unlocked."""
         inner = settled(MemoryFilesystem())
         journal = journal_on(FaultyFilesystem(inner, plan=[Meddle(interrupt, on={"unlock"})]))
         with pytest.raises(KeyboardInterrupt):
@@ -83,7 +83,7 @@ class TestGivingBack:
 
     @pytest.mark.parametrize("at", [1, 2])
     def test_an_interruption_before_the_locks_of_a_rewrite_are_freed_frees_them_and_is_raised(self, at: int) -> None:
-        """That of the old file and that of the new one; no descriptor is left over either."""
+        """Both locks are released, and no descriptor is left open."""
         inner = settled(MemoryFilesystem(), START)
         journal = journal_on(FaultyFilesystem(inner, plan=[Meddle(interrupt, on={"unlock"}, at=at)]))
         with pytest.raises(KeyboardInterrupt):

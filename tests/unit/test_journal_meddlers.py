@@ -1,4 +1,4 @@
-"""Writers without lock that come between two steps of an append: what they do to our line, and what we do to theirs."""
+"""Writers without the lock that write between two steps of an append."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ THEIRS = line("theirs", "old")
 
 
 def cut(fs: MemoryFilesystem, size: int) -> None:
-    """What a program does that rewrites a file in place."""
+    """Truncate the file, as a program does that rewrites it in place."""
     with opened(fs, PATH, os.O_RDWR) as fd:
         fs.truncate(fd, size)
 
 
 class TestOneLine:
-    """Ours is written again only where it does not stand on its own."""
+    """Our line is written again only if it is not on a line of its own."""
 
     def test_a_line_written_behind_ours_before_we_look_is_no_reason_to_write_again(self) -> None:
-        """Ours was on its own already, right behind what we knew."""
+        """Our line was already on its own."""
         fs = settled(MemoryFilesystem(), START)
         journal = journal_on(fs)
         journal._fs = FaultyFilesystem(fs, plan=[Meddle(lambda: add(fs, THEIRS + b"\n"), on={"fstat"})])
@@ -39,7 +39,7 @@ class TestOneLine:
         assert offset == len(START)
 
     def test_behind_a_torn_line_ours_stands_once_whatever_slips_in(self) -> None:
-        """The newline that we begin with is enough: no second one is asked for."""
+        """The leading newline is enough."""
         fs = settled(MemoryFilesystem(), TORN)
         journal = journal_on(fs)
         journal._fs = FaultyFilesystem(fs, plan=[Meddle(lambda: add(fs, b"more"), on={"write"})])
@@ -47,7 +47,7 @@ class TestOneLine:
         assert content_of(fs) == TORN + b"more\n" + OURS + b"\n"
 
     def test_a_whole_line_that_slips_in_is_followed_by_ours_without_a_gap(self) -> None:
-        """Also when it comes just before we look whether a newline is needed: the byte that counts is the one we knew."""
+        """Also if it comes just before the check for a final newline."""
         fs = settled(MemoryFilesystem(), START)
         journal = journal_on(fs)
         journal._fs = FaultyFilesystem(fs, plan=[Meddle(lambda: add(fs, THEIRS + b"\n"), on={"read"})])
@@ -55,7 +55,7 @@ class TestOneLine:
         assert content_of(fs) == START + THEIRS + b"\n" + OURS + b"\n"
 
     def test_a_line_that_was_cut_away_is_written_once_more_at_little_cost(self) -> None:
-        """The file is as long as we knew it, so that only its end is read again: before each try, and behind the last."""
+        """Only the end of the file is read again: before each try, and after the last."""
         fs = settled(MemoryFilesystem(), START)
         journal = journal_on(fs)
         journal._fs = faulty = FaultyFilesystem(fs, plan=[Meddle(lambda: cut(fs, len(START)), on={"fstat"})])
@@ -64,7 +64,7 @@ class TestOneLine:
         assert count(faulty, "read") <= 3
 
     def test_a_line_that_is_cut_away_each_time_is_tried_a_hundred_times_more(self) -> None:
-        """Then the journal gives up, and says so."""
+        """Then the append raises."""
         fs = settled(MemoryFilesystem(), START)
         journal = journal_on(fs)
         journal._fs = faulty = FaultyFilesystem(fs, plan=[Always(lambda call: cut(fs, len(START)), on={"fstat"})])
@@ -74,10 +74,10 @@ class TestOneLine:
 
 
 class TestNews:
-    """What was not there when we looked is told later."""
+    """Entries of other writers are reported to a later append."""
 
     def test_a_torn_line_completed_by_a_single_byte_is_news_for_the_next_append(self) -> None:
-        """However little slipped in before our line, it may have made an entry."""
+        """Even one byte before our line may have completed an entry."""
         fs = settled(MemoryFilesystem(), TORN)
         journal = journal_on(fs)
         journal._fs = FaultyFilesystem(fs, plan=[Meddle(lambda: add(fs, b"}"), on={"write"})])
@@ -86,10 +86,10 @@ class TestNews:
 
 
 class TestEmptied:
-    """A file that has lost its header gets no line."""
+    """A file without its header is not written to."""
 
     def test_a_file_emptied_right_behind_our_write_is_not_written_to_again(self) -> None:
-        """The line is gone with all the others, and the error says so."""
+        """The line is lost with all others, and the error says so."""
         fs = settled(MemoryFilesystem(), START)
         journal = journal_on(fs)
         journal._fs = FaultyFilesystem(fs, plan=[Meddle(lambda: cut(fs, 0), on={"fstat"})])
@@ -101,7 +101,7 @@ class TestEmptied:
     @pytest.mark.promise("P14")
     @pytest.mark.parametrize("size", [0, 10])
     def test_a_file_that_took_the_place_of_ours_and_is_emptied_gets_no_line(self, size: int) -> None:
-        """We have read the new one, but no append has looked at it yet."""
+        """We have read the new file, but no append has looked at it yet."""
         fs = settled(MemoryFilesystem(), START)
         journal = journal_on(fs)
         settled(fs, START + THEIRS + b"\n")
@@ -114,7 +114,7 @@ class TestEmptied:
     @pytest.mark.promise("P14")
     @pytest.mark.parametrize("size", [0, 10])
     def test_a_file_that_took_the_place_of_ours_may_be_emptied_before_our_second_look(self, size: int) -> None:
-        """Between reading its header and looking at its name again."""
+        """Between reading its header and checking its name again."""
         fs = settled(MemoryFilesystem(), START)
         journal = journal_on(fs)
         settled(fs, START + THEIRS + b"\n")
@@ -128,7 +128,7 @@ class TestFailing:
     """Errors of the storage while others write."""
 
     def test_a_second_try_that_fails_is_raised_and_latched(self) -> None:
-        """The line is glued to a fragment and there is no room to write it once more."""
+        """The line is glued to a fragment and there is no space to write it again."""
         fs = settled(MemoryFilesystem(), START)
         journal = journal_on(fs)
         glue = Meddle(lambda: add(fs, b"fragment"), on={"write"})
@@ -138,7 +138,7 @@ class TestFailing:
         assert caught.value.path == PATH and journal.failed
 
     def test_a_write_that_stores_nothing_takes_nothing_of_others_back(self) -> None:
-        """Not even a single byte that came since we looked."""
+        """Not even a single byte that another program wrote."""
         fs = settled(MemoryFilesystem(), START)
         journal = journal_on(fs)
         plan = [Meddle(lambda: add(fs, b"{"), on={"write"}), Fail(errno.EIO, on={"write"})]
@@ -148,7 +148,7 @@ class TestFailing:
         assert content_of(fs) == START + b"{"
 
     def test_a_storage_that_takes_a_part_twice_and_says_nothing_is_an_error_of_its_own(self) -> None:
-        """It is not taken for a writer in between: there is no third try, and no half line."""
+        """It is not mistaken for another writer: there is no third try and no incomplete line."""
         fs = settled(MemoryFilesystem(), START)
         journal = journal_on(fs)
         journal._fs = faulty = FaultyFilesystem(fs, plan=[Always(five_bytes, on={"write"})])
@@ -170,5 +170,5 @@ class TestFailing:
 
 
 def five_bytes(call: Call) -> int:
-    """How much such a storage takes at a time."""
+    """The number of bytes that such a storage writes at a time."""
     return 5

@@ -1,4 +1,4 @@
-"""Whoever asks before each append is not sent back to the file for his own lines, and is told the same as one who reads it."""
+"""Reading between appends does not read our own lines again, and returns what is in the file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ IDS = "abcdefghijkl"
 
 
 def test_lines_of_our_own_are_not_read_again() -> None:
-    """To find out that a key is new costs no reading, as often as somebody asks and appends."""
+    """Looking for a key before each append reads nothing."""
     fs = FaultyFilesystem(settled(MemoryFilesystem()))
     journal = journal_on(fs)
     parent = None
@@ -32,7 +32,7 @@ def test_lines_of_our_own_are_not_read_again() -> None:
 
 
 def test_whoever_does_not_ask_does_not_pay_for_it() -> None:
-    """An append alone leaves the index where it was."""
+    """An append alone leaves the index as it is."""
     journal = journal_on(settled(MemoryFilesystem()))
     assert journal.find("a") is None and journal.find("a") is None
     put(journal, line("a"))
@@ -51,7 +51,7 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_what_a_journal_says_is_what_the_file_holds(steps: list[tuple[str, str]]) -> None:
-    """Whatever is appended by us and by others without lock, torn lines and repeated ids among it."""
+    """Whatever we and other programs without the lock append, including incomplete lines and repeated ids."""
     fs = settled(MemoryFilesystem())
     journal = journal_on(fs)
     for number, (step, entry_id) in enumerate(steps):

@@ -1,4 +1,4 @@
-"""Rewriting and renaming a session: what is news afterwards, who must wait, and what an interruption leaves."""
+"""Rewriting and renaming a session: news, waiting, and interruptions."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Edit = Callable[[bytes], bytes | None]
 
 
 def changed(*names: str, text: str) -> Edit:
-    """Gives these entries another text."""
+    """Return an edit that gives these entries another text."""
     new = {name.encode(): line(name, "b", text=text) for name in names}
     return lambda raw: next((new[name] for name in new if b'"id":"%b"' % name in raw), None)
 
 
 class TestNews:
-    """What others have appended stays news, and what we know does not become it."""
+    """What others have appended stays news; our own entries do not become news."""
 
     @pytest.mark.parametrize(
         "edit",
@@ -39,7 +39,7 @@ class TestNews:
         ids=["ours longer", "ours shorter", "ours", "theirs shorter", "theirs longer", "both shorter"],
     )
     def test_whatever_is_edited_the_lines_of_others_are_news_and_ours_are_not(self, edit: Edit) -> None:
-        """The place where the news begin moves with the lines before it, and with no other."""
+        """The start of the news moves with the lines before it, and with no others."""
         fs = settled(MemoryFilesystem(), START)
         journal = journal_on(fs)
         put(journal_on(fs), *THEIRS)
@@ -47,7 +47,7 @@ class TestNews:
         assert news_of(journal) == ["t0", "t1", "t2"]
 
     def test_however_many_lines_of_others_are_edited_the_first_one_is_news(self) -> None:
-        """Where the news begin does not move by them, not even a little by each."""
+        """Editing lines in the news does not move their start."""
         fs = settled(MemoryFilesystem(), START)
         journal = journal_on(fs)
         names = [f"t{number:03}" for number in range(400)]
@@ -57,7 +57,7 @@ class TestNews:
 
 
 class TestWaiting:
-    """A rewrite needs the lock like any append."""
+    """A rewrite needs the lock, as an append does."""
 
     def test_a_session_that_another_holds_is_not_rewritten(self) -> None:
         """Nothing is changed, and nothing is latched."""
@@ -72,7 +72,7 @@ class TestWaiting:
         journal.replace(changed("a", text="new"))
 
     def test_a_session_that_another_has_replaced_is_rewritten_as_it_is_now(self) -> None:
-        """The lines of the new file are edited, not those of the one that we knew."""
+        """The lines of the new file are edited, not those of the old one."""
         fs = settled(MemoryFilesystem(), START)
         journal = journal_on(fs)
         settled(fs, START + THEIRS[0] + b"\n")
@@ -81,7 +81,7 @@ class TestWaiting:
 
 
 class InterruptedBehind(MemoryFilesystem):
-    """An interruption comes as soon as a file has its new name."""
+    """A file system that is interrupted right after a rename."""
 
     def rename(self, source: str, target: str) -> None:
         super().rename(source, target)
@@ -90,10 +90,10 @@ class InterruptedBehind(MemoryFilesystem):
 
 
 class TestRenaming:
-    """The journal knows where its file is."""
+    """The journal knows the path of its file."""
 
     def test_a_closed_session_is_not_renamed(self) -> None:
-        """It says that it is closed, and the file keeps its name."""
+        """An error says that it is closed, and the file keeps its name."""
         fs = settled(MemoryFilesystem(), START)
         journal = journal_on(fs)
         journal.close()
@@ -102,7 +102,7 @@ class TestRenaming:
         assert fs.names("/s") == ["s.jsonl"]
 
     def test_an_interruption_behind_the_renaming_is_raised_and_the_session_goes_on_under_its_new_name(self) -> None:
-        """That is where the file is, whatever came between."""
+        """The journal uses the path where the file is."""
         fs = settled(InterruptedBehind(), START)
         journal = journal_on(fs)
         with pytest.raises(KeyboardInterrupt):

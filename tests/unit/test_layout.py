@@ -1,4 +1,4 @@
-"""Where things lie: folders, names of files, homes of the family, terminals."""
+"""Names and paths: folders, names of files, homes of the pi family, terminals."""
 
 from __future__ import annotations
 
@@ -42,20 +42,20 @@ pytestmark = pytest.mark.mission("X3")
     ],
 )
 def test_a_project_has_the_folder_of_the_documents(cwd: str, name: str) -> None:
-    """The first slash goes, every other separator becomes a dash; also under home and temp."""
+    """The first slash is removed, and every other separator becomes a dash."""
     assert encode_cwd(cwd) == name
     assert Layout("/r", "/c").folder(cwd) == f"/r/sessions/{name}"
 
 
 @pytest.mark.parametrize("cwd", ["", "/a\0b"])
 def test_what_is_no_folder_has_none(cwd: str) -> None:
-    """Refused before any file is touched."""
+    """It is refused before any file is touched."""
     with pytest.raises(errors.InvalidId):
         encode_cwd(cwd)
 
 
 def test_a_cwd_too_long_for_a_name_gets_a_short_one_of_its_own(tmp_path: Path) -> None:
-    """The family fails there; two long paths with the same start stay apart."""
+    """The pi family fails there; two long paths with the same start get different names."""
     long = "/" + "/".join(["ordner-ä"] * 60)
     first, second = encode_cwd(long + "/a"), encode_cwd(long + "/b")
     assert first != second
@@ -87,7 +87,7 @@ def test_the_short_names_of_newer_members_are_known(cwd: str, names: list[str]) 
 
 
 def test_a_session_file_is_named_by_time_and_id(tmp_path: Path) -> None:
-    """The instant of the header, with dashes; the whole layout of the documents."""
+    """The time of the header, with dashes, and the documented layout."""
     store = store_at(tmp_path, clock=Clock(1771237230.25), terminal="pts-3")
     with store.create(CWD, session_id="my.id_1") as session:
         image = {"type": "image", "mimeType": "image/png", "data": "QUJD" * 400}
@@ -128,7 +128,7 @@ def test_an_id_that_could_leave_the_folder_names_no_file(session_id: str, tmp_pa
 
 
 def test_a_store_owns_what_lies_below_its_sessions_folder() -> None:
-    """Dots cannot talk it into more."""
+    """Dots in a path do not change that."""
     layout = Layout("/r", "/c")
     assert layout.owns("/r/sessions/--x--/a.jsonl")
     assert not layout.owns("/r/sessions/../blobs/x")
@@ -138,13 +138,13 @@ def test_a_store_owns_what_lies_below_its_sessions_folder() -> None:
 
 
 def test_the_root_of_a_session_file_is_known_by_its_place() -> None:
-    """In any member of the family."""
+    """For every agent of the pi family."""
     assert root_of("/home/u/.omp/agent/sessions/-a-b/x.jsonl") == "/home/u/.omp/agent"
     assert root_of("/anywhere/x.jsonl") is None
 
 
 def test_a_root_is_absolute_and_may_be_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A relative root is one of the current folder; a link to the root is followed once."""
+    """A relative root is relative to the current folder; a link to the root is followed once."""
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
     with begun(store_at(tmp_path / "link")) as session:
@@ -162,7 +162,7 @@ def family(home: str, environ: dict[str, str]) -> list[tuple[str, str]]:
 
 
 def test_the_homes_of_the_family_are_found() -> None:
-    """Defaults and the XDG places, whether they exist or not."""
+    """Defaults and XDG folders, whether they exist or not."""
     homes = family("/home/u", {})
     assert homes == [
         ("pi", "/home/u/.pi/agent"),
@@ -202,7 +202,7 @@ def test_the_environment_moves_the_homes() -> None:
 def test_a_terminal_is_named_by_its_device_or_its_environment(
     environ: dict[str, str], tty: str | None, name: str | None
 ) -> None:
-    """In the order of the documents."""
+    """In the documented order."""
     assert terminal_id(environ, tty) == name
 
 
@@ -219,11 +219,11 @@ def test_a_terminal_is_named_by_its_device_or_its_environment(
     ],
 )
 def test_a_terminal_cannot_name_a_file_elsewhere(terminal: str, name: str) -> None:
-    """The names of the family stay as they are."""
+    """The names that the pi family uses stay as they are."""
     assert Layout("/r", "/c").breadcrumb(terminal) == f"/r/terminal-sessions/{name}"
 
 
 def test_only_visible_names_that_end_in_jsonl_are_sessions() -> None:
-    """No draft, temp, original or hidden file is listed."""
+    """Drafts, temporary files, originals and hidden files are not listed."""
     names = ["a.jsonl", ".a.jsonl.x.tmp", ".hidden.jsonl", "a.draft", "a", "a.jsonl.invalid-1", "A.JSONL"]
     assert session_files(names) == ["a.jsonl"]

@@ -1,4 +1,4 @@
-"""Sets of names in small files, such as pins."""
+"""Lists of names in small files, such as pins."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def pins(tmp_path: Path) -> NameSet:
 
 
 def test_names_are_kept_in_order_and_once(pins: NameSet) -> None:
-    """Adding and removing say whether anything changed."""
+    """`add` and `remove` return whether anything changed."""
     assert pins.names() == []
     assert pins.add("b") and pins.add("a")
     assert not pins.add("b")
@@ -29,7 +29,7 @@ def test_names_are_kept_in_order_and_once(pins: NameSet) -> None:
 
 
 def test_many_names_are_added_at_once(pins: NameSet) -> None:
-    """Each once, behind those that are there; that they are all known is said."""
+    """Each name is added once, after the existing ones."""
     pins.add("b")
     assert pins.add("a", "b", "c", "a")
     assert pins.names() == ["b", "a", "c"]
@@ -38,7 +38,7 @@ def test_many_names_are_added_at_once(pins: NameSet) -> None:
 
 @pytest.mark.promise("P28")
 def test_the_file_is_nobody_elses_business(pins: NameSet, tmp_path: Path) -> None:
-    """Folder 0700, file 0600, whatever the umask."""
+    """The folder has mode 0700 and the file 0600, whatever the umask."""
     before = os.umask(0)
     try:
         pins.add("a")
@@ -49,7 +49,7 @@ def test_the_file_is_nobody_elses_business(pins: NameSet, tmp_path: Path) -> Non
 
 
 def test_a_file_that_cannot_be_read_is_reported_and_never_overwritten(pins: NameSet, tmp_path: Path) -> None:
-    """Somebody edited it, and made a mistake."""
+    """The user has made a mistake while editing it."""
     pins.add("a")
     path = tmp_path / "root" / "pins.json"
     path.write_text('["a", oops')

@@ -72,7 +72,7 @@ def test_at_least_ninety_nine_of_a_hundred_keys_are_found(rule: Rule, sample: st
         tries = 200
         found = sum(bool(find_secrets(drawn(sample, seed))) for seed in range(tries))
         assert found >= tries * (0.99 if rule.name not in GUESSED else 0.95), found / tries
-        measured("P29", "keys drawn as providers draw them", keys=tries, found=found)
+        measured("P29", "keys generated like the providers' keys", keys=tries, found=found)
 
 
 GUESSED = {"assigned-secret", "authorization", "sk-key"}  # no shape of their own: some draws look like words

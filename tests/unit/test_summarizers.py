@@ -113,7 +113,7 @@ def test_no_proxy_of_the_environment_stands_between(
         server.say("direct", **answer)
         assert make(server)(REQUEST).text == "direct"
         assert server.asked and not other.asked
-    measured("P42", "proxies that the environment names", tried=1, used=0)
+    measured("P42", "proxies in the environment", tried=1, used=0)
 
 
 @models

@@ -1,4 +1,4 @@
-"""Deleting moves to the trash, and comes back byte for byte."""
+"""Deleting moves a session to the trash; undo restores it byte for byte."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def session(store: Store) -> Session:
 def test_a_deleted_session_is_gone_with_its_artifacts_and_undo_brings_both_back(
     store: Store, session: Session, tmp_path: Path
 ) -> None:
-    """The same bytes, inodes and times."""
+    """With the same bytes, inodes and times."""
     before = snapshot(tmp_path / "sessions")
     deletion = store.delete(session.id)
     assert deletion.paths == (session.path, session.artifacts)
@@ -55,14 +55,14 @@ def test_a_deleted_session_is_gone_with_its_artifacts_and_undo_brings_both_back(
 
 
 def test_a_session_is_deleted_by_path_too_and_without_artifacts(store: Store) -> None:
-    """What is not there is not moved."""
+    """Missing artifacts are not moved."""
     with begun(store) as session:
         pass
     assert store.delete(session.path).paths == (session.path,)
 
 
 def test_the_last_of_many_deletions_in_one_millisecond_is_known(tmp_path: Path) -> None:
-    """They are listed in their order, and taken back in the other one."""
+    """They are listed in their order, and undone in reverse."""
     store = Store(tmp_path, clock=lambda: 1.77e9, durability="process")
     paths = []
     for _ in range(8):
@@ -75,13 +75,13 @@ def test_the_last_of_many_deletions_in_one_millisecond_is_known(tmp_path: Path) 
 
 
 def test_nothing_in_the_trash_looks_like_a_session(store: Store, session: Session, tmp_path: Path) -> None:
-    """The family lists every name that ends in .jsonl."""
+    """Agents of the pi family list every name that ends in .jsonl."""
     store.delete(session.id)
     assert [p for p in (tmp_path / "trash").glob("*/*") if p.suffix == ".jsonl"] == []
 
 
 def test_deletions_are_listed_oldest_first(tmp_path: Path) -> None:
-    """Each can be undone on its own, in any order."""
+    """Each can be undone independently, in any order."""
     clock = Clock()
     store = store_at(tmp_path, clock=clock)
     deletions = []
@@ -110,7 +110,7 @@ def test_deleting_the_same_name_twice_keeps_both(store: Store) -> None:
 
 
 def test_undo_overwrites_nothing(store: Store, session: Session) -> None:
-    """If the name is taken it says so, and works once it is free."""
+    """If the path is in use, undo raises; it works once the path is free."""
     deletion = store.delete(session.id)
     Path(session.path).write_text("new owner")
     with pytest.raises(errors.Conflict):
@@ -124,7 +124,7 @@ def test_undo_overwrites_nothing(store: Store, session: Session) -> None:
 
 
 def test_undo_makes_the_projects_folder_again(store: Store, session: Session, tmp_path: Path) -> None:
-    """Somebody may have tidied up."""
+    """The user may have removed it."""
     deletion = store.delete(session.id)
     (tmp_path / "sessions" / FOLDER).rmdir()
     store.undo(deletion.token)
@@ -133,14 +133,14 @@ def test_undo_makes_the_projects_folder_again(store: Store, session: Session, tm
 
 @pytest.mark.parametrize("token", ["nothing", "", ".", "..", "../sessions", "a/b"])
 def test_an_unknown_token_is_refused(store: Store, session: Session, token: str) -> None:
-    """No path can be made from one."""
+    """A token is never used as a path."""
     with pytest.raises(errors.NotFound):
         store.undo(token)
     assert os.path.exists(session.path)
 
 
 def test_only_sessions_of_the_store_can_be_deleted(store: Store, tmp_path: Path) -> None:
-    """Other people's files are theirs to delete."""
+    """Sessions of other agents are not deleted."""
     other = tmp_path / "other.jsonl"
     other.write_text("{}")
     with pytest.raises(errors.Invalid):
@@ -154,7 +154,7 @@ def test_only_sessions_of_the_store_can_be_deleted(store: Store, tmp_path: Path)
 
 
 def test_a_damaged_note_is_named_and_the_files_stay(store: Store, session: Session, tmp_path: Path) -> None:
-    """Nothing in the trash is lost with its manifest."""
+    """The files stay when their manifest is damaged."""
     deletion = store.delete(session.id)
     manifest = tmp_path / "trash" / deletion.token / "manifest.json"
     manifest.write_text("{")
@@ -168,7 +168,7 @@ def test_a_damaged_note_is_named_and_the_files_stay(store: Store, session: Sessi
 def test_a_damaged_note_is_in_nobodys_way(
     store: Store, session: Session, tmp_path: Path, note: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The other deletions can be taken back; what cannot be told of is shown without paths, and can be removed."""
+    """The other deletions can be undone; the damaged one is shown without paths, and can be removed."""
     with begun(store) as other:
         say(other, "x")
     store.delete(other.id)
@@ -186,7 +186,7 @@ def test_a_damaged_note_is_in_nobodys_way(
 
 
 class Devices(FaultyFilesystem):
-    """The trash is on a device of its own."""
+    """A trash on another device."""
 
     def rename(self, source: str, target: str) -> None:
         if ("/trash/" in source) != ("/trash/" in target):
@@ -197,7 +197,7 @@ class Devices(FaultyFilesystem):
 def test_a_deletion_that_fails_on_the_way_to_another_device_leaves_everything_as_it_was(
     session: Session, tmp_path: Path
 ) -> None:
-    """A link cannot go along: the session, which went first, comes back, and nothing is left in the trash."""
+    """A link cannot be moved: the session is put back, and nothing is left in the trash."""
     os.symlink("/etc/passwd", f"{session.artifacts}/deep/link")
     before = {path: path.read_bytes() for path in (tmp_path / "sessions").rglob("*") if path.is_file()}
     store = store_at(tmp_path, fs=Devices(PosixFilesystem()))
@@ -213,7 +213,7 @@ def test_a_deletion_that_fails_on_the_way_to_another_device_leaves_everything_as
 
 
 def test_whatever_call_fails_during_a_deletion_to_another_device_loses_nothing(tmp_path: Path) -> None:
-    """All is where it was, or the deletion can be taken back once a half of a folder is moved away."""
+    """Everything is where it was, or the deletion can be undone."""
     for number in count(1):
         root = tmp_path / str(number)
         store = store_at(root)
@@ -237,7 +237,7 @@ def test_whatever_call_fails_during_a_deletion_to_another_device_loses_nothing(t
 
 
 def test_a_handle_on_a_deleted_session_says_so(store: Store, tmp_path: Path) -> None:
-    """It does not bring a file without header into the world."""
+    """It does not create a file without a header."""
     with begun(store) as session:
         say(session, "one")
         deletion = store.delete(session.id)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from sessile.agents.base import NATIVE_CAPABILITIES, Agent, Capability, Format, ordered
@@ -105,6 +106,12 @@ class Registry:
 
     # -- what storage asks
 
+    @cached_property
+    def _reader(self) -> ModuleType:
+        from sessile.agents import reader  # most listings read no file of another agent
+
+        return reader
+
     def unpack(self, suffix: str, chunks: Iterator[bytes]) -> Iterator[bytes]:
         """Yield the rows of a file whose rows are not its bytes."""
         for agent in self:
@@ -121,15 +128,13 @@ class Registry:
 
     def glance(self, fs: Filesystem, fd: int, size: int, path: str) -> tuple[str, Glance] | None:
         """Return the format of an open file and what its two ends show."""
-        from sessile.agents.reader import glance_foreign  # most listings read no file of another agent
-
-        return glance_foreign(fs, fd, size, path)
+        found: tuple[str, Glance] | None = self._reader.glance_foreign(fs, fd, size, path)
+        return found
 
     def entry_reader(self, name: str, saved: Any, start: int) -> EntryReader:
         """Return a reader that turns the lines of a file into entries."""
-        from sessile.agents.reader import RowReader
-
-        return RowReader(self.format_named(name), saved, start)
+        reader: EntryReader = self._reader.RowReader(self.format_named(name), saved, start)
+        return reader
 
     def scanner(self, name: str, offset: int) -> Scanner:
         """Return a scanner for a file in that format."""
@@ -141,9 +146,7 @@ class Registry:
 
     def entries(self, name: str, line: Line) -> Iterator[tuple[str | None, Record]]:
         """Yield the entries of one line of a file in that format."""
-        from sessile.agents.reader import entries_at
-
-        return entries_at(self.format_named(name), line)
+        yield from self._reader.entries_at(self.format_named(name), line)
 
 
 AGENTS = Registry((Pi(), OhMyPi(), Xcsh(), ClaudeCode(), Codex(), MyAgents(), OpenClaw()), GROUP)

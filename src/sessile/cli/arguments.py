@@ -6,7 +6,6 @@ Also the other worktrees of a project, which git is asked for.
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -155,6 +154,8 @@ def handle(app: App, session_id: str | None, path: str, *, whole: bool = False) 
     """Return the name of a session for the command line: its id, or its path if no source contains it or its id is not plain."""
     if session_id and is_plain_id(session_id) and app.library.agent_of(path) is not None:
         return session_id[: None if whole else _SHORT]
+    import shlex  # see command
+
     return shlex.quote(path)
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import io
 import os
-import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -95,6 +94,8 @@ class App:
         """The command that opens this store, for suggestions that the user can copy."""
         if self.demo or self.root is None:
             return "sessile --demo" if self.demo else "sessile"
+        import shlex  # saves start-up time: most users have one store
+
         return f"sessile --root {shlex.quote(self.store.name if is_database(self.root) else self.root)}"
 
     def tilde(self, path: str) -> str:

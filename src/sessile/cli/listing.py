@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,6 @@ from sessile.agents.registry import AGENTS
 from sessile.cli.arguments import other_worktrees
 from sessile.cli.command import App, verb
 from sessile.cli.output import Cell, Column, money, size_of
-from sessile.core.dates import parse_moment
 from sessile.core.text import utc_datetime
 from sessile.core.usage import amount
 from sessile.errors import Invalid, NotFound
@@ -82,13 +82,17 @@ def filters(function: Any) -> Any:
     return function
 
 
+def _moment(app: App, text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    from sessile.core.dates import parse_moment  # saves start-up time: most listings have no date
+
+    return utc_datetime(parse_moment(text, int(time.time() * 1000), app.out.zone) * 1000)
+
+
 def chosen(app: App, *, words: Sequence[str] = (), **options: Any) -> Filter:
     """Return the filter for the options of `filters`."""
-    now = int(time.time() * 1000)
-    since, until = (
-        None if options[name] is None else utc_datetime(parse_moment(options[name], now, app.out.zone) * 1000)
-        for name in ("since", "until")
-    )
+    since, until = (_moment(app, options[name]) for name in ("since", "until"))
     has = [name.strip() for name in (options["has"] or "").split(",") if name.strip()]
     project = None if options["project"] is None else project_of(app, options["project"])
     return Filter(

@@ -7,7 +7,6 @@ collide about six times in 237,000 entries. Randomness and time are arguments.
 from __future__ import annotations
 
 import re
-from array import array
 from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -124,6 +123,9 @@ class IdTable:
     """
 
     def __init__(self) -> None:
+        from array import array  # saves start-up time: few programs need a table
+
+        self._array = array
         self._text = bytearray()
         self._ends = array("Q", [0])
         self._slots = array("i", [_FREE]) * _FIRST_SLOTS
@@ -164,7 +166,7 @@ class IdTable:
         return slot
 
     def _grow(self) -> None:
-        self._slots = array("i", [_FREE]) * (len(self._slots) * 2)
+        self._slots = self._array("i", [_FREE]) * (len(self._slots) * 2)
         for number in range(len(self)):
             self._slots[self._slot(self._bytes(number))] = number
 

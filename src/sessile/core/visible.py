@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 
@@ -60,6 +59,8 @@ def uncoloured(text: str) -> tuple[str, Callable[[int], int]]:
         starts.append(length)
         shifts.append(end - length)
     pieces.append(text[end:])
+    from bisect import bisect_right  # saves start-up time: only excerpts need it
+
     return "".join(pieces), lambda place: place + shifts[bisect_right(starts, place) - 1]
 
 

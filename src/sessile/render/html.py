@@ -62,7 +62,7 @@ from sessile.render.wording import size
 MAX_ANCHOR = 120  # characters of an id; agents write 8 or 36
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NOT_PLAIN = re.compile("[^A-Za-z0-9_-]")
-_DIVIDERS = {"compaction": "Compacted", "branch summary": "Abandoned branch", "reset": "Reset"}
+_DIVIDERS = {"compaction": "Compacted", "branch summary": "Branch summary", "reset": "Reset"}
 
 
 class Place(NamedTuple):

@@ -5,10 +5,14 @@ Unknown values are called unknown. No clock is read.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from sessile.core.text import iso_timestamp
 from sessile.core.visible import visible_line
-from sessile.render.shown import Image, Shown
 from sessile.render.styled import Style
+
+if TYPE_CHECKING:
+    from sessile.render.shown import Image, Shown
 
 UNKNOWN = "n/a"
 SHORT_ID = 8  # characters of an id that people use

@@ -17,7 +17,6 @@ from sessile.errors import NotFound, Unsupported
 from sessile.storage.base import Blobs, Filesystem, Journals
 from sessile.storage.blobs import BlobStore
 from sessile.storage.filesystem import RootedFilesystem
-from sessile.storage.journal import FileJournals
 from sessile.storage.layout import Layout
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ class Backing(NamedTuple):
     name: str  # safe to show: without a password
     fs: Filesystem
     layout: Layout
-    journals: Journals
+    journals: Callable[[], Journals]
     close: Callable[[], None]
     catalog: Callable[[str | None], Catalog | JoinedCatalog]  # takes the cache folder, where one is needed
     database: Database | None = None  # for tables that many processes share
@@ -76,7 +75,12 @@ def backing_of(
             raise NotFound("the root is a file", path=place, hint="pass the folder of the store")
         fs = RootedFilesystem(place)
     layout = Layout(place, os.path.abspath(cache) if cache is not None else f"{place}/cache")
-    journals = FileJournals(fs, layout, power=power, patience=patience)
+
+    def journals() -> Journals:
+        from sessile.storage.journal import FileJournals  # saves start-up time: a listing opens no journal
+
+        return FileJournals(fs, layout, power=power, patience=patience)
+
     return Backing(place, fs, layout, journals, _nothing, partial(_catalog, fs, formats))
 
 

@@ -1,7 +1,7 @@
-"""Large content by its hash: a folder with one file a blob.
+"""Large content by its hash: a folder with one file per blob.
 
-A blob appears whole or not at all, and is durable before the line that names it is written. Its content is checked
-against its name whenever it is read, so that damage is noticed and nothing but a hash can name a file.
+A blob is created atomically, and is durable before the line that refers to it is written. Its content is checked against its
+name whenever it is read as a whole, so damage is noticed and only a hash can name a file.
 """
 
 from __future__ import annotations
@@ -47,29 +47,29 @@ class BlobStore:
         self._known: set[str] = set()
 
     def of_session(self, path: str) -> BlobStore:
-        """The blobs of the root in which a session file lies; these, if it lies in none."""
+        """Return the blobs of the root that contains a session file; these blobs, if no root does."""
         root = root_of(path)
         folder = self.folder if root is None else f"{root}/blobs"
         return self if folder == self.folder else BlobStore(folder, self._fs)
 
     def path(self, digest: str) -> str:
-        """The file of a blob."""
+        """Return the file of a blob."""
         return f"{self.folder}/{checked_hash(digest)}"
 
     def put(self, data: bytes) -> Blob:
-        """Store bytes; they are durable when this returns. Storing them again changes nothing."""
+        """Store bytes durably. Storing them again changes nothing."""
         digest = sha256(data).hexdigest()
         path = self.path(digest)
         if self.get(digest) is None:
             atomic.make_folders(self._fs, self.folder, self._folders)
             atomic.replace(self._fs, path, (data,))
         elif digest not in self._known:
-            self._settle(path)  # whoever stored it may have died before its name was durable
+            self._settle(path)  # the process that stored it may have died before its sync
         self._known.add(digest)
         return Blob(digest, path, blob_ref(digest))
 
     def put_pieces(self, pieces: Callable[[], Iterator[bytes]]) -> Blob:
-        """Store bytes of any size: `pieces` gives them twice, once to name them and once to write them."""
+        """Store bytes of any size. `pieces` is called twice: to compute the hash, and to write."""
         digest = digest_of(pieces())
         path = self.path(digest)
         if not self.has(digest):
@@ -78,7 +78,7 @@ class BlobStore:
         return Blob(digest, path, blob_ref(digest))
 
     def pieces(self, digest: str, size: int = 1 << 20) -> Iterator[bytes]:
-        """The bytes of a blob, piece by piece; whoever has them all can check them."""
+        """Yield the bytes of a blob, unchecked."""
         path = self.path(digest)
         with storage_failures(path, "read a blob"):
             fd = self._fs.open(path, os.O_RDONLY)
@@ -98,7 +98,7 @@ class BlobStore:
             raise storage_failure(error, path, "store a blob") from error
 
     def get(self, digest: str) -> bytes | None:
-        """The bytes of a blob; `None` if they are missing or are not what the hash says."""
+        """Return the bytes of a blob; `None` if they are missing or do not match the hash."""
         path = self.path(digest)
         try:
             data = atomic.read_all(self._fs, path)
@@ -109,19 +109,19 @@ class BlobStore:
         return data if sha256(data).hexdigest() == digest else None
 
     def has(self, digest: str) -> bool:
-        """Whether there is a file for that hash."""
+        """Return whether there is a file for that hash."""
         return atomic.exists(self._fs, self.path(digest))
 
 
 def checked_hash(digest: str) -> str:
-    """The hash itself, if it is one: it becomes a name."""
+    """Return the hash, or raise `InvalidId`: it becomes the name of a file."""
     if not _HASH.fullmatch(digest):
-        raise InvalidId(f"{digest[:80]!r} is not the hash of a blob", hint="a hash is 64 hexadecimal digits")
+        raise InvalidId(f"invalid blob hash {digest[:80]!r}", hint="a hash has 64 hexadecimal digits, in lower case")
     return digest
 
 
 def digest_of(pieces: Iterable[bytes]) -> str:
-    """The hash of bytes, of which only a piece is held at a time."""
+    """Return the hash of bytes that come in pieces."""
     whole = sha256()
     for piece in pieces:
         whole.update(piece)

@@ -1,4 +1,4 @@
-"""The catalog: what is known of every session below some folders, without opening them.
+"""The catalog: what is known about every session below some folders, without opening them.
 
     with Catalog(fs, cache, AGENTS) as catalog:
         catalog.catch_up([sessions], depth="look")     every row can be shown
@@ -7,27 +7,25 @@
         catalog.search("webhook retry")
         catalog.usage(Filter(since=…))                 for `core.statistics`
 
-It is a cache, pulled and never pushed: nothing is written while appending. It is compared with the files at every catch-up,
-made anew when it is damaged, and done without when it cannot be written; `notices` says so. Journals are only read.
+It is a cache. Nothing is written to it while appending: every catch-up compares it with the files. It is rebuilt when it is
+damaged, and replaced by one in memory when it cannot be written; `notices` says so. Journals are only read. Only one thread at
+a time may use it. The folders are arguments.
 
-One thread at a time may use it. Which folders there are is an argument.
+`CatalogFile` is the database in the cache folder:
 
-The catalog as a file in the cache folder: locked by one writer, sealed when he leaves, never trusted without its seal.
-
-    catalog.db      SQLite, rollback journal, `synchronous = OFF`: what a power cut spoils is made anew
-    catalog.seal    size, times and inode of `catalog.db` as its last writer left it, or the word that one is at work
-    catalog.lock    held by the writer; the kernel frees it when he dies
+    catalog.db      SQLite, rollback journal, `synchronous = OFF`: a database that a power cut damages is rebuilt
+    catalog.seal    size, times and inode of `catalog.db` as its last writer left it, or a note that one is writing
+    catalog.lock    held by the writer; the kernel releases it when the process dies
 
 Rules:
 
-- A database that does not look as its seal says is thrown away: whoever changed it, it was not us. One whose writer died at
-  work is believed after SQLite has checked it. Whatever is judged bad is judged again under the lock, where nobody writes.
-- Nothing here can fail a caller who only wants to know: with a cache that is locked, read-only, full or no folder at all,
-  changes go to temporary tables over what can be read, and `notices` says so.
-- Files are 0600, a new folder is 0700, links are not followed.
+- A database that does not match its seal is discarded: another program has changed it. One whose writer died is used after
+  SQLite has checked it. A database is only discarded under the lock, after a second look.
+- A caller who only wants to read never fails: if the cache is locked, read-only, full or not a folder, changes go to temporary
+  tables over what can be read, and `notices` says so.
+- Files have mode 0600, a new folder has 0700, and links are not followed.
 
-SQLite does its own file access, so the database does not go through the `Filesystem` seam; seal and lock do. It does not
-know what the tables hold.
+SQLite accesses its file itself, so the database does not go through `Filesystem`; seal and lock do.
 """
 
 from __future__ import annotations
@@ -41,12 +39,13 @@ from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 
 import msgspec
 
-from sessile.core.words import INDEXED, Field
+from sessile.core.words import INDEXED, Field, Query
 from sessile.errors import SessileError, SessionBusy, StorageFailure, UnsafePath
-from sessile.storage import atomic, catch_up
+from sessile.storage import atomic
 from sessile.storage.base import Filesystem
 from sessile.storage.catalog_rows import (
     SESSIONS,
+    TEXTS,
     USED,
     Facets,
     Known,
@@ -57,277 +56,35 @@ from sessile.storage.catalog_rows import (
     select,
     usage,
 )
-from sessile.storage.catch_up import Found, walk
-from sessile.storage.catch_up import Mark as walk_Mark
 from sessile.storage.filesystem import PosixFilesystem
 from sessile.storage.filters import EVERYTHING, Filter, SqlSelection, within
 from sessile.storage.formats import Formats
 from sessile.storage.locks import locked
 from sessile.storage.session_lists import LISTS, has_changed, take_over
+from sessile.storage.walk import Found, Mark, walk
 
 if TYPE_CHECKING:
     from sessile.core.statistics import Usage
     from sessile.storage.catch_up import Depth, Progress, Reconciler
     from sessile.storage.search import Results
 
+VERSION = 5  # of the tables: a catalog with another number is rebuilt
+_TRIES = 4  # as it is, rebuilt, over a copy, in memory
 
-# --- catalog file
+Answer = TypeVar("Answer")
 
-PATIENCE = 0.5  # seconds for the lock of another process; reading anew what changed costs no more
+PATIENCE = 0.5  # seconds to wait for another process; reading the changed files again costs no more
 _SIDES = ("-journal", "-wal", "-shm")
 _PAGE = 8 * 1024  # bytes; a first listing writes all rows at once
 _CACHE = 16 * 1024  # kilobytes of pages in memory
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CONSTRAINT)
 
-Mark = tuple[int, int, int, int]
-"""Inode, size and times of the database."""
-
-
-class _Seal(msgspec.Struct):
-    version: int
-    at_work: bool
-    mark: Mark
-
-
-class CatalogFile:
-    """One database with a schema; `folder` is the cache folder, or `None` for a catalog that lives in memory."""
-
-    def __init__(self, folder: str | None, schema: Sequence[str], shadowed: str, version: int) -> None:
-        self.notices: list[str] = []
-        self.keeps = True  # what is written stays, on disk or in memory as was wished
-        self._folder = folder
-        self._schema = schema
-        self._shadowed = shadowed  # the table that is copied when the file cannot be written
-        self._version = version
-        self._fs = PosixFilesystem()
-        self._db: sqlite3.Connection | None = None
-        self._mark: Mark | None = None  # of the database behind `_db`, when we last trusted it
-        self._detached = folder is None  # `_db` is all there is; the file is not looked at again
-        if folder is None:
-            self._db = self._in_memory()
-
-    @property
-    def path(self) -> str:
-        return ":memory:" if self._folder is None else f"{self._folder}/catalog.db"
-
-    def close(self) -> None:
-        """Let go of the database."""
-        if self._db is not None:
-            self._db.close()
-            self._db = None
-
-    # -- reading
-
-    def attach(self) -> None:
-        """Try the file again, if it could not be used before."""
-        if self._detached and self._folder is not None:
-            self.close()
-            self._detached, self.keeps = False, True
-            self.notices.clear()
-
-    def database(self) -> sqlite3.Connection:
-        """The database, trusted, for reading."""
-        if self._detached:
-            assert self._db is not None
-            return self._db
-        try:
-            mark = self._look()
-            if self._db is None or mark != self._mark:
-                self._open(mark)
-        except (sqlite3.Error, OSError, SessileError) as error:
-            self._detach(error)
-        assert self._db is not None
-        return self._db
-
-    def _open(self, mark: Mark | None) -> None:
-        """Open the database if it can be trusted as it is, else under the lock."""
-        self.close()
-        seal = self._read_seal()
-        if self._fits(seal, mark) or (seal is not None and seal.at_work and self._is_locked()):
-            self._mark = mark
-            self._db = self._connect()
-            return
-        with self._lock():
-            self._open_alone()
-            self._write_seal(at_work=False)
-
-    def _fits(self, seal: _Seal | None, mark: Mark | None) -> bool:
-        """Whether the database is just as its last writer left it."""
-        if seal is None or mark is None or seal.at_work or seal.version != self._version:
-            return False
-        return seal.mark == mark and not any(os.path.lexists(self.path + side) for side in _SIDES)
-
-    # -- writing
-
-    @contextmanager
-    def writing(self) -> Iterator[sqlite3.Connection]:
-        """The database, alone, for writing; or the same over temporary tables. What is not committed is taken back."""
-        if self._detached:
-            assert self._db is not None
-            with _taking_back(self._db):
-                yield self._db
-            return
-        with self._lock():
-            self._open_alone()
-            assert self._db is not None
-            self._write_seal(at_work=True)
-            try:
-                with _taking_back(self._db):
-                    yield self._db
-            finally:
-                self._write_seal(at_work=False)
-
-    def _open_alone(self) -> None:
-        """Under the lock: the database as it is, if it is sound, else a new one."""
-        mark, seal = self._look(), self._read_seal()
-        if self._fits(seal, mark):
-            if self._db is None or mark != self._mark:
-                self.close()
-                self._db = self._connect()
-        elif not (seal is not None and seal.at_work and seal.version == self._version and self._is_sound()):
-            self._start_over()
-
-    def _is_sound(self) -> bool:
-        """Whether a database whose writer died holds together."""
-        self.close()
-        try:
-            self._db = self._connect()
-            (verdict,) = self._db.execute("PRAGMA quick_check(1)").fetchone()
-            tables = {name for (name,) in self._db.execute("SELECT name FROM sqlite_schema")}
-            return verdict == "ok" and self._shadowed in tables
-        except (sqlite3.Error, UnicodeDecodeError):
-            return False
-
-    def _start_over(self) -> None:
-        """A new database in place of whatever is there: it holds nothing that the journals do not."""
-        self.close()
-        for path in (self.path, *(self.path + side for side in _SIDES)):
-            with suppress(FileNotFoundError):
-                os.unlink(path)
-        self._fs.close(self._fs.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL))
-        self._db = self._connect()
-        _create(self._db, self._schema)
-
-    # -- when it does not work
-
-    def distrust(self, error: Exception) -> None:
-        """Something went wrong with the database: a damaged one is made anew, any other is left alone from now on."""
-        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
-        if self._detached or not isinstance(error, sqlite3.Error) or code not in _DAMAGE:
-            self._detach(error)
-            return
-        try:
-            with self._lock():
-                self._start_over()
-                self._write_seal(at_work=False)
-        except (sqlite3.Error, OSError, SessileError) as trouble:
-            self._detach(trouble)
-
-    def _detach(self, error: Exception) -> None:
-        """Go on without writing the file: over a copy of what can be read of it, or with nothing."""
-        reason = error.message if isinstance(error, SessileError) else str(error)
-        self.notices.append(f"the catalog {self.path} cannot be used ({reason}); files are read directly")
-        self.keeps = False
-        trusted = not self._detached and self._db is not None
-        self._detached = True
-        if trusted:
-            assert self._db is not None
-            try:
-                self._db.rollback()
-                self._db.execute("PRAGMA temp_store = MEMORY")
-                (ddl,) = (line for line in self._schema if line.startswith(f"CREATE TABLE {self._shadowed} "))
-                self._db.execute(ddl.replace("CREATE TABLE", "CREATE TEMP TABLE", 1))
-                self._db.execute(f"INSERT INTO temp.{self._shadowed} SELECT * FROM main.{self._shadowed}")
-                return
-            except sqlite3.Error:
-                pass  # then without it
-        self.close()
-        self._db = self._in_memory()
-
-    def _in_memory(self) -> sqlite3.Connection:
-        database = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-        _create(database, self._schema)
-        return database
-
-    # -- files
-
-    def _connect(self) -> sqlite3.Connection:
-        # Only what means something in an address must not stand for itself; names of files are bytes.
-        name = "".join(
-            chr(byte) if (chr(byte).isalnum() and byte < 128) or byte in b"/._-" else f"%{byte:02x}"
-            for byte in os.fsencode(self.path)
-        )
-        address = f"file:{name}?mode=rw"
-        database = sqlite3.connect(
-            address, uri=True, timeout=PATIENCE, isolation_level=None, check_same_thread=False, cached_statements=64
-        )
-        database.execute("PRAGMA synchronous = OFF")
-        database.execute(f"PRAGMA page_size = {_PAGE}")  # of a file that is still empty
-        database.execute(f"PRAGMA cache_size = -{_CACHE}")
-        return database
-
-    def _look(self) -> Mark | None:
-        try:
-            status = os.lstat(self.path)
-        except FileNotFoundError:
-            return None
-        if not stat.S_ISREG(status.st_mode):
-            raise UnsafePath("the catalog is not a plain file", path=self.path, hint="remove it from the cache folder")
-        return (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-
-    def _read_seal(self) -> _Seal | None:
-        try:
-            return msgspec.json.decode(atomic.read_all(self._fs, f"{self._folder}/catalog.seal"), type=_Seal)
-        except (OSError, msgspec.MsgspecError, ValueError):
-            return None
-
-    def _write_seal(self, *, at_work: bool) -> None:
-        self._mark = self._look()
-        seal = _Seal(self._version, at_work, self._mark or (0, 0, 0, 0))
-        atomic.replace(self._fs, f"{self._folder}/catalog.seal", (msgspec.json.encode(seal),), durable=False)
-
-    def _is_locked(self) -> bool:
-        """Whether a writer is at work in another process."""
-        try:
-            with self._lock(patience=0):
-                return False
-        except SessionBusy:
-            return True
-
-    @contextmanager
-    def _lock(self, patience: float = PATIENCE) -> Iterator[None]:
-        assert self._folder is not None
-        atomic.make_folders(self._fs, self._folder)
-        with locked(self._fs, f"{self._folder}/catalog.lock", patience):
-            yield
-
-
-@contextmanager
-def _taking_back(database: sqlite3.Connection) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        if database.in_transaction:
-            database.rollback()
-
-
-def _create(database: sqlite3.Connection, schema: Sequence[str]) -> None:
-    database.execute("BEGIN")
-    for statement in schema:
-        database.execute(statement)
-    database.execute("COMMIT")
-
-
-# --- catalog
-
-VERSION = 5  # of the tables: another number makes the catalog anew
-_TRIES = 4  # as it is, anew, over a copy, in memory
-
-Answer = TypeVar("Answer")
+DatabaseMark = tuple[int, int, int, int]
+"""Inode, size and times of the database file."""
 
 
 class CaughtUp(NamedTuple):
-    """What a catch-up found, and what it had no time for."""
+    """How many files a catch-up found, and how many it did not finish."""
 
     files: int
     changed: int
@@ -337,17 +94,17 @@ class CaughtUp(NamedTuple):
 
 
 class Catalog:
-    """All sessions below some folders. `cache` is the cache folder, or `None` for a catalog in memory."""
+    """All sessions below some folders. `cache` is the cache folder; `None` for a catalog in memory."""
 
     def __init__(self, fs: Filesystem, cache: str | None, formats: Formats) -> None:
         self._fs = fs
         self._formats = formats
-        self._file = CatalogFile(cache, (*SESSIONS, LISTS, *catch_up.TEXTS), "sessions", VERSION)
+        self._file = CatalogFile(cache, (*SESSIONS, LISTS, *TEXTS), "sessions", VERSION)
         self._places: tuple[str, ...] = ()
         self._copied: dict[str, Sequence[str]] = {}
         self._depth: Depth = "look"
-        self.copies: dict[str, walk_Mark] = {}  # by the path of the original: copies that have no row beside it
-        self.imported: Container[bytes] | None = None  # paths of what was imported, where one's own has another catalog
+        self.copies: dict[str, Mark] = {}  # copies without a row, by the path of their original
+        self.imported: Container[bytes] | None = None  # paths of imported sessions, if the store has another catalog
         self._unread_folders: list[str] = []
 
     def __enter__(self) -> Self:
@@ -357,12 +114,12 @@ class Catalog:
         self.close()
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the database."""
         self._file.close()
 
     @property
     def notices(self) -> Sequence[str]:
-        """What did not work as it should, though answers are complete."""
+        """What did not work. Answers are complete in spite of it."""
         return [*self._file.notices, *self._unread_folders]
 
     # -- catching up
@@ -376,11 +133,11 @@ class Catalog:
         deadline: float | None = None,
         copies: Mapping[str, Sequence[str]] | None = None,
     ) -> CaughtUp:
-        """Compare the rows below these folders with the files, and read what changed as deep as is wished.
+        """Compare the rows below these folders with the files, and read what changed.
 
-        It may be interrupted at any time and goes on there the next time. `deadline`, a moment of `time.monotonic`, ends
-        counting and indexing; every file is looked at. `copies` are folders with copies, and the places that these are
-        copies of: a copy has a row as soon as its original is gone, or is smaller than it.
+        It may be interrupted at any time and continues there the next time. `depth` is how much to read: "look", "count" or
+        "index". `deadline`, a time of `time.monotonic`, ends counting and indexing; every file is looked at. `copies` are
+        folders with copies, and the folders of their originals: a copy has a row if its original is gone or smaller.
         """
         self._copied = dict(copies or {})
         self._places, self._depth = (*places, *self._copied), depth
@@ -388,10 +145,10 @@ class Catalog:
         self._unread_folders.clear()
         found = walk(self._fs, places, self._unread_folders)
         self._add_copies(found)
-        return self._stubbornly(lambda: self._catch_up(found, depth, progress, deadline))
+        return self._retried(lambda: self._catch_up(found, depth, progress, deadline))
 
     def _add_copies(self, found: Found) -> None:
-        """Add the copies that stand for a session, and remember the others: their sessions are found already."""
+        """Add the copies whose original is gone or smaller. Remember the others, which need no row."""
         self.copies = {}
         for folder, originals in self._copied.items():
             copies = walk(self._fs, [folder], self._unread_folders)
@@ -416,32 +173,33 @@ class Catalog:
         known = known_files(database)
         changed, gone = self._news(found, known)
         if changed or gone or any(self._waiting(database, depth)) or has_changed(self._fs, database, self._places):
-            from sessile.storage.catch_up import Enough, Reconciler
+            from sessile.storage.catch_up import (  # saves start-up time: a warm listing reads no files
+                Enough,
+                Reconciler,
+            )
 
             with self._file.writing() as ours:
-                if ours is not database:  # another process has been here before we were alone
+                if ours is not database:  # another process has changed it before we had the lock
                     known = known_files(ours)
                     changed, gone = self._news(found, known)
                 work = Reconciler(self._fs, self._formats, ours, self._file.keeps, progress, deadline)
                 try:
                     work.look(found, known, changed, gone)
                     take_over(self._fs, ours, self._places, self._formats)
-                    self._read(work, ours, depth)
+                    self._read(work, depth)
                 except Enough:
                     pass  # the rest is counted below
                 database = ours
         return CaughtUp(len(found.marks), len(changed), len(gone), *self._waiting(database, "index"))
 
-    def _read(self, work: Reconciler, database: sqlite3.Connection, depth: Depth) -> None:
+    def _read(self, work: Reconciler, depth: Depth) -> None:
         if depth == "index" and not self._file.keeps:
-            depth = "count"  # words of a whole store are too much for the memory
-        if depth == "index":
-            catch_up.renew_if_stale(database)
+            depth = "count"  # the words of a whole store do not fit into memory
         if depth != "look":
             work.read(depth, self._places)
 
     def _news(self, found: Found, known: dict[str, Known]) -> tuple[Sequence[str], Sequence[str]]:
-        """The files to look at, those changed longest ago first, so that newer ones have higher numbers; and those gone."""
+        """Return the files to look at, oldest first so that newer ones get higher numbers, and the files that are gone."""
         marks = found.marks
         changed = [path for path, mark in marks.items() if (row := known.get(path)) is None or row[2:] != mark]
         changed = [path for path in changed if not self._failed_before(known.get(path)) or self._opens(path)]
@@ -460,7 +218,7 @@ class Catalog:
         return True
 
     def _waiting(self, database: sqlite3.Connection, depth: Depth) -> tuple[int, int]:
-        """How many sessions are not counted, and not indexed, as far as the depth asks for it."""
+        """Return how many sessions are not counted and not indexed, as far as the depth needs it."""
         if depth == "look":
             return 0, 0
         where, values = within(self._places)
@@ -472,18 +230,18 @@ class Catalog:
     def _is_ours(self, path: str) -> bool:
         return any(path.startswith(f"{place.rstrip('/')}/") for place in self._places)
 
-    def _stubbornly(self, work: Callable[[], Answer]) -> Answer:
-        """Do something with the database; if that fails, with a new one, a copy, or one in memory."""
+    def _retried(self, work: Callable[[], Answer]) -> Answer:
+        """Do some work with the database; if that fails, with a rebuilt one, a copy, or one in memory."""
         for _ in range(_TRIES):
             try:
                 return work()
             except (sqlite3.Error, SessileError, OSError) as error:
                 self._file.distrust(error)
-                trouble = error
-        raise StorageFailure(f"the catalog cannot be used: {trouble}", path=self._file.path) from trouble
+                failure = error
+        raise StorageFailure(f"the catalog cannot be used: {failure}", path=self._file.path) from failure
 
     def _ask(self, question: Callable[[sqlite3.Connection], Answer]) -> Answer:
-        """What the database says; one that turns out to be damaged is made anew and asked again."""
+        """Return the answer of the database. A damaged one is rebuilt and asked again."""
         try:
             return question(self._file.database())
         except sqlite3.Error as error:
@@ -492,14 +250,14 @@ class Catalog:
         self.catch_up(places, depth=self._depth, copies=self._copied)
         return question(self._file.database())
 
-    # -- asking
+    # -- queries
 
     def list(self, wanted: Filter = EVERYTHING) -> Listing:
-        """The sessions below the places of the last catch-up, newest first unless the filter says otherwise."""
+        """Return the sessions below the folders of the last catch-up, newest first unless the filter has another order."""
         return self.selecting(lambda selection_for: listing(selection_for(wanted)))
 
     def marks(self, wanted: Filter = EVERYTHING) -> Sequence[tuple[str, int | None, int]]:
-        """Path, size and time of modification of all files that a filter lets through: an index alone answers that."""
+        """Return path, size and modification time of all files that a filter selects. An index alone answers this."""
 
         def work(selection_for: Callable[[Filter], SqlSelection]) -> Sequence[tuple[str, int | None, int]]:
             rows = selection_for(wanted).shown("path, size, mtime_ns")
@@ -508,11 +266,11 @@ class Catalog:
         return self.selecting(work)
 
     def facets(self, wanted: Filter, folders: Mapping[str, Sequence[str]]) -> Facets:
-        """By what else the sessions that a filter lets through could be chosen; `folders` are names for places."""
+        """Return the facets of the sessions that a filter selects; `folders` are lists of places by name."""
         return self.selecting(lambda selection_for: facets(selection_for, wanted, folders))
 
     def usage(self, wanted: Filter | None = None) -> Usage:
-        """What the sessions that a filter lets through have used, or all of them; sessions must be counted for that."""
+        """Return what the sessions that a filter selects have used. Only counted sessions are included."""
         return self.selecting(lambda selection_for: usage(selection_for, USED if wanted is None else wanted))
 
     def selecting(self, work: Callable[[Callable[[Filter], SqlSelection]], Answer]) -> Answer:
@@ -532,13 +290,12 @@ class Catalog:
         directly: bool = False,
         count: bool = True,
     ) -> Results:
-        """The entries that hold all words of a text, best first; `sessions` are numbers of rows to search in.
+        """Return the entries that contain all words of a text, best first. `sessions` are numbers of rows to search in.
 
-        With `directly`, sessions that are not indexed yet are read from end to end instead of being reported as pending.
-        Without `count`, matches by field are not counted: for a first screen while somebody is typing.
+        With `directly`, sessions that are not indexed yet are read completely instead of being reported as pending.
+        Without `count`, matches by field are not counted: for results while the user is typing.
         """
-        from sessile.core.words import Query
-        from sessile.storage.search import CatalogWords, Searcher
+        from sessile.storage.search import CatalogWords, Searcher  # saves start-up time: a listing needs no search
 
         query = Query(text)
         directly = directly or not self._file.keeps
@@ -548,3 +305,243 @@ class Catalog:
             return Searcher(self._fs, self._formats, words, directly).search(query, fields, limit, count)
 
         return self._ask(work)
+
+
+# -- the database file
+
+
+class _Seal(msgspec.Struct):
+    version: int
+    at_work: bool
+    mark: DatabaseMark
+
+
+class CatalogFile:
+    """One database with a schema. `folder` is the cache folder; `None` for a catalog in memory."""
+
+    def __init__(self, folder: str | None, schema: Sequence[str], shadowed: str, version: int) -> None:
+        self.notices: list[str] = []
+        self.keeps = True  # whether writes are kept, on disk or in memory as requested
+        self._folder = folder
+        self._schema = schema
+        self._shadowed = shadowed  # the table that is copied if the file cannot be written
+        self._version = version
+        self._fs = PosixFilesystem()
+        self._db: sqlite3.Connection | None = None
+        self._mark: DatabaseMark | None = None  # of the database behind `_db`, when it was last checked
+        self._detached = folder is None  # `_db` is used without the file
+        if folder is None:
+            self._db = self._in_memory()
+
+    @property
+    def path(self) -> str:
+        return ":memory:" if self._folder is None else f"{self._folder}/catalog.db"
+
+    def close(self) -> None:
+        """Close the database."""
+        if self._db is not None:
+            self._db.close()
+            self._db = None
+
+    # -- reading
+
+    def attach(self) -> None:
+        """Try the file again, if it could not be used before."""
+        if self._detached and self._folder is not None:
+            self.close()
+            self._detached, self.keeps = False, True
+            self.notices.clear()
+
+    def database(self) -> sqlite3.Connection:
+        """Return the database, checked, for reading."""
+        if self._detached:
+            assert self._db is not None
+            return self._db
+        try:
+            mark = self._look()
+            if self._db is None or mark != self._mark:
+                self._open(mark)
+        except (sqlite3.Error, OSError, SessileError) as error:
+            self._detach(error)
+        assert self._db is not None
+        return self._db
+
+    def _open(self, mark: DatabaseMark | None) -> None:
+        """Open the database as it is if it matches its seal, else under the lock."""
+        self.close()
+        seal = self._read_seal()
+        if self._fits(seal, mark) or (seal is not None and seal.at_work and self._is_locked()):
+            self._mark = mark
+            self._db = self._connect()
+            return
+        with self._lock():
+            self._open_alone()
+            self._write_seal(at_work=False)
+
+    def _fits(self, seal: _Seal | None, mark: DatabaseMark | None) -> bool:
+        """Return whether the database is exactly as its last writer left it."""
+        if seal is None or mark is None or seal.at_work or seal.version != self._version:
+            return False
+        return seal.mark == mark and not any(os.path.lexists(self.path + side) for side in _SIDES)
+
+    # -- writing
+
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """Yield the database for writing, under the lock, or over temporary tables. Uncommitted changes are rolled back."""
+        if self._detached:
+            assert self._db is not None
+            with _rolling_back(self._db):
+                yield self._db
+            return
+        with self._lock():
+            self._open_alone()
+            assert self._db is not None
+            self._write_seal(at_work=True)
+            try:
+                with _rolling_back(self._db):
+                    yield self._db
+            finally:
+                self._write_seal(at_work=False)
+
+    def _open_alone(self) -> None:
+        """Open the database under the lock; a damaged one is replaced by a new one."""
+        mark, seal = self._look(), self._read_seal()
+        if self._fits(seal, mark):
+            if self._db is None or mark != self._mark:
+                self.close()
+                self._db = self._connect()
+        elif not (seal is not None and seal.at_work and seal.version == self._version and self._is_sound()):
+            self._start_over()
+
+    def _is_sound(self) -> bool:
+        """Return whether a database whose writer died is intact."""
+        self.close()
+        try:
+            self._db = self._connect()
+            (verdict,) = self._db.execute("PRAGMA quick_check(1)").fetchone()
+            tables = {name for (name,) in self._db.execute("SELECT name FROM sqlite_schema")}
+            return verdict == "ok" and self._shadowed in tables
+        except (sqlite3.Error, UnicodeDecodeError):
+            return False
+
+    def _start_over(self) -> None:
+        """Replace the database by a new one. Nothing is lost: everything in it comes from the journals."""
+        self.close()
+        for path in (self.path, *(self.path + side for side in _SIDES)):
+            with suppress(FileNotFoundError):
+                os.unlink(path)
+        self._fs.close(self._fs.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL))
+        self._db = self._connect()
+        _create(self._db, self._schema)
+
+    # -- failures
+
+    def distrust(self, error: Exception) -> None:
+        """Handle an error of the database: replace a damaged one; after any other error stop using the file."""
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+        if self._detached or not isinstance(error, sqlite3.Error) or code not in _DAMAGE:
+            self._detach(error)
+            return
+        try:
+            with self._lock():
+                self._start_over()
+                self._write_seal(at_work=False)
+        except (sqlite3.Error, OSError, SessileError) as failure:
+            self._detach(failure)
+
+    def _detach(self, error: Exception) -> None:
+        """Continue without the file: over a copy of what can be read, or with an empty database."""
+        reason = error.message if isinstance(error, SessileError) else str(error)
+        self.notices.append(f"the catalog {self.path} cannot be used ({reason}); files are read directly")
+        self.keeps = False
+        trusted = not self._detached and self._db is not None
+        self._detached = True
+        if trusted:
+            assert self._db is not None
+            try:
+                self._db.rollback()
+                self._db.execute("PRAGMA temp_store = MEMORY")
+                (ddl,) = (line for line in self._schema if line.startswith(f"CREATE TABLE {self._shadowed} "))
+                self._db.execute(ddl.replace("CREATE TABLE", "CREATE TEMP TABLE", 1))
+                self._db.execute(f"INSERT INTO temp.{self._shadowed} SELECT * FROM main.{self._shadowed}")
+                return
+            except sqlite3.Error:
+                pass  # continue without it
+        self.close()
+        self._db = self._in_memory()
+
+    def _in_memory(self) -> sqlite3.Connection:
+        database = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        _create(database, self._schema)
+        return database
+
+    # -- files
+
+    def _connect(self) -> sqlite3.Connection:
+        # Quoted by hand, because urllib is slow to import. Names of files are bytes.
+        name = "".join(
+            chr(byte) if (chr(byte).isalnum() and byte < 128) or byte in b"/._-" else f"%{byte:02x}"
+            for byte in os.fsencode(self.path)
+        )
+        address = f"file:{name}?mode=rw"
+        database = sqlite3.connect(
+            address, uri=True, timeout=PATIENCE, isolation_level=None, check_same_thread=False, cached_statements=64
+        )
+        database.execute("PRAGMA synchronous = OFF")
+        database.execute(f"PRAGMA page_size = {_PAGE}")  # only applies to an empty file
+        database.execute(f"PRAGMA cache_size = -{_CACHE}")
+        return database
+
+    def _look(self) -> DatabaseMark | None:
+        try:
+            status = os.lstat(self.path)
+        except FileNotFoundError:
+            return None
+        if not stat.S_ISREG(status.st_mode):
+            raise UnsafePath(
+                "the catalog is not a regular file", path=self.path, hint="remove it from the cache folder"
+            )
+        return (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+    def _read_seal(self) -> _Seal | None:
+        try:
+            return msgspec.json.decode(atomic.read_all(self._fs, f"{self._folder}/catalog.seal"), type=_Seal)
+        except (OSError, msgspec.MsgspecError, ValueError):
+            return None
+
+    def _write_seal(self, *, at_work: bool) -> None:
+        self._mark = self._look()
+        seal = _Seal(self._version, at_work, self._mark or (0, 0, 0, 0))
+        atomic.replace(self._fs, f"{self._folder}/catalog.seal", (msgspec.json.encode(seal),), durable=False)
+
+    def _is_locked(self) -> bool:
+        """Return whether another process is writing."""
+        try:
+            with self._lock(patience=0):
+                return False
+        except SessionBusy:
+            return True
+
+    @contextmanager
+    def _lock(self, patience: float = PATIENCE) -> Iterator[None]:
+        assert self._folder is not None
+        atomic.make_folders(self._fs, self._folder)
+        with locked(self._fs, f"{self._folder}/catalog.lock", patience):
+            yield
+
+
+@contextmanager
+def _rolling_back(database: sqlite3.Connection) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        if database.in_transaction:
+            database.rollback()
+
+
+def _create(database: sqlite3.Connection, schema: Sequence[str]) -> None:
+    database.execute("BEGIN")
+    for statement in schema:
+        database.execute(statement)
+    database.execute("COMMIT")

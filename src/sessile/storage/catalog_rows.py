@@ -27,7 +27,7 @@ from sessile.core.digest import Counts
 from sessile.core.text import parse_timestamp, utc_datetime
 from sessile.core.usage import QUARTER
 from sessile.core.visible import html_table
-from sessile.core.words import fold
+from sessile.core.words import INDEXED, fold
 from sessile.storage.filters import (
     HAS,
     SQLITE,
@@ -67,6 +67,16 @@ SESSIONS = (
     "CREATE INDEX ids ON sessions (id)",
     "CREATE INDEX origins ON sessions (origin) WHERE origin IS NOT NULL",
     "CREATE INDEX titled ON sessions (mtime_ns) WHERE title IS NOT NULL",
+)
+
+TEXTS = (
+    f"CREATE VIRTUAL TABLE texts USING fts5({', '.join(INDEXED)}, content = '',"
+    ' tokenize = "unicode61 remove_diacritics 2")',
+    # Words are collected in memory and written at the end of a transaction. The default of one megabyte makes many segments
+    # that must be merged.
+    f"INSERT INTO texts (texts, rank) VALUES ('hashsize', {8 << 20})",
+    "CREATE VIRTUAL TABLE titles USING fts5(title, tokenize = 'trigram')",
+    "CREATE TABLE gone (number INTEGER PRIMARY KEY, passages INTEGER NOT NULL)",
 )
 
 SUB_AGENTS = "/subagents/"  # follows the name of a session in the paths of its sub-agents' files (Claude Code)

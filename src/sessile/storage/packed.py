@@ -117,7 +117,7 @@ def _gunzipped(chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 def _unzstd(chunks: Iterator[bytes]) -> Iterator[bytes]:
     """Yield the content of zstd frames that follow each other."""
-    # Most people have no such file.
+    # Saves start-up time: few users have such a file.
     if sys.version_info >= (3, 14):
         from compression import zstd
     else:

@@ -34,7 +34,7 @@ Answer = TypeVar("Answer")
 _HEADER_CHUNK = 8 * 1024
 _BATCH = 1024  # rows looked up at once for an iterator
 _STEPS = 32  # rows looked up at once for a walk; most end at the last compaction
-_SHOWN = 64 * 1024  # bytes of one append; larger ones are copies of sessions, which nobody reads in between
+_SHOWN = 64 * 1024  # bytes of one append; larger ones are copies of sessions, which are not read in between
 _GAP = 16 * 1024  # bytes; reading a smaller gap between two lines is cheaper than a second call
 
 

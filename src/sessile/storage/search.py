@@ -1,31 +1,17 @@
-"""Searching the sessions of a catalog for words, best first.
+"""Search sessions: for words with the index of the catalog, or in the files themselves for a substring or a regular expression.
 
-Rules: the index only proposes. Every hit is read again in its journal, where `Query` decides, so that neither a stale nor a
-lying index is believed; what has no newline yet, and on demand what is not indexed yet, is read directly.
+`Searcher` answers a query, best hits first. The index only proposes candidates. Every hit is read again in its journal, where
+`Query` decides, so a stale or wrong index does no harm. A last line without a newline is read directly, and so are sessions
+that are not indexed yet, on request. `CatalogWords` is the index in SQLite; `postgres.listings` has that of a database.
 
-How an index is asked is in `catalog_words`, and in `postgres.words` for a store in a database.
+`scan_file` finds a `Needle` in one file without an index: in any field, of any size. Rules:
 
-Words that the catalog has, asked of its SQLite tables: which entries may answer a query, the best first.
-
-It only proposes: `searcher` reads every candidate and decides.
-
-Searching the journals themselves for a substring or a regular expression: any field, any size, no index.
-
-Rules:
-
-- A file is read in blocks of a megabyte and cut into lines there. Only lines that can hold the needle are decoded: those with
-  its bytes as JavaScript writes them, or with another JSON escape of one of its characters (`\\u4e2d`, `\\/`). What counts
-  is found in the decoded text; a regular expression is tried on all of it.
+- A file is read in blocks of a megabyte and split into lines. Only lines that can contain the needle are decoded: those with
+  its bytes as JavaScript writes them, or with another JSON escape of one of its characters (`\\u4e2d`, `\\/`). Only matches in
+  the decoded text count; a regular expression is tried on all of it.
 - Memory holds one line at most. A line over the scanner's limit is reported, not searched.
-- Case counts if the needle has a capital, else letters and their capitals are the same; `case` decides otherwise.
-- Files are only read, and one that cannot be read is reported by its typed error.
-
-It does not know which files there are, nor of any catalog.
-
-Where some bytes are in others: by the C library, which is twice as fast as Python and lets other threads run meanwhile.
-
-find = Substring(block, b"needle")
-find(0), find(1000)                 the first place from another one on, or -1: what `block.find` would say
+- Case matters if the needle has a capital letter; `case` overrides that.
+- Files are only read, and one that cannot be read raises a typed error.
 """
 
 from __future__ import annotations
@@ -50,11 +36,9 @@ from sessile.storage.filters import storable, within
 from sessile.storage.formats import Formats
 from sessile.storage.packed import open_rows
 
-# --- searcher
-
 
 class Searched(NamedTuple):
-    """What a search must know of a session; `indexed` counts the bytes whose words are in the index."""
+    """What a search needs to know about a session; `indexed` is the number of bytes whose words are in the index."""
 
     path: str
     id: str
@@ -64,38 +48,38 @@ class Searched(NamedTuple):
 
 
 class Beside(NamedTuple):
-    """A session of which not everything is indexed: a last line without its end if it is `searchable`, else more."""
+    """A session that is not completely indexed: only its last line is missing if it is `searchable`, else more."""
 
     session: Searched
     searchable: bool
 
 
 class Candidate(NamedTuple):
-    """A line that may answer a query, as its journal has it now."""
+    """A line that may match a query, as it is in its journal now."""
 
     rank: float
     session: Searched
     offset: int
-    raw: bytes  # from the offset to the end of its line
+    raw: bytes  # from the offset to the end of the line
 
 
 class Index(Protocol):
-    """Words of sessions, and which of them are searched."""
+    """A full-text index of sessions."""
 
     def beside(self) -> Sequence[Beside]:
-        """Sessions of which not everything is indexed, newest first."""
+        """Return the sessions that are not completely indexed, newest first."""
         ...
 
     def candidates(self, query: Query, fields: Sequence[Field]) -> Iterator[Candidate]:
-        """Lines that may answer, best first, as far as somebody asks."""
+        """Yield lines that may match, best first."""
         ...
 
     def matches(self, query: Query) -> dict[str, int]:
-        """How many indexed entries match, by field."""
+        """Return how many indexed entries match, by field."""
         ...
 
     def titles(self, query: Query) -> list[str]:
-        """Paths of sessions whose title holds every word or a part of one, newest first."""
+        """Return the paths of sessions whose title contains every word, newest first."""
         ...
 
 
@@ -161,7 +145,7 @@ class Results(NamedTuple):
 
 
 class Searcher:
-    """One search; with `directly`, sessions that are not indexed yet are read from end to end."""
+    """One search. With `directly`, sessions that are not indexed yet are read completely."""
 
     def __init__(self, fs: Filesystem, formats: Formats, index: Index, directly: bool) -> None:
         self._formats = formats
@@ -170,7 +154,7 @@ class Searcher:
         self._directly = directly
 
     def search(self, query: Query, fields: Sequence[Field], limit: int, count: bool) -> Results:
-        """The best hits of a query."""
+        """Return the best hits of a query."""
         beside = self._index.beside()
         unread = [session for session, searchable in beside if searchable or self._directly]
         pending = 0 if self._directly else sum(not searchable for _, searchable in beside)
@@ -190,7 +174,7 @@ class Searcher:
         return Results(hits[:limit], self._index.titles(query), matches, pending, query.ignored)
 
     def _read(self, query: Query, fields: Sequence[Field], session: Searched) -> Iterator[Hit]:
-        """The hits behind the place up to which a session is indexed."""
+        """Yield the hits in the part of a session that is not indexed."""
         at, scanner = session.indexed, scanner_of(session.format, session.indexed, self._formats)
         try:
             fd, size, _ = open_rows(self._fs, session.path, self._formats)
@@ -219,11 +203,13 @@ class Searcher:
         self, query: Query, fields: Sequence[Field], session: Searched, line: Line, rank: float | None
     ) -> Iterator[Hit]:
         for entry_id, entry in entries_in(session.format, line, self._formats):
-            said = passages(entry)
+            texts = passages(entry)
             for field in fields:
-                spans = query.find(said[field]) if field in said else []
+                spans = query.find(texts[field]) if field in texts else []
                 if spans:
-                    yield Hit(session.path, session.id, entry_id, line.offset, field, excerpt(said[field], spans), rank)
+                    yield Hit(
+                        session.path, session.id, entry_id, line.offset, field, excerpt(texts[field], spans), rank
+                    )
 
 
 def read_line(fs: Filesystem, path: str, offset: int, formats: Formats) -> bytes | None:
@@ -252,16 +238,16 @@ def _line_at(fs: Filesystem, fd: int, offset: int, end: int) -> bytes:
     return b"".join(pieces)
 
 
-# --- catalog words
+# -- the index in SQLite
 
-_RANKED = 1000  # matches that are ranked at once, newest first: the best of all is not worth the wait
+_RANKED = 1000  # matches that are ranked at once, newest first: ranking all would take too long
 _END = 2**63 - 1
-_RANK = "bm25(texts, 1.0, 0.5, 0.5)"  # what was said counts more than what was thought or called
+_RANK = "bm25(texts, 1.0, 0.5, 0.5)"  # text counts more than thinking and tool input
 _TRIGRAM = 3
 
 
 class CatalogWords:
-    """The words of a database that has caught up, below some places or in some sessions only."""
+    """The words in the catalog, below some folders or in some sessions only."""
 
     def __init__(
         self,
@@ -277,11 +263,11 @@ class CatalogWords:
         self._db = database
         self._within = within(places)
         self._wanted = sessions
-        self._keeps = keeps  # else there are words of sessions that this database does not know
+        self._keeps = keeps  # if not, the index may have words of sessions that this database does not know
         self._known: dict[int, Searched | None] = {}
 
     def beside(self) -> list[Beside]:
-        """Sessions of which not everything is indexed, newest first."""
+        """Return the sessions that are not completely indexed, newest first."""
         where, values = self._within
         select = (
             f"SELECT number, searchable FROM sessions WHERE format IS NOT NULL AND {where}"
@@ -292,7 +278,7 @@ class CatalogWords:
         return [Beside(session, bool(searchable)) for session, searchable in found if session is not None]
 
     def _session(self, number: int) -> Searched | None:
-        """The session with that number, if it is searched."""
+        """Return the session with that number, if it is to be searched."""
         if number not in self._known:
             where, values = self._within
             columns = "path, id, size, indexed, format"
@@ -303,7 +289,7 @@ class CatalogWords:
         return self._known[number]
 
     def candidates(self, query: Query, fields: Sequence[Field]) -> Iterator[Candidate]:
-        """Lines that may answer, the best of the newest first, then those of older ones, as far as somebody asks."""
+        """Yield lines that may match: the best of the newest first, then those of older ones."""
         only, values = self._scope()
         select = (
             f"SELECT {_RANK}, -rowid FROM texts WHERE texts MATCH :match AND rowid < :before{only}"
@@ -311,7 +297,7 @@ class CatalogWords:
         )
         values = values | {"match": query.match(fields), "before": _END}
         while found := self._db.execute(select, values).fetchall():
-            for rank, row in sorted(found):  # the newer of equals first
+            for rank, row in sorted(found):  # of equal rank, newer first
                 session = self._session(-row >> OFFSET_BITS)
                 raw = None if session is None else self._line(session.path, -row & OFFSETS)
                 if session is not None and raw is not None:
@@ -322,7 +308,7 @@ class CatalogWords:
         return read_line(self._fs, path, offset, self._formats)
 
     def matches(self, query: Query) -> dict[str, int]:
-        """How many indexed entries match, by field."""
+        """Return how many indexed entries match, by field."""
         only, values = self._scope()
         select = f"SELECT count(*) FROM texts WHERE texts MATCH :match{only}"
         found: dict[str, int] = {}
@@ -331,7 +317,7 @@ class CatalogWords:
         return found
 
     def _scope(self) -> tuple[str, dict[str, Any]]:
-        """What keeps an answer of the index to the sessions that are searched; mostly that is all of them."""
+        """Return the condition that limits the index to the sessions to search; usually it is empty."""
         where, values = self._within
         counts = f"(SELECT count(*) FROM sessions), (SELECT count(*) FROM sessions WHERE {where})"
         everywhere, here, gone = self._db.execute(f"SELECT {counts}, (SELECT count(*) FROM gone)", values).fetchone()
@@ -345,7 +331,7 @@ class CatalogWords:
         return "", {}
 
     def titles(self, query: Query) -> list[str]:
-        """Sessions whose title holds every word or a part of one; trigrams spare looking at most titles."""
+        """Return the paths of sessions whose title contains every word. Trigrams exclude most titles quickly."""
         words = [fold(term.text.rstrip("*")) for term in query.terms]
         long = " AND ".join('"{}"'.format(word.replace('"', '""')) for word in words if len(word) >= _TRIGRAM)
         candidates = "number IN (SELECT rowid FROM titles WHERE titles MATCH ?)" if long else "?"
@@ -355,37 +341,14 @@ class CatalogWords:
         return [session.path for session in found if session is not None]
 
 
-# --- substring
+# -- scanning files
 
-_memmem = ctypes.CDLL(None).memmem  # which Linux and macOS have, though no standard asks for it
-_memmem.restype = ctypes.c_void_p
-_memmem.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t)
-
-
-class Substring:
-    """A needle in a block of bytes."""
-
-    def __init__(self, block: bytes, needle: bytes) -> None:
-        self._block = block  # whose address holds as long as it is kept
-        self._begin = ctypes.cast(ctypes.c_char_p(block), ctypes.c_void_p).value or 0
-        self._needle = needle
-
-    def __call__(self, at: int) -> int:
-        size = len(self._block)
-        if at >= size:
-            return -1
-        found: int | None = _memmem(self._begin + at, size - at, self._needle, len(self._needle))
-        return -1 if found is None else found - self._begin
-
-
-# --- scan
-
-_MOST_SPANS = 1000  # matches that are marked in one text
-_LONGEST_NEEDLE = 10_000
+_MAX_SPANS = 1000  # matches that are marked in one text
+_MAX_NEEDLE = 10_000
 
 
 class Match(NamedTuple):
-    """A text of an entry that holds the needle; `times` says how often, 1000 at most."""
+    """A text of an entry that contains the needle `times` times, at most 1000."""
 
     entry_id: str | None
     offset: int
@@ -395,17 +358,17 @@ class Match(NamedTuple):
 
 
 class Needle:
-    """What is looked for: where it is in a text, and which lines can hold it."""
+    """What to search for: a substring or a regular expression."""
 
     def __init__(self, text: str, *, regex: bool = False, case: bool | None = None) -> None:
-        if not text or len(text) > _LONGEST_NEEDLE:
-            raise InvalidQuery(f"a needle has 1 to {_LONGEST_NEEDLE:,} characters", hint="say what to look for")
+        if not text or len(text) > _MAX_NEEDLE:
+            raise InvalidQuery(f"the search text must have 1 to {_MAX_NEEDLE:,} characters", hint="shorten the text")
         exact = any(map(str.isupper, text)) if case is None else case
         try:
             self._pattern = re.compile(text, 0 if exact else re.IGNORECASE) if regex else _literal(text, exact)
         except (re.error, RecursionError, OverflowError) as error:
-            hint = "quote what is meant as it is with a backslash, or look for a substring"
-            raise InvalidQuery(f"{text[:80]!r} is no regular expression: {error}", hint=hint) from error
+            hint = "escape special characters with a backslash, or search for a substring"
+            raise InvalidQuery(f"invalid regular expression {text[:80]!r}: {error}", hint=hint) from error
         self._anchor = b"" if regex else _anchor(text, exact)
         self._spelling = None if regex or self._anchor else _spelling(text)
         self._exact = exact
@@ -413,17 +376,17 @@ class Needle:
         self._solidus = not regex and "/" in text
 
     def spans(self, text: str) -> list[Span]:
-        """Where it is in a text."""
+        """Return where it is in a text."""
         found = []
         for match in self._pattern.finditer(text):
             if match.end() > match.start():
                 found.append(match.span())
-                if len(found) == _MOST_SPANS:
+                if len(found) == _MAX_SPANS:
                     break
         return found
 
     def candidates(self, block: bytes) -> Iterator[Span]:
-        """The lines of a block that can hold it. The block ends with a line."""
+        """Yield the lines of a block that can contain it. The block ends with a complete line."""
         at = 0
         find = self._finder(block)
         while at < len(block) and (place := find(at)) >= 0:
@@ -434,11 +397,11 @@ class Needle:
             at = end + 1
 
     def _finder(self, block: bytes) -> Callable[[int], int]:
-        """A function that gives the next place, from another one on, at which a line can hold the needle."""
+        """Return a function that finds the next position, from a given one, where a line can contain the needle."""
         if not self._anchor and self._spelling is None:
             return lambda at: at
         finders = [self._first_finder(block)]
-        # Few lines are escaped in another way than JavaScript's; those that may be are left to the decoder.
+        # Few lines are escaped in another way than JavaScript does; those are decoded.
         if self._escapes is not None:
             finders.append(self._escapes.finder(block))
         if self._solidus:
@@ -448,7 +411,7 @@ class Needle:
         return _Merged(finders)
 
     def _first_finder(self, block: bytes) -> Callable[[int], int]:
-        """The one that looks for the bytes of the needle as JavaScript writes them."""
+        """Return the finder for the bytes of the needle as JavaScript writes them."""
         spelling = self._spelling
         if spelling is not None:
             return lambda at: match.start() if (match := spelling.search(block, at)) else -1
@@ -457,23 +420,23 @@ class Needle:
 
 
 class WordNeedle(Needle):
-    """All words of a query, in texts that no index holds. Only lines with the longest of them are decoded."""
+    """All words of a query, for texts that are not indexed. Only lines with the longest word are decoded."""
 
     def __init__(self, query: Query) -> None:
         if not query.terms:
-            raise InvalidQuery("there is no word to look for", hint="look for a substring with -F")
-        # A word with diacritics may stand there without them: one that cannot have any is the better guide.
+            raise InvalidQuery("the query has no word", hint="search for a substring with -F")
+        # A word with diacritics also matches without them, so prefer an ASCII word.
         runs = [run for term in query.terms for run, _ in term.runs]
         super().__init__(max(runs, key=lambda run: (run.isascii(), len(run))), case=False)
         self._query = query
 
     def spans(self, text: str) -> list[Span]:
-        """Where the words are, if all of them are there."""
-        return self._query.find(text)[:_MOST_SPANS]
+        """Return where the words are, if all of them are in the text."""
+        return self._query.find(text)[:_MAX_SPANS]
 
 
 class _Merged:
-    """The nearest of several finders; each is asked again only when its last answer lies behind."""
+    """The nearest result of several finders; each is called again only when its last result is passed."""
 
     def __init__(self, finders: list[Callable[[int], int]]) -> None:
         self._finders = finders
@@ -487,20 +450,20 @@ class _Merged:
 
 
 def _literal(text: str, exact: bool) -> re.Pattern[str]:
-    """The text itself, or with each letter in both cases; letters whose other case is not one letter stay as they are."""
+    """Return a pattern for the text, unless `exact` with each letter in all its cases."""
     if exact:
         return re.compile(re.escape(text))
     return re.compile("".join(re.escape(char) if len(_cases(char)) == 1 else f"[{_cases(char)}]" for char in text))
 
 
 def _cases(char: str) -> str:
-    """A letter in all its cases; one whose other case is not a single letter stands alone."""
+    """Return a letter in all its cases, without cases of more than one letter."""
     forms = {form for form in (char.lower(), char.upper()) if len(form) == 1}
     return "".join(sorted(forms | {char}))
 
 
 def _anchor(text: str, exact: bool) -> bytes:
-    """The longest part of the needle whose bytes are known, as JavaScript writes them."""
+    """Return the bytes of the longest part of the needle that has only one form, as JavaScript writes them."""
     known = [exact or char.isascii() or len(_cases(char)) == 1 for char in text]
     runs = re.finditer("1+", "".join("1" if is_known else "0" for is_known in known))
     parts = [part for run in runs for part in _whole_parts(text[run.start() : run.end()])]
@@ -509,12 +472,12 @@ def _anchor(text: str, exact: bool) -> bytes:
 
 
 def _whole_parts(text: str) -> list[str]:
-    """The parts between what has no bytes of its own: half a character, and U+FFFD, which stands for what is not UTF-8."""
+    """Return the parts between characters without certain bytes: lone surrogates, and U+FFFD, which replaces bad UTF-8."""
     return re.split("[\ud800-\udfff\ufffd]", text)
 
 
 def _spelling(text: str) -> re.Pattern[bytes] | None:
-    """The longest part of a needle of which no letter has only one form: each in all its cases."""
+    """Return a pattern for the longest part of a needle without a known form: each letter in all its cases."""
     letters = [
         [re.escape(encode_plain(form)[1:-1]) for form in _cases(char)] for char in max(_whole_parts(text), key=len)
     ]
@@ -522,13 +485,13 @@ def _spelling(text: str) -> re.Pattern[bytes] | None:
 
 
 class _Escapes:
-    """Any \\uXXXX of a character of a needle, in either case, or of a half of it."""
+    """Finds \\uXXXX escapes of the characters of a needle, in all cases, and of their surrogates."""
 
     def __init__(self, text: str) -> None:
         chars = {form for char in text for form in _cases(char)}
         units = {unit for char in chars for unit in re.findall(b"(?s)..", char.encode("utf-16-be", "surrogatepass"))}
         codes = sorted(unit.hex() for unit in units)
-        # What all of them begin with is looked for first, which is faster: of ASCII it is \\u00.
+        # Their common start is searched first, which is faster: for ASCII it is \\u00.
         first, last = codes[0], codes[-1]
         shared = next((first[:n] for n in (4, 3, 2, 1) if last.startswith(first[:n]) and first[:n].isdecimal()), "")
         rest = "|".join(code[len(shared) :] for code in codes)
@@ -536,7 +499,7 @@ class _Escapes:
         self._pattern = re.compile(rf"\\u{shared}(?i:{rest})".encode())
 
     def finder(self, block: bytes) -> Callable[[int], int]:
-        """A function that gives the next place of one of them, from another place on."""
+        """Return a function that finds the next escape from a given position."""
         first, pattern = Substring(block, self._beginning), self._pattern
 
         def find(at: int) -> int:
@@ -558,9 +521,9 @@ def scan_file(
     start: int = 0,
     name: str = NATIVE,
 ) -> Iterator[Match]:
-    """Every text of a journal that holds the needle, in order. Lines too long to be searched are added to `findings`.
+    """Yield every text of a session file that contains the needle, in order.
 
-    `name` is the format of the file.
+    Lines that are too long to be searched are added to `findings`. `name` is the format of the file.
     """
     with storage_failures(path, "search the session"):
         fd, _, damage = open_rows(fs, path, formats)
@@ -569,7 +532,7 @@ def scan_file(
         nested = name != NATIVE and formats.is_nested(name)
         try:
             for offset, block in _blocks(fs, fd, start, unread):
-                # JSON within JSON is escaped twice: no bytes are known to look for.
+                # JSON inside JSON is escaped twice, so the bytes of the needle are not known.
                 for begin, end in ((0, len(block)),) if nested else needle.candidates(block):
                     yield from _matches(block[begin:end], offset + begin, needle, fields, name, formats)
         finally:
@@ -577,8 +540,8 @@ def scan_file(
 
 
 def _blocks(fs: Filesystem, fd: int, at: int, findings: list[Finding]) -> Iterator[tuple[int, bytes]]:
-    """Whole lines, as many as a block holds, with their place; the last one may lack its newline."""
-    held: list[bytes] = []  # the beginning of a line that is longer than what was read so far
+    """Yield blocks of complete lines with their offsets; the last line may lack its newline."""
+    held: list[bytes] = []  # the start of a line that is not complete yet
     size = 0
     while chunk := fs.read(fd, CHUNK, at):
         at += len(chunk)
@@ -610,3 +573,27 @@ def _matches(
                 spans = needle.spans(text) if field in fields else []
                 if spans:
                     yield Match(entry_id, line.offset, field, excerpt(text, spans), len(spans))
+
+
+# -- substrings of bytes
+
+# The C library is twice as fast as `bytes.find`, and lets other threads run. Linux and macOS have memmem.
+_memmem = ctypes.CDLL(None).memmem
+_memmem.restype = ctypes.c_void_p
+_memmem.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t)
+
+
+class Substring:
+    """Finds a needle in a block of bytes: `Substring(block, needle)(at)` is `block.find(needle, at)`."""
+
+    def __init__(self, block: bytes, needle: bytes) -> None:
+        self._block = block  # keeps its address valid
+        self._begin = ctypes.cast(ctypes.c_char_p(block), ctypes.c_void_p).value or 0
+        self._needle = needle
+
+    def __call__(self, at: int) -> int:
+        size = len(self._block)
+        if at >= size:
+            return -1
+        found: int | None = _memmem(self._begin + at, size - at, self._needle, len(self._needle))
+        return -1 if found is None else found - self._begin

@@ -1,4 +1,4 @@
-"""What every `Format` must do, as numbered behaviours.
+"""The contract of a `Format`, as numbered behaviours for the tests of an agent.
 
 class TestBarn(FormatContract):
     format_ = Barn()
@@ -26,35 +26,35 @@ class FormatContract:
     sample: ClassVar[bytes]
 
     def test_f01_a_file_is_recognised_by_its_first_row(self) -> None:
-        """However much of the rest was read with it."""
+        """It does not matter how much of the rest is read with it."""
         first, _, rest = self.sample.partition(b"\n")
         assert rest, "the sample needs several rows"
         assert self.format_.recognises(first + b"\n")
         assert self.format_.recognises(self.sample)
 
-    def test_f02_other_files_are_not(self) -> None:
-        """Neither sessions of ours nor anything else; nothing that a file holds is an error."""
+    def test_f02_other_files_are_not_recognised(self) -> None:
+        """Neither native sessions nor anything else; no content raises."""
         assert not [other for other in (OURS, *JUNK) if self.format_.recognises(other)]
 
-    def test_f03_the_header_is_one_of_ours(self) -> None:
-        """Version 3, with an id that is a text."""
+    def test_f03_the_header_is_a_native_one(self) -> None:
+        """It has version 3 and a string as id."""
         header = self.format_.header(STEM, self.sample)
         assert (header["type"], header["version"]) == ("session", 3)
         assert isinstance(header["id"], str) and header["id"]
         json.dumps(header)
 
     def test_f04_a_row_is_one_entry_or_several_and_each_has_an_id(self) -> None:
-        """No two entries of a file have the same one."""
+        """The ids of the entries in a file are unique."""
         ids = [known.head.id for _, known in self._known()]
         assert all(ids) and len(set(ids)) == len(ids)
 
-    def test_f05_the_ids_of_a_row_can_be_had_without_the_rows_before(self) -> None:
-        """So an entry is found again by its place."""
+    def test_f05_ids_do_not_depend_on_earlier_rows(self) -> None:
+        """So an entry can be found again by its offset."""
         for line, taken in self._taken():
             assert list(self.format_.ids_of(line.raw, line.offset)) == [known.head.id for known in taken]
 
-    def test_f06_a_parent_stands_before_its_children_and_the_leaf_is_an_entry(self) -> None:
-        """Or there is none."""
+    def test_f06_parents_come_before_children_and_the_leaf_is_an_entry(self) -> None:
+        """A parent or leaf may also be None."""
         seen: set[str | None] = {None}
         for _, known in self._known():
             assert known.head.parentId in seen
@@ -64,8 +64,8 @@ class FormatContract:
             translator.take(line)
         assert translator.leaf in seen
 
-    def test_f07_a_translation_can_be_taken_up_behind_any_row(self) -> None:
-        """From what was saved there, as JSON."""
+    def test_f07_a_translation_can_continue_after_any_row(self) -> None:
+        """It continues from its saved state, which is JSON."""
         whole = [taken for _, taken in self._taken()]
         for stop in range(len(whole)):
             translator = self.format_.translator()
@@ -74,8 +74,8 @@ class FormatContract:
             later = self.format_.translator(json.loads(json.dumps(translator.saved())))
             assert begun + [list(later.take(line)) for line in lines[stop:]] == whole
 
-    def test_f08_an_entry_says_what_its_head_said(self) -> None:
-        """Kind, id and parent, and the role of a message; all of it JSON."""
+    def test_f08_an_entry_agrees_with_its_head(self) -> None:
+        """Kind, id, parent and the role of a message are the same, and the entry is JSON."""
         for line, known in self._known():
             head = known.head
             entry = self.format_.entry(line.raw, str(head.id), head.parentId, lambda other: None)
@@ -84,8 +84,8 @@ class FormatContract:
                 assert entry["message"]["role"] == head.message.role
             json.dumps(entry)
 
-    def test_f09_a_listing_can_look_at_any_ends(self) -> None:
-        """Also where they are torn, or are no rows at all."""
+    def test_f09_a_glimpse_accepts_any_bytes(self) -> None:
+        """The ends of a file may be torn, or not contain any rows."""
         for cut in range(0, len(self.sample), 7):
             self.format_.glimpse(STEM, self.sample[:cut], self.sample[cut:])
 

@@ -1,9 +1,9 @@
-"""What every `Blobs` must do, as numbered behaviours.
+"""The contract of `Blobs`, as numbered behaviours for the tests of a blob store.
 
 class TestMyBlobs(BlobContract):
     @pytest.fixture
     def open_blobs(self):
-        return lambda: MyBlobs(...)  # opens the same place once more, as another process would
+        return lambda: MyBlobs(...)  # opens the same blobs again, as another process would
 """
 
 from __future__ import annotations
@@ -29,32 +29,32 @@ class BlobContract:
     """The behaviours B01 to B08. Subclasses provide the fixture `open_blobs`."""
 
     def test_b01_bytes_come_back_under_their_hash(self, open_blobs: OpenBlobs) -> None:
-        """For whoever stored them, and for everybody else."""
+        """For the process that stored them, and for all others."""
         blob = open_blobs().put(DATA)
         assert (blob.hash, blob.ref) == (HASH, f"blob:sha256:{HASH}")
         assert blob.path == open_blobs().path(HASH)
         assert (open_blobs().get(HASH), open_blobs().has(HASH)) == (DATA, True)
         assert b"".join(open_blobs().pieces(HASH, 5)) == DATA
 
-    def test_b02_nothing_is_a_blob_as_well(self, open_blobs: OpenBlobs) -> None:
-        """It has a hash like everything else."""
+    def test_b02_empty_content_is_a_blob(self, open_blobs: OpenBlobs) -> None:
+        """It has a hash like any other content."""
         blobs = open_blobs()
         assert blobs.get(blobs.put(b"").hash) == b""
 
-    def test_b03_what_was_never_stored_is_missing(self, open_blobs: OpenBlobs) -> None:
-        """It is told as such, not as a failure."""
+    def test_b03_an_unknown_blob_is_missing(self, open_blobs: OpenBlobs) -> None:
+        """`get` returns None and `pieces` raises NotFound; it is not a storage failure."""
         blobs = open_blobs()
         assert (blobs.get(HASH), blobs.has(HASH)) == (None, False)
         with pytest.raises(NotFound):
             list(blobs.pieces(HASH))
 
     def test_b04_storing_again_changes_nothing(self, open_blobs: OpenBlobs) -> None:
-        """Not even by somebody else."""
+        """Neither in the same process nor in another one."""
         assert open_blobs().put(DATA) == open_blobs().put(DATA)
         assert open_blobs().get(HASH) == DATA
 
     def test_b05_large_content_is_stored_piece_by_piece(self, open_blobs: OpenBlobs) -> None:
-        """It is asked for twice, and read in pieces of bounded size."""
+        """The content is requested twice, and read in pieces of limited size."""
         asked = []
 
         def pieces() -> object:
@@ -71,15 +71,15 @@ class BlobContract:
         assert read.hexdigest() == blob.hash
 
     @pytest.mark.parametrize("digest", ["../../etc/passwd", "", "a" * 63, "g" * 64, HASH.upper(), HASH + "\n"])
-    def test_b06_nothing_but_a_hash_names_a_blob(self, open_blobs: OpenBlobs, digest: str) -> None:
-        """64 hexadecimal digits in lower case."""
+    def test_b06_other_names_than_hashes_are_refused(self, open_blobs: OpenBlobs, digest: str) -> None:
+        """A hash has 64 hexadecimal digits in lower case."""
         blobs = open_blobs()
         for ask in (blobs.path, blobs.get, blobs.has, lambda text: list(blobs.pieces(text))):
             with pytest.raises(InvalidId):
                 ask(digest)
 
-    def test_b07_many_may_store_the_same_at_once(self, open_blobs: OpenBlobs) -> None:
-        """Whoever reads meanwhile gets all of it or nothing."""
+    def test_b07_concurrent_stores_of_the_same_content_are_safe(self, open_blobs: OpenBlobs) -> None:
+        """A concurrent reader gets all of it or nothing."""
         data = LARGE[: 2 << 20]
         digest = hashlib.sha256(data).hexdigest()
         stop = threading.Event()
@@ -100,6 +100,6 @@ class BlobContract:
         assert seen <= {-1, len(data)}
 
     def test_b08_a_session_of_the_same_root_has_these_blobs(self, open_blobs: OpenBlobs) -> None:
-        """One in no root at all has them, too."""
+        """A session outside of any root uses them too."""
         blobs = open_blobs()
         assert blobs.of_session("/nowhere.jsonl") is blobs

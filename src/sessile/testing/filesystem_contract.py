@@ -1,4 +1,4 @@
-"""What every `Filesystem` must do, as numbered behaviours.
+"""The contract of a `Filesystem`, as numbered behaviours for its tests, and helpers to write such tests.
 
     class TestMyFilesystem(FilesystemContract):
         @pytest.fixture
@@ -7,11 +7,7 @@
         @pytest.fixture
         def root(self, tmp_path): return str(tmp_path)
 
-Rules: `root` is an empty folder that exists; each behaviour stands alone and closes what it opens.
-
-It does not know what survives a crash: that is `faults.crashing`.
-
-Handling files through the seam, as tests of file systems do it.
+`root` is an existing empty folder. Each test is independent and closes what it opens. What survives a crash is not tested here.
 """
 
 from __future__ import annotations
@@ -26,14 +22,14 @@ from typing import ParamSpec
 
 from sessile.storage.base import Filesystem
 
-# --- handling
+# -- helpers
 
 Arguments = ParamSpec("Arguments")
 
 
 @contextmanager
 def opened(filesystem: Filesystem, path: str, flags: int) -> Iterator[int]:
-    """A descriptor for the length of a block."""
+    """Open a file for the length of a block."""
     fd = filesystem.open(path, flags)
     try:
         yield fd
@@ -42,19 +38,19 @@ def opened(filesystem: Filesystem, path: str, flags: int) -> Iterator[int]:
 
 
 def put(filesystem: Filesystem, path: str, data: bytes) -> None:
-    """Append `data` to a file, made if missing."""
+    """Append `data` to a file; create it if it is missing."""
     with opened(filesystem, path, _APPEND) as fd:
         assert filesystem.write(fd, data) == len(data)
 
 
 def get(filesystem: Filesystem, path: str) -> bytes:
-    """The whole content of a file."""
+    """Return the content of a file."""
     with opened(filesystem, path, os.O_RDONLY) as fd:
         return filesystem.read(fd, filesystem.fstat(fd).st_size, 0)
 
 
 def error(call: Callable[Arguments, object], *args: Arguments.args, **kwargs: Arguments.kwargs) -> int | None:
-    """The number of the `OSError` that a call raises, or None if it succeeds."""
+    """Return the number of the `OSError` that a call raises, or None if it succeeds."""
     try:
         call(*args, **kwargs)
         return None
@@ -62,7 +58,7 @@ def error(call: Callable[Arguments, object], *args: Arguments.args, **kwargs: Ar
         return failure.errno
 
 
-# --- filesystem contract
+# -- the contract
 
 _APPEND = os.O_CREAT | os.O_RDWR | os.O_APPEND
 
@@ -71,7 +67,7 @@ class FilesystemContract:
     """The behaviours F01 to F34. Subclasses provide the fixtures `filesystem` and `root`."""
 
     def test_f01_creating_makes_an_empty_private_file(self, filesystem: Filesystem, root: str) -> None:
-        """A created file is a regular one of ours, empty, mode 0600, with one name."""
+        """A created file is a regular file of this user, empty, with mode 0600 and one name."""
         with opened(filesystem, f"{root}/a", os.O_CREAT | os.O_EXCL | os.O_RDWR) as fd:
             info = filesystem.fstat(fd)
         assert stat.S_ISREG(info.st_mode)
@@ -92,7 +88,7 @@ class FilesystemContract:
         assert get(filesystem, f"{root}/a") == b"kept"
 
     def test_f04_parents_must_exist_and_be_folders(self, filesystem: Filesystem, root: str) -> None:
-        """A missing parent is ENOENT, a file as a parent ENOTDIR, for every way to name something."""
+        """A missing parent is ENOENT and a file as parent ENOTDIR, in every method that takes a path."""
         put(filesystem, f"{root}/file", b"")
         for parent, expected in (("missing", errno.ENOENT), ("file", errno.ENOTDIR)):
             path = f"{root}/{parent}/a"
@@ -115,7 +111,7 @@ class FilesystemContract:
         assert get(filesystem, f"{root}/a") == b"onesecond!"
 
     def test_f06_without_append_each_descriptor_has_its_own_position(self, filesystem: Filesystem, root: str) -> None:
-        """Plain writes start at zero and go on where the same descriptor stopped, whatever it reads."""
+        """Writes without O_APPEND start at zero and continue at the descriptor's position; reads do not move it."""
         put(filesystem, f"{root}/a", b"0123456789")
         with opened(filesystem, f"{root}/a", os.O_RDWR) as fd:
             filesystem.write(fd, b"ab")
@@ -124,7 +120,7 @@ class FilesystemContract:
         assert get(filesystem, f"{root}/a") == b"abcd456789"
 
     def test_f07_reading_is_by_offset_and_stops_at_the_end(self, filesystem: Filesystem, root: str) -> None:
-        """A read across the end is short, one behind it empty, one before the beginning EINVAL."""
+        """A read across the end is short, one after the end is empty, a negative offset is EINVAL."""
         put(filesystem, f"{root}/a", b"0123456789")
         with opened(filesystem, f"{root}/a", os.O_RDONLY) as fd:
             assert filesystem.read(fd, 4, 0) == b"0123"
@@ -135,7 +131,7 @@ class FilesystemContract:
             assert error(filesystem.read, fd, 4, -1) == errno.EINVAL
 
     def test_f08_access_is_what_was_asked_for(self, filesystem: Filesystem, root: str) -> None:
-        """Writing to a read-only descriptor is EBADF, cutting it EINVAL, reading a write-only one EBADF."""
+        """Writing to a read-only descriptor is EBADF, truncating it EINVAL, reading a write-only one EBADF."""
         put(filesystem, f"{root}/a", b"kept")
         with opened(filesystem, f"{root}/a", os.O_RDONLY) as fd:
             assert error(filesystem.write, fd, b"x") == errno.EBADF
@@ -145,7 +141,7 @@ class FilesystemContract:
         assert get(filesystem, f"{root}/a") == b"kept"
 
     def test_f09_a_closed_descriptor_is_bad_for_everything(self, filesystem: Filesystem, root: str) -> None:
-        """Every method that takes a descriptor says EBADF after close."""
+        """Every method that takes a descriptor raises EBADF after close."""
         fd = filesystem.open(f"{root}/a", _APPEND)
         filesystem.close(fd)
         assert error(filesystem.close, fd) == errno.EBADF
@@ -158,7 +154,7 @@ class FilesystemContract:
         assert error(filesystem.fstat, fd) == errno.EBADF
 
     def test_f10_truncate_cuts_and_extends_with_zeros(self, filesystem: Filesystem, root: str) -> None:
-        """A shorter size cuts, a longer one fills with NUL bytes, a negative one is EINVAL."""
+        """A smaller size truncates, a larger one fills with NUL bytes, a negative one is EINVAL."""
         put(filesystem, f"{root}/a", b"0123456789")
         with opened(filesystem, f"{root}/a", os.O_RDWR) as fd:
             filesystem.truncate(fd, 4)
@@ -168,7 +164,7 @@ class FilesystemContract:
         assert get(filesystem, f"{root}/a") == b"0123\0\0"
 
     def test_f11_a_write_behind_the_end_leaves_zeros(self, filesystem: Filesystem, root: str) -> None:
-        """A file that was cut below a descriptor's position is filled up with NUL bytes by its next write."""
+        """After a truncation below a descriptor's position, its next write fills the gap with NUL bytes."""
         with opened(filesystem, f"{root}/a", os.O_CREAT | os.O_RDWR) as fd:
             filesystem.write(fd, b"0123456789")
             filesystem.truncate(fd, 2)
@@ -211,7 +207,7 @@ class FilesystemContract:
         assert error(filesystem.sync_directory, f"{root}/a") == errno.ENOTDIR
 
     def test_f16_folders_are_private_and_made_one_at_a_time(self, filesystem: Filesystem, root: str) -> None:
-        """`mkdir` makes one folder of mode 0700 and refuses a name that is taken."""
+        """`mkdir` creates one folder with mode 0700 and refuses an existing name."""
         filesystem.mkdir(f"{root}/d")
         mode = filesystem.lstat(f"{root}/d").st_mode
         assert stat.S_ISDIR(mode)
@@ -221,7 +217,7 @@ class FilesystemContract:
         assert error(filesystem.mkdir, f"{root}/a") == errno.EEXIST
 
     def test_f17_names_are_sorted(self, filesystem: Filesystem, root: str) -> None:
-        """`names` gives files and folders in order; a file has no names in it."""
+        """`names` returns files and folders in order; for a file it raises ENOTDIR."""
         for name in ("b", "a", ".hidden", "C"):
             put(filesystem, f"{root}/{name}", b"")
         filesystem.mkdir(f"{root}/aa")
@@ -230,7 +226,7 @@ class FilesystemContract:
         assert error(filesystem.names, f"{root}/missing") == errno.ENOENT
 
     def test_f18_folders_open_for_reading_only(self, filesystem: Filesystem, root: str) -> None:
-        """A folder opens with O_RDONLY; writing, creating or cutting is EISDIR, and so is reading its bytes."""
+        """A folder opens with O_RDONLY only; other flags, and reading its bytes, are EISDIR."""
         for flags in (os.O_WRONLY, os.O_RDWR, os.O_RDONLY | os.O_CREAT, os.O_RDONLY | os.O_TRUNC):
             assert error(filesystem.open, root, flags) == errno.EISDIR
         with opened(filesystem, root, os.O_RDONLY | os.O_DIRECTORY) as fd:
@@ -243,7 +239,7 @@ class FilesystemContract:
         assert error(filesystem.open, f"{root}/a", os.O_RDONLY | os.O_DIRECTORY) == errno.ENOTDIR
 
     def test_f20_rename_moves_and_replaces(self, filesystem: Filesystem, root: str) -> None:
-        """The target is replaced, the source is gone, and the inode is the moved one."""
+        """The target is replaced, the source is gone, and the inode moves along."""
         filesystem.mkdir(f"{root}/d")
         put(filesystem, f"{root}/a", b"new")
         put(filesystem, f"{root}/d/b", b"old")
@@ -277,7 +273,7 @@ class FilesystemContract:
         assert get(filesystem, f"{root}/e/a") == b"inside"
 
     def test_f23_renaming_a_name_to_its_own_file_changes_nothing(self, filesystem: Filesystem, root: str) -> None:
-        """If both names mean one file, both stay."""
+        """If both are names of one file, both stay."""
         put(filesystem, f"{root}/a", b"x")
         filesystem.link(f"{root}/a", f"{root}/b")
         filesystem.rename(f"{root}/a", f"{root}/b")
@@ -285,7 +281,7 @@ class FilesystemContract:
         assert filesystem.names(root) == ["a", "b"]
 
     def test_f24_a_link_is_a_second_name_for_one_file(self, filesystem: Filesystem, root: str) -> None:
-        """Both names show the same inode, content and a count of two; removing one leaves the other."""
+        """Both names have the same inode and content and a link count of two; removing one keeps the other."""
         put(filesystem, f"{root}/a", b"one")
         filesystem.link(f"{root}/a", f"{root}/b")
         with opened(filesystem, f"{root}/b", os.O_RDWR | os.O_APPEND) as fd:
@@ -298,7 +294,7 @@ class FilesystemContract:
         assert filesystem.lstat(f"{root}/b").st_nlink == 1
 
     def test_f25_a_link_never_replaces(self, filesystem: Filesystem, root: str) -> None:
-        """A taken target is EEXIST, a missing source ENOENT, a folder as source EPERM."""
+        """An existing target is EEXIST, a missing source ENOENT, a folder as source EPERM."""
         filesystem.mkdir(f"{root}/d")
         put(filesystem, f"{root}/a", b"a")
         put(filesystem, f"{root}/b", b"b")
@@ -308,7 +304,7 @@ class FilesystemContract:
         assert get(filesystem, f"{root}/b") == b"b"
 
     def test_f26_an_unlinked_file_lives_while_it_is_open(self, filesystem: Filesystem, root: str) -> None:
-        """Its descriptor reads and writes on, shows no names left, and a new file of that name is another one."""
+        """Its descriptor can still read and write, its link count is zero, and a new file of that name is another one."""
         with opened(filesystem, f"{root}/a", _APPEND) as fd:
             filesystem.write(fd, b"still")
             filesystem.unlink(f"{root}/a")
@@ -330,7 +326,7 @@ class FilesystemContract:
         assert get(filesystem, f"{root}/a") == b"new"
 
     def test_f28_unlink_is_for_files_and_rmdir_for_empty_folders(self, filesystem: Filesystem, root: str) -> None:
-        """Each refuses the other's kind, a folder with something in it is ENOTEMPTY, a missing name ENOENT."""
+        """`unlink` refuses folders and `rmdir` files; a folder that is not empty is ENOTEMPTY, a missing name ENOENT."""
         filesystem.mkdir(f"{root}/d")
         put(filesystem, f"{root}/d/a", b"")
         assert error(filesystem.unlink, f"{root}/d") in (errno.EISDIR, errno.EPERM)
@@ -380,7 +376,7 @@ class FilesystemContract:
                 assert filesystem.lock(fresh)
 
     def test_f32_appends_of_many_threads_stay_whole(self, filesystem: Filesystem, root: str) -> None:
-        """Each write of each thread is in the file once and in one piece."""
+        """Every write of every thread is in the file once and in one piece."""
         lines = [f"{writer}:{number}\n".encode() * 50 for writer in range(4) for number in range(50)]
 
         def append(mine: list[bytes]) -> None:
@@ -398,7 +394,7 @@ class FilesystemContract:
         assert all(content.count(b"\n" + line) or content.startswith(line) for line in lines)
 
     def test_f33_the_time_of_modification_can_be_set(self, filesystem: Filesystem, root: str) -> None:
-        """Both ways to look at the file show it, the content stays, and the next write sets it anew."""
+        """`lstat` and `fstat` return it, the content stays, and the next write changes it."""
         at = 1_500_000_000_123_456_000
         with opened(filesystem, f"{root}/a", _APPEND) as fd:
             filesystem.write(fd, b"kept")
@@ -409,7 +405,7 @@ class FilesystemContract:
         assert get(filesystem, f"{root}/a") == b"kept!"
 
     def test_f34_a_temporary_file_has_no_name(self, filesystem: Filesystem, root: str) -> None:
-        """It is read where it was written, and closing it is the end of it."""
+        """It can be written and read, and is gone after close."""
         fd = filesystem.temporary()
         assert filesystem.write(fd, b"ab") == 2 and filesystem.write(fd, b"c") == 1
         assert (filesystem.read(fd, 9, 1), filesystem.fstat(fd).st_size, filesystem.names(root)) == (b"bc", 3, [])

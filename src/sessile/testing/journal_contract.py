@@ -1,21 +1,15 @@
-"""What every `Journal` must do, as numbered behaviours.
+"""The contract of a `Journal`, as numbered behaviours for its tests, with sample lines.
 
     class TestMyJournal(JournalContract):
         @pytest.fixture
         def create(self, tmp_path):
             def create(lines):
                 ...  # store these lines, the first of which is the header, as a new journal
-                return lambda: MyJournal(...)  # opens one more handle on it
+                return lambda: MyJournal(...)  # opens another handle on it
             return create
 
-Rules: nothing here looks at a position or a mark, they belong to the journal; handles are opened by `create` only, so
-that every handle can be another process. Lines are bytes without a newline.
-
-It does not know what survives a crash, nor what a file looks like.
-
-What every `Journal` must do for its readers: the numbered behaviours J01 to J15, and sample lines to try them with.
-
-The whole suite is `sessile.testing.journal_contract`.
+Positions and marks are opaque. Handles are opened by `create` only, so every handle can be another process. Lines are bytes
+without a newline. What survives a crash is not tested here.
 """
 
 from __future__ import annotations
@@ -35,7 +29,7 @@ from sessile.core.lines import read_head
 from sessile.errors import SessileError
 from sessile.storage.base import Journal, News, Row
 
-# --- journal reading
+# -- helpers
 
 Open = Callable[[], Journal]
 Create = Callable[[Sequence[bytes]], Open]
@@ -49,7 +43,7 @@ ODD_IDS = (
 
 
 def line(entry_id: str, parent_id: str | None = None, entry_type: str = "message", **members: Any) -> bytes:
-    """One entry as a line."""
+    """Return an entry as a line."""
     entry = {"type": entry_type, "id": entry_id, "parentId": parent_id, **members}
     if entry_type == "message":
         entry.setdefault("message", {"role": "user", "content": "hello"})
@@ -57,34 +51,34 @@ def line(entry_id: str, parent_id: str | None = None, entry_type: str = "message
 
 
 def assistant(entry_id: str, parent_id: str | None, model: str) -> bytes:
-    """An assistant's message, which tells its model."""
+    """Return an assistant message with a model."""
     return line(entry_id, parent_id, message={"role": "assistant", "provider": "p", "model": model, "content": []})
 
 
 def marker(entry_id: str, parent_id: str | None) -> bytes:
-    """A leaf marker."""
+    """Return a leaf marker."""
     return line(entry_id, parent_id, "custom", customType=LEAF_MARKER)
 
 
 def chain(*ids: str) -> list[bytes]:
-    """Messages, each hanging from the one before."""
+    """Return messages, each the child of the one before."""
     return [line(entry_id, parent) for entry_id, parent in zip(ids, (None, *ids), strict=False)]
 
 
 def unexpected(news: News) -> Sequence[bytes]:
-    """For appends that nobody should disturb."""
-    raise AssertionError(f"news where there are none: {news.rows()}")
+    """Fail; used as `revise` where no other handle writes."""
+    raise AssertionError(f"unexpected news: {news.rows()}")
 
 
 def put(journal: Journal, *lines: bytes) -> Sequence[Any]:
-    """Append and commit, whatever others did; gives the positions."""
+    """Append and commit, whatever other handles did; return the positions."""
     appended = journal.append(lines, lambda news: lines)
     journal.commit(appended.mark)
     return appended.positions
 
 
 def news_of(journal: Journal) -> list[str]:
-    """The ids that an append would be told about; nothing is written."""
+    """Return the ids of the news of the next append; nothing is written."""
     told: list[str] = []
 
     def listen(news: News) -> Sequence[bytes]:
@@ -96,31 +90,31 @@ def news_of(journal: Journal) -> list[str]:
 
 
 def ids(rows: Iterator[Row] | Sequence[Row]) -> list[str]:
-    """The ids of rows, in order."""
+    """Return the ids of rows, in order."""
     return [row.id for row in rows]
 
 
 class Finder(Protocol):
-    """A journal, or a part of one, that finds entries."""
+    """Anything with the `find` of a journal."""
 
     def find(self, entry_id: str) -> Row | None: ...
 
 
 def found(journal: Finder, entry_id: str) -> Row:
-    """The row of an entry that must be there."""
+    """Return the row of an entry that must exist."""
     row = journal.find(entry_id)
     assert row is not None, f"{entry_id!r} is not found"
     return row
 
 
 def contents(journal: Journal) -> list[bytes]:
-    """Every line behind the header."""
+    """Return every line after the header."""
     return [journal.read(row) for row in journal.rows()]
 
 
 @contextmanager
 def opened(create: Create, *lines: bytes, handles: int = 1) -> Iterator[Any]:
-    """A new journal with these entries: one handle, or a list of several."""
+    """Create a journal with these entries; yield one handle, or a list of several."""
     open_ = create((HEADER, *lines))
     with ExitStack() as stack:
         journals = [stack.enter_context(closing(open_())) for _ in range(handles)]
@@ -130,15 +124,15 @@ def opened(create: Create, *lines: bytes, handles: int = 1) -> Iterator[Any]:
 class JournalReadingContract:
     """The behaviours J01 to J15."""
 
-    def test_j01_the_header_is_given_byte_for_byte_and_is_no_entry(self, create: Create) -> None:
-        """The header line comes back exactly, and no row, search or walk shows it."""
+    def test_j01_the_header_is_returned_byte_for_byte_and_is_not_an_entry(self, create: Create) -> None:
+        """The header line is returned exactly, and is not among rows, results of `find` or paths."""
         with opened(create, *chain("a")) as journal:
             assert journal.header() == HEADER
             assert ids(journal.rows()) == ["a"]
             assert journal.find("the-session") is None
 
     def test_j02_a_new_journal_is_empty(self, create: Create) -> None:
-        """Nothing is there, and nothing is wrong with that."""
+        """It has no entries and no findings."""
         with opened(create) as journal:
             assert journal.last() is journal.title() is journal.find("a") is None
             assert list(journal.rows()) == list(journal.findings()) == []
@@ -155,8 +149,8 @@ class JournalReadingContract:
             put(journal, lines[2])
             assert contents(journal) == lines
 
-    def test_j04_rows_tell_id_parent_and_flags_in_order(self, create: Create) -> None:
-        """A row says what the head of its line says."""
+    def test_j04_rows_have_id_parent_and_flags_in_order(self, create: Create) -> None:
+        """A row agrees with the head of its line."""
         lines = [
             *chain("a", "b"),
             line("l", "b", "label", targetId="a", label="x"),
@@ -167,10 +161,10 @@ class JournalReadingContract:
             for row, raw in zip(journal.rows(), lines, strict=True):
                 head = read_head(raw)
                 assert (row.id, row.parent_id, row.flags) == (head.id, head.parentId, flags_of(head))
-            assert journal.count() == len(lines) - 1  # a marker is no entry
+            assert journal.count() == len(lines) - 1  # markers are not counted
 
     def test_j05_last_is_the_last_entry_of_any_kind(self, create: Create) -> None:
-        """A leaf marker counts, because opening has to see it."""
+        """A leaf marker counts, because opening needs it."""
         with opened(create, *chain("a", "b")) as journal:
             assert journal.last().id == "b"
             put(journal, marker("m", "a"))
@@ -179,7 +173,7 @@ class JournalReadingContract:
 
     @pytest.mark.parametrize("entry_id", ODD_IDS)
     def test_j06_an_id_may_be_any_string(self, create: Create, entry_id: str) -> None:
-        """Length, alphabet and escapes do not matter, as id or as parent; an empty parent is none."""
+        """Length, alphabet and escapes do not matter, as id or as parent; an empty parent means no parent."""
         with opened(create, line("first"), line(entry_id, "first"), line("between", entry_id or None)) as journal:
             assert ids(journal.up(found(journal, "between"))) == (
                 ["between", entry_id, "first"] if entry_id else ["between"]
@@ -204,14 +198,14 @@ class JournalReadingContract:
             assert "duplicate_id" in {finding.code for finding in journal.findings()}
 
     def test_j08_up_goes_from_child_to_root(self, create: Create) -> None:
-        """Each step is the parent of the one before, on the branch of the entry and on no other."""
+        """Each step is the parent of the one before; other branches do not appear."""
         with opened(create, *chain("a", "b", "c"), line("d", "b"), line("e", "d")) as journal:
             assert ids(journal.up(found(journal, "e"))) == ["e", "d", "b", "a"]
             assert ids(journal.up(found(journal, "c"))) == ["c", "b", "a"]
             assert ids(journal.up(found(journal, "a"))) == ["a"]
 
     def test_j09_up_ends_at_a_missing_parent(self, create: Create) -> None:
-        """The last row names the parent that is not there, and the journal reports it."""
+        """The last row names the missing parent, and the journal reports it."""
         with opened(create, line("a"), line("b", "gone"), line("c", "b")) as journal:
             path = list(journal.up(found(journal, "c")))
             assert ids(path) == ["c", "b"]
@@ -219,7 +213,7 @@ class JournalReadingContract:
             assert [finding.code for finding in journal.findings()] == ["missing_parent"]
 
     def test_j10_up_ends_at_a_circle(self, create: Create) -> None:
-        """No entry comes twice, be the circle long or the entry its own parent."""
+        """No entry appears twice, even if an entry is its own parent."""
         with opened(create, line("a", "c"), line("b", "a"), line("c", "b"), line("x", "b"), line("s", "s")) as journal:
             assert ids(journal.up(found(journal, "c"))) == ["c", "b", "a"]
             assert ids(journal.up(found(journal, "x"))) == ["x", "b", "a", "c"]
@@ -227,14 +221,14 @@ class JournalReadingContract:
             assert "cycle" in {finding.code for finding in journal.findings()}
 
     def test_j11_a_parent_may_come_after_its_child(self, create: Create) -> None:
-        """A line that is moved or merged still finds its parent, also one that is appended later."""
+        """A line that was moved or merged still has its parent, even if the parent is appended later."""
         with opened(create, line("c", "b"), line("b", "a")) as journal:
             assert ids(journal.up(found(journal, "c"))) == ["c", "b"]
             put(journal, line("a"))
             assert ids(journal.up(found(journal, "c"))) == ["c", "b", "a"]
 
     def test_j12_state_is_what_the_path_has_set(self, create: Create) -> None:
-        """Levels, models and modes of the own branch count, in order; those of other branches do not."""
+        """Levels, models and modes on the path count, in order; those of other branches do not."""
         lines = [
             line("a"),
             line("t", "a", "thinking_level_change", thinkingLevel="low"),
@@ -252,7 +246,7 @@ class JournalReadingContract:
             assert journal.state(found(journal, "z")).models == {"default": "p/m1", "small": "q/m3"}
 
     def test_j13_state_equals_folding_the_path(self, create: Create) -> None:
-        """Also where parents are missing, late or circular, ids double, and values not plain."""
+        """Even with missing, late or circular parents, duplicate ids and unusual values."""
         lines = [
             line("a", "late", "thinking_level_change", thinkingLevel="\ud800"),
             line("b", "a", "mode_change", mode="m", data=10**30),
@@ -269,8 +263,8 @@ class JournalReadingContract:
             for row, entry in zip(journal.rows(), entries, strict=True):
                 assert journal.state(row) == fold_path(walk(entry, by_id)[0])
 
-    def test_j14_labels_and_title_are_listed_wherever_they_hang(self, create: Create) -> None:
-        """The last label of an entry counts; the title is the last one of any branch."""
+    def test_j14_labels_and_title_are_found_on_any_branch(self, create: Create) -> None:
+        """The last label of an entry counts; the title is the last one on any branch."""
         lines = [
             line("a"),
             line("l1", "a", "label", targetId="a", label="one"),
@@ -286,13 +280,13 @@ class JournalReadingContract:
             assert journal.title().id == "n2"
 
     def test_j15_nothing_is_reported_about_a_sound_journal(self, create: Create) -> None:
-        """Branches, markers, unknown kinds and several roots are as they should be."""
+        """Branches, markers, unknown kinds and several roots are valid."""
         lines = [*chain("a", "b"), line("c", "a"), line("root"), marker("m", "c"), line("d", "c", "unheard_of")]
         with opened(create, *lines) as journal:
             assert list(journal.findings()) == []
 
 
-# --- journal contract
+# -- the contract
 
 __all__ = ["Create", "JournalContract", "Open"]
 
@@ -300,10 +294,10 @@ __all__ = ["Create", "JournalContract", "Open"]
 class JournalContract(JournalReadingContract):
     """The behaviours J01 to J33. Subclasses provide the fixture `create`."""
 
-    # Appending
+    # -- appending
 
     def test_j16_an_append_is_seen_at_once_and_by_every_handle(self, create: Create) -> None:
-        """The positions are those of the lines, in order, for the one that wrote and for the others."""
+        """The positions are those of the lines, in order, for the handle that wrote and for all others."""
         with opened(create, *chain("a"), handles=2) as (one, two):
             lines = [line("b", "a"), line("c", "b"), line("d", "c")]
             appended = one.append(lines, unexpected)
@@ -314,15 +308,15 @@ class JournalContract(JournalReadingContract):
                 assert [found(journal, i).position for i in "bcd"] == list(appended.positions)
                 assert contents(journal)[1:] == lines
 
-    def test_j17_nobody_is_asked_to_revise_while_nobody_else_writes(self, create: Create) -> None:
-        """Own lines are no news, however many appends there were."""
+    def test_j17_revise_is_not_called_while_no_other_handle_writes(self, create: Create) -> None:
+        """A handle's own lines are not news, however many appends there were."""
         with opened(create) as journal:
             for number in range(20):
                 journal.commit(journal.append([line(str(number))], unexpected).mark)
             assert len(list(journal.rows())) == 20
 
-    def test_j18_news_are_the_rows_that_others_appended(self, create: Create) -> None:
-        """They come as rows in order, once, and say who has got a child."""
+    def test_j18_news_are_the_rows_of_other_handles(self, create: Create) -> None:
+        """They are rows in order, reported once, and `child_of` finds new children."""
         with opened(create, *chain("a", "b"), handles=2) as (one, two):
             put(
                 two,
@@ -348,7 +342,7 @@ class JournalContract(JournalReadingContract):
 
     @pytest.mark.parametrize("entry_id", ODD_IDS[:2] + ODD_IDS[3:])
     def test_j19_children_of_odd_ids_are_noticed(self, create: Create, entry_id: str) -> None:
-        """However the parent is written: escaped or not, with spaces or without."""
+        """However the parent is written: with or without escapes and spaces."""
         parents = [json.dumps(entry_id, ensure_ascii=True)]
         if entry_id != "\ud800":
             parents.append(json.dumps(entry_id, ensure_ascii=False))
@@ -368,8 +362,8 @@ class JournalContract(JournalReadingContract):
                     one.append([line("d", entry_id)], revise)
                     assert noticed == [True]
 
-    def test_j20_reading_does_not_use_up_the_news(self, create: Create) -> None:
-        """What others wrote is news for the next append, even if it was looked at before."""
+    def test_j20_reading_does_not_consume_the_news(self, create: Create) -> None:
+        """Lines of other handles are news for the next append, even if they were read before."""
         with opened(create, *chain("a"), handles=2) as (one, two):
             put(two, line("b", "a"))
             assert one.last().id == "b"
@@ -378,7 +372,7 @@ class JournalContract(JournalReadingContract):
             assert news_of(one) == ["b"]
 
     def test_j21_the_revised_lines_are_written_instead(self, create: Create) -> None:
-        """More, fewer or other lines than at first; the positions are theirs."""
+        """They may be more, fewer or other lines; the positions are theirs."""
         with opened(create, *chain("a"), handles=2) as (one, two):
             put(two, line("b", "a"))
             new = [line("c", "b"), line("d", "c")]
@@ -388,7 +382,7 @@ class JournalContract(JournalReadingContract):
             assert contents(one)[2:] == contents(two)[2:] == new
 
     def test_j22_revising_to_nothing_writes_nothing_and_keeps_the_news(self, create: Create) -> None:
-        """The next append is asked again about the same entries."""
+        """The next append gets the same news again."""
         with opened(create, *chain("a"), handles=2) as (one, two):
             put(two, line("b", "a"))
             appended = one.append([line("c", "a")], lambda news: ())
@@ -398,7 +392,7 @@ class JournalContract(JournalReadingContract):
             assert news_of(one) == news_of(one) == ["b"]
 
     def test_j23_an_error_while_revising_writes_nothing_and_passes_through(self, create: Create) -> None:
-        """The caller gets its own error, and the journal stays usable for it and for the others."""
+        """The error is raised unchanged, and the journal stays usable for all handles."""
         with opened(create, *chain("a"), handles=2) as (one, two):
             put(two, line("b", "a"))
 
@@ -421,14 +415,14 @@ class JournalContract(JournalReadingContract):
             assert contents(journal) == chain("a")
 
     def test_j25_marks_can_be_committed_in_any_order_and_more_than_once(self, create: Create) -> None:
-        """Whatever was appended before a mark is durable as well."""
+        """Everything appended before a mark is durable too."""
         with opened(create) as journal:
             marks = [journal.append([line(str(number))], unexpected).mark for number in range(4)]
             for number in (2, 0, 3, 3, 1):
                 journal.commit(marks[number])
 
     def test_j26_many_handles_in_many_threads_lose_nothing(self, create: Create) -> None:
-        """Every line is there once, whole, in the order of its writer, below a parent that exists."""
+        """Every line is there once and complete, in the order of its writer, with an existing parent."""
         open_ = create((HEADER, *chain("first")))
 
         def work(name: str) -> None:
@@ -449,7 +443,7 @@ class JournalContract(JournalReadingContract):
             assert list(journal.findings()) == []
 
     def test_j27_one_handle_serves_many_threads(self, create: Create) -> None:
-        """Appends of threads that share a handle are whole lines, each at its own position."""
+        """Appends of threads that share a handle are complete lines, each at its own position."""
         with opened(create) as journal:
             positions: dict[str, Any] = {}
 
@@ -463,8 +457,8 @@ class JournalContract(JournalReadingContract):
                 list(pool.map(work, "pqrs"))
             assert {row.id: row.position for row in journal.rows()} == positions
 
-    def test_j28_an_iterator_that_is_left_alone_blocks_nobody(self, create: Create) -> None:
-        """A walk in one thread may rest while another thread appends; it shows what was there when it began."""
+    def test_j28_a_paused_iterator_blocks_no_other_thread(self, create: Create) -> None:
+        """A walk may pause while another thread appends; it yields what was there when it started."""
         with opened(create, *chain(*map(str, range(40)))) as journal:
             rows, path = journal.rows(), journal.up(found(journal, "39"))
             assert (next(rows).id, next(path).id) == ("0", "39")
@@ -475,10 +469,10 @@ class JournalContract(JournalReadingContract):
             assert (len(list(rows)), len(list(path))) == (39, 39)
             assert journal.last().id == "new"
 
-    # Replacing and closing
+    # -- replacing and closing
 
     def test_j29_replacing_changes_the_edited_lines_and_no_other(self, create: Create) -> None:
-        """Order, untouched lines and their walks stay; the header can be edited too."""
+        """Order, other lines and paths stay the same; the header can be edited too."""
         lines = [*chain("a", "b"), line("c", "b", "thinking_level_change", thinkingLevel="low"), line("d", "c")]
         with opened(create, *lines, handles=2) as (one, two):
             longer = line("b", "a", text="x" * 5000)
@@ -497,7 +491,7 @@ class JournalContract(JournalReadingContract):
                 assert ids(journal.rows()) == ["a", "b", "c", "d", "e", "f", "g"]
 
     def test_j30_an_error_while_editing_changes_nothing(self, create: Create) -> None:
-        """The caller gets its own error and the journal is as before, and usable."""
+        """The error is raised unchanged, and the journal is unchanged and usable."""
         with opened(create, *chain("a", "b", "c"), handles=2) as (one, two):
 
             def edit(raw: bytes) -> bytes | None:
@@ -511,7 +505,7 @@ class JournalContract(JournalReadingContract):
             assert contents(one) == contents(two) == chain("a", "b", "c", "d")
 
     def test_j31_a_closed_journal_refuses_with_a_typed_error(self, create: Create) -> None:
-        """Closing twice is no error; appending and reading after it are."""
+        """Closing twice is allowed; appending and reading after it raise."""
         open_ = create((HEADER, *chain("a")))
         journal = open_()
         row = found(journal, "a")
@@ -530,7 +524,7 @@ class JournalContract(JournalReadingContract):
             assert contents(again) == chain("a")
 
     def test_j32_a_long_journal_is_walked_without_recursion(self, create: Create) -> None:
-        """A thousand levels deep, with states and labels on the way, everything still fits together."""
+        """A path of a thousand entries with states and labels works."""
         lines = [line("0")]
         for number in range(1, 1500):
             parent = str(number - 1)
@@ -551,8 +545,8 @@ class JournalContract(JournalReadingContract):
                 )
                 assert sum(1 for row in path if row.flags & MESSAGE) == 1500 - 14
 
-    def test_j33_what_was_followed_is_no_news(self, create: Create) -> None:
-        """Whoever has looked at what others appended is not asked about it again; what comes later is news."""
+    def test_j33_followed_rows_are_not_news(self, create: Create) -> None:
+        """Rows of other handles are not news after `follow`; later ones are."""
         with opened(create, *chain("a"), handles=2) as (one, two):
             put(two, line("b", "a"))
             last = one.follow()

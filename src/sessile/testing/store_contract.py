@@ -1,28 +1,16 @@
-"""What every `Store` must do, whatever it stands on, as numbered behaviours.
+"""The contract of a `Store` on any backing, as numbered behaviours for its tests, and helpers to write such tests.
 
     class TestMyStore(StoreContract):
         @pytest.fixture
         def open_store(self, tmp_path):
-            return lambda: Store(...)  # opens the same store once more, as another process would
+            return lambda: Store(...)  # opens the same store again, as another process would
 
         @pytest.fixture
         def outside(self, tmp_path):
-            return str(tmp_path)  # a folder beside the store that its file system reaches
+            return str(tmp_path)  # a folder outside the store that its file system can reach
 
-Rules: nothing here looks at how a store keeps its files, only at what its verbs and its file system show; times are those
-that a test sets. Where a process has to die, the fixture `abandon` says how.
-
-It does not know what survives a power cut, nor how fast anything is.
-
-What every `Store` must do with what is appended to a session and rewritten in it, by one or by many, as numbered behaviours.
-
-See `store_contract`, of which this is the second part.
-
-Handling stores as their tests do it: short ways to fill sessions, and to look at all that a store holds.
-
-What every `Store` must do when sessions are begun and opened, as numbered behaviours.
-
-See `store_contract`, of which this is the first part.
+The tests use only the methods and the file system of a store, and set all times they depend on. Override the fixture `abandon` to
+define how a process dies. Power cuts and speed are not tested here.
 """
 
 from __future__ import annotations
@@ -64,50 +52,53 @@ from sessile.upkeep.check import check, check_all, plan_repair, repair
 from sessile.upkeep.prune import PruneRule, apply_prune, plan_prune
 from sessile.upkeep.sweep import apply_blob_sweep, plan_blob_sweep
 
-# --- store handling
+__all__ = ["Abandon", "OpenStore", "StoreContract"]
+
+
+# -- helpers
 
 CWD = "/work/app"
 AT = "2026-02-16T10:20:30.000Z"
 
 Json = dict[str, Any]
 OpenStore = Callable[[], Store]
-"""Opens the store under test once more, as another process would."""
+"""Opens the store under test again, as another process would."""
 Abandon = Callable[[Session], None]
-"""Ends an open session as the death of its process would: nothing of it is stored, and nobody holds it any more."""
+"""Ends an open session as if its process died: nothing more is stored, and its lock is released."""
 
 
 def user(text: str) -> Json:
-    """What a person says."""
+    """Return a user message."""
     return {"role": "user", "content": text}
 
 
 def assistant(text: str) -> Json:
-    """What a model says."""
+    """Return an assistant message."""
     return {"role": "assistant", "content": [{"type": "text", "text": text}], "provider": "p", "model": "m"}
 
 
 def asked(text: str) -> Json:
-    """What a person says, for `append_many`."""
+    """Return a user message as a payload for `append_many`."""
     return {"type": "message", "message": user(text)}
 
 
 def begun(store: Store, cwd: str = CWD, **options: Any) -> Session:
-    """A session that listings show."""
+    """Create a published session, which listings show."""
     return store.create(cwd, publish=True, **options)
 
 
 def say(session: Session, text: str) -> str:
-    """Append what a person says; gives the id."""
+    """Append a user message and return its id."""
     return session.append_message(user(text)).id
 
 
 def answer(session: Session, text: str) -> str:
-    """Append what a model says; gives the id."""
+    """Append an assistant message and return its id."""
     return session.append_message(assistant(text)).id
 
 
 def told(session: Session) -> list[str]:
-    """What is said on the path of a session, as its context has it."""
+    """Return the texts of the context of a session."""
     return [_text(message) for message in session.context().messages]
 
 
@@ -117,57 +108,57 @@ def _text(message: Json) -> str:
 
 
 def ids(session: Session) -> list[str]:
-    """The ids of all entries, in order."""
+    """Return the ids of all entries, in order."""
     return [entry.id for entry in session.iter_entries()]
 
 
 def line(record: Json) -> bytes:
-    """A record as a line of a session file."""
+    """Return a record as a line of a session file."""
     return json.dumps(record, separators=(",", ":")).encode() + b"\n"
 
 
 def header(session_id: str = "s1", **members: Any) -> Json:
-    """The header of a session that another program has written."""
+    """Return the header of a session written by another program."""
     return {"type": "session", "version": 3, "id": session_id, "timestamp": AT, "cwd": CWD, **members}
 
 
 def entry(kind: str, entry_id: str | None, parent_id: str | None = None, **members: Any) -> Json:
-    """An entry that another program has written; one without an id is of the first version."""
+    """Return an entry written by another program; entries of version 1 have no id."""
     named = {} if entry_id is None else {"id": entry_id, "parentId": parent_id}
     return {"type": kind, **named, "timestamp": AT, **members}
 
 
 def place(store: Store, name: str = "2026-02-16T10-20-30-000Z_s1.jsonl") -> str:
-    """Where a session of the project would lie."""
+    """Return the path of a session file in the project."""
     return f"{store.layout.folder(CWD)}/{name}"
 
 
 def write(store: Store, path: str, *lines: bytes) -> str:
-    """A file as another program would have put it there; gives its path."""
+    """Write a file as another program would, and return its path."""
     atomic.make_folders(store.fs, posixpath.dirname(path))
     atomic.replace(store.fs, path, lines)
     return path
 
 
 def data(store: Store, path: str) -> bytes:
-    """The bytes of a file."""
+    """Return the bytes of a file."""
     return atomic.read_all(store.fs, path)
 
 
 def records(store: Store, path: str) -> list[Json]:
-    """The lines of a session file, decoded."""
+    """Return the lines of a session file, decoded."""
     return [json.loads(raw) for raw in data(store, path).splitlines()]
 
 
 def files(store: Store, folder: str | None = None) -> dict[str, tuple[int, int, bytes]]:
-    """Every file below the root, or below a folder: which it is, when it was changed, and its bytes; not the cache."""
+    """Return inode, time of modification and content of every file below a folder (default: the root), without the cache."""
     top = store.layout.root if folder is None else folder
     found = [(path, status) for path, status in files_below(store.fs, top) if not _is_below(store.layout.cache, path)]
     return {path: (status.st_ino, status.st_mtime_ns, data(store, path)) for path, status in found}
 
 
 def names(store: Store, folder: str) -> list[str]:
-    """Everything below a folder, by its path there."""
+    """Return the relative paths of everything below a folder."""
     return sorted(posixpath.relpath(path, folder) for path, _ in below(store.fs, folder) if path != folder)
 
 
@@ -175,7 +166,7 @@ def _is_below(folder: str, path: str) -> bool:
     return path.startswith(f"{folder}/")
 
 
-# --- store opening
+# -- creating and opening
 
 NO_SESSIONS = [b"precious notes\n", b"\n", b'{"type":"session","version":3,"id":"s', bytes(range(256)), bytes(4096)]
 
@@ -185,13 +176,13 @@ class StoreOpeningContract:
 
     @pytest.fixture
     def abandon(self) -> Abandon:
-        """How a process dies that has a session open; a store with leases may have to let them end."""
+        """How a process with an open session dies; a store with leases may have to let them expire."""
         return lambda session: session._journal.close()
 
-    # Beginning
+    # -- creating
 
     def test_s01_a_session_is_a_draft_until_an_assistant_answers(self, open_store: OpenStore) -> None:
-        """No listing of any process shows it; the first answer publishes it under the path that was told."""
+        """Until then no other process lists or finds it; the first answer publishes it under its path."""
         store, other = open_store(), open_store()
         with store.create(CWD) as session:
             say(session, "why?")
@@ -204,7 +195,7 @@ class StoreOpeningContract:
                 assert told(reader) == ["why?", "because"]
 
     def test_s02_publishing_is_a_choice(self, open_store: OpenStore) -> None:
-        """By an argument, or later by a verb, which may be repeated."""
+        """A session is published by an argument, or later by a method, which may be called again."""
         store = open_store()
         with begun(store) as one, store.create("/later") as two:
             two.publish()
@@ -213,8 +204,8 @@ class StoreOpeningContract:
             say(two, "more")
         assert len(records(store, two.path)) == 2
 
-    def test_s03_a_draft_whose_owner_lives_is_left_alone(self, open_store: OpenStore) -> None:
-        """Others begin sessions of their own; who wants that one is told that somebody holds it."""
+    def test_s03_a_draft_that_is_held_is_left_alone(self, open_store: OpenStore) -> None:
+        """Other processes create their own sessions; opening that one raises SessionBusy."""
         other = open_store()
         with open_store().create(CWD) as session:
             say(session, "mine")
@@ -232,7 +223,7 @@ class StoreOpeningContract:
     def test_s04_a_draft_without_an_owner_is_recovered(
         self, open_store: OpenStore, abandon: Abandon, how: str, finder: str
     ) -> None:
-        """Whoever continues or begins something in the project finds it, and whoever opens its path."""
+        """Continuing or creating a session in the project finds it, and so does opening its path."""
         session = open_store().create(CWD)
         say(session, "pending")
         session.close() if how == "closed" else abandon(session)
@@ -247,7 +238,7 @@ class StoreOpeningContract:
         assert [info.id for info in store.list(CWD)] == [session.id]
 
     def test_s05_an_empty_draft_leaves_nothing(self, open_store: OpenStore) -> None:
-        """There was nothing in it but the header that we wrote."""
+        """A draft that has only its header is removed."""
         store = open_store()
         with store.create(CWD) as session:
             assert names(store, store.layout.folder(CWD)) != []
@@ -256,14 +247,14 @@ class StoreOpeningContract:
             assert other.id != session.id
 
     def test_s06_an_id_is_used_once(self, open_store: OpenStore) -> None:
-        """In any project and by any process; the error says where the session is."""
+        """In all projects and processes; the error has the path of the existing session."""
         with begun(open_store(), session_id="mine") as session:
             with pytest.raises(SessionExists) as refusal:
                 open_store().create("/elsewhere", session_id="mine")
             assert refusal.value.path == session.path
 
-    def test_s07_of_many_who_obtain_a_session_one_makes_it(self, open_store: OpenStore) -> None:
-        """All get the same one, and what each appends is in it."""
+    def test_s07_concurrent_obtains_create_one_session(self, open_store: OpenStore) -> None:
+        """All get the same session, and it has the entries of all."""
         path = place(open_store())
         stores = [open_store() for _ in range(4)]
 
@@ -280,10 +271,10 @@ class StoreOpeningContract:
         assert [record["type"] for record in written] == ["session", *["message"] * 8]
         assert sorted(record["message"]["content"] for record in written[1:]) == [str(number) for number in range(8)]
 
-    # Opening
+    # -- opening
 
     def test_s08_a_session_is_opened_by_id_and_by_path(self, open_store: OpenStore) -> None:
-        """Always the same one; an id that nobody has is told."""
+        """Both open the same session; an unknown id raises."""
         store = open_store()
         with begun(store) as session:
             leaf = say(session, "one")
@@ -297,7 +288,7 @@ class StoreOpeningContract:
 
     @pytest.mark.parametrize("blank", [False, True], ids=["missing", "empty"])
     def test_s09_a_missing_or_empty_path_becomes_a_session(self, open_store: OpenStore, blank: bool) -> None:
-        """Its header is there at once: who names a file wants it."""
+        """Its header is written at once."""
         store = open_store()
         path = place(store)
         if blank:
@@ -311,10 +302,10 @@ class StoreOpeningContract:
             assert told(again) == ["one"]
 
     @pytest.mark.parametrize("content", NO_SESSIONS, ids=["text", "newline", "torn", "binary", "zeros"])
-    def test_s10_bytes_that_are_no_session_are_kept_beside_a_new_one(
+    def test_s10_bytes_that_are_not_a_session_are_kept_beside_a_new_one(
         self, open_store: OpenStore, content: bytes
     ) -> None:
-        """Reading refuses them; writing starts over, and says where they are."""
+        """Opening them for reading raises; opening them for writing starts over and reports where they are kept."""
         store = open_store()
         path = write(store, place(store), content)
         with pytest.raises(NotASession):
@@ -328,8 +319,8 @@ class StoreOpeningContract:
         with open_store().open(path) as again:
             assert (again.id, told(again)) == (session.id, ["anew"])
 
-    def test_s11_bytes_that_another_program_has_put_there_are_a_session(self, open_store: OpenStore) -> None:
-        """Lines as they are, with members that nobody knows; what is appended stands behind them."""
+    def test_s11_a_file_written_by_another_program_is_a_session(self, open_store: OpenStore) -> None:
+        """Its lines stay as they are, with unknown members; new entries are appended after them."""
         store = open_store()
         lines = [
             line(header(additionalDirectories=["/d"])),
@@ -346,8 +337,8 @@ class StoreOpeningContract:
         with open_store().open(path) as again:
             assert (ids(again), again.leaf_id) == (["a", "b", new], new)
 
-    def test_s12_what_cannot_be_read_is_told_and_stays(self, open_store: OpenStore) -> None:
-        """Garbage between entries, and a line that was torn: the entries around them are there."""
+    def test_s12_unreadable_bytes_are_reported_and_stay(self, open_store: OpenStore) -> None:
+        """Garbage between entries, and a torn line: the other entries can be read."""
         store = open_store()
         torn = b'{"type":"message","id":"torn'
         whole = line(header()) + line(entry("message", "a", None, message=user("one")))
@@ -363,8 +354,8 @@ class StoreOpeningContract:
                 assert (told(reader), len(reader.findings)) == (["one", "two", "three"], 2)
         assert data(store, path).startswith(before)
 
-    def test_s13_version_1_is_brought_up_to_date_and_kept(self, open_store: OpenStore) -> None:
-        """Readers see the same before; writers are told where the file is as it was."""
+    def test_s13_version_1_is_migrated_and_the_original_is_kept(self, open_store: OpenStore) -> None:
+        """Readers see the same before the migration; writers learn where the original is."""
         store = open_store()
         head = header(provider="p", modelId="m")
         del head["version"]
@@ -392,7 +383,7 @@ class StoreOpeningContract:
             assert (ids(again)[:-1], again.notices) == (found, [])
 
     def test_s14_version_2_changes_only_the_lines_that_need_it(self, open_store: OpenStore) -> None:
-        """Ids stay; an original is kept."""
+        """Ids stay the same, and the original is kept."""
         store = open_store()
         lines = [
             line(header() | {"version": 2}),
@@ -407,7 +398,7 @@ class StoreOpeningContract:
         assert [kept for _, _, kept in files(store, store.layout.originals).values()] == [b"".join(lines)]
 
     def test_s15_a_later_version_is_read_and_not_written(self, open_store: OpenStore) -> None:
-        """Nothing is changed by the attempt."""
+        """An attempt to write changes nothing."""
         store = open_store()
         path = write(
             store, place(store), line(header() | {"version": 9}), line(entry("message", "a", message=user("x")))
@@ -420,7 +411,7 @@ class StoreOpeningContract:
         assert data(store, path) == before
 
     def test_s16_reading_never_writes(self, open_store: OpenStore) -> None:
-        """No question of a reader or of a listing changes a byte, a time or a name."""
+        """No method of a reader or a listing changes a byte, a time or a name."""
         store = open_store()
         with begun(store) as session:
             first = say(session, "one")
@@ -444,7 +435,7 @@ class StoreOpeningContract:
         assert files(store) == before
 
 
-# --- store appending
+# -- appending and rewriting
 
 Pair = tuple[Session, Session]
 
@@ -454,7 +445,7 @@ class StoreAppendingContract(StoreOpeningContract):
 
     @pytest.fixture
     def pair(self, open_store: OpenStore) -> Iterator[Pair]:
-        """Two handles on one session that hold the same leaf."""
+        """Two handles on one session with the same leaf."""
         ours = begun(open_store())
         say(ours, "base")
         theirs = open_store().open(ours.path)
@@ -462,10 +453,10 @@ class StoreAppendingContract(StoreOpeningContract):
         ours.close()
         theirs.close()
 
-    # The tree and its leaf
+    # -- the tree and its leaf
 
     def test_s17_a_branch_without_an_append_survives_reopening(self, open_store: OpenStore) -> None:
-        """The next append hangs from the entry that was branched to, and no marker is anybody's entry."""
+        """The next append is a child of the entry that was branched to, and markers are not entries."""
         with begun(open_store()) as session:
             one, two = say(session, "one"), say(session, "two")
             session.branch(one)
@@ -481,7 +472,7 @@ class StoreAppendingContract(StoreOpeningContract):
             assert again.append_message(user("root")).parent_id is None
 
     def test_s18_the_context_is_the_same_in_every_handle_at_every_entry(self, open_store: OpenStore) -> None:
-        """Branches, models, compactions, resets and edits: one opens before they are written, one behind, one reads."""
+        """With branches, models, compactions, resets and edits; in a handle opened before, one opened after, and a reader."""
         with begun(open_store()) as session, open_store().open(session.path) as before:
             one = say(session, "one")
             session.append_model_change("p/large")
@@ -505,7 +496,7 @@ class StoreAppendingContract(StoreOpeningContract):
                 assert _outline(session) == _outline(before) == _outline(behind) == _outline(reader)
 
     def test_s19_labels_belong_to_entries_in_every_handle(self, open_store: OpenStore) -> None:
-        """The last one counts; one that was taken away is gone."""
+        """The last label counts; a removed label is gone."""
         with begun(open_store()) as session, open_store().open(session.path) as other:
             one, two = say(session, "one"), say(session, "two")
             session.append_label_change(one, "first")
@@ -518,10 +509,10 @@ class StoreAppendingContract(StoreOpeningContract):
             with pytest.raises(EntryNotFound):
                 session.append_label_change("nobody", "x")
 
-    # Rewriting
+    # -- rewriting
 
-    def test_s20_a_name_stands_in_the_header_and_others_go_on(self, open_store: OpenStore) -> None:
-        """An automatic name never replaces that of a person; handles that were open before append behind it."""
+    def test_s20_a_title_is_in_the_header_and_other_handles_continue(self, open_store: OpenStore) -> None:
+        """An automatic title never replaces one set by the user; handles that were open before can still append."""
         store = open_store()
         with begun(store) as session, open_store().open(session.path) as other:
             say(session, "one")
@@ -536,7 +527,7 @@ class StoreAppendingContract(StoreOpeningContract):
         assert [info.title for info in open_store().list_all()] == ["Webhook retries"]
 
     def test_s21_rewriting_keeps_the_original_and_what_is_not_edited(self, open_store: OpenStore) -> None:
-        """Byte for byte; ids and parents cannot be changed, and a refusal changes nothing."""
+        """Other lines stay byte for byte; ids and parents cannot be changed, and a refused edit changes nothing."""
         store = open_store()
         with begun(store) as session, open_store().open(session.path) as other:
             one, two = say(session, "secret"), say(session, "two")
@@ -554,8 +545,8 @@ class StoreAppendingContract(StoreOpeningContract):
             assert (told(session), told(other)) == (["harmless", "two"], ["harmless", "two"])
             assert other.append_message(user("three")).parent_id == two
 
-    def test_s22_a_tool_call_gets_other_arguments(self, open_store: OpenStore) -> None:
-        """Wherever it stands; one that nobody made is told."""
+    def test_s22_the_arguments_of_a_tool_call_can_be_replaced(self, open_store: OpenStore) -> None:
+        """On any branch; an unknown tool call raises."""
         call = {"type": "toolCall", "id": "call-1", "name": "bash", "arguments": {"command": "rm"}}
         with begun(open_store()) as session:
             made = session.append_message({"role": "assistant", "content": [call]}).id
@@ -567,7 +558,7 @@ class StoreAppendingContract(StoreOpeningContract):
             assert found is not None and found["message"]["content"] == [{**call, "arguments": {"command": "ls"}}]
 
     def test_s23_large_content_goes_to_blobs_and_comes_back(self, open_store: OpenStore) -> None:
-        """Lines stay short; the context has the image, and the full entry the text that was cut."""
+        """Lines stay short; the context has the image, and the full entry has the whole text."""
         store = open_store()
         image = {"type": "image", "mimeType": "image/png", "data": base64.b64encode(bytes(range(256)) * 40).decode()}
         text = "long " * 200_000
@@ -582,10 +573,10 @@ class StoreAppendingContract(StoreOpeningContract):
             assert again.get_full_entry(first)["message"]["content"] == [image]
             assert again.get_full_entry(second)["message"]["content"] == text
 
-    # Many writers
+    # -- many writers
 
     def test_s24_entries_of_one_call_are_a_chain(self, open_store: OpenStore) -> None:
-        """Each has a receipt; they hang from the expected leaf, which must be there."""
+        """Each entry has a receipt; the first one is a child of the expected leaf, which must exist."""
         store = open_store()
         with begun(store) as session:
             first, second = session.append_many([asked("one"), asked("two")], expected_leaf="root")
@@ -598,7 +589,7 @@ class StoreAppendingContract(StoreOpeningContract):
             assert ids(session) == [first.id, second.id]
 
     def test_s25_a_key_appends_once(self, pair: Pair) -> None:
-        """Whoever repeats the call gets the receipts of the first, in any handle."""
+        """A repeated call returns the receipts of the first one, in any handle."""
         ours, theirs = pair
         first = ours.append_many([asked("one"), asked("two")], key="turn-1")
         again = theirs.append_many([asked("one"), asked("two")], key="turn-1")
@@ -607,7 +598,7 @@ class StoreAppendingContract(StoreOpeningContract):
         assert len(ids(ours)) == 3
 
     def test_s26_one_key_from_many_threads_appends_once(self, open_store: OpenStore) -> None:
-        """Handles of their own or shared, nobody appends it twice."""
+        """With separate or shared handles, it is appended once."""
         with begun(open_store()) as session:
             handles = [open_store().open(session.path) for _ in range(3)]
 
@@ -621,8 +612,8 @@ class StoreAppendingContract(StoreOpeningContract):
             for handle in handles:
                 handle.close()
 
-    def test_s27_a_writer_who_was_faster_makes_us_branch(self, pair: Pair) -> None:
-        """Nothing is lost, the receipt says so, and the next append goes on there."""
+    def test_s27_a_concurrent_append_makes_a_branch(self, pair: Pair) -> None:
+        """Nothing is lost, the receipt reports it, and the next append continues on the new branch."""
         ours, theirs = pair
         base = ours.leaf_id
         first, second = theirs.append_message(user("theirs")), ours.append_message(user("ours"))
@@ -635,8 +626,8 @@ class StoreAppendingContract(StoreOpeningContract):
         assert not ours.append_message(user("on")).diverged
         assert not theirs.append_message(user("on")).diverged
 
-    def test_s28_who_follows_hangs_below_the_other(self, pair: Pair) -> None:
-        """One line of history, with what came between in the context."""
+    def test_s28_with_follow_an_append_continues_after_the_other(self, pair: Pair) -> None:
+        """There is one path, and the entries of the other handle are in the context."""
         ours, theirs = pair
         assert told(ours) == ["base"]
         theirs.append_many([asked("one"), asked("two")])
@@ -646,8 +637,8 @@ class StoreAppendingContract(StoreOpeningContract):
         assert told(ours) == ["base", "one", "two", "three", "four"]
         assert len(ours.get_heads()) == 1
 
-    def test_s29_who_fails_writes_nothing_until_it_has_looked(self, pair: Pair) -> None:
-        """The error comes again and again; after `follow` it does not."""
+    def test_s29_with_fail_an_append_raises_until_follow_is_called(self, pair: Pair) -> None:
+        """Every append raises LeafMoved and writes nothing, until `follow` is called."""
         ours, theirs = pair
         say(theirs, "theirs")
         before = ids(theirs)
@@ -659,8 +650,8 @@ class StoreAppendingContract(StoreOpeningContract):
         assert told(ours) == ["base", "theirs"]
         assert ours.append_many([asked("ours")], on_leaf_moved="fail")[0].parent_id == before[-1]
 
-    def test_s30_following_stands_where_opening_would(self, pair: Pair) -> None:
-        """Also where another process has moved the leaf back, behind which its entries are no news."""
+    def test_s30_follow_moves_to_the_leaf_of_a_new_handle(self, pair: Pair) -> None:
+        """Even if another process has moved the leaf back; entries before that are not news."""
         ours, theirs = pair
         base = ours.leaf_id
         assert base is not None
@@ -671,7 +662,7 @@ class StoreAppendingContract(StoreOpeningContract):
         assert ours.append_many([asked("on")], on_leaf_moved="fail")[0].parent_id == base
 
     def test_s31_many_writers_lose_nothing(self, open_store: OpenStore) -> None:
-        """Every acknowledged entry is there, below the parent that its receipt names."""
+        """Every acknowledged entry is there, with the parent in its receipt."""
         with begun(open_store()) as session:
             say(session, "base")
 
@@ -686,8 +677,8 @@ class StoreAppendingContract(StoreOpeningContract):
             assert found == told_of and len(found) == 32
             assert session.findings == []
 
-    def test_s32_a_handle_on_a_deleted_session_is_told(self, open_store: OpenStore) -> None:
-        """Nothing is written into the trash; after an undo it goes on."""
+    def test_s32_a_handle_on_a_deleted_session_raises(self, open_store: OpenStore) -> None:
+        """Nothing is written to the trash; after an undo and `reopen` the handle works again."""
         store = open_store()
         with begun(store) as session:
             say(session, "one")
@@ -701,8 +692,8 @@ class StoreAppendingContract(StoreOpeningContract):
             say(session, "three")
             assert told(session) == ["one", "three"]
 
-    def test_s33_named_sessions_are_found_by_every_process(self, open_store: OpenStore) -> None:
-        """One makes it; a deleted one is begun anew, also for whoever had it open."""
+    def test_s33_named_sessions_are_shared_by_all_processes(self, open_store: OpenStore) -> None:
+        """One process creates it; a deleted one is created again, even for a process that had it open."""
         with NamedSessions(open_store(), "kit") as ours, NamedSessions(open_store(), "kit") as theirs:
             assert ours.find("team", "thread/1") is None
             say(ours.open("team", "thread/1", title="T"), "one")
@@ -716,14 +707,12 @@ class StoreAppendingContract(StoreOpeningContract):
 
 
 def _outline(session: Session) -> list[list[str]]:
-    """Tips, roots and all entries."""
+    """Return heads, roots and all entries."""
     found = (session.get_heads(), session.get_children(None), session.get_entries())
     return [[entry.id for entry in entries] for entries in found]
 
 
-# --- store contract
-
-__all__ = ["Abandon", "OpenStore", "StoreContract"]
+# -- the whole contract
 
 _DAY = 24 * 3600
 _SECOND = 1_000_000_000
@@ -733,10 +722,10 @@ _CLAUDE = "c1a0de00-0000-4000-8000-000000000001"
 class StoreContract(StoreAppendingContract):
     """The behaviours S01 to S50. Subclasses provide the fixtures `open_store` and `outside`."""
 
-    # Copies and moves
+    # -- copying and moving
 
     def test_s34_a_session_moves_to_another_project_with_its_artifacts(self, open_store: OpenStore) -> None:
-        """The header says where it was; whoever else has it open is told that it is not there any more."""
+        """The header has its previous place; other handles raise because the file is gone."""
         store = open_store()
         with begun(store) as session:
             say(session, "one")
@@ -757,7 +746,7 @@ class StoreContract(StoreAppendingContract):
         assert ([info.id for info in store.list("/work/web")], store.list(CWD)) == ([session.id], [])
 
     def test_s35_a_move_never_takes_a_name_that_is_taken(self, open_store: OpenStore) -> None:
-        """Both stay as they are."""
+        """Both sessions stay as they are."""
         store = open_store()
         with begun(store) as session:
             say(session, "one")
@@ -770,7 +759,7 @@ class StoreContract(StoreAppendingContract):
             say(session, "two")
 
     def test_s36_a_fork_is_a_copy_of_all_branches_at_the_same_leaf(self, open_store: OpenStore) -> None:
-        """With labels, blobs and artifacts; what is said there is not said here."""
+        """It has the labels, blobs and artifacts; new entries are in one of the two only."""
         store = open_store()
         with begun(store) as session:
             one = say(session, "one")
@@ -789,7 +778,7 @@ class StoreContract(StoreAppendingContract):
             assert (told(again), again.findings) == (["one", "there"], [])
 
     def test_s37_a_branch_becomes_a_session_of_its_own(self, open_store: OpenStore) -> None:
-        """The path to an entry and no other, with its labels."""
+        """It has the path to an entry with its labels, and no other entries."""
         with begun(open_store()) as session:
             one, two = say(session, "one"), say(session, "two")
             say(session, "three")
@@ -800,7 +789,7 @@ class StoreContract(StoreAppendingContract):
             assert told(session) == ["one", "two", "three"]
 
     def test_s38_a_session_from_elsewhere_is_copied_into_a_project(self, open_store: OpenStore, outside: str) -> None:
-        """A file of any folder; the file itself is only read."""
+        """From any folder; the file itself is only read."""
         store = open_store()
         path = write(
             store, f"{outside}/s.jsonl", line(header()), line(entry("message", "a", message=user("from afar")))
@@ -812,10 +801,10 @@ class StoreContract(StoreAppendingContract):
         assert files(store, outside) == before
         assert [info.id for info in open_store().list(CWD)] == [copy.id]
 
-    # Finding and deleting
+    # -- finding and deleting
 
     def test_s39_listings_are_newest_first_and_by_project(self, open_store: OpenStore) -> None:
-        """With title, first words and counts as far as they are asked for."""
+        """With title, first text and, on request, counts."""
         store = open_store()
         made = []
         for number, cwd in enumerate([CWD, "/work/web", CWD]):
@@ -835,7 +824,7 @@ class StoreContract(StoreAppendingContract):
         assert (other.list("/nowhere"), other.find(made[1].id), other.find("nobody")) == ([], made[1].path, None)
 
     def test_s40_the_newest_session_of_a_project_is_continued(self, open_store: OpenStore) -> None:
-        """Else a new one is begun."""
+        """If there is none, a new one is created."""
         store = open_store()
         with begun(store) as old, begun(store) as new, begun(store, "/work/web"):
             say(old, "old")
@@ -848,7 +837,7 @@ class StoreContract(StoreAppendingContract):
             assert begun_anew.is_draft and told(begun_anew) == []
 
     def test_s41_a_deletion_can_be_undone(self, open_store: OpenStore) -> None:
-        """Session and artifacts come back as they were, byte for byte; what takes their place is not overwritten."""
+        """Session and artifacts are restored byte for byte; a new file at their place is not overwritten."""
         store = open_store()
         with begun(store) as session:
             say(session, "one")
@@ -873,8 +862,8 @@ class StoreContract(StoreAppendingContract):
             say(again, "two")
             assert told(again) == ["one", "two"]
 
-    def test_s42_what_is_not_there_is_not_deleted(self, open_store: OpenStore, outside: str) -> None:
-        """Nor what is not the store's own."""
+    def test_s42_only_existing_sessions_of_the_store_are_deleted(self, open_store: OpenStore, outside: str) -> None:
+        """Missing sessions and files outside the store raise."""
         store = open_store()
         for ref, error in (
             ("nobody", SessionNotFound),
@@ -886,10 +875,10 @@ class StoreContract(StoreAppendingContract):
         with pytest.raises(NotFound):
             store.undo("nobody")
 
-    # Looking after
+    # -- upkeep
 
     def test_s43_a_whole_session_is_checked_byte_by_byte(self, open_store: OpenStore) -> None:
-        """Nothing is wrong with what a store has written, and a repair does not touch it."""
+        """A session written by a store has no problems, and a repair does not touch it."""
         store = open_store()
         with begun(store) as session:
             say(session, "x" * 600_000)
@@ -903,8 +892,8 @@ class StoreContract(StoreAppendingContract):
         assert repair(store, session.id).original is None
         assert files(store) == before
 
-    def test_s44_damage_is_told_and_repaired_with_the_original_kept(self, open_store: OpenStore) -> None:
-        """In a file that somebody put there, and in a session that was written since; what can be read stays."""
+    def test_s44_damage_is_reported_and_repaired_and_the_original_is_kept(self, open_store: OpenStore) -> None:
+        """In a file of another program that was appended to; readable lines stay."""
         store = open_store()
         damaged = line(header()) + line(entry("message", "a", message=user("one"))) + b"garbage\n"
         path = write(store, place(store), damaged)
@@ -924,8 +913,8 @@ class StoreContract(StoreAppendingContract):
             say(again, "three")
             assert (told(again), again.findings) == (["one", "two", "three"], [])
 
-    def test_s45_pruning_spares_what_is_young_pinned_or_held(self, open_store: OpenStore) -> None:
-        """A plan changes nothing; when it is applied, each session that goes can be brought back alone."""
+    def test_s45_pruning_spares_recent_pinned_and_held_sessions(self, open_store: OpenStore) -> None:
+        """A plan changes nothing; when it is applied, each deleted session can be restored alone."""
         store = open_store()
         made = {}
         for name in ("old", "pinned", "young", "used"):
@@ -952,8 +941,8 @@ class StoreContract(StoreAppendingContract):
         store.undo(deletion.token)
         assert data(store, made["old"].path) == before[made["old"].path][2]
 
-    def test_s46_blobs_that_nothing_names_are_swept(self, open_store: OpenStore) -> None:
-        """Those that a session, an original or the trash names stay; a sweep can be undone."""
+    def test_s46_unused_blobs_are_swept(self, open_store: OpenStore) -> None:
+        """Blobs used by a session, an original or the trash stay; a sweep can be undone."""
         store = open_store()
         with begun(store) as session:
             first = say(session, "long " * 200_000)
@@ -971,8 +960,10 @@ class StoreContract(StoreAppendingContract):
         with store.open(session.id, readonly=True) as again:
             assert len(again.get_full_entry(first)["message"]["content"]) == 1_000_000
 
-    def test_s47_a_session_of_claude_code_is_imported_and_comes_back(self, open_store: OpenStore, outside: str) -> None:
-        """What is new is added the next time; converting it back gives the bytes that it had."""
+    def test_s47_a_claude_code_session_is_imported_and_converted_back(
+        self, open_store: OpenStore, outside: str
+    ) -> None:
+        """New rows are added by the next import; converting it back returns the original bytes."""
         store = open_store()
         path = f"{outside}/projects/-work-app/{_CLAUDE}.jsonl"
         rows = [_claude(0, None, "why?"), _claude(1, 0, "because")]
@@ -991,8 +982,8 @@ class StoreContract(StoreAppendingContract):
         with store.fork_from(path, "/work/web") as fork:
             assert (told(fork), fork.cwd) == (["why?", "because", "and now?"], "/work/web")
 
-    def test_s48_a_session_leaves_as_it_is(self, open_store: OpenStore) -> None:
-        """As lines it is the file, byte for byte; as text it has what was said on every branch."""
+    def test_s48_exports_contain_the_whole_session(self, open_store: OpenStore) -> None:
+        """As JSONL it is the file, byte for byte; as text it has the messages of every branch."""
         store = open_store()
         with begun(store, title="Webhook") as session:
             one = say(session, "first words")
@@ -1006,7 +997,7 @@ class StoreContract(StoreAppendingContract):
                 assert all(text in written for text in (b"Webhook", b"first words", b"left behind", b"last words"))
 
     def test_s49_a_library_finds_what_was_said(self, open_store: OpenStore) -> None:
-        """By title, by id and by words; what another process appends is found after the next look, what was deleted is not."""
+        """By title, id and words; new entries of other processes are found after a catch-up, deleted sessions are not."""
         store = open_store()
         with begun(store, title="Webhook retries") as session:
             said = say(session, "an aardvark")
@@ -1024,8 +1015,8 @@ class StoreContract(StoreAppendingContract):
             library.catch_up("index")
             assert (list(library.list().rows), list(library.search("zebra").hits)) == ([], [])
 
-    def test_s50_a_store_is_brought_to_another_and_back(self, open_store: OpenStore) -> None:
-        """Byte for byte, with blobs and artifacts; what went on in both ends with the entries of both."""
+    def test_s50_two_stores_are_synchronized(self, open_store: OpenStore) -> None:
+        """Byte for byte, with blobs and artifacts; a session that grew in both ends with the entries of both."""
         store, there = open_store(), Store.in_memory()
         with begun(store, title="T") as session:
             say(session, "long " * 200_000)
@@ -1044,13 +1035,13 @@ class StoreContract(StoreAppendingContract):
 
 
 def _sessions(store: Store) -> dict[str, tuple[int, bytes]]:
-    """What lies in the folder of sessions: times and bytes, by the paths there."""
+    """Return times and content of the files in the sessions folder, by relative path."""
     folder = store.layout.sessions
     return {posixpath.relpath(path, folder): (at, found) for path, (_, at, found) in files(store, folder).items()}
 
 
 def _claude(number: int, parent: int | None, text: str) -> bytes:
-    """A row of Claude Code."""
+    """Return a row of Claude Code."""
     role = "assistant" if number % 2 else "user"
     content = [{"type": "text", "text": text}] if number % 2 else text
     message = {"role": role, "content": content} | ({"id": f"msg_{number}", "model": "m"} if number % 2 else {})

@@ -180,7 +180,6 @@ class Keeper:
             kept.failed.append(error)  # the folder cannot be read
 
     def _copy(self, original: str, target: str, kept: Kept) -> Kept:
-
         from sessile.storage.session_bytes import copy_file  # as above
 
         self._make_folders(posixpath.dirname(target))

@@ -65,9 +65,7 @@ class ClaudeCode(Agent):
 
     def is_sub_agent(self, name: str) -> bool:
         """Return whether a file is the transcript of a sub-agent."""
-        from sessile.agents.claude.paths import agent_of
-
-        return agent_of(name) is not None
+        return name.startswith("agent-")
 
     def describe_sub_agent(self, fs: Filesystem, path: str) -> Mapping[str, Any]:
         """Return the sidecar of a sub-agent's transcript."""

@@ -16,9 +16,9 @@ from sessile.agents.myagents.places import session_at
 from sessile.agents.myagents.store import MyAgentsStore
 from sessile.agents.myagents.types import Metadata
 from sessile.storage import atomic
-from sessile.storage.catch_up import walk
 from sessile.storage.formats import Told
 from sessile.storage.layout import JOURNAL, LIST, stem_of
+from sessile.storage.walk import walk
 
 
 def myagents_at(place: Place, home: str) -> MyAgentsStore:

@@ -1,12 +1,13 @@
-"""Leases: rights that one process holds by name until it gives them back, dies or falls silent.
+"""Leases: named locks in a database that one process holds until it releases them, dies or stops renewing them.
 
-Rules: the clock of the database decides who may take a lease; a holder counts from before it asked, so that it gives up
-first. Each taking has a token larger than every one before, which whoever acts under a lease can check. One thread
-renews what this process holds, three times before it would end, and ends when nothing is held. A lease that could not
-be renewed in time is lost, and `holds` says so at once. A process that ends gives back what it holds, unless it is killed. A
-forked child holds nothing of its parent's.
+Rules:
 
-A lease is not shared between threads: who takes one that this very process holds is refused as anybody else.
+- The clock of the database decides who may take a lease. The holder counts from before its request, so that it gives up first.
+- Every time a lease is taken it gets a token larger than all before, which can be checked by actions under the lease.
+- One thread renews the leases of this process, three times within their life, and ends when no lease is held.
+- A lease that could not be renewed in time is lost, and `holds` returns False at once.
+- A process releases its leases when it exits, unless it is killed. A forked child does not hold the leases of its parent.
+- A lease is not shared between threads: taking one that this process holds already is refused.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from sessile.errors import StorageFailure
 from sessile.storage.postgres.database import Database
 
 _RENEWALS = 3  # in the life of a lease
-# Who only looks in vain disturbs nobody: the first condition is for those. The second decides.
+# The first condition avoids a write when another process holds the lease. The second one decides.
 _SPAN = "%(ttl)s::float8 * interval '1 second'"
 _TAKE = f"""
     INSERT INTO lease (name, holder, token, until)
@@ -48,13 +49,13 @@ _SWEEP = "DELETE FROM lease WHERE until < clock_timestamp() - interval '1 day'"
 
 
 def _now() -> float:
-    """Seconds that also pass while the machine sleeps."""
+    """Return seconds that also pass while the machine is suspended."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 @dataclass(slots=True)
 class _Held:
-    """A lease of ours; without a token while it is being taken."""
+    """A lease of this process; `token` is None while it is being taken."""
 
     token: int | None = None
     until: float = 0.0
@@ -62,7 +63,7 @@ class _Held:
 
 @dataclass(slots=True)
 class _Process:
-    """What one process holds."""
+    """The leases of one process."""
 
     holder: str = field(default_factory=lambda: f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex}")
     held: dict[str, _Held] = field(default_factory=dict)
@@ -71,22 +72,22 @@ class _Process:
 
 
 class Leases:
-    """The leases of this process on one database, each good for `ttl` seconds after it was last renewed."""
+    """The leases of this process in one database, each valid for `ttl` seconds after its last renewal."""
 
     def __init__(self, database: Database, ttl: float = 15.0, *, clock: Callable[[], float] = _now) -> None:
         self._database = database
         self._ttl = ttl
         self._clock = clock
         self._processes: dict[int, _Process] = {}
-        weakref.finalize(self, _give_back, database, self._processes)
+        weakref.finalize(self, _release_all, database, self._processes)
 
     @property
     def identity(self) -> str:
-        """How this process is named as a holder: `host:pid:` and something that no other process has."""
+        """The name of this process as a holder: `host:pid:` and a unique id."""
         return self._process().holder
 
     def take(self, name: str) -> int | None:
-        """Take a lease if nobody holds it; never waits. Its token, or None."""
+        """Take a lease without waiting; return its token, or None if it is held."""
         process = self._process()
         with process.changed:
             known = process.held.get(name)
@@ -102,24 +103,24 @@ class Leases:
             with process.changed:
                 if token is not None:
                     mine.token, mine.until = token, until
-                    self._renew_on(process)
+                    self._start_renewing(process)
                 elif process.held.get(name) is mine:
                     del process.held[name]
         return token
 
     def holds(self, name: str) -> bool:
-        """Whether this process holds a lease now. Asks nobody: a lease that may have ended is not held."""
+        """Return whether this process holds a lease, without a query; a lease that may have ended is not held."""
         return self.token(name) is not None
 
     def token(self, name: str) -> int | None:
-        """The token of a lease that this process holds now."""
+        """Return the token of a lease that this process holds; None if it does not."""
         process = self._process()
         with process.changed:
             held = process.held.get(name)
             return held.token if held is not None and self._clock() < held.until else None
 
     def release(self, name: str) -> None:
-        """Give a lease back. One that is not held, or was lost, is left alone."""
+        """Release a lease. Does nothing if it is not held or was lost."""
         process = self._process()
         with process.changed:
             held = process.held.get(name)
@@ -130,24 +131,24 @@ class Leases:
         self._database.query(_RELEASE, (name, process.holder, held.token), again=True)
 
     def holder(self, name: str) -> str | None:
-        """Who holds a lease, as `identity` names it."""
+        """Return the `identity` of the process that holds a lease; None if it is free."""
         found = self._database.query(_HOLDER, (name,), again=True)
         return found[0][0] if found else None
 
     def close(self) -> None:
-        """Give everything back that this process holds, and end the thread."""
+        """Release all leases of this process, and end the thread."""
         renewer = self._process().renewer
-        _give_back(self._database, self._processes)
+        _release_all(self._database, self._processes)
         if renewer is not None:
             renewer.join()
 
     def _process(self) -> _Process:
-        # Without a lock, because a lock that another thread held at a fork would be held for ever.
+        # Without a lock: one that another thread holds during a fork would stay locked in the child.
         number = os.getpid()
         return self._processes.get(number) or self._processes.setdefault(number, _Process())
 
-    def _renew_on(self, process: _Process) -> None:
-        """Let a thread renew from now on; the condition is held."""
+    def _start_renewing(self, process: _Process) -> None:
+        """Start the thread that renews leases; the caller holds the condition."""
         if process.renewer is None or not process.renewer.is_alive():
             process.renewer = threading.Thread(target=self._renew, args=(process,), name="sessile-leases", daemon=True)
             process.renewer.start()
@@ -165,7 +166,7 @@ class Leases:
             try:
                 found = self._database.query(_RENEW, {"names": names, "holder": process.holder, "ttl": self._ttl})
             except StorageFailure:
-                continue  # `holds` tells when it is too late; until then there are more attempts
+                continue  # there are more attempts until the lease ends, and then `holds` returns False
             with process.changed:
                 for name, token in found:
                     held = process.held.get(name)
@@ -173,14 +174,14 @@ class Leases:
                         held.until = until
 
     def _sweep(self) -> None:
-        """Remove what nobody has held for a day."""
+        """Remove leases that were not held for a day."""
         try:
             self._database.query(_SWEEP)
         except StorageFailure:
             pass  # the next process does it
 
 
-def _give_back(database: Database, processes: dict[int, _Process]) -> None:
+def _release_all(database: Database, processes: dict[int, _Process]) -> None:
     process = processes.get(os.getpid())
     if process is None:
         return
@@ -192,4 +193,4 @@ def _give_back(database: Database, processes: dict[int, _Process]) -> None:
         try:
             database.query(_RELEASE_ALL, (process.holder, names), again=True)
         except StorageFailure:
-            pass  # they end by themselves
+            pass  # they expire

@@ -1,42 +1,26 @@
-"""A file system in a database: `Filesystem` for everything of a store that is no journal.
+"""A `Filesystem` in a database: names, folders and the content of files, for everything of a store that is not a journal.
 
-Rules: it answers as Linux does, with the same error numbers; a database that cannot be reached is a `StorageFailure`, which is
-an `OSError` too. What is written is committed, so syncing has nothing left to do. The lock of a file is a lease: it ends some
-seconds after its holder dies, and a holder that could not renew it cannot write through that descriptor any more.
-A file lives for an hour after its last name has gone, for those who have it open. Journals can be read, renamed, linked and
-unlinked; they are written elsewhere.
+Rules:
 
-Folders have no time of modification, and there are no symbolic links and no permissions: those of the database count.
-
-The tree of names in a database: what a path means, and making and removing names.
-
-Rules: it fails as Linux does, with the same numbers. Making a name holds its folder in place until it is made, so that no
-name is ever left without a folder; whoever removes or moves a folder waits for that. Nothing is asked twice unless something
-is wrong: then a second look tells what. If even that finds nothing wrong, somebody was faster, and it is tried again.
-
-It does not know what is in a file, nor how names move: that is `renaming`.
-
-Paths as they are kept in a database: the bytes of a folder and of a name in it.
-
-Rules: a path is absolute and has no `.` or `..` in it; a name is at most 255 bytes long as on a disk, and a path as long
-as the index of a database takes. `/` is the name without bytes in the folder without bytes.
-
-How names move in a database: files in one statement if the new name is free, everything else in a transaction.
-
-Rules: it fails as Linux does. Both names are locked before anything is decided. A folder takes along every name below it;
-names that are made there meanwhile are either taken along too or find that their folder has gone, never lost between.
-
-What is in the files of a database.
-
-Rules: a file lies in pieces; a missing piece, and what lies behind the end of a short one, are zeros. The piece in which a
-file ends is always there up to that end, so that appending is one statement which needs not know how long the file is. Every
-change takes the row of the file first, so changes of one file come one after the other. A journal reads as its rows make it
-up, and is changed through nothing here.
-
-Files without a name: temporary ones, and those that have lost their last name but may still be open somewhere.
-
-Rules: a file that lost its name is kept for an hour, because no process knows what the others have open. A temporary file
-goes when it is closed; one whose process died is found after a week.
+- It answers as Linux does, with the same error numbers. A database that cannot be reached is a `StorageFailure`, which is an
+  `OSError` too. What is written is committed, so syncing does nothing.
+- The lock of a file is a lease: it ends some seconds after its holder dies, and a holder that could not renew it can no longer
+  write through that descriptor.
+- Journals can be read, renamed, linked and unlinked here; `journals` writes them.
+- Folders have no time of modification. There are no symbolic links and no permissions: those of the database apply.
+- A path is absolute, without `.` and `..`. A name has at most 255 bytes, and a path as many as an index of the database holds.
+  `/` is the empty name in the empty folder.
+- Making a name locks its folder until the name is made, so that no name is left without a folder; removing or moving a folder
+  waits for that. The normal case is one query; only if something is wrong, a second one finds out what. If that finds nothing
+  wrong, another process was faster, and the first one is tried again.
+- A file moves in one statement if the new name is free; everything else is a transaction, in which both names are locked first.
+  A folder takes along every name below it; a name that is made there at the same time is moved too, or fails because its folder
+  is gone.
+- The content of a file is stored in pieces. A missing piece, and the part after the end of a short one, are zeros. The piece in
+  which a file ends always exists up to that end, so that appending is one statement that does not depend on the size. Every
+  change locks the row of the file first. A journal reads as its rows.
+- A file that lost its last name is kept for an hour, because it may be open in another process. A temporary file is removed when
+  it is closed, or after a week if its process died.
 """
 
 from __future__ import annotations
@@ -60,72 +44,273 @@ from sessile.errors import StorageFailure
 from sessile.storage.postgres.database import Cursor, Database
 from sessile.storage.postgres.leases import Leases
 
-# --- paths
-
-_LONGEST_NAME = 255
-_LONGEST_PATH = 2000  # an index of PostgreSQL holds 2,700 bytes in a row
+_ACCESS = os.O_RDONLY | os.O_WRONLY | os.O_RDWR
+_SWEEP_EVERY = 60.0  # seconds between two sweeps of files without a name
 
 
-class Key(NamedTuple):
-    """Where a name is."""
+class PostgresStat(NamedTuple):
+    """The status of a file or folder in a database."""
 
-    folder: bytes
-    base: bytes
+    st_mode: int
+    st_ino: int
+    st_dev: int
+    st_nlink: int
+    st_uid: int
+    st_size: int
+    st_mtime_ns: int
+
+
+@dataclass(eq=False, slots=True)
+class _OpenFile:
+    """One open file description, which may have the lock of the file."""
+
+    path: str
+    found: Found
+    readable: bool
+    writable: bool
+    appends: bool
+    temporary: bool = False
+    position: int = 0
+    stale: bool = True  # whether the status from opening must not be used (again)
+    read_to: int | None = None  # how far the content from opening was read; None: it must not be used
+    token: int | None = None  # of the lease, while this description has the lock
+    guard: threading.Lock = field(default_factory=threading.Lock)
 
     @property
-    def path(self) -> bytes:
-        """The path that this is the key of, as the names below it have it for a folder."""
-        if not self.base:
-            return b"/"
-        return self.folder.rstrip(b"/") + b"/" + self.base
+    def file(self) -> int:
+        if self.found.file is None:
+            raise failure(errno.EISDIR, self.path)
+        return self.found.file
+
+    @property
+    def lease(self) -> str:
+        return f"file:{key(self.path).path!r}" if self.found.file is None else f"file:{self.found.file}"
 
 
-ROOT = Key(b"", b"")
+class PostgresFilesystem:
+    """The files of one database."""
+
+    def __init__(self, database: Database, leases: Leases) -> None:
+        self.names_in = Names(database)
+        self._contents = Contents(database)
+        self._database = database
+        self._leases = leases
+        self._descriptors = count(3)
+        self._open: dict[int, _OpenFile] = {}
+        self._device = zlib.crc32(database.place.encode())
+        self._user = os.getuid()
+        self._swept = time.monotonic()
+
+    # -- files
+
+    def open(self, path: str, flags: int) -> int:
+        if flags & os.O_CREAT and flags & os.O_DIRECTORY:
+            raise failure(errno.EINVAL, path)
+        access = flags & _ACCESS
+        found = self._found(path, flags, content=access == os.O_RDONLY)
+        opened = _OpenFile(path, found, access != os.O_WRONLY, access != os.O_RDONLY, bool(flags & os.O_APPEND))
+        if found.file is not None and flags & os.O_TRUNC and found.size:
+            self._contents.resize(found.file, 0)
+        elif access == os.O_RDONLY:
+            opened.stale, opened.read_to = False, None if found.ahead is None else 0
+        return self._described(opened)
+
+    def temporary(self) -> int:
+        found = make_temporary(self._database)
+        return self._described(_OpenFile("", found, True, True, appends=False, temporary=True))
+
+    def close(self, fd: int) -> None:
+        opened = self._opened(fd)
+        del self._open[fd]
+        self._release(opened)
+        if opened.temporary:
+            remove_unnamed(self._database, opened.file)
+
+    def read(self, fd: int, size: int, offset: int) -> bytes:
+        opened = self._opened(fd)
+        if not opened.readable:
+            raise failure(errno.EBADF)
+        file = opened.file
+        if offset < 0:
+            raise failure(errno.EINVAL)
+        with opened.guard:
+            data = _read_ahead(opened, size, offset)
+        return self._contents.read(file, size, offset, journal=bool(opened.found.journal)) if data is None else data
+
+    def write(self, fd: int, data: bytes) -> int:
+        opened = self._opened(fd)
+        if not opened.writable:
+            raise failure(errno.EBADF)
+        self._check_lock(opened)
+        if not data:
+            return 0
+        with opened.guard:
+            if opened.appends:
+                return self._contents.append(opened.file, data)
+            written = self._contents.put(opened.file, data, opened.position)
+            opened.position += written
+            return written
+
+    def truncate(self, fd: int, size: int) -> None:
+        opened = self._opened(fd)
+        if size < 0 or not opened.writable:
+            raise failure(errno.EINVAL)
+        self._check_lock(opened)
+        self._contents.resize(opened.file, size)
+
+    def sync(self, fd: int) -> None:
+        self._opened(fd)
+
+    def fstat(self, fd: int) -> PostgresStat:
+        opened = self._opened(fd)
+        if opened.found.file is not None and opened.stale:
+            return self._stat(opened.path, self._contents.status(opened.found.file))
+        opened.stale = True  # it may change from now on
+        return self._stat(opened.path, opened.found)
+
+    def set_modified(self, fd: int, nanoseconds: int) -> None:
+        opened = self._opened(fd)
+        opened.stale = True
+        self._contents.set_modified(opened.file, nanoseconds)
+
+    # -- locks
+
+    def lock(self, fd: int) -> bool:
+        opened = self._opened(fd)
+        if opened.token is not None and self._leases.token(opened.lease) == opened.token:
+            return True
+        opened.stale, opened.read_to = True, None  # the previous holder of the lock may have changed the file
+        opened.token = self._leases.take(opened.lease)
+        return opened.token is not None
+
+    def unlock(self, fd: int) -> None:
+        self._release(self._opened(fd))
+
+    def lock_holder(self, fd: int) -> int | None:
+        """Return the id of the process that has the lock, if it runs on this machine."""
+        holder = self._leases.holder(self._opened(fd).lease)
+        host, _, rest = (holder or "").rpartition(":")[0].rpartition(":")
+        return int(rest) if host == socket.gethostname() else None
+
+    # -- names
+
+    def lstat(self, path: str) -> PostgresStat:
+        return self._stat(path, self.names_in.existing(path))
+
+    def names(self, path: str) -> list[str]:
+        return self.names_in.names(path)
+
+    def mkdir(self, path: str) -> None:
+        self.names_in.make_folder(path)
+
+    def rename(self, source: str, target: str) -> None:
+        if rename(self._database, self.names_in, source, target):
+            self._sweep_sometimes()
+
+    def link(self, source: str, target: str) -> None:
+        self.names_in.link(source, target)
+
+    def unlink(self, path: str) -> None:
+        if self.names_in.unlink(path):
+            self._sweep_sometimes()
+
+    def rmdir(self, path: str) -> None:
+        self.names_in.remove_folder(path)
+
+    def sync_directory(self, path: str) -> None:
+        self.names_in.folder(path)
+
+    # -- helpers
+
+    def _found(self, path: str, flags: int, *, content: bool) -> Found:
+        """Return the file to open; create it if the flags say so."""
+        exclusive = flags & os.O_CREAT and flags & os.O_EXCL
+        while True:
+            found = None if exclusive else self.names_in.look(path, content=content)
+            if found is None:
+                if not flags & os.O_CREAT:
+                    raise failure(errno.ENOENT, path)
+                found = self.names_in.make_file(path)
+                if found is not None:
+                    return found
+                if exclusive and self.names_in.look(path) is not None:
+                    raise failure(errno.EEXIST, path)
+                continue  # another process was faster
+            if found.file is None:
+                if flags & (os.O_CREAT | os.O_TRUNC | _ACCESS):
+                    raise failure(errno.EISDIR, path)
+            elif flags & os.O_DIRECTORY:
+                raise failure(errno.ENOTDIR, path)
+            elif found.journal and flags & (os.O_TRUNC | _ACCESS):
+                raise failure(errno.EROFS, path)
+            return found
+
+    def _described(self, opened: _OpenFile) -> int:
+        fd = next(self._descriptors)
+        self._open[fd] = opened
+        return fd
+
+    def _opened(self, fd: int) -> _OpenFile:
+        try:
+            return self._open[fd]
+        except KeyError:
+            raise failure(errno.EBADF) from None
+
+    def _release(self, opened: _OpenFile) -> None:
+        token, opened.token = opened.token, None
+        if token is not None and self._leases.token(opened.lease) == token:
+            self._leases.release(opened.lease)
+
+    def _check_lock(self, opened: _OpenFile) -> None:
+        """Raise if the file was locked and the lock was lost."""
+        if opened.token is not None and self._leases.token(opened.lease) != opened.token:
+            hint = "open the file again; the database could not be reached for too long"
+            raise StorageFailure("the lock of the file was lost", path=opened.path, hint=hint, code=errno.ENOLCK)
+
+    def _stat(self, path: str, found: Found) -> PostgresStat:
+        if found.file is None:
+            number = int.from_bytes(blake2b(key(path).path, digest_size=8).digest()) >> 1
+            return PostgresStat(stat.S_IFDIR | 0o700, number, self._device, 1, self._user, 0, 0)
+        assert found.links is not None and found.size is not None and found.modified is not None
+        mode = stat.S_IFREG | 0o600
+        return PostgresStat(mode, found.file, self._device, found.links, self._user, found.size, found.modified)
+
+    def _sweep_sometimes(self) -> None:
+        """Remove files that have had no name for an hour, at most once a minute."""
+        now = time.monotonic()
+        if now - self._swept >= _SWEEP_EVERY:
+            self._swept = now
+            try:
+                sweep(self._database)
+            except StorageFailure:
+                pass  # the operation itself is done; the next one sweeps
 
 
-def keys(path: str) -> list[Key]:
-    """The keys of everything on the way from `/` to a path, and of the path itself."""
-    try:
-        encoded = path.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:
-        raise failure(errno.EILSEQ, path) from None
-    parts = [part for part in encoded.split(b"/") if part]
-    if not encoded.startswith(b"/") or b"\0" in encoded or b"." in parts or b".." in parts:
-        raise failure(errno.EINVAL, path)
-    if len(encoded) > _LONGEST_PATH or any(len(part) > _LONGEST_NAME for part in parts):
-        raise failure(errno.ENAMETOOLONG, path)
-    found = [ROOT]
-    for part in parts:
-        found.append(Key(found[-1].path, part))
-    return found
+def _read_ahead(opened: _OpenFile, size: int, offset: int) -> bytes | None:
+    """Return content that was read when opening, each byte once and in order; None if it must be queried."""
+    ahead, total = opened.found.ahead, opened.found.size
+    if opened.read_to != offset or ahead is None or total is None:
+        opened.read_to = None
+        return None
+    if offset + size > len(ahead) and len(ahead) < total:
+        opened.read_to = None
+        return None
+    part = ahead[offset : offset + size]
+    opened.read_to = offset + len(part) if part or not size else None
+    return part
 
 
-def key(path: str) -> Key:
-    """The key of a path."""
-    return keys(path)[-1]
-
-
-def decoded(base: bytes) -> str:
-    """A name as programs see it."""
-    return base.decode("utf-8", "surrogateescape")
-
-
-def failure(code: int, path: str | None = None, target: str | None = None) -> OSError:
-    """What the system call would raise."""
-    return OSError(code, os.strerror(code), path, None, target)
-
-
-# --- names
+# -- names
 
 NOW = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint * 1000"
 """The time of the database in nanoseconds."""
 
-AHEAD = 65536  # bytes that opening a file brings along
+AHEAD = 65536  # bytes that are read when a file is opened
 
 _LOOK = """
     SELECT name.folder IS NOT NULL, name.file, journal, size, modified, links, {content}
-    FROM unnest(%s::bytea[], %s::bytea[]) WITH ORDINALITY AS asked (folder, base, depth)
-    LEFT JOIN name ON name.folder = asked.folder AND name.base = asked.base
+    FROM unnest(%s::bytea[], %s::bytea[]) WITH ORDINALITY AS wanted (folder, base, depth)
+    LEFT JOIN name ON name.folder = wanted.folder AND name.base = wanted.base
     LEFT JOIN file ON file.id = name.file
     {piece}
     ORDER BY depth"""
@@ -139,7 +324,7 @@ PARENT = """
     parent AS (
         SELECT folder AS above FROM name WHERE folder = %(parent_folder)s AND base = %(parent_base)s AND file IS NULL
         FOR KEY SHARE)"""
-"""The folder of a new name, held in place to the end of the transaction."""
+"""The folder of a new name, locked until the end of the transaction."""
 
 MAKE_FOLDER = f"""
     WITH {PARENT}
@@ -171,7 +356,7 @@ _REMOVE_FOLDER = """
 
 
 class Found(NamedTuple):
-    """What a name means; without a file it is a folder. `ahead` is how the content begins, if that was asked for."""
+    """What a name refers to: a file, or a folder if `file` is None. `ahead` is the start of the content, if requested."""
 
     file: int | None
     journal: bool | None = None
@@ -188,44 +373,42 @@ class Names:
         self._database = database
 
     def look(self, path: str, *, content: bool = False, cursor: Cursor | None = None) -> Found | None:
-        """What a path means, if anything, also in a transaction; its folder must exist."""
-        asked = keys(path)
-        sql, arguments = (
-            _CONTENT if content else _STATUS,
-            ([one.folder for one in asked], [one.base for one in asked]),
-        )
+        """Return what a path refers to, or None; raise if its folder does not exist."""
+        levels = keys(path)
+        sql = _CONTENT if content else _STATUS
+        arguments = ([level.folder for level in levels], [level.base for level in levels])
         if cursor is not None:
-            return _meaning(cursor.execute(sql, arguments).fetchall(), path)
-        return _meaning(self._database.query(sql, arguments, again=True), path)
+            return _found(cursor.execute(sql, arguments).fetchall(), path)
+        return _found(self._database.query(sql, arguments, again=True), path)
 
     def existing(self, path: str, *, content: bool = False, cursor: Cursor | None = None) -> Found:
-        """What a path means; ENOENT if that is nothing."""
+        """Return what a path refers to; raise ENOENT if there is nothing."""
         found = self.look(path, content=content, cursor=cursor)
         if found is None:
             raise failure(errno.ENOENT, path)
         return found
 
     def folder(self, path: str) -> None:
-        """Make sure that a path is a folder."""
+        """Raise if a path is not a folder."""
         if self.existing(path).file is not None:
             raise failure(errno.ENOTDIR, path)
 
     def names(self, path: str) -> list[str]:
-        """The names in a folder, sorted."""
+        """Return the names in a folder, sorted."""
         found = self._database.query(_NAMES, (key(path).path,), again=True)
         if not found:
             self.folder(path)
         return sorted(decoded(base) for (base,) in found)
 
     def make_file(self, path: str) -> Found | None:
-        """Make an empty file; None if the name is taken, which the second look may find to have changed."""
+        """Create an empty file; return None if the name is taken or its folder is missing."""
         made = self._database.query(_MAKE_FILE, placed(path))
         return Found(*made[0]) if made else None
 
     def make_folder(self, path: str) -> None:
-        """Make a folder."""
+        """Create a folder."""
         arguments = placed(path)
-        self._insist(
+        self._retry(
             lambda: bool(self._database.query(MAKE_FOLDER, arguments)),
             lambda: errno.EEXIST if self.look(path) is not None else None,
             path,
@@ -241,40 +424,40 @@ class Names:
                 return errno.EEXIST
             return errno.EPERM if found.file is None else None
 
-        self._insist(lambda: bool(self._database.query(_LINK, arguments)), wrong, source, target)
+        self._retry(lambda: bool(self._database.query(_LINK, arguments)), wrong, source, target)
 
     def unlink(self, path: str) -> bool:
-        """Take a name from a file; whether it was the last."""
+        """Remove a name of a file; return whether it was the last one."""
         links: list[int] = []
 
         def done() -> bool:
             links.extend(left for (left,) in self._database.query(_UNLINK, key(path)))
             return bool(links)
 
-        self._insist(done, lambda: errno.EISDIR if self.existing(path).file is None else None, path)
+        self._retry(done, lambda: errno.EISDIR if self.existing(path).file is None else None, path)
         return links == [0]
 
     def remove_folder(self, path: str) -> None:
         """Remove an empty folder."""
-        asked = key(path)
-        if asked == ROOT:
+        place = key(path)
+        if place == ROOT:
             raise failure(errno.EBUSY, path)
 
         def remove(cursor: Cursor) -> None:
-            held = cursor.execute(_HOLD, asked).fetchone()
+            held = cursor.execute(_HOLD, place).fetchone()
             if held is None or held[0] is not None:
                 raise failure(errno.ENOENT if self.existing(path, cursor=cursor).file is None else errno.ENOTDIR, path)
-            # Only now: who was making a name in it has made it, and nobody makes another.
-            cursor.execute(_REMOVE_FOLDER, {"folder": asked.folder, "base": asked.base, "path": asked.path})
+            # Only under the lock: names that were being made in it are there now, and no others can be made.
+            cursor.execute(_REMOVE_FOLDER, {"folder": place.folder, "base": place.base, "path": place.path})
             if not cursor.rowcount:
                 raise failure(errno.ENOTEMPTY, path)
 
         self._database.transact(remove)
 
-    def _insist(
+    def _retry(
         self, done: Callable[[], bool], wrong: Callable[[], int | None], path: str, target: str | None = None
     ) -> None:
-        """Try until it is done or something is wrong: what was in the way may have gone when one looks."""
+        """Try until it is done or `wrong` returns an error number; an obstacle may be gone when `wrong` looks."""
         while not done():
             code = wrong()
             if code is not None:
@@ -282,18 +465,18 @@ class Names:
 
 
 def placed(path: str) -> dict[str, Any]:
-    """The arguments for a new name: where it goes, and the folder that must be there."""
-    *above, asked = keys(path)
-    parent = above[-1] if above else asked  # `/` is always taken
+    """Return the arguments for a new name: its key, and the key of the folder that must exist."""
+    *above, place = keys(path)
+    parent = above[-1] if above else place  # `/` always exists
     return {
-        "folder": asked.folder,
-        "base": asked.base,
+        "folder": place.folder,
+        "base": place.base,
         "parent_folder": parent.folder,
         "parent_base": parent.base,
     }
 
 
-def _meaning(rows: Sequence[tuple[Any, ...]], path: str) -> Found | None:
+def _found(rows: Sequence[tuple[Any, ...]], path: str) -> Found | None:
     *above, (there, *status) = rows
     for parent_there, file, *_ in above:
         if not parent_there:
@@ -303,7 +486,7 @@ def _meaning(rows: Sequence[tuple[Any, ...]], path: str) -> Found | None:
     return Found(*status) if there else None
 
 
-# --- renaming
+# -- renaming
 
 _MOVE_FILE = f"""
     WITH {PARENT}
@@ -329,7 +512,7 @@ _MOVE_BELOW = """
 
 
 def rename(database: Database, names: Names, source: str, target: str) -> bool:
-    """Move a name, replacing what the new one means; whether a file lost its last name by that."""
+    """Move a name and replace the target; return whether a file lost its last name."""
     old, new = key(source), key(target)
     if ROOT in (old, new):
         raise failure(errno.EBUSY, source, target)
@@ -339,27 +522,27 @@ def rename(database: Database, names: Names, source: str, target: str) -> bool:
             if database.query(_MOVE_FILE, arguments):
                 return False
         except UniqueViolation:
-            pass  # the new name was taken in this very moment
+            pass  # the new name was taken at the same moment
         done = database.transact(lambda cursor: _rename(cursor, names, source, target))
         if done is not None:
             return done
 
 
 def _rename(cursor: Cursor, names: Names, source: str, target: str) -> bool | None:
-    """The same with both names locked; None if a file can move at once now, because its new name has become free."""
+    """Move a name with both names locked; return None if the new name is free, so that a file can move in one statement."""
     old, new = key(source), key(target)
     held = {Key(folder, base): file for folder, base, file in cursor.execute(_HOLD_BOTH, (*old, *new)).fetchall()}
     if old not in held:
-        names.look(source, cursor=cursor)  # says what is wrong with its folder
-        names.look(target, cursor=cursor)  # and this, with that of the new name, which comes before the name itself
+        names.look(source, cursor=cursor)  # raises if its folder is missing
+        names.look(target, cursor=cursor)  # Linux reports a missing target folder before a missing source
         raise failure(errno.ENOENT, source, target)
     file, moves_folder = held[old], held[old] is None
     if moves_folder and new.path.startswith(old.path + b"/"):
         raise failure(errno.EINVAL, source, target)
     if old == new or (new in held and file is not None and held[new] == file):
-        return False  # two names of one file: POSIX says that both stay
+        return False  # two names of one file: POSIX keeps both
     if new not in held:
-        names.look(target, cursor=cursor)  # says what is wrong with the folder
+        names.look(target, cursor=cursor)  # raises if the folder is missing
         if not moves_folder:
             return None
         if not cursor.execute(_HOLD_PARENT, placed(target)).fetchone():
@@ -391,17 +574,17 @@ def _move_folder(cursor: Cursor, old: Key, new: Key) -> None:
         "new": new.path,
         "length": len(old.path),
         "first": old.path + b"/",
-        "behind": old.path + b"0",  # the byte behind the slash
+        "behind": old.path + b"0",  # the byte after the slash
     }
-    # Until nothing is left: a folder that was made while we waited for another is not locked before it has moved.
+    # Until nothing is left: a folder that was made while we waited for a lock is not locked before it has moved.
     while cursor.execute(_MOVE_BELOW, below).rowcount:
         pass
 
 
-# --- contents
+# -- contents
 
-PIECE = 1 << 18
-_MOST_AT_ONCE = 1 << 22  # bytes that one write takes
+PIECE = 1 << 18  # bytes
+_MAX_WRITE = 1 << 22  # bytes of one write
 
 _TOUCH = f"modified = {NOW} WHERE id = %(file)s AND NOT journal"
 _APPEND = f"""
@@ -414,12 +597,12 @@ _APPEND = f"""
     FROM head CROSS JOIN LATERAL generate_series(at / {PIECE}, (at + %(length)s - 1) / {PIECE}) AS number
     ON CONFLICT (file, number) DO UPDATE SET data = piece.data || excluded.data
     RETURNING number"""
-# In the first piece `skipped` bytes stay in front; a piece that is shorter than that is filled up with zeros.
+# The first `skipped` bytes of the first piece stay; a shorter piece is filled up with zeros.
 _PUT = f"""
     WITH head AS (
         UPDATE file SET size = greatest(size, %(at)s::bigint + %(length)s), {_TOUCH} RETURNING id)
     INSERT INTO piece (file, number, data)
-    SELECT head.id, asked.number, asked.data FROM head, unnest(%(numbers)s::bigint[], %(parts)s::bytea[]) AS asked (number, data)
+    SELECT head.id, new.number, new.data FROM head, unnest(%(numbers)s::bigint[], %(parts)s::bytea[]) AS new (number, data)
     ON CONFLICT (file, number) DO UPDATE SET data =
         CASE WHEN piece.number = %(first)s::bigint AND %(skipped)s::int > 0 THEN
             substring(piece.data || %(zeros)s::bytea FROM 1 FOR %(skipped)s::int)
@@ -435,7 +618,7 @@ _END = """
     INSERT INTO piece (file, number, data) VALUES (%(file)s, %(last)s, %(zeros)s)
     ON CONFLICT (file, number) DO UPDATE
     SET data = substring(piece.data || %(zeros)s FROM 1 FOR octet_length(%(zeros)s))"""
-# Both give the size and, where there are any, places in the file and what lies there.
+# Both return the size and, if there are any, offsets in the file and the bytes there.
 _READ = f"""
     SELECT file.size, piece.number * {PIECE}, piece.data
     FROM file LEFT JOIN piece ON piece.file = file.id AND piece.number BETWEEN %(begin)s / {PIECE} AND %(end)s / {PIECE}
@@ -456,18 +639,18 @@ class Contents:
         self._database = database
 
     def status(self, file: int) -> Found:
-        """What is known of a file."""
+        """Return the status of a file."""
         found = self._database.query(_CONTENTS_STATUS, (file,), again=True)
         if not found:
             raise failure(errno.ESTALE)
         return Found(*found[0])
 
     def read(self, file: int, size: int, offset: int, *, journal: bool) -> bytes:
-        """At most `size` bytes from `offset` of a file that was a journal, or none, when it was last looked at."""
-        asked = {"file": file, "begin": offset, "end": offset + max(size, 1) - 1}
-        rows = self._database.query(_READ_JOURNAL if journal else _READ, asked, again=True)
-        if not rows:  # it has become a journal meanwhile, or has gone
-            rows = self._database.query(_READ if journal else _READ_JOURNAL, asked, again=True)
+        """Return at most `size` bytes from `offset`; `journal` is whether the file was a journal when last looked at."""
+        arguments = {"file": file, "begin": offset, "end": offset + max(size, 1) - 1}
+        rows = self._database.query(_READ_JOURNAL if journal else _READ, arguments, again=True)
+        if not rows:  # it has become a journal in the meantime, or is gone
+            rows = self._database.query(_READ if journal else _READ_JOURNAL, arguments, again=True)
         if not rows:
             raise failure(errno.ESTALE)
         content = bytearray(max(min(size, rows[0][0] - offset), 0))
@@ -477,16 +660,16 @@ class Contents:
         return bytes(content)
 
     def append(self, file: int, data: bytes) -> int:
-        """Write at the end as it is now; how much was written."""
-        data = data[:_MOST_AT_ONCE]
+        """Write at the current end; return the number of bytes written."""
+        data = data[:_MAX_WRITE]
         done = self._database.query(_APPEND, {"file": file, "data": data, "length": len(data)})
         if not done:
             raise self._unwritable(file)
         return len(data)
 
     def put(self, file: int, data: bytes, at: int) -> int:
-        """Write at a place; how much was written."""
-        data = data[:_MOST_AT_ONCE]
+        """Write at an offset; return the number of bytes written."""
+        data = data[:_MAX_WRITE]
         first, skipped = divmod(at, PIECE)
         parts = [bytes(skipped) + data[: PIECE - skipped]]
         parts.extend(data[begin : begin + PIECE] for begin in range(PIECE - skipped, len(data), PIECE))
@@ -505,7 +688,7 @@ class Contents:
         return len(data)
 
     def resize(self, file: int, size: int) -> None:
-        """Cut or extend with zeros."""
+        """Truncate a file, or extend it with zeros."""
         last, rest = divmod(size, PIECE)
         arguments = {"file": file, "size": size, "behind": last + (rest > 0), "last": last, "zeros": bytes(rest)}
 
@@ -515,7 +698,7 @@ class Contents:
             cursor.execute(_END, arguments)
             return True
 
-        # A file that ends with a piece has no last one to cut or to fill up.
+        # If the size is a multiple of a piece, there is no partial last piece.
         done = (
             self._database.transact(resize, again=True) if rest else self._database.query(_CUT, arguments, again=True)
         )
@@ -523,7 +706,7 @@ class Contents:
             raise self._unwritable(file)
 
     def set_modified(self, file: int, nanoseconds: int) -> None:
-        """Give a file another time of modification."""
+        """Set the time of modification."""
         self._database.query(_MODIFIED, (nanoseconds, file), again=True)
 
     def _unwritable(self, file: int) -> OSError:
@@ -531,13 +714,13 @@ class Contents:
 
 
 def _overlay(content: bytearray, at: int, data: bytes) -> None:
-    """Put that part of `data` into `content` which falls into it, if it begins `at` there."""
+    """Copy `data`, which starts `at` this offset, into `content`, as far as it overlaps."""
     begin, end = max(at, 0), min(at + len(data), len(content))
     if begin < end:
         content[begin:end] = memoryview(data)[begin - at : end - at]
 
 
-# --- unnamed
+# -- files without a name
 
 _HOUR = 3600.0
 _WEEK = 7 * 24 * 3600 * 10**9
@@ -558,17 +741,17 @@ _UNNAMED_REMOVE = (
 
 
 def make_temporary(database: Database) -> Found:
-    """Make a file without a name."""
+    """Create a file without a name."""
     return Found(*database.query(_MAKE)[0])
 
 
 def remove_unnamed(database: Database, file: int) -> None:
-    """Remove a temporary file and what is in it."""
+    """Remove a temporary file and its content."""
     database.transact(lambda cursor: _remove(cursor, [file]), again=True)
 
 
 def sweep(database: Database, older_than: float = _HOUR) -> int:
-    """Remove files that lost their last name that many seconds ago; how many they were."""
+    """Remove files that lost their last name at least `older_than` seconds ago; return how many."""
 
     def remove_old(cursor: Cursor) -> int:
         found = [file for (file,) in cursor.execute(_UNNAMED, (int(older_than * 1e9),)).fetchall()]
@@ -587,267 +770,56 @@ def _remove(cursor: Cursor, files: list[int]) -> None:
         cursor.execute(statement, (files,))
 
 
-# --- filesystem
+# -- paths
 
-_ACCESS = os.O_RDONLY | os.O_WRONLY | os.O_RDWR
-_SWEEP_EVERY = 60.0  # seconds
-
-
-class PostgresStat(NamedTuple):
-    """What `lstat` and `fstat` say about a file in a database."""
-
-    st_mode: int
-    st_ino: int
-    st_dev: int
-    st_nlink: int
-    st_uid: int
-    st_size: int
-    st_mtime_ns: int
+_LONGEST_NAME = 255  # bytes
+_LONGEST_PATH = 2000  # bytes; an index entry of PostgreSQL holds 2,700
 
 
-@dataclass(eq=False, slots=True)
-class _OpenFile:
-    """One open file description: what a lock belongs to."""
+class Key(NamedTuple):
+    """The key of a name: its folder and the name itself."""
 
-    path: str
-    found: Found
-    readable: bool
-    writable: bool
-    appends: bool
-    temporary: bool = False
-    position: int = 0
-    told: bool = True  # whether the status that opening brought along was used, or may not be
-    read_to: int | None = None  # how far what opening brought along was read; None: no more of it may be used
-    token: int | None = None  # of the lease, as long as this one has the lock
-    guard: threading.Lock = field(default_factory=threading.Lock)
+    folder: bytes
+    base: bytes
 
     @property
-    def file(self) -> int:
-        if self.found.file is None:
-            raise failure(errno.EISDIR, self.path)
-        return self.found.file
-
-    @property
-    def lease(self) -> str:
-        return f"file:{key(self.path).path!r}" if self.found.file is None else f"file:{self.found.file}"
+    def path(self) -> bytes:
+        """The path of this key; for a folder, this is the `folder` of the names in it."""
+        if not self.base:
+            return b"/"
+        return self.folder.rstrip(b"/") + b"/" + self.base
 
 
-class PostgresFilesystem:
-    """The files of one database."""
-
-    def __init__(self, database: Database, leases: Leases) -> None:
-        self.names_in = Names(database)
-        self._contents = Contents(database)
-        self._database = database
-        self._leases = leases
-        self._descriptors = count(3)
-        self._open: dict[int, _OpenFile] = {}
-        self._device = zlib.crc32(database.place.encode())
-        self._user = os.getuid()
-        self._swept = time.monotonic()
-
-    # Files
-
-    def open(self, path: str, flags: int) -> int:
-        if flags & os.O_CREAT and flags & os.O_DIRECTORY:
-            raise failure(errno.EINVAL, path)
-        access = flags & _ACCESS
-        found = self._found(path, flags, content=access == os.O_RDONLY)
-        opened = _OpenFile(path, found, access != os.O_WRONLY, access != os.O_RDONLY, bool(flags & os.O_APPEND))
-        if found.file is not None and flags & os.O_TRUNC and found.size:
-            self._contents.resize(found.file, 0)
-        elif access == os.O_RDONLY:
-            opened.told, opened.read_to = False, None if found.ahead is None else 0
-        return self._described(opened)
-
-    def temporary(self) -> int:
-        found = make_temporary(self._database)
-        return self._described(_OpenFile("", found, True, True, appends=False, temporary=True))
-
-    def close(self, fd: int) -> None:
-        opened = self._opened(fd)
-        del self._open[fd]
-        self._release(opened)
-        if opened.temporary:
-            remove_unnamed(self._database, opened.file)
-
-    def read(self, fd: int, size: int, offset: int) -> bytes:
-        opened = self._opened(fd)
-        if not opened.readable:
-            raise failure(errno.EBADF)
-        file = opened.file
-        if offset < 0:
-            raise failure(errno.EINVAL)
-        with opened.guard:
-            brought = _brought(opened, size, offset)
-        return (
-            self._contents.read(file, size, offset, journal=bool(opened.found.journal)) if brought is None else brought
-        )
-
-    def write(self, fd: int, data: bytes) -> int:
-        opened = self._opened(fd)
-        if not opened.writable:
-            raise failure(errno.EBADF)
-        self._still_locked(opened)
-        if not data:
-            return 0
-        with opened.guard:
-            if opened.appends:
-                return self._contents.append(opened.file, data)
-            written = self._contents.put(opened.file, data, opened.position)
-            opened.position += written
-            return written
-
-    def truncate(self, fd: int, size: int) -> None:
-        opened = self._opened(fd)
-        if size < 0 or not opened.writable:
-            raise failure(errno.EINVAL)
-        self._still_locked(opened)
-        self._contents.resize(opened.file, size)
-
-    def sync(self, fd: int) -> None:
-        self._opened(fd)
-
-    def fstat(self, fd: int) -> PostgresStat:
-        opened = self._opened(fd)
-        if opened.found.file is not None and opened.told:
-            return self._stat(opened.path, self._contents.status(opened.found.file))
-        opened.told = True  # once: from now on it may have changed
-        return self._stat(opened.path, opened.found)
-
-    def set_modified(self, fd: int, nanoseconds: int) -> None:
-        opened = self._opened(fd)
-        opened.told = True
-        self._contents.set_modified(opened.file, nanoseconds)
-
-    # Locks
-
-    def lock(self, fd: int) -> bool:
-        opened = self._opened(fd)
-        if opened.token is not None and self._leases.token(opened.lease) == opened.token:
-            return True
-        opened.told, opened.read_to = True, None  # whoever had the lock before may have changed everything
-        opened.token = self._leases.take(opened.lease)
-        return opened.token is not None
-
-    def unlock(self, fd: int) -> None:
-        self._release(self._opened(fd))
-
-    def lock_holder(self, fd: int) -> int | None:
-        """The process that has the lock, if it is one of this machine."""
-        holder = self._leases.holder(self._opened(fd).lease)
-        host, _, rest = (holder or "").rpartition(":")[0].rpartition(":")
-        return int(rest) if host == socket.gethostname() else None
-
-    # Names
-
-    def lstat(self, path: str) -> PostgresStat:
-        return self._stat(path, self.names_in.existing(path))
-
-    def names(self, path: str) -> list[str]:
-        return self.names_in.names(path)
-
-    def mkdir(self, path: str) -> None:
-        self.names_in.make_folder(path)
-
-    def rename(self, source: str, target: str) -> None:
-        if rename(self._database, self.names_in, source, target):
-            self._sweep_at_times()
-
-    def link(self, source: str, target: str) -> None:
-        self.names_in.link(source, target)
-
-    def unlink(self, path: str) -> None:
-        if self.names_in.unlink(path):
-            self._sweep_at_times()
-
-    def rmdir(self, path: str) -> None:
-        self.names_in.remove_folder(path)
-
-    def sync_directory(self, path: str) -> None:
-        self.names_in.folder(path)
-
-    # For those who keep journals in the same tree
-
-    def file_of(self, path: str) -> Found | None:
-        """What a path means, with the number of its file; None if there is nothing."""
-        return self.names_in.look(path)
-
-    # Inside
-
-    def _found(self, path: str, flags: int, *, content: bool) -> Found:
-        """The file to open, made if that is asked for."""
-        exclusive = flags & os.O_CREAT and flags & os.O_EXCL
-        while True:
-            found = None if exclusive else self.names_in.look(path, content=content)
-            if found is None:
-                if not flags & os.O_CREAT:
-                    raise failure(errno.ENOENT, path)
-                found = self.names_in.make_file(path)
-                if found is not None:
-                    return found
-                if exclusive and self.names_in.look(path) is not None:
-                    raise failure(errno.EEXIST, path)
-                continue  # somebody was faster
-            if found.file is None:
-                if flags & (os.O_CREAT | os.O_TRUNC | _ACCESS):
-                    raise failure(errno.EISDIR, path)
-            elif flags & os.O_DIRECTORY:
-                raise failure(errno.ENOTDIR, path)
-            elif found.journal and flags & (os.O_TRUNC | _ACCESS):
-                raise failure(errno.EROFS, path)
-            return found
-
-    def _described(self, opened: _OpenFile) -> int:
-        fd = next(self._descriptors)
-        self._open[fd] = opened
-        return fd
-
-    def _opened(self, fd: int) -> _OpenFile:
-        try:
-            return self._open[fd]
-        except KeyError:
-            raise failure(errno.EBADF) from None
-
-    def _release(self, opened: _OpenFile) -> None:
-        token, opened.token = opened.token, None
-        if token is not None and self._leases.token(opened.lease) == token:
-            self._leases.release(opened.lease)
-
-    def _still_locked(self, opened: _OpenFile) -> None:
-        """Who has lost the lock must not write as if he had it."""
-        if opened.token is not None and self._leases.token(opened.lease) != opened.token:
-            hint = "the database was out of reach for too long; open the file again"
-            raise StorageFailure("the lock of the file was lost", path=opened.path, hint=hint, code=errno.ENOLCK)
-
-    def _stat(self, path: str, found: Found) -> PostgresStat:
-        if found.file is None:
-            number = int.from_bytes(blake2b(key(path).path, digest_size=8).digest()) >> 1
-            return PostgresStat(stat.S_IFDIR | 0o700, number, self._device, 1, self._user, 0, 0)
-        assert found.links is not None and found.size is not None and found.modified is not None
-        mode = stat.S_IFREG | 0o600
-        return PostgresStat(mode, found.file, self._device, found.links, self._user, found.size, found.modified)
-
-    def _sweep_at_times(self) -> None:
-        """Remove what has had no name for an hour: whoever makes such files does it, once a minute."""
-        now = time.monotonic()
-        if now - self._swept >= _SWEEP_EVERY:
-            self._swept = now
-            try:
-                sweep(self._database)
-            except StorageFailure:
-                pass  # what was asked for is done; the next one sweeps
+ROOT = Key(b"", b"")
 
 
-def _brought(opened: _OpenFile, size: int, offset: int) -> bytes | None:
-    """What opening brought along, each byte once and in order; None if the database must be asked."""
-    ahead, whole = opened.found.ahead, opened.found.size
-    if opened.read_to != offset or ahead is None or whole is None:
-        opened.read_to = None
-        return None
-    if offset + size > len(ahead) and len(ahead) < whole:
-        opened.read_to = None
-        return None
-    part = ahead[offset : offset + size]
-    opened.read_to = offset + len(part) if part or not size else None
-    return part
+def keys(path: str) -> list[Key]:
+    """Return the keys of all folders from `/` to a path, and of the path itself."""
+    try:
+        encoded = path.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise failure(errno.EILSEQ, path) from None
+    parts = [part for part in encoded.split(b"/") if part]
+    if not encoded.startswith(b"/") or b"\0" in encoded or b"." in parts or b".." in parts:
+        raise failure(errno.EINVAL, path)
+    if len(encoded) > _LONGEST_PATH or any(len(part) > _LONGEST_NAME for part in parts):
+        raise failure(errno.ENAMETOOLONG, path)
+    found = [ROOT]
+    for part in parts:
+        found.append(Key(found[-1].path, part))
+    return found
+
+
+def key(path: str) -> Key:
+    """Return the key of a path."""
+    return keys(path)[-1]
+
+
+def decoded(base: bytes) -> str:
+    """Return a name as text."""
+    return base.decode("utf-8", "surrogateescape")
+
+
+def failure(code: int, path: str | None = None, target: str | None = None) -> OSError:
+    """Return the error that the system call would raise."""
+    return OSError(code, os.strerror(code), path, None, target)

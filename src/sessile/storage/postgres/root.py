@@ -50,4 +50,4 @@ def database_backing(
     def catalog(cache: str | None) -> JoinedCatalog:
         return JoinedCatalog(PostgresCatalog(fs, database, ROOT, formats), ROOT, lambda: Catalog(fs, cache, formats))
 
-    return Backing(database.place, fs, layout, journals, close, catalog, database)
+    return Backing(database.place, fs, layout, lambda: journals, close, catalog, database)

@@ -115,7 +115,7 @@ class PostgresReader:
 
     def _ask(self, question: str, *params: Any) -> tuple[Now, list[tuple[Any, ...]]]:
         """Return the journal that has the name now, and the rows that answer a question about it."""
-        sql = asked(question)
+        sql = statement_of(question)
         for _ in range(2):
             if self._closed:
                 raise StorageFailure("the session is closed", path=self.path, hint="open the session again")
@@ -476,7 +476,7 @@ BEFORE = f"""
     WHERE e.file = now.id AND e.start < %b AND e.id IS NOT NULL ORDER BY e.start DESC LIMIT 1"""
 
 
-def asked(question: str) -> str:
+def statement_of(question: str) -> str:
     """Return the statement for a question about the file `now`.
 
     It returns the columns of `Now` with each row of the answer, and one row if the answer is empty.

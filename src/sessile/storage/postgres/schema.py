@@ -1,40 +1,35 @@
-"""The tables of a database, and the way from an older set of them to this one.
+"""The tables of a database, and their migration.
 
-Rules: each part has a list of steps that only ever grows; `schema_version` says how many of them a database has
-taken. All missing steps are taken in one transaction under the lock of those rows, so that of many processes that begin
-at once one does the work. A database with more steps than are known here belongs to a later release and is refused.
+Rules: each part has a list of steps that only grows; `schema_version` is the number of steps that a database has taken. All
+missing steps are taken in one transaction, with those rows locked, so that only one of many processes that start together does
+the work. A database with more steps than are known here belongs to a later release and is refused.
 
-The tables of the catalog: what is known of every session, and the words of their entries.
+Files: a name without a file is a folder. The content of a file that is not a journal is stored in pieces of 256 KB; a missing
+piece, and the part after the end of a short one, are zeros. `unnamed` is when a file lost its last name. Leases are the locks of
+files.
 
-Rules: they are a cache that all processes share. Whatever is in them is in the journals too, so that they can be dropped at any
-time; a catalog that misses one drops the others, too, and makes all of them again.
+Journals: each line of a session is a row of `entry`, with its exact bytes.
 
-Texts are compared byte by byte, whatever the database thinks of languages. A passage is one field of one entry: its words in
-order, each between two spaces, and the same as a set that an index can hold; a passage with too many of them has no set.
-
-The tables of names and files, and of the leases that stand for their locks.
-
-A name without a file is a folder. The content of a file that is no journal lies in pieces of 256 KB; a piece that is
-missing, and the part of a file behind a short piece, are zeros. `unnamed` is when a file lost its last name.
-
-The tables of gateways that share a database: bindings of conversations, and turns that run or wait.
-
-A lane is the order of turns in one session. `last` counts everybody who ever entered it, so that no number is given twice;
-`running` is the turn that has it, and none exactly if nobody is in it. A turn of `place` less than others comes before them.
-
-The tables of journals: each line of a session is a row, with its exact bytes.
-
-    start   the offset of the first byte of the line: orders the rows, and places them in the file that they make up
+    start   the offset of the first byte of the line in the file; orders the rows
     id      of an entry; the header, the title slot and lines without an id have none
-    copy    0, or the start of an entry whose id another one has already: of several the last is meant
-    state   the start of the entry on its path that changed the state last (0: none did; null: it has to be folded)
-    after   the state behind an entry that changed it
-    cut     the start of the earliest entry that the context of this one needs, if nothing else lies between
-    gap     what follows the line up to the next one; null is a newline
+    copy    0, or the start of an entry whose id exists already; the last one counts
+    state   the start of the last entry on its path that changed the state (0: none did; NULL: it must be folded)
+    after   the state after an entry that changed it
+    cut     the start of the earliest entry that the context of this one needs, if the path is contiguous
+    gap     the bytes between the line and the next one; NULL is a newline
 
-What is known of a whole journal is in its row of `file`: how many `entries` are no leaf markers; whether some bytes are no
-entries (`damaged`), some ids are there more than once (`doubled`), some parents were not there yet (`parentless`). `epoch`
-counts how often its place was taken, so that nobody appends to a journal that was just replaced.
+The row of `file` has facts about the whole journal: the number of `entries` without leaf markers, and whether there are bytes
+that are not entries (`damaged`), ids that occur more than once (`doubled`) or parents that were missing (`parentless`). `epoch`
+counts how often it was replaced, so that no process appends to a journal that was just replaced.
+
+Catalog: a cache that all processes share, with facts about every session and the words of their entries. Everything in it is in
+the journals too, so the tables can be dropped at any time; if one is missing, all of them are made again. Texts are compared
+byte by byte, whatever the locale of the database. A passage is one field of one entry: its words in order, each between two
+spaces, and the same words as a set for an index; a passage with too many words has no set.
+
+Gateway: the bindings of conversations, and the turns that run or wait. A lane is the order of turns in one session. `last` is
+the highest number given so far, so that no number is given twice; `running` is the turn that runs, and NULL if the lane is
+empty. Turns run in order of `place`.
 """
 
 from __future__ import annotations
@@ -47,13 +42,13 @@ from sessile.errors import Unsupported, UnsupportedVersion
 from sessile.storage.catalog_rows import COUNTS
 from sessile.storage.postgres.database import Cursor, Database
 
-# --- schema catalog
+# -- catalog
 
 _WHOLE, _TEXT, _BYTES = "bigint", 'text COLLATE "C"', "bytea"
 _COUNTED = {"roles": _BYTES, "models": _BYTES, "cost": "double precision"}
 
 FILE = {"path": _BYTES, "size": _WHOLE, "mtime_ns": _WHOLE, "inode": _WHOLE, "sub_agent": "boolean"}
-"""The file as it was when the row was made; without a size it is looked at again every time."""
+"""The file when the row was made; without a size it is looked at again every time."""
 
 GLANCE = {
     "format": _TEXT,
@@ -70,29 +65,29 @@ GLANCE = {
     "header_at": _WHOLE,
     "version": _WHOLE,
     "origin": _BYTES,
-    "started": _WHOLE,  # `created` as a moment
+    "started": _WHOLE,  # `created` as a number
     "folded_title": _TEXT,
     "folded_text": _TEXT,
 }
-"""What the ends of a file say."""
+"""From the ends of the file."""
 
 PLACE = {"covered": _WHOLE, "fit": _BYTES, "state": _BYTES, "indexed": _WHOLE, "passages": _WHOLE}
-"""How far its lines were counted and indexed, and what is needed to go on."""
+"""How far its lines were counted and indexed, and the state to continue from."""
 
 COUNTED = {name: _COUNTED.get(name, _WHOLE) for name in COUNTS} | {"spending": _BYTES}
-"""What its lines say."""
+"""From all its lines."""
 
-_KEPT = {"covered", "indexed", "passages"}  # are zero of a session that nobody has read
+_ZERO_AT_FIRST = {"covered", "indexed", "passages"}
 _REQUIRED = {"path", "mtime_ns", "inode", "sub_agent"}
 
 
 def _columns() -> str:
     columns = FILE | GLANCE | PLACE | COUNTED
-    rules = dict.fromkeys(_KEPT, " NOT NULL DEFAULT 0") | dict.fromkeys(_REQUIRED, " NOT NULL")
+    rules = dict.fromkeys(_ZERO_AT_FIRST, " NOT NULL DEFAULT 0") | dict.fromkeys(_REQUIRED, " NOT NULL")
     return ", ".join(f"{name} {kind}{rules.get(name, '')}" for name, kind in columns.items())
 
 
-GONE = ("DROP TABLE IF EXISTS catalog, passage", "DROP SEQUENCE IF EXISTS catalog_number")
+DROP_CATALOG = ("DROP TABLE IF EXISTS catalog, passage", "DROP SEQUENCE IF EXISTS catalog_number")
 
 CATALOG_TABLES: tuple[str, ...] = (
     "CREATE SEQUENCE catalog_number",
@@ -114,7 +109,7 @@ CATALOG_TABLES: tuple[str, ...] = (
 )
 
 
-# --- schema files
+# -- names, files and leases
 
 FILE_TABLES: tuple[str, ...] = (
     "CREATE SEQUENCE file_number",
@@ -136,7 +131,7 @@ FILE_TABLES: tuple[str, ...] = (
 )
 
 
-# --- schema gateway
+# -- gateway
 
 GATEWAY_TABLES: tuple[str, ...] = (
     "CREATE TABLE bindings (agent text PRIMARY KEY, revision bigint NOT NULL)",
@@ -144,8 +139,8 @@ GATEWAY_TABLES: tuple[str, ...] = (
     CREATE TABLE binding (
         agent text NOT NULL,
         key bytea NOT NULL,
-        body bytea,                    -- none: it was removed
-        revision bigint NOT NULL,      -- of the agent's bindings when it was changed last
+        body bytea,                    -- NULL: it was removed
+        revision bigint NOT NULL,      -- of the agent's bindings at the last change
         stamp bytea NOT NULL,          -- of that change
         PRIMARY KEY (agent, key)
     )
@@ -157,11 +152,11 @@ GATEWAY_TABLES: tuple[str, ...] = (
         session text NOT NULL,
         number bigint NOT NULL,
         place bigint NOT NULL,
-        node text NOT NULL,            -- of the gateway that looks after it
+        node text NOT NULL,            -- the gateway that owns it
         conversation bytea NOT NULL,
-        name bytea NOT NULL,           -- tells it from every other turn of the conversation
-        body bytea,                    -- what another gateway has to know to run it; none: nothing is to be run
-        stopped text,                  -- why somebody wants it to end
+        name bytea NOT NULL,           -- unique in the conversation
+        body bytea,                    -- what another gateway needs to run it; NULL: there is nothing to run
+        stopped text,                  -- why it should stop
         PRIMARY KEY (session, number),
         UNIQUE (conversation, name)
     )
@@ -170,15 +165,15 @@ GATEWAY_TABLES: tuple[str, ...] = (
 )
 
 
-# --- schema journals
+# -- journals
 
-# Flags of our own above those of the kinds. These numbers are stored, and in an index: never change one.
+# These flags use the bits above those of the entry kinds. They are stored, and used in an index: never change one.
 NO_ENTRY = 1 << 16
-HASHED = 1 << 17  # the id or the parent is a hash: the text is in the line
+HASHED = 1 << 17  # the id or the parent is stored as a hash; the text is in the line
 HEADER = 1 << 18
 SLOT = 1 << 19
 KIND_FLAGS = (1 << 14) - 1
-MARKED = NO_ENTRY | 2 | 16 | 32  # no entries, leaf markers, labels, titles: few, and asked for
+MARKED = NO_ENTRY | 2 | 16 | 32  # lines that are not entries, leaf markers, labels, titles: few, and often looked up
 
 JOURNAL_TABLES: tuple[str, ...] = (
     "ALTER TABLE file ADD COLUMN epoch bigint NOT NULL DEFAULT 0",
@@ -206,7 +201,7 @@ JOURNAL_TABLES: tuple[str, ...] = (
 )
 
 
-# --- schema
+# -- migration
 
 Steps = tuple[tuple[str, ...], ...]
 
@@ -216,24 +211,24 @@ PARTS: tuple[tuple[str, Steps], ...] = (
     ("catalog", (CATALOG_TABLES,)),
     ("gateway", (GATEWAY_TABLES,)),
 )
-"""In the order in which they are made. A further step is one more member of a part's tuple, never a change of one."""
+"""The parts in the order in which they are made. Add a step to a part's tuple; never change an existing one."""
 
 _ENCODINGS = ("UTF8", "UTF-8")
 _LOOK = "SELECT current_setting('server_encoding'), EXISTS (SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = %s)"
-# Two processes may find that something is missing and make it at the same moment: PostgreSQL does not keep them apart.
-# How far the slower one came says which error it gets; a table also makes a type of its name, a "duplicate object".
+# Two processes may create the same object at the same moment: IF NOT EXISTS of PostgreSQL does not prevent that.
+# The error depends on how far the slower one came; a table also creates a type of its name, a "duplicate object".
 _MADE_AT_ONCE = (errors.UniqueViolation, errors.DuplicateTable, errors.DuplicateSchema, errors.DuplicateObject)
 
 
 def migrate(database: Database, parts: Sequence[tuple[str, Steps]] = PARTS) -> None:
-    """Make the tables that are missing; one query if there is nothing to do."""
+    """Create missing tables and migrate old ones; one query if there is nothing to do."""
     if _behind(_versions(database), parts, database.place):
         _begin(database, parts)
         database.transact(lambda cursor: _catch_up(cursor, parts, database.place), again=True)
 
 
 def _versions(database: Database) -> dict[str, int]:
-    """How many steps of each part the database has taken."""
+    """Return the number of steps that the database has taken, by part."""
     try:
         return dict(database.query("SELECT part, version FROM schema_version", again=True))
     except errors.UndefinedTable:
@@ -241,24 +236,25 @@ def _versions(database: Database) -> dict[str, int]:
 
 
 def _behind(versions: dict[str, int], parts: Sequence[tuple[str, Steps]], place: str) -> bool:
-    """Whether steps are missing. A database that is ahead is refused."""
+    """Return whether steps are missing; raise if the database has unknown steps."""
     known = {part: len(steps) for part, steps in parts}
     for part, version in versions.items():
         if version > known.get(part, 0):
-            message = f"the database has version {version} of its {part}, this release knows {known.get(part, 0)}"
+            latest = known.get(part, 0)
+            message = f"the database has schema version {version} of {part}; this release supports {latest}"
             raise UnsupportedVersion(
-                message, path=place, hint="use the release of Sessile that made it, or a later one"
+                message, path=place, hint="use the release of Sessile that created it, or a later one"
             )
     return any(versions.get(part, 0) < version for part, version in known.items())
 
 
 def _begin(database: Database, parts: Sequence[tuple[str, Steps]]) -> None:
-    """Make the schema and the rows that are locked while steps are taken."""
+    """Create the schema, and the rows that are locked during a migration."""
     (encoding, there), *_ = database.query(_LOOK, (database.schema,), again=True)
     if encoding.upper() not in _ENCODINGS:
-        hint = "make one with: createdb --encoding=UTF8 --template=template0 NAME"
-        raise Unsupported(f"the database keeps its texts as {encoding}", path=database.place, hint=hint)
-    if not there:  # who may not make schemas may still use one
+        hint = "create a database with `createdb --encoding=UTF8 --template=template0 NAME`"
+        raise Unsupported(f"database encoding {encoding} is not supported", path=database.place, hint=hint)
+    if not there:  # a user without the right to create schemas can use an existing one
         _make(database, f"CREATE SCHEMA IF NOT EXISTS {database.schema}")
     _make(database, "CREATE TABLE IF NOT EXISTS schema_version (part text PRIMARY KEY, version bigint NOT NULL)")
     names = [part for part, _ in parts]
@@ -274,7 +270,7 @@ def _make(database: Database, statement: str) -> None:
 
 
 def _catch_up(cursor: Cursor, parts: Sequence[tuple[str, Steps]], place: str) -> None:
-    """Take the steps that are missing, unless somebody else has while we waited for the rows."""
+    """Take the missing steps, unless another process has while we waited for the lock."""
     cursor.execute("SELECT part, version FROM schema_version ORDER BY part FOR UPDATE")
     versions: dict[str, int] = dict(cursor.fetchall())
     if not _behind(versions, parts, place):
@@ -282,5 +278,5 @@ def _catch_up(cursor: Cursor, parts: Sequence[tuple[str, Steps]], place: str) ->
     for part, steps in parts:
         for step in steps[versions[part] :]:
             if step:
-                cursor.execute(";".join(step), binary=False)  # as text many statements can go at once
+                cursor.execute(";".join(step), binary=False)  # several statements at once need the text format
         cursor.execute("UPDATE schema_version SET version = %s WHERE part = %s", (len(steps), part))

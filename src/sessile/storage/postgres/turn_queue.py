@@ -1,15 +1,18 @@
-"""The turns of gateways that share a database: in each session one at a time, in the order in which they came.
+"""The queue of turns of gateways that share a database: one turn at a time in each session, in order.
 
-    node      a gateway, known by a name that it has as long as its lease holds; whoever loses it goes on under another name
-    enter     a turn is durable, behind all others of its session; it has the lane if nobody else is there
-    leave     it is gone, and the lane is the next one's, whichever node looks after that
-    adopt     turns of nodes whose lease is over become those of another node, each of just one
+    node      a gateway; its name is valid while its lease holds, and a gateway that loses the lease gets a new name
+    enter     store a turn durably behind all others of its session; it gets the lane if the lane is empty
+    leave     remove a turn; the lane goes to the next one, whichever node owns that
+    adopt     take over the turns of nodes whose lease has ended; each turn is adopted by exactly one node
 
-Rules: every step is one statement, so that a process that stands still in the middle of something holds no lock. A lane changes
-hands by compare-and-set: from a turn that is gone to the one that is first, and only if nobody entered meanwhile. A node asks
-for what has become of its turns; nobody is called. A turn of one name in a conversation is there once, whoever enters it.
+Rules:
 
-It does not know what a turn is, nor what is said in it.
+- Every step is one statement, so that a process that hangs between two steps holds no lock.
+- A lane changes hands by compare-and-set: from a turn that is gone to the first one, and only if no turn entered in the meantime.
+- Nodes poll the state of their turns; there are no notifications.
+- The name of a turn is unique in its conversation, on all nodes.
+
+The content of a turn is opaque here.
 """
 
 from __future__ import annotations
@@ -95,7 +98,7 @@ class Ticket(NamedTuple):
 
 
 class Entered(NamedTuple):
-    """A turn that is durable, under the name that this node had then, and whether the lane is its own."""
+    """A stored turn, the name of this node at that time, and whether the turn has the lane."""
 
     ticket: Ticket
     node: str
@@ -103,14 +106,14 @@ class Entered(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """How a turn stands: whether it has the lane, and why somebody wants it to end."""
+    """The state of a turn: whether it has the lane, and why it should stop, if it should."""
 
     has_lane: bool
     stopped: str | None
 
 
 class LeftTurn(NamedTuple):
-    """A turn that nobody runs; without a body nothing is to be run."""
+    """A turn that no process runs; without a body there is nothing to run."""
 
     ticket: Ticket
     name: str
@@ -118,7 +121,7 @@ class LeftTurn(NamedTuple):
 
 
 class TurnTable:
-    """The turns of all gateways, as one of them sees them. Blocks; may be used from any thread."""
+    """The turns of all gateways, from the point of view of one of them. Calls block; any thread may make them."""
 
     def __init__(self, database: Database, *, ttl: float | None = None) -> None:
         self._database = database
@@ -129,25 +132,25 @@ class TurnTable:
 
     @property
     def node(self) -> str:
-        """The name of this gateway among the others."""
+        """The name of this gateway."""
         return self._node
 
     def join(self) -> None:
-        """Be a node from now on, under a name that nobody had before."""
+        """Become a node, with a new name."""
         node = uuid.uuid4().hex
         self._leases.take(_lease(node))
         self._node = node
 
     def holds(self) -> bool:
-        """Whether the lease of this node is known to hold, so that nobody has taken its turns over."""
+        """Return whether the lease of this node is known to hold, so that no other node has adopted its turns."""
         return self._leases.holds(_lease(self._node))
 
     def part(self) -> None:
-        """Be no node any more; what is left is free for the others at once."""
+        """Stop being a node; other nodes can adopt the remaining turns at once."""
         self._leases.release(_lease(self._node))
 
     def adopt(self) -> bool:
-        """Take over the turns of nodes whose lease is over; whether there were any."""
+        """Take over the turns of nodes whose lease has ended; return whether there were any."""
         adopted = False
         for (other,) in self._database.query(_OTHERS, (self._node,), again=True):
             name = _lease(other)
@@ -162,9 +165,12 @@ class TurnTable:
     def enter(
         self, session_id: str, conversation: str, name: str, body: Mapping[str, Any], *, urgent: bool = False
     ) -> Entered | None:
-        """Put a turn behind the others, or before those that wait; `None` if the conversation has one of that name."""
+        """Add a turn at the end of the lane, or, if urgent, before those that wait.
+
+        Return `None` if the conversation has a turn of that name already.
+        """
         node = self._node
-        told = {
+        values = {
             "session": session_id,
             "conversation": _bytes(conversation),
             "name": _bytes(name),
@@ -173,11 +179,11 @@ class TurnTable:
             "body": json.dumps(body).encode(),
         }
         try:
-            rows = self._database.query(_ENTER, told)
+            rows = self._database.query(_ENTER, values)
         except UniqueViolation:
             return None
         except OutcomeUnknown:
-            rows = self._database.query(_MADE, told, again=True)
+            rows = self._database.query(_MADE, values, again=True)
             if not rows:
                 raise
         ((number, running),) = rows
@@ -185,19 +191,19 @@ class TurnTable:
         return Entered(Ticket(session_id, number), node, has_lane)
 
     def enter_alone(self, session_id: str, name: str) -> Ticket | None:
-        """Take a lane that is empty, with nothing to run; `None` if it is not."""
-        told = {"session": session_id, "node": self._node, "name": _bytes(name)}
-        rows = self._database.query(_ENTER_ALONE, told)
+        """Take an empty lane with nothing to run; return `None` if it is not empty."""
+        values = {"session": session_id, "node": self._node, "name": _bytes(name)}
+        rows = self._database.query(_ENTER_ALONE, values)
         return Ticket(session_id, rows[0][0]) if rows else None
 
     def leave(self, ticket: Ticket) -> None:
-        """A turn of this node is done, or does not want to wait any more; one that others look after stays as it is."""
-        told = {"session": ticket.session_id, "number": ticket.number, "node": self._node}
-        if not self._database.query(_LEAVE, told, again=True):  # somebody waits behind it, or before it
+        """Remove a turn of this node that is done or no longer waits; a turn of another node is left alone."""
+        values = {"session": ticket.session_id, "number": ticket.number, "node": self._node}
+        if not self._database.query(_LEAVE, values, again=True):  # other turns wait
             self.advance(ticket.session_id)
 
     def advance(self, session_id: str) -> int | None:
-        """Give a lane to the first one in it if the one that had it is gone; the one that has it then."""
+        """Give a lane to its first turn if the running one is gone; return the number of the running turn."""
         while True:
             rows = self._database.query(_LANE, (session_id,), again=True)
             if not rows:
@@ -205,20 +211,20 @@ class TurnTable:
             last, running, is_there, first = rows[0]
             if is_there or (running is None and first is None):
                 return None if running is None else int(running)
-            told = {"session": session_id, "last": last, "running": running, "first": first}
-            self._database.query(_ADVANCE, told, again=True)
+            values = {"session": session_id, "last": last, "running": running, "first": first}
+            self._database.query(_ADVANCE, values, again=True)
 
-    # -- looking
+    # -- querying
 
     def own(self) -> dict[Ticket, Standing]:
-        """The turns that this node looks after. A lane that somebody left without a word goes to its next one."""
+        """Return the turns of this node. Lanes whose running turn is gone are advanced."""
         rows = self._database.query(_OWN, (self._node,), again=True)
         for session_id in {row[0] for row in rows if not row[4]}:
             self.advance(session_id)
         return {Ticket(row[0], row[1]): Standing(bool(row[2]), row[3]) for row in rows}
 
     def left(self) -> list[LeftTurn]:
-        """The turns of this node with what is to be run, in the order of their lanes."""
+        """Return the turns of this node with their bodies, in the order of their lanes."""
         rows = self._database.query(_BODIES, (self._node,), again=True)
         return [
             LeftTurn(Ticket(session_id, number), _text(name), None if body is None else json.loads(body))
@@ -226,32 +232,32 @@ class TurnTable:
         ]
 
     def ticket(self, session_id: str, number: int) -> Ticket:
-        """The ticket of a turn that somebody knows by its number."""
+        """Return the ticket of a turn."""
         return Ticket(session_id, number)
 
     def where(self, conversation: str, name: str) -> str | None:
-        """The session in which a turn runs or waits, on whichever node."""
+        """Return the session in which a turn runs or waits, on any node."""
         rows = self._database.query(_WHERE, (_bytes(conversation), _bytes(name)), again=True)
         return rows[0][0] if rows else None
 
     def running(self, session_id: str) -> str | None:
-        """The name of the turn that has a lane."""
+        """Return the name of the turn that has the lane of a session."""
         rows = self._database.query(_RUNNING, (session_id,), again=True)
         return _text(rows[0][0]) if rows else None
 
     def sessions(self) -> set[str]:
-        """The sessions in which turns run or wait."""
+        """Return the sessions in which turns run or wait."""
         return {session_id for (session_id,) in self._database.query(_SESSIONS, again=True)}
 
     # -- stopping
 
     def names(self, session_id: str) -> dict[str, str]:
-        """The turns in a session, in their order: their conversations by name."""
+        """Return the turns of a session in order: their conversations by name."""
         rows = self._database.query(_NAMES, (session_id,), again=True)
         return {_text(name): _text(conversation) for name, conversation in rows}
 
     def stop(self, session_id: str, names: Sequence[str], why: str) -> None:
-        """Ask whoever looks after turns of a session to end them."""
+        """Ask the nodes that own turns of a session to stop them."""
         self._database.query(_STOP, (why, session_id, [_bytes(name) for name in names]), again=True)
 
 
@@ -260,7 +266,7 @@ def _lease(node: str) -> str:
 
 
 def _bytes(text: str) -> bytes:
-    """A key or a name as it is stored: one may hold anything, also half an emoji."""
+    """Return a key or a name as it is stored; it may contain lone surrogates."""
     return text.encode("utf-8", "surrogatepass")
 
 

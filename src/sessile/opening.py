@@ -1,0 +1,157 @@
+"""Open a session file: create it, recover a draft, migrate an old version, or read another agent's file.
+
+Opening for reading changes nothing: a file of an older version is migrated in memory. What opening for writing changes is kept,
+and the session's notices say where. This is apart from `store` because a listing opens no session.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from sessile.agents.base import Agent
+from sessile.core import entries as make
+from sessile.core.codec import decode, encode
+from sessile.core.ids import new_session_id
+from sessile.core.lines import Finding, Line
+from sessile.core.migrate import VERSION, migrate_session_entries, version_of
+from sessile.core.text import iso_timestamp
+from sessile.errors import (
+    NotASession,
+    SessionNotFound,
+    UnsafePath,
+    UnsupportedVersion,
+    storage_failure,
+    storage_failures,
+)
+from sessile.session import Session
+from sessile.storage import atomic, drafts
+from sessile.storage.base import OwnJournal
+from sessile.storage.reader import JournalReader
+
+if TYPE_CHECKING:
+    from sessile.store import Store
+
+_HINT = "no known agent writes such files; run `sessile check` to see what is in it; the file was not changed"
+
+
+def open_for_writing(store: Store, path: str, cwd: str | None, *, in_place: bool) -> Session:
+    """Open the session in a file, or create it for `cwd` if the file is missing or empty."""
+    notices = []
+    if _is_blank(store, path) and not drafts.recover_one(store.fs, store.journals, path):
+        if in_place:
+            raise SessionNotFound(path=path, hint="only an existing session can be written in place")
+        store.journals.obtain(path, _first_line(store, path, cwd))
+    agent = _foreign(store, path)
+    if agent is not None:
+        from sessile.in_place import open_in_place  # most programs need only native sessions
+
+        return open_in_place(store, path, agent, in_place=in_place)
+    try:
+        journal = store.journals.open(path)
+    except NotASession as error:
+        if not store.layout.owns(path):
+            raise NotASession(path=path, hint=_HINT) from error
+        notices.append(_start_over(store, path, cwd))
+        journal = store.journals.open(path)
+    notices += _migrate(store, journal)
+    session = Session(store, journal, journal, ours=store.layout.owns(path))
+    session.notices += notices
+    store._leave_breadcrumb(session)
+    return session
+
+
+def open_for_reading(store: Store, path: str) -> Session:
+    """Open the session in a file, and change nothing."""
+    draft = drafts.draft_path(path)
+    if not atomic.exists(store.fs, path) and atomic.exists(store.fs, draft):
+        path = draft
+    if (agent := _foreign(store, path)) is not None:
+        from sessile.agents.reader import ForeignReader  # most programs need only native sessions
+
+        index_path = store.layout.index(drafts.published_path(path))
+        with storage_failures(path, "open the session"):
+            return Session(store, ForeignReader(store.fs, path, agent, index_path=index_path), ours=False)
+    try:
+        reader = store.journals.read(path)
+    except NotASession as error:
+        raise NotASession(path=path, hint=_HINT) from error
+    findings: Sequence[Finding] = ()
+    if version_of(decode(reader.header())) < VERSION:
+        from sessile.storage.memory import MemoryFilesystem  # old versions are rare
+
+        items = list(reader.items())
+        reader.close()
+        findings = [item for item in items if isinstance(item, Finding)]
+        copy = MemoryFilesystem()
+        atomic.make_folders(copy, posixpath.dirname(path))
+        atomic.write_new(copy, path, (line + b"\n" for line in _migrated(items)))
+        reader = JournalReader(copy, path)
+    return Session(store, reader, ours=store.layout.owns(path), findings=findings)
+
+
+def _foreign(store: Store, path: str) -> Agent | None:
+    """Return the agent whose file this is; `None` for a native file, or one that no agent recognises.
+
+    Files below our own sessions folder are native.
+    """
+    if store.layout.owns(path):
+        return None
+    from sessile.agents.reader import agent_of  # most programs need only native sessions
+
+    return agent_of(store.fs, path)
+
+
+def _is_blank(store: Store, path: str) -> bool:
+    try:
+        if atomic.is_plain(store.fs, path):
+            return store.fs.lstat(path).st_size == 0
+    except FileNotFoundError:
+        return True
+    except OSError as error:
+        raise storage_failure(error, path, "open the session") from error
+    raise UnsafePath(path=path, hint="symbolic links are not followed when writing")
+
+
+def _first_line(store: Store, path: str, cwd: str | None) -> bytes:
+    """The header line of a new session in a given file."""
+    now = store.now()
+    folder = cwd if cwd is not None else posixpath.dirname(path)
+    return encode(make.header(new_session_id(now, store.random), iso_timestamp(now), folder))
+
+
+def _start_over(store: Store, path: str, cwd: str | None) -> str:
+    """Replace a file of the store that is not a session by a new session; return where the old bytes are."""
+    aside = f"{path}.invalid-{store.now()}"
+    with storage_failures(path, "keep the content of the file"):
+        atomic.keep(store.fs, path, aside)
+    atomic.replace(store.fs, path, (_first_line(store, path, cwd) + b"\n",))
+    return f"the file was not a session; its content is now in {aside}"
+
+
+def _migrate(store: Store, journal: OwnJournal) -> Sequence[str]:
+    """Migrate the file of an older version; return where the original is."""
+    version = version_of(decode(journal.header()))
+    if version == VERSION:
+        return ()
+    try:
+        if version > VERSION:
+            hint = f"this release writes version {VERSION}; open the session for reading"
+            raise UnsupportedVersion(f"the session has version {version}", path=journal.path, hint=hint)
+        original = store.original_path(journal.path)
+        lines = iter(_migrated(journal.items()))
+        # If another process appends in the meantime, the rewrite notices that the file has grown, and fails.
+        journal.replace(lambda raw: next(lines, None), keep=original)
+    except BaseException:
+        journal.close()
+        raise
+    return (f"the file was migrated from version {version} to {VERSION}; the original is in {original}",)
+
+
+def _migrated(items: Iterable[Any]) -> list[bytes]:
+    """All lines in the current version. A line that needs no change stays as it is, byte for byte."""
+    lines = [item.raw for item in items if isinstance(item, Line)]
+    records = [decode(line) for line in lines]
+    migrate_session_entries(records)
+    return [line if decode(line) == record else encode(record) for line, record in zip(lines, records, strict=True)]

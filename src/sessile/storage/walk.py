@@ -1,0 +1,102 @@
+"""Find the session files below some folders, with their sizes and times; no file is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Protocol
+
+from sessile.storage.layout import GZIP, JOURNAL, LEGACY, LIST, ZSTD, session_files
+
+_MAX_DEPTH = 8  # levels of folders, for sub-agents of sub-agents
+_ASIDE = (f"{JOURNAL}.reset.", f"{JOURNAL}.deleted.")  # how gateways name old transcripts of a conversation
+_SUB_AGENTS = ("subagents", "workflows")
+INODES = 2**63 - 1  # mask: SQLite has no larger numbers
+
+
+Mark = tuple[int | None, int, int]
+"""Size, modification time and inode: they change when a file is written."""
+
+
+class Status(Protocol):
+    """The part of the result of `lstat` that a walk needs."""
+
+    @property
+    def st_ino(self) -> int: ...
+    @property
+    def st_size(self) -> int: ...
+    @property
+    def st_mtime_ns(self) -> int: ...
+
+
+class Folders(Protocol):
+    """The part of a file system that a walk needs."""
+
+    def lstat(self, path: str) -> Status: ...
+
+    def names(self, path: str) -> list[str]: ...
+
+
+class Found(NamedTuple):
+    """The session files that a walk has found, and which of them belong to sub-agents."""
+
+    marks: dict[str, Mark]
+    sub_agents: set[str]
+
+
+def walk(fs: Folders, places: Iterable[str], notices: list[str]) -> Found:
+    """Find every session file below some folders, without opening any. Folders that cannot be read go to `notices`."""
+    found = Found({}, set())
+    for place in places:
+        _visit(fs, place.rstrip("/"), 0, False, found, notices)
+    return found
+
+
+def _visit(fs: Folders, folder: str, level: int, sub_agents: bool, found: Found, notices: list[str]) -> None:
+    try:
+        names = fs.names(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as error:
+        notices.append(f"the folder {folder} cannot be read: {error.strerror or error}")
+        return
+    journals = session_files(names)
+    if len(journals) < len(names):
+        journals += _stored_otherwise(names, level)
+    lstat, marks = fs.lstat, found.marks
+    for name in journals:
+        path = f"{folder}/{name}"
+        try:
+            status = lstat(path)
+        except OSError:
+            continue  # deleted since
+        marks[path] = (status.st_size, status.st_mtime_ns, status.st_ino & INODES)
+        if sub_agents:
+            found.sub_agents.add(path)
+    if level == _MAX_DEPTH or len(names) == len(journals):
+        return
+    stems = {name.removesuffix(JOURNAL) for name in journals}
+    for name in names:
+        if name in stems:
+            _visit(fs, f"{folder}/{name}", level + 1, True, found, notices)
+        elif _leads_on(name, level, sub_agents):
+            _visit(fs, f"{folder}/{name}", level + 1, sub_agents, found, notices)
+
+
+def _stored_otherwise(names: Sequence[str], level: int) -> list[str]:
+    """Return the names of sessions that are packed, set aside, or in an old format."""
+    present = set(names)
+    found = [
+        name
+        for name in names
+        if (name.endswith((JOURNAL + GZIP, JOURNAL + ZSTD)) and name.partition(JOURNAL)[0] + JOURNAL not in present)
+        or any(part in name for part in _ASIDE)
+        or (level == 0 and name.endswith(LEGACY) and name != LIST)
+    ]
+    return [name for name in found if not name.startswith(".")]
+
+
+def _leads_on(name: str, level: int, sub_agents: bool) -> bool:
+    """Return whether a folder may be that of a project, a date, or sub-agents."""
+    if name.startswith(".") or JOURNAL in name:
+        return False
+    return level == 0 or name.isdecimal() or (sub_agents and name in _SUB_AGENTS)
