@@ -210,7 +210,7 @@ def _passed(name: str, code: str, folder: str) -> list[str]:
 def _loaded(folder: str) -> list[str]:
     """Modules that a warm `sessile ls` loads beyond those of a bare interpreter."""
     shown = "print(*sorted(sys.modules), file=sys.__stdout__)"
-    bare = _run(f"import sys; {shown}", environment=_environment(folder))
+    bare = _run(f"import atexit, sys; {shown}", environment=_environment(folder))
     code = f"import sys, atexit\natexit.register(lambda: {shown})\n" + _OPERATIONS["ls"].replace("start()", "").replace(
         "stop()", ""
     )

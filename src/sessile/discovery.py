@@ -22,7 +22,7 @@ from sessile.storage import atomic
 from sessile.storage.base import Filesystem, Stat
 from sessile.storage.filesystem import PosixFilesystem
 from sessile.storage.head import HEAD, Record, Start, read_start, start_of
-from sessile.storage.layout import session_files
+from sessile.storage.walk import find_session_files
 
 _NOT_READABLE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENXIO)
 NO_MESSAGES = "(no messages)"
@@ -78,16 +78,6 @@ class RecentSession(msgspec.Struct, frozen=True):
     name: str
     time_ago: str
     modified: datetime
-
-
-def find_session_files(fs: Filesystem, folder: str) -> list[str]:
-    """Return the paths of the session files in a folder; none if it does not exist."""
-    with storage_failures(folder, "list the sessions"):
-        try:
-            names = fs.names(folder)
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-    return [f"{folder}/{name}" for name in session_files(names)]
 
 
 class FoundHeader(NamedTuple):

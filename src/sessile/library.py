@@ -22,6 +22,7 @@ from __future__ import annotations
 import posixpath
 import time
 from collections.abc import Callable, Iterator, Mapping, MutableSequence, Sequence
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from sessile.agents.base import Agent
@@ -454,9 +455,7 @@ class Library:
             The number of tool results, and the number of sessions that were not read in time.
         """
         self._prepare("look")
-        from sessile.storage.search import WordNeedle  # see _scan
-
-        needle, rows, found = WordNeedle(Query(text)), self._catalog.list(wanted).rows, 0
+        needle, rows, found = _search().WordNeedle(Query(text)), self._catalog.list(wanted).rows, 0
         for number, row in enumerate(rows):
             if time.monotonic() > deadline:
                 return found, len(rows) - number
@@ -496,9 +495,14 @@ def _quoted(name: str) -> str:
 
 
 def _scan(fs: Filesystem, path: str, needle: Needle, formats: Formats, **options: Any) -> Iterator[Match]:
-    from sessile.storage.search import scan_file  # saves start-up time: a listing searches nothing
+    found: Iterator[Match] = _search().scan_file(fs, path, needle, formats, **options)
+    return found
 
-    return scan_file(fs, path, needle, formats, **options)
+
+def _search() -> ModuleType:
+    from sessile.storage import search  # saves start-up time: a listing searches nothing
+
+    return search
 
 
 def find_entry(session: SessionView, name: str) -> str:

@@ -42,6 +42,7 @@ from sessile.storage.atomic import NameSet
 from sessile.storage.backing import backing_of, blobs_at
 from sessile.storage.base import Filesystem, Journals
 from sessile.storage.layout import JOURNAL, artifacts_of, can_be_named, encode_cwd, file_name, stem_of
+from sessile.storage.walk import find_session_files
 
 if TYPE_CHECKING:
     from sessile.discovery import SessionInfo
@@ -275,7 +276,7 @@ class Store:
 
     def _newest(self, cwd: str) -> str | None:
         """The session of a project that was modified last. Raise if the disk fails, rather than return `None`."""
-        infos = (_describe(self.fs, path) for path in _session_files(self.fs, self.layout.folder(cwd)))
+        infos = (_describe(self.fs, path) for path in find_session_files(self.fs, self.layout.folder(cwd)))
         ours = (info for info in infos if info is not None and _is_of(info, cwd))
         newest = max(ours, key=lambda info: info.modified, default=None)
         return None if newest is None else newest.path
@@ -296,7 +297,7 @@ class Store:
             except (FileNotFoundError, NotADirectoryError):
                 return
         for folder in folders:
-            yield from _session_files(self.fs, f"{self.layout.sessions}/{folder}")
+            yield from find_session_files(self.fs, f"{self.layout.sessions}/{folder}")
 
     def list(self, cwd: str, session_dir: str | None = None, *, full: bool = False) -> Sequence[SessionInfo]:
         """List the sessions of a project, newest first.
@@ -307,8 +308,8 @@ class Store:
             full: Read whole files, for counts and texts.
         """
         if session_dir is not None:
-            return self._described(_session_files(self.fs, os.path.abspath(session_dir)), full)
-        found = self._described(_session_files(self.fs, self.layout.folder(cwd)), full)
+            return self._described(find_session_files(self.fs, os.path.abspath(session_dir)), full)
+        found = self._described(find_session_files(self.fs, self.layout.folder(cwd)), full)
         return [info for info in found if _is_of(info, cwd)]
 
     def list_all(self, *, full: bool = False) -> Sequence[SessionInfo]:
@@ -442,12 +443,6 @@ def _describe(fs: Filesystem, path: str, *, full: bool = False) -> SessionInfo |
     from sessile.discovery import describe  # saves start-up time: a library asks its catalog
 
     return describe(fs, path, full=full)
-
-
-def _session_files(fs: Filesystem, folder: str) -> list[str]:
-    from sessile.discovery import find_session_files  # see _describe
-
-    return find_session_files(fs, folder)
 
 
 def _memory() -> Filesystem:

@@ -209,7 +209,7 @@ def test_du_counts_what_is_kept(sessile: Command, old: Path) -> None:
 
 def test_a_warning_loads_nothing_that_copies(sessile: Command, old: Path) -> None:
     """A listing is as fast as before; without the folder of an agent that deletes, not even the rules are looked at."""
-    copying = ["sessile.cli.cleanup", "json", "hashlib"]
+    copying = ["sessile.storage.session_bytes", "sessile.cli.cleanup", "json", "hashlib"]
     assert WARNING in sessile("ls").err
     assert loaded_by(["ls"], copying) == []
     shutil.rmtree(old.parents[2])

@@ -25,10 +25,11 @@ from typing import NamedTuple, Self
 from sessile.core import entries as make
 from sessile.core.ids import check_session_id, sha256
 from sessile.core.text import clean_name, iso_timestamp
-from sessile.discovery import find_session_files, read_header
+from sessile.discovery import read_header
 from sessile.errors import SessionNotFound, storage_failures
 from sessile.session import Session
 from sessile.storage.layout import JOURNAL
+from sessile.storage.walk import find_session_files
 from sessile.store import Store
 
 NAMED = "named"  # the member of a header with the program's name for the session

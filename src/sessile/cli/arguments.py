@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from sessile.agents.registry import AGENTS
-from sessile.cli.command import App
+from sessile.cli.command import App, quoted
 from sessile.cli.output import Cell, Column, aligned, in_words
 from sessile.core.address import Address, is_path, parse_address, sub_agent
 from sessile.core.ids import is_plain_id
 from sessile.core.visible import visible_line
 from sessile.errors import Invalid, NotASession, Refused, SessionNotFound
 from sessile.render.wording import many
+from sessile.storage.filters import Filter
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -45,8 +46,6 @@ class SessionName(click.ParamType[str]):
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Return ids and titles of matching sessions; ids that a shell would interpret are left out."""
         from click.shell_completion import CompletionItem  # only shells need it
-
-        from sessile.storage.filters import Filter  # a path alone needs no catalog
 
         app = ctx.find_object(App) or App()
         app.library.catch_up("count", deadline=time.monotonic() + _COMPLETION_TIME)
@@ -154,9 +153,7 @@ def handle(app: App, session_id: str | None, path: str, *, whole: bool = False) 
     """Return the name of a session for the command line: its id, or its path if no source contains it or its id is not plain."""
     if session_id and is_plain_id(session_id) and app.library.agent_of(path) is not None:
         return session_id[: None if whole else _SHORT]
-    import shlex  # see command
-
-    return shlex.quote(path)
+    return quoted(path)
 
 
 def name_of(session: Session) -> str:
@@ -242,8 +239,6 @@ def can_ask(app: App) -> bool:
 
 def choose(app: App) -> str:
     """Prompt for a session of this folder and return its path, or the address that was typed."""
-    from sessile.storage.filters import Filter  # a path alone needs no catalog
-
     with app.out.progress("Reading sessions") as progress:
         app.library.catch_up("count", progress=progress)
     listing = app.library.list(Filter(project=app.here, limit=_OFFERED))

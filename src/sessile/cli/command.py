@@ -94,9 +94,7 @@ class App:
         """The command that opens this store, for suggestions that the user can copy."""
         if self.demo or self.root is None:
             return "sessile --demo" if self.demo else "sessile"
-        import shlex  # saves start-up time: most users have one store
-
-        return f"sessile --root {shlex.quote(self.store.name if is_database(self.root) else self.root)}"
+        return f"sessile --root {quoted(self.store.name if is_database(self.root) else self.root)}"
 
     def tilde(self, path: str) -> str:
         """Return a path with the home folder shortened to `~`."""
@@ -426,3 +424,10 @@ def warn_of_unknown(app: App, settings: Settings) -> None:
     """Print the unknown keys of the file."""
     for key in settings.unknown:
         app.out.note(f"note: unknown key {key} in {app.tilde(settings.path or '')} is ignored")
+
+
+def quoted(text: str) -> str:
+    """Return a text as one word of a shell command."""
+    import shlex  # saves start-up time: most listings print no command
+
+    return shlex.quote(text)

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -147,7 +146,8 @@ class Output:
 
     @staticmethod
     def _pager_command() -> list[str] | None:
-        import shutil  # only for a pager
+        import shlex  # only for a pager
+        import shutil
 
         wanted = next(
             (value for name in ("SESSILE_PAGER", "PAGER") if (value := os.environ.get(name)) is not None), None

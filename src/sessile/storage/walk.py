@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
+from sessile.errors import storage_failures
+from sessile.storage.base import Filesystem
 from sessile.storage.layout import GZIP, JOURNAL, LEGACY, LIST, ZSTD, session_files
 
 _MAX_DEPTH = 8  # levels of folders, for sub-agents of sub-agents
@@ -100,3 +102,13 @@ def _leads_on(name: str, level: int, sub_agents: bool) -> bool:
     if name.startswith(".") or JOURNAL in name:
         return False
     return level == 0 or name.isdecimal() or (sub_agents and name in _SUB_AGENTS)
+
+
+def find_session_files(fs: Filesystem, folder: str) -> list[str]:
+    """Return the paths of the session files in a folder; none if it does not exist."""
+    with storage_failures(folder, "list the sessions"):
+        try:
+            names = fs.names(folder)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+    return [f"{folder}/{name}" for name in session_files(names)]

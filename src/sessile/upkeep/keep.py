@@ -20,6 +20,7 @@ from __future__ import annotations
 import posixpath
 import stat
 from collections.abc import Callable, Collection, Iterator, Sequence
+from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple
 
 from sessile.agents.base import DAY, Expiry, Period, deadline, period_of
@@ -168,10 +169,8 @@ class Keeper:
 
     def _belongings(self, path: str, kept: Kept) -> Iterator[str]:
         """Yield the files in the folder beside a session; links and special files are left out."""
-        from sessile.storage.session_bytes import below  # a listing uses `expiring` only, and starts faster without
-
         try:
-            for name, status in below(self._store.fs, artifacts_of(path)):
+            for name, status in _session_bytes().below(self._store.fs, artifacts_of(path)):
                 if stat.S_ISREG(status.st_mode):
                     yield name
                 elif not stat.S_ISDIR(status.st_mode):
@@ -180,10 +179,8 @@ class Keeper:
             kept.failed.append(error)  # the folder cannot be read
 
     def _copy(self, original: str, target: str, kept: Kept) -> Kept:
-        from sessile.storage.session_bytes import copy_file  # as above
-
         self._make_folders(posixpath.dirname(target))
-        done = copy_file(self._store.fs, original, target)
+        done = _session_bytes().copy_file(self._store.fs, original, target)
         if not done.written:
             return kept._replace(unchanged=kept.unchanged + 1)
         kept.written.append(target)
@@ -197,3 +194,9 @@ class Keeper:
         for name in folder[len(path) + 1 :].split("/"):
             path = f"{path}/{name}"
             atomic.make_folders(self._store.fs, path, self._folders)
+
+
+def _session_bytes() -> ModuleType:
+    from sessile.storage import session_bytes  # saves start-up time: a listing uses `expiring` only
+
+    return session_bytes

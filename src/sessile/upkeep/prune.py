@@ -30,7 +30,7 @@ from sessile.agents.registry import AGENTS
 from sessile.core.kinds import TALK, flags_of
 from sessile.core.lines import Line, Scanner
 from sessile.core.text import parse_timestamp
-from sessile.discovery import SessionInfo, describe, find_session_files
+from sessile.discovery import SessionInfo, describe
 from sessile.errors import Conflict, Invalid, SessileError, SessionNotFound, Unsupported
 from sessile.storage import atomic, drafts, session_bytes
 from sessile.storage.head import Glance
@@ -38,6 +38,7 @@ from sessile.storage.layout import DRAFT, JOURNAL, artifacts_of
 from sessile.storage.locks import Identity, identity, open_files
 from sessile.storage.session_bytes import RawFile, is_held
 from sessile.storage.trash import Deletion
+from sessile.storage.walk import find_session_files
 
 if TYPE_CHECKING:
     from sessile.storage.base import Filesystem, Stat
