@@ -120,7 +120,7 @@ def _source() -> dict[str, str]:
 
 
 HEAVY = ("rich", "asyncio", "markdown_it", "pygments", "nh3", "importlib.metadata", "json", "base64")
-SEARCH = ("searcher", "scan", "reconcile", "glance", "catalog_usage")
+SEARCH = ("search", "catch_up", "head", "packed", "journal", "trash")
 
 
 def test_ls_imports_neither_rich_nor_asyncio(sessile: Command, demo: Path) -> None:
