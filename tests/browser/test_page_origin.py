@@ -143,7 +143,7 @@ def site() -> Iterator[EvilSite]:
         yield site
 
 
-# -- P34
+# -- requests of other sites (P34)
 
 
 @pytest.mark.promise("P34")
@@ -200,7 +200,7 @@ def test_the_attack_would_be_seen_to_succeed(worldly: Browser, house: House) -> 
     assert house.state() != before and house.runner.asked
 
 
-# -- P35
+# -- the token and the gateway address (P35)
 
 
 @pytest.mark.promise("P35")

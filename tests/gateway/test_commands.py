@@ -461,7 +461,7 @@ async def test_compact_tells_tokens_before_and_after(chat: Chat) -> None:
 async def test_compact_says_why_the_history_stays(
     chat: Chat, monkeypatch: pytest.MonkeyPatch, outcome: Outcome | SessileError, text: str
 ) -> None:
-    """The reply gives the reason why a compaction was skipped or failed."""
+    """The reply says why a compaction was skipped or failed."""
     chat.talk()
 
     async def compact(bound: Bound, instructions: str | None) -> Outcome:

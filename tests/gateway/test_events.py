@@ -84,7 +84,7 @@ def told(events: list[Event]) -> list[Any]:
 
 @pytest.mark.anyio
 async def test_an_entry_is_told_with_its_row_number(tmp_path: Path) -> None:
-    """The first event gives the client's position; the following ones are new entries with their row numbers."""
+    """The first event has the client's position, and the following ones are new entries with their row numbers."""
     store = store_at(tmp_path)
     with begun(store) as session:
         say(session, "before")

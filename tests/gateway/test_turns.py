@@ -309,7 +309,7 @@ async def test_the_first_answer_after_a_reset_says_so_also_if_it_is_that_of_a_co
 
 @pytest.mark.mission("Y4")
 async def test_who_listens_to_a_session_hears_that_its_conversation_has_another(tmp_path: Path) -> None:
-    """Subscribers of a session are told about its reset, whether a command or the clock caused it."""
+    """Subscribers of a session receive its reset, whether a command or the clock caused it."""
     clock = Clock()
     async with running(gateway_in(tmp_path, clock=clock)) as gateway:
         first = await gateway.turns.send(Message(text="a", source="main"))
@@ -377,7 +377,7 @@ async def test_where_a_message_came_from_stands_in_its_entry(tmp_path: Path) -> 
             assert entry["turn"] == {"key": turn.key, "channel": "telegram", "to": "chat-7", "thread": 3}
 
 
-# -- the end of a gateway
+# -- shutdown and recovery
 
 
 async def test_a_gateway_that_is_stopped_ends_its_turns(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ async def test_the_size_is_the_providers_word_where_it_gave_one(tmp_path: Path) 
 
 
 async def test_the_first_answer_saw_nothing(tmp_path: Path) -> None:
-    """The context of a first entry by the model is empty."""
+    """A first reply without a prompt has an empty context."""
     async with http(tmp_path) as gate:
         with begun(gate.gateway.store) as session:
             session.append_message(assistant("hello"))
