@@ -1,4 +1,4 @@
-"""A browser for tests of pages: Debian's chromium, without network."""
+"""A browser for page tests: Debian's chromium, without network access."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, expect, sync_playwright
 from browser_window import Open, Opened, Windows
 from page_rig import served_demo
 
-expect.set_options(timeout=30_000)  # others may use the machine; it is waited for no longer than needed
+expect.set_options(timeout=30_000)  # generous for a busy machine; a passing check does not wait
 
 ARGUMENTS = [
     "--no-sandbox",
@@ -27,9 +27,9 @@ ARGUMENTS = [
 ]
 
 
-@pytest.fixture(scope="module")  # not longer: while it lives, nothing else in this process can run an event loop
+@pytest.fixture(scope="module")  # no wider scope: while it is open, no other event loop can run in this process
 def browser() -> Iterator[Browser]:
-    """One browser for the tests of a module."""
+    """Return one browser for the tests of a module."""
     program = shutil.which("chromium")
     if program is None:
         pytest.skip("needs chromium: apt-get install chromium")
@@ -41,7 +41,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def windows(browser: Browser) -> Iterator[Windows]:
-    """Windows that the tests of a module use one after the other."""
+    """Return windows that the tests of a module reuse."""
     made = Windows(browser)
     yield made
     made.close()
@@ -49,14 +49,14 @@ def windows(browser: Browser) -> Iterator[Windows]:
 
 @pytest.fixture(scope="package")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a gateway with the made-up sessions, one for all tests here; what they change disturbs no other."""
+    """Return the address of a gateway with the demo sessions, shared by all tests here."""
     with served_demo(tmp_path_factory.mktemp("demo")) as address:
         yield address
 
 
 @pytest.fixture
 def opened(windows: Windows, tmp_path: Path) -> Iterator[Open]:
-    """Opens a window without network, with the options of a browser context."""
+    """Return a function that opens an offline window with the options of a browser context."""
     with ExitStack() as stack:
         numbers = count(1)
 

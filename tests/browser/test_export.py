@@ -1,4 +1,4 @@
-"""The exported file in a browser: branches, links, search, keys, size, print, and that stored text cannot run."""
+"""The exported file in a browser: branches, links, search, keys, size, print, and no stored text can run."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def story(**members: Any) -> Transcript:
 
 
 def ids(page: Page) -> list[str]:
-    """The entries in the page, from top to bottom."""
+    """Return the ids of the entries in the page, from top to bottom."""
     return [
         str(key).removeprefix("e-")
         for key in page.eval_on_selector_all("#entries > .entry", "all => all.map(e => e.id)")
@@ -65,7 +65,7 @@ def chosen(page: Page) -> str:
 @forms
 @pytest.mark.promise("P36")
 def test_the_file_opens_offline_without_a_request_or_a_word_in_the_console(opened: Open, whole: int) -> None:
-    """The file needs nothing else, and its own script is allowed."""
+    """The exported page makes no requests, logs nothing, and its own script is allowed."""
     window = opened()
     page = window.show(story(depth="all"), whole)
     assert ids(page) == ON_B
@@ -76,7 +76,7 @@ def test_the_file_opens_offline_without_a_request_or_a_word_in_the_console(opene
 
 
 def test_without_script_the_whole_branch_can_be_read(opened: Open) -> None:
-    """Depth and theme work without script, too."""
+    """Without JavaScript, the whole branch is readable, and depth and theme still work."""
     page = opened(java_script_enabled=False).show(story(depth="all"))
     for key in ON_B:
         expect(page.locator(f"#e-{key}")).to_be_visible()
@@ -87,7 +87,7 @@ def test_without_script_the_whole_branch_can_be_read(opened: Open) -> None:
 
 @forms
 def test_the_switcher_at_a_fork_shows_the_other_branch_and_stays_in_its_place(opened: Open, whole: int) -> None:
-    """`‹ 2/2 ›` right at the message."""
+    """The branch switcher shows the other branch without moving the message on the screen."""
     page = opened(viewport={"width": 1280, "height": 500}).show(story(), whole)
     fork = page.locator("#e-left .switch")
     expect(fork).to_have_text("‹2/2›")
@@ -104,7 +104,7 @@ def test_the_switcher_at_a_fork_shows_the_other_branch_and_stays_in_its_place(op
 
 @forms
 def test_a_link_to_an_entry_opens_its_branch_and_its_fold(opened: Open, whole: int) -> None:
-    """A link to an entry works on every branch."""
+    """A link to an entry opens its branch and unfolds it."""
     window = opened()
     page = window.show(story(), whole, "#e-failA")
     assert ids(page) == ON_A
@@ -119,7 +119,7 @@ def test_a_link_to_an_entry_opens_its_branch_and_its_fold(opened: Open, whole: i
 
 @forms
 def test_a_link_to_an_entry_that_the_depth_hides_raises_the_depth(opened: Open, whole: int) -> None:
-    """A link never leads to a hidden entry."""
+    """A link to an entry hidden by the depth setting raises the depth."""
     page = opened().show(story(depth="prompts"), whole, "#e-saw3")
     expect(page.locator("#e-saw3")).to_be_visible()
     expect(page.locator("#depth-tools")).to_be_checked()
@@ -127,7 +127,7 @@ def test_a_link_to_an_entry_that_the_depth_hides_raises_the_depth(opened: Open, 
 
 @forms
 def test_search_finds_in_all_branches_and_opens_folds(opened: Open, whole: int) -> None:
-    """n/m counts the matching entries; each is shown in its place."""
+    """Search counts matching entries on all branches and unfolds each match."""
     page = opened().show(story(), whole)
     page.keyboard.press("/")
     page.keyboard.type("output line 150")
@@ -151,7 +151,7 @@ def test_search_finds_in_all_branches_and_opens_folds(opened: Open, whole: int) 
 
 @forms
 def test_the_depth_shows_more_or_less_and_says_how_much_is_hidden(opened: Open, whole: int) -> None:
-    """The page says how much a filter hides."""
+    """The depth setting hides entries and shows how many are hidden."""
     page = opened().show(story(depth="all"), whole)
     expect(page.locator("#gone")).to_have_text("")
     page.get_by_text("prompts", exact=True).click()
@@ -164,7 +164,7 @@ def test_the_depth_shows_more_or_less_and_says_how_much_is_hidden(opened: Open, 
 
 @forms
 def test_keys_move_by_entry_by_prompt_and_by_fork(opened: Open, whole: int) -> None:
-    """And every key has a button."""
+    """Keys move by entry, prompt and fork, and the help dialog has a button for each key."""
     page = opened().show(story(), whole)
     moves = [
         ("g", "ask"),
@@ -187,7 +187,7 @@ def test_keys_move_by_entry_by_prompt_and_by_fork(opened: Open, whole: int) -> N
 
 
 def test_the_tree_shows_branches_folds_and_filters(opened: Open) -> None:
-    """Roving focus, arrows, and Enter to go there."""
+    """The tree has roving focus, folds with the arrow keys, opens with Enter, and can be filtered."""
     page = opened().show(story())
     rows = page.get_by_role("treeitem")
     lines = rows.all_inner_texts()
@@ -209,7 +209,7 @@ def test_the_tree_shows_branches_folds_and_filters(opened: Open) -> None:
 
 
 def test_the_script_draws_the_rows_of_the_outline(opened: Open) -> None:
-    """The tree that the script draws has the same rows as the one that the file contains, for several shapes."""
+    """The script draws the same tree rows as the static file."""
     branches = [*STORY, said("again", None, "Another start"), called("more", "again", "More"), *many(40, "more")]
     for made in (story(), transcript(branches, leaf="didB", labels={"look": "here"})):
         window = opened(java_script_enabled=False)
@@ -223,7 +223,7 @@ ROWS = """all => all.map((row) => [row.innerText.replace(/^[▾▸]/, "").replac
 
 
 def many(count: int, parent: str | None = None) -> Iterator[Json]:
-    """A long session: prompts, answers with calls, and results; every thousand entries a branch is abandoned."""
+    """Generate a long session of prompts, calls and results, with an abandoned branch every thousand entries."""
     for n in range(count):
         if n % 4 == 0:
             made = said(f"n{n}", parent, f"prompt {n}")
@@ -237,7 +237,7 @@ def many(count: int, parent: str | None = None) -> Iterator[Json]:
 
 @pytest.mark.parametrize("count", [10_000, pytest.param(50_000, marks=pytest.mark.long)])
 def test_many_entries_open_at_once_and_stay_light(opened: Open, count: int) -> None:
-    """The first entry is shown before the last is read, and there are never more than 3,000 elements."""
+    """The first entry is shown early, and the page never has more than 3,000 elements."""
     window = opened()
     page = window.show(transcript(list(many(count))), wait_until="commit")
     page.wait_for_selector("#e-n0")
@@ -264,7 +264,7 @@ def test_many_entries_open_at_once_and_stay_light(opened: Open, count: int) -> N
 
 @forms
 def test_nothing_scrolls_sideways_on_a_small_phone(opened: Open, whole: int) -> None:
-    """At 320 pixels only code blocks scroll sideways."""
+    """At a width of 320 pixels, only code blocks scroll sideways."""
     wide = [*STORY, said("w" * 90, "end", "x" * 3000), resulted("long", "w" * 90, "c9", "y" * 3000, failed=True)]
     names = transcript(wide, depth="all", title="t" * 300, cwd="/" + "d" * 300, labels={"long": "l" * 200})
     page = opened(viewport={"width": 320, "height": 640}).show(names, whole)
@@ -286,7 +286,7 @@ def paper(page: Page, path: Path) -> str:
 def test_paper_holds_all_of_the_branch_unfolded_with_ids_and_addresses(
     opened: Open, whole: int, tmp_path: Path
 ) -> None:
-    """Controls are not printed; afterwards the page is unchanged."""
+    """The printout has the whole branch unfolded, without controls, and leaves the page unchanged."""
     page = opened().show(story(), whole)
     folded = page.locator("#entries details:not([open])").count()
     text = paper(page, tmp_path / "page.pdf")
@@ -342,7 +342,7 @@ SMALL = """() => [...document.querySelectorAll("button, summary, select, a, .cho
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_texts_can_be_read_and_targets_be_hit(opened: Open, scheme: str) -> None:
-    """Contrast of at least 4.5, targets of at least 24 pixels, one h1, a heading for each entry, landmarks."""
+    """Text contrast is at least 4.5, targets have at least 24 pixels, and headings and landmarks are present."""
     window = opened(color_scheme=scheme)
     page = window.show(story(depth="all", leaf="failA"))
     page.evaluate("for (const fold of document.querySelectorAll('details')) fold.open = true")
@@ -354,7 +354,7 @@ def test_texts_can_be_read_and_targets_be_hit(opened: Open, scheme: str) -> None
         expect(page.get_by_role(role)).to_have_count(1)
 
 
-# -- nothing stored can run
+# -- stored text cannot run
 
 STRANGE = """() => {
   const roots = [document, document.getElementById("others")?.content].filter(Boolean);
@@ -386,12 +386,12 @@ def assert_harmless(window: Opened) -> None:
 def test_no_payload_in_any_field_of_an_entry_runs_loads_or_breaks_the_policy(
     opened: Open, whole: int, step: int
 ) -> None:
-    """Payloads in every field of every kind; everything is expanded, searched and visited."""
+    """Payloads in every field do nothing when entries are expanded, searched and visited."""
     assert len(PAYLOADS) >= 60
     payloads = PAYLOADS[::step]
     window = opened()
     page = window.show(poisoned_entries(payloads), whole)
-    page.evaluate("dispatchEvent(new Event('beforeprint'))")  # makes and opens everything
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")  # renders and opens everything
     assert page.locator("#entries > .entry").count() > 20 * len(payloads)
     assert_harmless(window)
     page.evaluate("dispatchEvent(new Event('afterprint'))")
@@ -410,7 +410,7 @@ def test_no_payload_in_any_field_of_an_entry_runs_loads_or_breaks_the_policy(
 @pytest.mark.promise("P36")
 @pytest.mark.parametrize("start", [0, *(pytest.param(start, marks=pytest.mark.long) for start in range(1, 7))])
 def test_no_payload_in_what_is_told_of_a_session_runs_loads_or_breaks_the_policy(opened: Open, start: int) -> None:
-    """Title, id, project, notes, labels, gaps and the id of an entry."""
+    """Payloads in the title, id, project, notes, labels, gaps and entry id do nothing."""
     window = opened()
     for number, payload in enumerate(PAYLOADS[start::7]):
         page = window.show(poisoned_head(payload), (PLAIN, 0)[number % 2])

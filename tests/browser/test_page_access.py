@@ -1,4 +1,4 @@
-"""Every page of the gateway for everybody: axe, the keyboard alone, large letters, narrow screens, little motion."""
+"""Accessibility of all pages: axe, keyboard only, zoom, narrow screens and reduced motion."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ COLOURS: dict[str, dict[str, Any]] = {
     "dark": {"color_scheme": "dark", "forced_colors": "none"},
     "forced": {"color_scheme": "light", "forced_colors": "active"},
 }
-ENOUGH = 4.5  # contrast of text
-FIRST = "Skip to content"  # what Tab reaches first
+ENOUGH = 4.5  # minimum contrast of text
+FIRST = "Skip to content"  # the first stop of Tab
 
-# What axe cannot judge: the letters of charts, on the background of the page. Colours come as rgb(…) or color(srgb …).
+# The contrast of chart text, which axe does not check. Colours are given as rgb(…) or color(srgb …).
 CHART_CONTRAST = """() => {
   const canvas = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
   const light = (colour) => {
@@ -88,7 +88,7 @@ BESIDE = {"session with all of it", "session with details", "session with a labe
     "sight", [pytest.param(sight, marks=pytest.mark.long) if sight in BESIDE else sight for sight in SIGHTS]
 )
 def test_axe_finds_nothing_grave(windows: Windows, demo: str, axe: str, sight: str) -> None:
-    """In light, dark and forced colours; what does not depend on colours is looked at once, and so is what a dialog covers."""
+    """axe reports no serious problem in light, dark and forced colours; other rules are checked once."""
     with windows.window(Visitor, demo, bypass_csp=True) as visitor:
         page = visitor.see(sight)
         part = SIGHTS[sight].part
@@ -101,7 +101,7 @@ def test_axe_finds_nothing_grave(windows: Windows, demo: str, axe: str, sight: s
 
 
 def test_axe_would_find_what_is_wrong(windows: Windows, demo: str, axe: str) -> None:
-    """A field without a name, and letters that are hard to read."""
+    """The axe check detects an unlabelled field and low contrast."""
     with windows.window(Visitor, demo, bypass_csp=True) as visitor:
         page = visitor.see("token")
         page.evaluate("document.querySelector('main label').removeAttribute('for')")
@@ -114,7 +114,7 @@ def test_axe_would_find_what_is_wrong(windows: Windows, demo: str, axe: str) -> 
 
 @pytest.mark.parametrize("sight", ["overview", "stats"])
 def test_letters_of_charts_can_be_read(windows: Windows, demo: str, sight: str) -> None:
-    """With the contrast of other letters, in every choice of colours."""
+    """Chart text has enough contrast in every colour scheme."""
     with windows.window(Visitor, demo) as visitor:
         page = visitor.see(sight)
         for name, colours in COLOURS.items():
@@ -124,11 +124,11 @@ def test_letters_of_charts_can_be_read(windows: Windows, demo: str, sight: str) 
             assert [(name, *one) for one in letters if one[1] < ENOUGH] == []
 
 
-# -- the keyboard alone
+# -- keyboard only
 
 
 def press_until(page: Page, key: str, wanted: Callable[[dict[str, Any]], bool], most: int = 60) -> dict[str, Any]:
-    """Press a key until the focus is where it is wanted; everything on the way can be seen."""
+    """Press a key until the wanted element has the focus; every stop must be visible with a focus ring."""
     passed = []
     for _ in range(most):
         page.keyboard.press(key)
@@ -150,7 +150,7 @@ def focused_on(page: Page) -> dict[str, Any]:
 
 
 def test_everything_is_reached_with_the_keyboard_alone(windows: Windows, demo: str) -> None:
-    """From the overview into a session, through its tree to an entry, to another branch, and to what is sought."""
+    """The overview, a session, its tree, another branch and the search are reachable by keyboard."""
     with windows.window(Visitor, demo) as visitor:
         page = visitor.see("overview")
         page.keyboard.press("Tab")
@@ -176,7 +176,7 @@ def test_everything_is_reached_with_the_keyboard_alone(windows: Windows, demo: s
         page.keyboard.press("Enter")
         expect(page.locator("#entries article.at")).to_contain_text("approach A")
         expect(page.locator("#entries article.at")).to_be_in_viewport()
-        assert focused_on(page)["role"] == "treeitem"  # opening takes nobody out of the tree
+        assert focused_on(page)["role"] == "treeitem"  # opening an entry keeps the focus in the tree
         press_until(page, "Tab", lambda focused: focused["entry"] is not None)
 
         page.keyboard.press("]")
@@ -195,7 +195,7 @@ def test_everything_is_reached_with_the_keyboard_alone(windows: Windows, demo: s
 
 
 def test_a_dialog_closes_with_escape_and_gives_the_focus_back(windows: Windows, demo: str) -> None:
-    """Help, commands, a label, and the menu of an entry; inside a dialog the focus stays in it."""
+    """Dialogs and menus keep the focus inside, close with Escape, and return the focus."""
     with windows.window(Visitor, demo) as visitor:
         page = visitor.see("session")
         link = page.locator("#entries article .permalink").nth(1)
@@ -241,7 +241,7 @@ def test_a_dialog_closes_with_escape_and_gives_the_focus_back(windows: Windows, 
     ],
 )
 def test_tab_is_never_caught(windows: Windows, demo: str, path: str) -> None:
-    """It goes round the whole page, and back again; what it reaches can be seen and has a name."""
+    """Tab and Shift+Tab go round the whole page, and every stop is visible and has a name."""
     with windows.window(Visitor, demo) as visitor:
         page = visitor.open(path)
         page.evaluate(
@@ -251,7 +251,7 @@ def test_tab_is_never_caught(windows: Windows, demo: str, path: str) -> None:
         for key in ("Tab", "Shift+Tab"):
             page.locator(".skip").focus()
             page.evaluate("() => { window.went = []; }")
-            for pressed in range(2 * stops + 20):  # a session makes more elements while one goes through it
+            for pressed in range(2 * stops + 20):  # a session renders more elements while Tab moves through it
                 page.keyboard.press(key)
                 if pressed % 8 == 7 and page.evaluate(f"window.went.some((one) => one.name === '{FIRST}')"):
                     break
@@ -263,7 +263,7 @@ def test_tab_is_never_caught(windows: Windows, demo: str, path: str) -> None:
 
 
 def test_the_tree_tells_what_a_tree_tells(windows: Windows, demo: str) -> None:
-    """Level, place among those beside it, and whether it is open; one row is in the order of Tab."""
+    """Tree rows have the correct level, position and expanded state, and one row is a tab stop."""
     with windows.window(Visitor, demo) as visitor:
         page = visitor.see("session")
         page.get_by_label("Entries to show in the tree").select_option("all")
@@ -279,7 +279,7 @@ def test_the_tree_tells_what_a_tree_tells(windows: Windows, demo: str) -> None:
         )
         assert len(rows) > 30 and {row["role"] for row in rows} == {"treeitem"}
         assert [row["tab"] for row in rows].count(0) == 1
-        assert sum(row["inside"] for row in rows) == 0  # a row is one thing to be reached
+        assert sum(row["inside"] for row in rows) == 0  # a row is one tab stop
         assert rows[0]["level"] == 1
         for one, other in pairwise(rows):
             assert other["level"] <= one["level"] + 1
@@ -289,7 +289,7 @@ def test_the_tree_tells_what_a_tree_tells(windows: Windows, demo: str) -> None:
 
 
 def siblings(levels: list[int]) -> list[tuple[int, int]]:
-    """The place of each row among those below the same one, and how many these are."""
+    """Return the position of each row among its siblings, and the number of siblings."""
     groups: list[list[int]] = []
     above: list[list[int]] = []
     for index, level in enumerate(levels):
@@ -302,18 +302,18 @@ def siblings(levels: list[int]) -> list[tuple[int, int]]:
     return [found[index] for index in range(len(levels))]
 
 
-# -- large letters, narrow screens, little motion
+# -- zoom, narrow screens, reduced motion
 
 
 PLAIN = [sight for sight in SIGHTS if " with " not in sight]
-FEW = ("overview", "session", "session as the model saw it", "gateway", "token")  # the others are narrow elsewhere, too
+FEW = ("overview", "session", "session as the model saw it", "gateway", "token")  # others are checked elsewhere
 
 
 @pytest.mark.parametrize(
     "sight", [sight if sight in FEW else pytest.param(sight, marks=pytest.mark.long) for sight in PLAIN]
 )
 def test_nothing_is_scrolled_sideways_nor_moves_by_itself(windows: Windows, demo: str, sight: str) -> None:
-    """On a narrow screen, and at 400 % of 1280 × 1024; what is asked to be still is still."""
+    """At 320 pixels and at 400 % zoom, nothing scrolls sideways, and reduced motion is respected."""
     with windows.window(Visitor, demo, viewport={"width": 320, "height": 640}, reduced_motion="reduce") as visitor:
         page = visitor.see(sight)
         assert page.evaluate(TOO_WIDE) == []
@@ -327,7 +327,7 @@ def test_nothing_is_scrolled_sideways_nor_moves_by_itself(windows: Windows, demo
 
 
 def test_a_page_at_400_percent_can_still_be_worked_with(windows: Windows, demo: str) -> None:
-    """What sticks to the edges leaves room for what is read."""
+    """At 400 % zoom, sticky elements leave enough room for the content."""
     with windows.window(Visitor, demo, viewport={"width": 320, "height": 256}) as visitor:
         page = visitor.open(f"/s/{WEBHOOKS}")
         page.keyboard.press("G")

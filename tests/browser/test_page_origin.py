@@ -1,4 +1,4 @@
-"""The page and other sites: what these can ask of a gateway, whom the page asks, and where the token is."""
+"""The page and other sites: blocked requests, a fixed gateway address, and a token that is not leaked."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sessile.gateway.http.problems import App, Message, Receive, Scope, Send
 
 CANARY = "ca7nary"
 
-# Names that a page might take an address from, and values that would lead it elsewhere.
+# Parameter names that a page could read an address from, and values that would lead it elsewhere.
 NAMES = (
     *(
         "gatewayUrl",
@@ -57,7 +57,7 @@ ELSEWHERE = ("{0}", "//{1}", "{0}/v1/", "http://127.0.0.1@{1}/", "{0}%23", "\\\\
 
 
 def addresses(site: EvilSite) -> Iterator[str]:
-    """Addresses of the page that name another gateway: each name in the query and behind the #, some at once, then all."""
+    """Yield page URLs that name another gateway in the query and the fragment, with some and with all names."""
     there = [form.format(site.origin, site.origin.removeprefix("http://")) for form in ELSEWHERE]
     named = [f"{name}={there[number % len(there)]}" for number, name in enumerate(NAMES)]
     for start in range(0, len(named), 3):
@@ -75,13 +75,13 @@ TOUR = (
 
 
 class Ear:
-    """Stands before a gateway, and notes how it answers."""
+    """Wraps a gateway and records the status of its responses."""
 
     def __init__(self) -> None:
         self.statuses: list[int] = []
 
     def around(self, app: App) -> App:
-        """The gateway behind the ear."""
+        """Return the wrapped gateway."""
 
         async def heard(scope: Scope, receive: Receive, send: Send) -> None:
             async def noting(message: Message) -> None:
@@ -95,7 +95,7 @@ class Ear:
 
 
 class House:
-    """A gateway with a session that says the canary; `statuses` are those of its answers."""
+    """A gateway with a session that contains the canary; `statuses` are those of its responses."""
 
     def __init__(self, root: Path, address: str, runner: Scripted, statuses: list[int]) -> None:
         self.root = root
@@ -104,7 +104,7 @@ class House:
         self.statuses = statuses
 
     def state(self) -> dict[str, bytes]:
-        """Everything that is stored of sessions and conversations."""
+        """Return the contents of all session and conversation files."""
         files = [path for part in ("sessions", "agents") for path in (self.root / part).rglob("*") if path.is_file()]
         return {str(path): path.read_bytes() for path in files}
 
@@ -122,7 +122,7 @@ def house(tmp_path: Path) -> Iterator[House]:
 
 @pytest.fixture(scope="module")
 def worldly(browser: Browser) -> Iterator[Browser]:
-    """A browser that believes that the other site is on this machine, as after a trick with its name."""
+    """Return a browser that resolves the other site's name to this machine, as after DNS rebinding."""
     assert browser.browser_type is not None
     arguments = [
         "--no-sandbox",
@@ -130,7 +130,7 @@ def worldly(browser: Browser) -> Iterator[Browser]:
         "--no-first-run",
         "--disable-background-networking",
         f"--host-resolver-rules=MAP {HOST} 127.0.0.1",
-        "--disable-features=LocalNetworkAccessChecks",  # so that it is the gateway that refuses, not the browser
+        "--disable-features=LocalNetworkAccessChecks",  # so that the gateway, not the browser, rejects the requests
     ]
     launched = browser.browser_type.launch(executable_path=shutil.which("chromium"), args=arguments)
     yield launched
@@ -143,7 +143,7 @@ def site() -> Iterator[EvilSite]:
         yield site
 
 
-# -- P34
+# -- requests of other sites (P34)
 
 
 @pytest.mark.promise("P34")
@@ -151,7 +151,7 @@ def site() -> Iterator[EvilSite]:
 def test_a_page_of_another_site_reads_and_changes_nothing(
     worldly: Browser, house: House, site: EvilSite, name: str
 ) -> None:
-    """With the token and without: requests of every kind, forms, pictures, scripts, events, frames and windows."""
+    """Another site cannot read or change anything, with any kind of request, with or without the token."""
     before = house.state()
     context = worldly.new_context()
     page = context.new_page()
@@ -161,14 +161,14 @@ def test_a_page_of_another_site_reads_and_changes_nothing(
     context.close()
     assert found["tried"] > 100
     assert found["reads"] == []
-    assert house.statuses.count(403) > 50  # by the gateway: the browser let the requests go
+    assert house.statuses.count(403) > 50  # rejected by the gateway: the browser sent the requests
     assert house.state() == before and house.runner.asked == []
     measured("P34", "a page of another site in a browser", requests=found["tried"], read=0, changed=0)
 
 
 @pytest.mark.promise("P34")
 def test_a_name_that_suddenly_means_this_machine_opens_nothing(worldly: Browser, house: House) -> None:
-    """The page came from the other site, whose name now leads here: same origin for the browser, refused by the gateway."""
+    """After DNS rebinding, requests are same-origin for the browser but are rejected by the gateway."""
     before = house.state()
     context = worldly.new_context()
     page = context.new_page()
@@ -177,7 +177,7 @@ def test_a_name_that_suddenly_means_this_machine_opens_nothing(worldly: Browser,
     page.goto(f"{target}/games")
     found = page.evaluate(ATTACK, {"target": target, "token": TOKEN, "canary": CANARY, "key": "main"})
     refused = [one for one in found["reads"] if "forbidden-host" in one]
-    assert len(refused) > 50  # the answers can be read, and all say the same
+    assert len(refused) > 50  # the responses are readable, and all are the same refusal
     assert [one for one in found["reads"] if one not in refused] == []
     response = page.goto(f"{target}/#token={TOKEN}")
     assert response is not None and response.status == 403
@@ -189,7 +189,7 @@ def test_a_name_that_suddenly_means_this_machine_opens_nothing(worldly: Browser,
 
 @pytest.mark.promise("P34")
 def test_the_attack_would_be_seen_to_succeed(worldly: Browser, house: House) -> None:
-    """From the page's own origin the same requests read and change."""
+    """The same requests succeed from the page's own origin, so the attack itself works."""
     before = house.state()
     context = worldly.new_context(bypass_csp=True)
     page = context.new_page()
@@ -200,14 +200,14 @@ def test_the_attack_would_be_seen_to_succeed(worldly: Browser, house: House) -> 
     assert house.state() != before and house.runner.asked
 
 
-# -- P35
+# -- the token and the gateway address (P35)
 
 
 @pytest.mark.promise("P35")
 def test_a_tour_of_all_pages_asks_nobody_else_and_leaves_no_trace_of_the_token(
     browser: Browser, tmp_path: Path
 ) -> None:
-    """Of a gateway as people start it: no address, no Referer, no history, no file and no line of its log has the token."""
+    """A tour of all pages makes no foreign requests, and the token is in no URL, header, history, file or log."""
     root = tmp_path / "store"
     store = Store(root, durability="process")
     make_demo(store)
@@ -234,7 +234,7 @@ def test_a_tour_of_all_pages_asks_nobody_else_and_leaves_no_trace_of_the_token(
 
 
 def check_traces(visitor: Visitor, token: str) -> None:
-    """The token is in the storage of this tab, and nowhere else."""
+    """Check that the page, its URL, its history and its other storage do not contain the token."""
     page = visitor.page
     assert page.url.startswith(visitor.address) and token not in page.url
     history = page.context.new_cdp_session(page).send("Page.getNavigationHistory")
@@ -246,7 +246,7 @@ def check_traces(visitor: Visitor, token: str) -> None:
 
 
 def check_requests(visitor: Visitor, token: str) -> None:
-    """No address has the token; of each path one request is looked at: below /v1 its header has it, else nothing."""
+    """Check that no URL has the token, and that only requests below /v1 send it, in their header."""
     assert len(visitor.asked) > 100
     paths = [request.url.split("#")[0].removeprefix(visitor.address) for request in visitor.asked]
     assert [path for path in paths if token in path] == []
@@ -260,7 +260,7 @@ def check_requests(visitor: Visitor, token: str) -> None:
 
 @pytest.mark.promise("P35")
 def test_no_address_changes_whom_the_page_asks(worldly: Browser, house: House, site: EvilSite) -> None:
-    """Two hundred ways to name another gateway: the page asks its own, and the other one hears nothing."""
+    """No URL parameter makes the page contact another gateway."""
     site.told.clear()
     with visiting(worldly, house.address) as visitor:
         for path in addresses(site):
@@ -268,7 +268,7 @@ def test_no_address_changes_whom_the_page_asks(worldly: Browser, house: House, s
             visitor.page.goto(f"{house.address}{path}", wait_until="commit")
             visitor.page.wait_for_selector("main h1")
             assert visitor.page.url in (f"{house.address}/search", f"{house.address}/search?q=x"), path
-        # What somebody could leave behind in the browser changes nothing, either.
+        # Values left in the browser's storage change nothing either.
         visitor.page.evaluate(
             "(there) => { for (const name of ['gatewayUrl', 'sessile.gateway', 'sessile.url', 'apiUrl']) {"
             " localStorage.setItem(name, there); sessionStorage.setItem(name, there); } window.name = there; }",

@@ -1,4 +1,4 @@
-"""The pages beside that of a session, in a browser: overview, sessions, search, stats, sharing, comparing, and the gateway."""
+"""The other pages in a browser: overview, sessions, search, stats, sharing, comparison and the gateway."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PAGES = (
 )
 STORABLE = [payload for payload in PAYLOADS if not any("\ud800" <= letter <= "\udfff" for letter in payload)]
 
-# Links, buttons and fields without a name, or too small to be hit unless they stand in a line of text.
+# Controls without a name, and controls that are too small unless they are inline.
 WRONG = """[...document.querySelectorAll("main :is(a, button, select, summary, textarea):not(.entry *)")].filter((one) => {
   const { width, height } = one.getBoundingClientRect();
   const isInLine = getComputedStyle(one).display === "inline";
@@ -54,7 +54,7 @@ def saved(download: Download) -> str:
 def test_a_page_is_quiet_asks_nobody_else_names_its_controls_and_fits_on_a_narrow_screen(
     window: Visitor, path: str
 ) -> None:
-    """No word in the console, no violation of the policy; nothing to scroll sideways at 320 pixels."""
+    """A page logs nothing, violates no policy, names its controls, and does not scroll sideways at 320 pixels."""
     page = window.open(path)
     expect(page.locator("main .loading")).to_have_count(0)
     page.wait_for_load_state("networkidle" if path != "/gateway" else "load")
@@ -70,7 +70,7 @@ def test_a_page_is_quiet_asks_nobody_else_names_its_controls_and_fits_on_a_narro
 
 
 def test_the_overview_leads_on(window: Visitor) -> None:
-    """To sessions by a command that can be copied, to a search, and to what is worth a look."""
+    """The overview links to sessions, a search and warnings, and copies the resume command."""
     page = window.open("/")
     expect(page.locator(".cards > li")).to_have_count(5)
     page.locator(".card", has_text="Webhook retries").filter(has_text="3 branches").get_by_role("button").click()
@@ -88,7 +88,7 @@ def test_the_overview_leads_on(window: Visitor) -> None:
 
 
 def test_a_filter_is_in_the_address_and_going_back_takes_it_away(window: Visitor) -> None:
-    """Also by the keyboard, which stays where it was."""
+    """A filter is part of the URL, keeps the keyboard focus, and is undone by going back."""
     page = window.open("/sessions")
     total = page.locator(".cards > li").count()
     choice = page.get_by_role("complementary").get_by_role("link", name="shop-frontend")
@@ -107,7 +107,7 @@ def test_a_filter_is_in_the_address_and_going_back_takes_it_away(window: Visitor
 
 
 def test_words_narrow_the_list_while_somebody_types(window: Visitor) -> None:
-    """What finds nothing says so, and what would find more."""
+    """The list is filtered while typing, and an empty result offers to clear the filters."""
     page = window.open("/sessions")
     page.keyboard.press("/")
     page.keyboard.type("webhook retries")
@@ -122,7 +122,7 @@ def test_words_narrow_the_list_while_somebody_types(window: Visitor) -> None:
 
 
 def test_what_the_list_hides_is_told_and_shown_on_demand(window: Visitor) -> None:
-    """Sub-agents and empty sessions."""
+    """The number of hidden sessions is shown, and a link lists them."""
     page = window.open("/sessions")
     told = page.locator(".page-head")
     expect(told).to_contain_text("hidden: 1 empty, 1 by sub-agents")
@@ -133,7 +133,7 @@ def test_what_the_list_hides_is_told_and_shown_on_demand(window: Visitor) -> Non
 
 
 def test_a_session_is_pinned_and_renamed_in_its_row(window: Visitor) -> None:
-    """And stays so."""
+    """Pinning and renaming a session in the list are persistent."""
     page = window.open("/sessions?q=flaky")
     row = page.locator(".card", has_text="Flaky test in CI")
     row.get_by_role("button", name="Pin").click()
@@ -152,7 +152,7 @@ def test_a_session_is_pinned_and_renamed_in_its_row(window: Visitor) -> None:
 
 
 def test_a_hit_leads_to_its_entry(window: Visitor) -> None:
-    """The words are marked; a hit on a branch that was left says so, and opens that branch."""
+    """A hit marks the words and links to its entry, also on an abandoned branch."""
     page = window.open("/search?q=TransientError")
     assert {text.lower() for text in page.locator("mark").all_inner_texts()} == {"transienterror"}
     page.locator(".hit", has_text="on an abandoned branch").filter(has_text="Two tests fail").click()
@@ -162,7 +162,7 @@ def test_a_hit_leads_to_its_entry(window: Visitor) -> None:
 
 
 def test_fields_that_were_not_searched_show_what_is_in_them(window: Visitor) -> None:
-    """And can be searched."""
+    """Fields that were not searched show their number of hits and can be added."""
     page = window.open("/search?q=FAILED")
     chip = page.get_by_role("navigation", name="Where").get_by_role("link", name="tool output")
     expect(chip).to_contain_text(re.compile(r"\+[1-9]"))
@@ -173,7 +173,7 @@ def test_fields_that_were_not_searched_show_what_is_in_them(window: Visitor) -> 
 
 
 def test_a_search_without_hits_says_how_words_are_found(window: Visitor) -> None:
-    """And where there would be hits."""
+    """A search without hits links to the fields that have some."""
     page = window.open("/search?q=FAILED&in=thinking")
     expect(page.get_by_text("No results.")).to_be_visible()
     page.get_by_role("link", name=re.compile(r"^\d+ in tool output$")).click()
@@ -184,7 +184,7 @@ def test_a_search_without_hits_says_how_words_are_found(window: Visitor) -> None
 
 
 def test_every_chart_has_a_table_and_the_table_is_a_file(window: Visitor) -> None:
-    """With the same rows."""
+    """Every chart has a table, and its CSV file has the same rows."""
     page = window.open("/stats?since=90d")
     figures = page.locator("figure")
     assert figures.count() == page.locator("figure svg").count() == page.locator("figure table").count() == 7
@@ -205,7 +205,7 @@ def test_every_chart_has_a_table_and_the_table_is_a_file(window: Visitor) -> Non
 
 
 def test_a_shared_file_has_secrets_replaced_unless_they_are_kept(window: Visitor) -> None:
-    """The page never has the secret itself."""
+    """A shared file has its secrets redacted unless they are kept, and the page never contains them."""
     page = window.open("/sessions?q=deploy+script")
     address = page.get_by_role("link", name="Deploy script prints too much").get_attribute("href")
     assert address is not None
@@ -230,7 +230,7 @@ def test_a_shared_file_has_secrets_replaced_unless_they_are_kept(window: Visitor
 
 
 def test_branches_stand_beside_each_other(window: Visitor) -> None:
-    """With what they have in common in a line, what each took, and how the last answers differ."""
+    """The comparison shows the common entries, the outcome of each branch, and the difference of the answers."""
     page = window.open(COMPARED)
     expect(page.get_by_text("7 entries in common")).to_be_visible()
     assert page.locator(".outcome tr", has_text="failures").locator("td").all_inner_texts() == ["1", "0", "-1"]
@@ -248,7 +248,7 @@ def test_branches_stand_beside_each_other(window: Visitor) -> None:
 
 
 def test_branches_that_are_not_there_are_said_to_be_missing(window: Visitor) -> None:
-    """Instead of an empty page."""
+    """An unknown branch shows an error."""
     page = window.open(f"/s/{WEBHOOKS}?branch=deadbee1&vs=nobody")
     expect(page.get_by_role("alert")).to_contain_text("not in this session")
 
@@ -257,7 +257,7 @@ def test_branches_that_are_not_there_are_said_to_be_missing(window: Visitor) -> 
 
 
 def test_the_chat_box_gets_an_answer_and_takes_commands(window: Visitor) -> None:
-    """What was said becomes entries of the session; commands are answered beside it; a new session is told."""
+    """The chat box shows replies, command output and the start of a new session."""
     page = window.open("/gateway?key=dashboard:chat")
     field = page.get_by_role("textbox", name="Message")
     log = page.get_by_role("log")
@@ -280,7 +280,7 @@ def test_the_chat_box_gets_an_answer_and_takes_commands(window: Visitor) -> None
 
 
 def test_what_others_say_in_a_conversation_shows_up(window: Visitor) -> None:
-    """And what they do in others is seen in the list."""
+    """Messages of other clients appear in the conversation and in the list."""
     page = window.open("/gateway?key=dashboard:shared")
     with httpx.Client(base_url=window.address, headers=BEARER) as client:
         for key in ("dashboard:shared", "dashboard:aside"):
@@ -292,7 +292,7 @@ def test_what_others_say_in_a_conversation_shows_up(window: Visitor) -> None:
 
 
 def test_words_are_seen_as_they_come_and_can_be_stopped(browser: Browser, tmp_path: Path) -> None:
-    """What had been said by then stays."""
+    """A reply is shown while it is streamed, and keeps its text when it is stopped."""
     import anyio
 
     with served(tmp_path) as (address, runner):
@@ -315,11 +315,11 @@ def test_words_are_seen_as_they_come_and_can_be_stopped(browser: Browser, tmp_pa
         context.close()
 
 
-# -- nothing at all, and the worst of all
+# -- empty stores and hostile content
 
 
 def test_pages_of_an_empty_store_say_what_to_do(browser: Browser, tmp_path: Path) -> None:
-    """And are as quiet as others."""
+    """Pages of an empty store say what to do, and log nothing."""
     with served(tmp_path, echo=True) as (address, _):
         context = browser.new_context()
         window = Visitor(context, address)
@@ -343,7 +343,7 @@ def test_pages_of_an_empty_store_say_what_to_do(browser: Browser, tmp_path: Path
 @pytest.mark.promise("P36")
 @pytest.mark.long
 def test_nothing_that_is_stored_runs_in_these_pages(browser: Browser, tmp_path: Path) -> None:
-    """Every payload as title, words and key, through lists, search, charts, sharing and the gateway."""
+    """Payloads in titles, messages and keys do nothing on any of these pages."""
     store = Store(tmp_path, durability="process")
     ids = []
     for number, payload in enumerate(STORABLE):

@@ -1,4 +1,4 @@
-"""Nothing that is stored runs in a page: every payload in every field of every kind, through every page."""
+"""Stored text never runs in a page: payloads in every field of every kind, on every page."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from poisoned_rows import NEEDLE
 
 pytestmark = pytest.mark.promise("P36")
 
-SHARE = [0]  # the variants in `make test`; all of them have every payload in every place
-JSON_OF = 4  # entries of each session that are looked at down to their JSON
-SHOWN_AT_LEAST = 0.6  # of what is stored; the rest has no place in a page other than there
+SHARE = [0]  # the variants in `make test`; each has every payload somewhere
+JSON_OF = 4  # entries of each session whose JSON is opened
+SHOWN_AT_LEAST = 0.6  # of what is stored; the rest is not shown on any page
 STUB_PRINT = """window.print = () => {
   for (const fold of document.querySelectorAll("details")) fold.open = true;
   document.documentElement.dataset.printed = "";
 };"""
 
-# Everything in the document that no page makes; listeners that a payload brought would hear something.
+# Find everything in the document that no page creates, and trigger the listeners of injected elements.
 AUDIT = r"""() => {
   const TAGS = new Set(`html head meta title link script body a header nav div main h1 h2 h3 h4 h5 h6 p span section ul ol li
     button select option input label form details summary article aside time pre code em strong b i s del ins mark sub sup br hr
@@ -61,7 +61,7 @@ AUDIT = r"""() => {
   if (window.pwned !== undefined) found.push(`ran: ${window.pwned}`);
   return [...new Set(found)].slice(0, 20);
 }"""
-# The numbers of the payloads that are in a part of the document.
+# The numbers of the payloads in a part of the document.
 SEEN = r"""(place) => {
   const seen = document.querySelector(place).outerHTML.matchAll(/pwned=(\d+)|x(\d+)\.example/g);
   return [...new Set([...seen].map((one) => Number(one[1] ?? one[2])))];
@@ -73,7 +73,7 @@ def quoted(text: str) -> str:
 
 
 class Tour:
-    """Goes through the pages of a poisoned home, and remembers what was seen of it."""
+    """Visits the pages of a poisoned home and records the payloads that were shown."""
 
     def __init__(self, visitor: Visitor, home: PoisonedHome | None = None) -> None:
         self.visitor = visitor
@@ -83,18 +83,18 @@ class Tour:
         self.page.add_init_script(STUB_PRINT)
 
     def look(self) -> None:
-        """Nothing here is of a payload's making."""
+        """Check that the document contains nothing created by a payload."""
         found = self.page.evaluate(AUDIT)
         assert found == [], self.where(found)
         self.seen.update(self.page.evaluate(SEEN, "html"))
 
     def where(self, found: list[str]) -> list[object]:
-        """Where the payloads stand that were found at work."""
+        """Return the fields of the payloads that had an effect."""
         numbers = map(int, re.findall(r"pwned=(\d+)", "".join(found)))
         return [self.home.pairs.get(number) for number in numbers] if self.home else []
 
     def lists(self) -> None:
-        """Everything that is told of many sessions, and the conversations."""
+        """Visit the lists of sessions, the statistics and the conversations."""
         for path in (
             "/",
             "/sessions?all=true",
@@ -107,9 +107,9 @@ class Tour:
             self.look()
 
     def addresses(self, payloads: Iterable[str]) -> None:
-        """Payloads in the address: filters, searches, names of sessions, entries and conversations."""
+        """Visit URLs with payloads as filters, searches, sessions and conversations."""
         for payload in payloads:
-            said, name = quoted(payload), quoted(payload.replace("/", "∕"))  # a name with a slash is another path
+            said, name = quoted(payload), quoted(payload.replace("/", "∕"))  # a slash would change the path
             for path in (
                 f"/sessions?q={said}&agent={said}",
                 f"/search?q={said}&project={said}",
@@ -120,7 +120,7 @@ class Tour:
                 self.look()
 
     def session(self, session_id: str) -> None:
-        """All entries of a session, its tree in every form, what is sought, what the model saw, and the JSON of entries."""
+        """Visit a session: all entries, every tree filter, search, the model's view and the JSON of entries."""
         page = self.visitor.open(f"/s/{session_id}")
         self.look()
         page.keyboard.press("4")
@@ -140,18 +140,18 @@ class Tour:
         page.keyboard.press("g")
         for _ in range(JSON_OF):
             page.keyboard.press("j")
-            page.wait_for_timeout(200)  # the drawer waits for who goes on
+            page.wait_for_timeout(200)  # the drawer loads with a delay
             self.seen.update(page.evaluate(SEEN, ".drawer"))
         page.keyboard.press("m")
         self.look()
 
     def print_all(self, page: Page) -> None:
-        """Let the page make the whole branch, with everything open."""
+        """Make the page render the whole branch with everything open."""
         page.get_by_role("button", name="Print this branch").click()
         page.wait_for_selector("html[data-printed]", timeout=60_000)
 
     def others(self, session_id: str, branches: Iterable[tuple[str, str]]) -> None:
-        """What is found in a session before it is shared, and two of its branches beside each other."""
+        """Visit the share page of a session and comparisons of its branches."""
         self.visitor.open(f"/share/{session_id}?personal=true")
         self.look()
         for left, right in branches:
@@ -160,7 +160,7 @@ class Tour:
 
 
 def gone_through(browser: Browser, root: Path, variants: Iterable[int]) -> int:
-    """Make a poisoned home, and go through all its pages; says how many payloads stand in it."""
+    """Create a poisoned home, visit all its pages, and return the number of its payloads."""
     home = PoisonedHome(root, variants)
     with served(root / "own", sources=home.sources) as (address, _), visiting(browser, address) as visitor:
         wait_until_indexed(address)
@@ -176,12 +176,12 @@ def gone_through(browser: Browser, root: Path, variants: Iterable[int]) -> int:
 
 
 def test_no_payload_in_any_field_runs_loads_or_breaks_the_policy(browser: Browser, tmp_path: Path) -> None:
-    """One variant of every field."""
+    """One variant of the payloads in every field does nothing."""
     assert gone_through(browser, tmp_path, SHARE) >= 500
 
 
 def test_no_payload_in_an_address_does_anything(browser: Browser, demo: str) -> None:
-    """As a filter, as what is sought, as a session, an entry or a conversation; that there is none is all that is told."""
+    """Payloads in a URL do nothing; the page only reports that nothing was found."""
     with visiting(browser, demo) as visitor:
         tour = Tour(visitor)
         tour.addresses(CORPUS[3::70])
@@ -190,13 +190,13 @@ def test_no_payload_in_an_address_does_anything(browser: Browser, demo: str) -> 
 
 @pytest.mark.long
 def test_every_payload_in_every_field_does_nothing(browser: Browser, tmp_path: Path) -> None:
-    """All variants, in homes of eight each."""
+    """All variants of the payloads in every field do nothing."""
     pairs = [gone_through(browser, tmp_path / str(n), range(n, len(CORPUS), 13)) for n in range(13)]
     assert sum(pairs) >= 10_000
 
 
 def test_what_a_payload_would_do_is_noticed(browser: Browser, tmp_path: Path) -> None:
-    """Where the policy is off and a text becomes markup, it runs, and each way of noticing it does."""
+    """With the policy off, injected markup runs, and every check detects it."""
     with served(tmp_path) as (address, _), visiting(browser, address, bypass_csp=True) as visitor:
         page = visitor.open("/search")
         assert page.evaluate(AUDIT) == [] and visitor.found() == []

@@ -1,4 +1,4 @@
-"""The page of a session in a browser: branches, links, search, what the model saw, live entries, size, paper, and its rules."""
+"""The session page in a browser: branches, links, search, the model's view, live entries, size and print."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ COMPARED = "/s/{}?branch=end&vs=failA"
 
 
 def rows(many: int) -> Iterator[Json]:
-    """A long session: prompts, answers and tools in turn, with a branch left behind now and then."""
+    """Generate a long session of prompts, replies and tool results, with abandoned branches."""
     parent = None
     for n in range(many):
         name = f"{n:08x}"
@@ -59,7 +59,7 @@ def rows(many: int) -> Iterator[Json]:
 
 
 class House:
-    """A gateway with a store, and what is written into that behind its back."""
+    """A gateway, and a store that is written to directly."""
 
     def __init__(self, root: Path, address: str) -> None:
         self.store = Store(root, durability="process")
@@ -67,7 +67,7 @@ class House:
         self.count = 0
 
     def write(self, entries: Iterable[Json], title: str | None = None) -> str:
-        """Write a session of long ago; says its id."""
+        """Write an old session file and return its id."""
         self.count += 1
         session_id = f"5e551011-0000-4000-8000-{self.count:012d}"
         folder = Path(self.store.layout.folder("/work/app"))
@@ -89,7 +89,7 @@ class House:
         return session_id
 
     def append(self, session_id: str, *texts: str) -> None:
-        """Let somebody say more at the end of a session."""
+        """Append user messages to a session."""
         with self.store.open(session_id) as session:
             for text in texts:
                 session.append_message(user(text))
@@ -103,16 +103,16 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
 
 
 class Window(Visitor):
-    """A window that shows sessions of a house, and has the token already."""
+    """A window that shows sessions and already has the token."""
 
     has_token = False
 
     def may_ask(self, url: str) -> bool:
-        """Never with the token in the address."""
+        """Allow no request with the token in its URL."""
         return super().may_ask(url) and self.token not in url.split("#")[0]
 
     def open(self, path: str, anchor: str = "") -> Page:
-        """Open a page in a window that has the token already."""
+        """Open a page with the token already stored."""
         if self.page.url != "about:blank":
             self.page.goto("about:blank")
         if not self.has_token:
@@ -124,7 +124,7 @@ class Window(Visitor):
         return self.page
 
     def session(self, session_id: str, anchor: str = "") -> Page:
-        """Open a session, and wait until all of it is known."""
+        """Open a session and wait until it is loaded completely."""
         page = self.open(f"/s/{session_id}", anchor)
         page.wait_for_selector("#entries article")
         expect(page.locator("select[aria-label='Entries to show in the tree'] option[value=all]")).to_have_text(
@@ -142,14 +142,14 @@ def window(windows: Windows, house: House, request: pytest.FixtureRequest) -> It
 
 @pytest.fixture
 def own_window(browser: Browser, house: House) -> Iterator[Window]:
-    """A window that nobody has used, and nobody will."""
+    """Return a window with a context that no other test uses."""
     context = browser.new_context()
     yield Window(context, house.address)
     context.close()
 
 
 def ids(page: Page) -> list[str]:
-    """The entries in the page, from top to bottom."""
+    """Return the ids of the entries in the page, from top to bottom."""
     found = page.eval_on_selector_all("#entries > article", "all => all.map(e => e.id)")
     return [str(key).removeprefix("e-") for key in found]
 
@@ -179,7 +179,7 @@ def top_of(page: Page, key: str) -> float:
 def test_the_token_leaves_the_address_and_no_parameter_changes_whom_the_page_asks(
     house: House, own_window: Window
 ) -> None:
-    """The fragment is taken once; what no page knows is dropped; another window asks for the token."""
+    """The token is removed from the URL, unknown parameters are dropped, and a new window asks for the token."""
     session_id = house.write(STORY)
     page = own_window.page
     page.goto(f"{house.address}/s/{session_id}?gatewayUrl=https://evil.example&api=//evil.example#token={TOKEN}")
@@ -199,7 +199,7 @@ def test_the_token_leaves_the_address_and_no_parameter_changes_whom_the_page_ask
 
 
 def test_a_session_opens_with_its_branch_its_tree_and_how_full_the_context_was(house: House, window: Window) -> None:
-    """Nothing is asked of anybody else, and nothing is complained about."""
+    """A session opens with its branch, tree and context meters, makes no foreign requests and logs nothing."""
     page = window.session(house.write(STORY, "Retries"))
     assert page.inner_text("h1") == "Retries"
     assert ids(page) == ON_B
@@ -214,7 +214,7 @@ def test_a_session_opens_with_its_branch_its_tree_and_how_full_the_context_was(h
 
 
 def test_the_switcher_at_a_fork_shows_the_other_branch_and_stays_in_its_place(house: House, window: Window) -> None:
-    """`‹ 2/2 ›` right at the message; keys do the same."""
+    """The branch switcher and its keys show the other branch without moving the message on the screen."""
     page = window.session(house.write(STORY))
     page.set_viewport_size({"width": 1280, "height": 500})
     expect(page.locator("#e-left .switch")).to_have_text("‹2/2›")
@@ -232,7 +232,7 @@ def test_the_switcher_at_a_fork_shows_the_other_branch_and_stays_in_its_place(ho
 
 
 def test_a_link_to_an_entry_opens_its_branch_and_its_fold(house: House, window: Window) -> None:
-    """The address of an entry works wherever the entry is, and is what the page copies."""
+    """A link to an entry opens its branch and fold, and the page copies the same link."""
     session_id = house.write(STORY)
     page = window.session(session_id, "#e-failA")
     expect(page.locator("#e-failA pre")).to_be_in_viewport()
@@ -248,7 +248,7 @@ def test_a_link_to_an_entry_opens_its_branch_and_its_fold(house: House, window: 
 
 
 def test_the_depth_hides_and_says_so_and_a_link_raises_it(house: House, window: Window) -> None:
-    """A link never leads to nothing."""
+    """The depth setting hides entries and says so, and a link to a hidden entry raises it."""
     session_id = house.write(STORY)
     page = window.session(session_id)
     page.keyboard.press("1")
@@ -260,7 +260,7 @@ def test_the_depth_hides_and_says_so_and_a_link_raises_it(house: House, window: 
 
 
 def test_find_looks_into_all_branches_and_opens_folds(house: House, window: Window) -> None:
-    """n/m counts the entries that say it; each is shown where it is."""
+    """Find counts matching entries on all branches and unfolds each match."""
     page = window.session(house.write(STORY))
     page.keyboard.press("/")
     page.keyboard.type("output line 150")
@@ -271,7 +271,7 @@ def test_find_looks_into_all_branches_and_opens_folds(house: House, window: Wind
     field = page.get_by_label("Find in all branches")
     field.fill("NEEDLE of a")
     expect(page.locator("#e-failA pre")).to_be_visible()
-    assert ids(page) == ON_A[2:]  # what is far above is no element
+    assert ids(page) == ON_A[2:]  # entries far above are not rendered
     field.fill("done")
     expect(hits(page)).to_have_text(re.compile(r"\d/3"))
     page.keyboard.press("Enter")
@@ -283,7 +283,7 @@ def test_find_looks_into_all_branches_and_opens_folds(house: House, window: Wind
 
 
 def test_the_tree_is_walked_with_arrows_and_opens_with_enter(house: House, window: Window) -> None:
-    """One row is in the order of Tab; the arrows move, fold and unfold; a filter and a search narrow it."""
+    """The tree has one tab stop, moves and folds with the arrow keys, opens with Enter, and can be filtered."""
     page = window.session(house.write(STORY))
     items = page.locator("[role=treeitem]")
     assert page.locator("[role=treeitem][tabindex='0']").count() == 1
@@ -310,11 +310,11 @@ def test_the_tree_is_walked_with_arrows_and_opens_with_enter(house: House, windo
     expect(items).to_have_count(2)
 
 
-# -- what the model saw
+# -- the model's view
 
 
 def test_any_turn_shows_what_the_model_saw(house: House, window: Window) -> None:
-    """Entries that were in the context are marked, those that were gone say why, and all comes back."""
+    """At any turn, entries are marked as in the context, removed with a reason, or later."""
     page = window.session(house.write(STORY))
     page.keyboard.press("G")
     page.keyboard.press("s")
@@ -341,7 +341,7 @@ def test_any_turn_shows_what_the_model_saw(house: House, window: Window) -> None
 
 
 def test_labels_and_branches_are_made_where_one_reads(house: House, window: Window) -> None:
-    """They are in the session behind it, and the page shows them at once."""
+    """Labels and branches made in the page are stored and shown at once."""
     session_id = house.write(STORY)
     page = window.session(session_id)
     page.locator("#e-tryB").hover()
@@ -362,7 +362,7 @@ def test_labels_and_branches_are_made_where_one_reads(house: House, window: Wind
 
 
 def test_the_drawer_tells_all_of_an_entry(house: House, window: Window) -> None:
-    """Facts of the session, and the JSON of the entry that is looked at."""
+    """The drawer shows the session's facts and the JSON of the current entry."""
     page = window.session(house.write(STORY), "#e-didB")
     page.keyboard.press("i")
     expect(page.locator(".drawer pre")).to_contain_text('"id": "didB"')
@@ -375,7 +375,7 @@ def test_the_drawer_tells_all_of_an_entry(house: House, window: Window) -> None:
 
 
 def test_new_entries_follow_at_the_end_and_never_move_a_reader(house: House, window: Window) -> None:
-    """Who is at the end stays there; others get a pill, and neither place nor focus is lost."""
+    """New entries are followed at the end; elsewhere a button appears, and position and focus are kept."""
     session_id = house.write(rows(60))
     page = window.session(session_id)
     page.keyboard.press("G")
@@ -407,10 +407,10 @@ def test_new_entries_follow_at_the_end_and_never_move_a_reader(house: House, win
 
 @pytest.mark.parametrize("many", [10_000, pytest.param(50_000, marks=pytest.mark.long)])
 def test_a_session_of_many_entries_is_light(house: House, window: Window, many: int) -> None:
-    """Few elements wherever one looks, every entry can be gone to, no jump while scrolling; how long it took is printed."""
+    """A large session has few elements, reaches every entry, and scrolls without jumps; the times are printed."""
     session_id = house.write(rows(many))
     page = window.open(f"/s/{session_id}")
-    page.wait_for_selector("#entries article", timeout=60_000)  # the index is made once
+    page.wait_for_selector("#entries article", timeout=60_000)  # the first visit builds the index
     begun = time.monotonic()
     window.open(f"/s/{session_id}")
     page.wait_for_selector("#entries article")
@@ -456,7 +456,7 @@ JUMP = """async (anchor) => {
     await new Promise((resolve) => setTimeout(resolve, 4));
   }
 }"""
-"""How many milliseconds an entry takes to be on the screen."""
+"""Return the milliseconds until an entry is on the screen."""
 
 SCROLL = """async (step) => {
   const seen = (one) => one.getBoundingClientRect().top > 220 && one.getBoundingClientRect().top < 680;
@@ -471,7 +471,7 @@ SCROLL = """async (step) => {
   }
   return off();
 }"""
-"""How far what is on the screen is from where a step of scrolling puts it; a busy machine may take some frames for that."""
+"""Return how far an entry is from its expected position after a scroll step, allowing for some frames."""
 
 
 @pytest.mark.parametrize(
@@ -485,7 +485,7 @@ SCROLL = """async (step) => {
     ],
 )
 def test_a_page_loads_little_script(house: House, own_window: Window, path: str) -> None:
-    """All modules of a page together; what is only wanted now and then comes when it is."""
+    """The modules of a page are small in total; rarely used ones are loaded on demand."""
     session_id = house.write(STORY)
     sizes: dict[str, int] = {}
     own_window.page.on(
@@ -498,12 +498,12 @@ def test_a_page_loads_little_script(house: House, own_window: Window, path: str)
     assert 30_000 < sum(sizes.values()) <= 120_000
 
 
-# -- other screens, paper
+# -- other screens, print
 
 
 @pytest.mark.parametrize("window", [{"viewport": {"width": 320, "height": 640}}], indirect=True)
 def test_nothing_is_wider_than_a_narrow_screen(house: House, window: Window) -> None:
-    """320 pixels are also 400 % of zoom."""
+    """Nothing scrolls sideways at 320 pixels, which also stands for 400 % zoom."""
     page = window.session(house.write(STORY, "A title that is longer than a narrow screen can hold in one line"))
     for key in ("G", "s", "g", "t"):
         page.keyboard.press(key)
@@ -515,7 +515,7 @@ def test_nothing_is_wider_than_a_narrow_screen(house: House, window: Window) -> 
 
 
 def test_print_loads_the_whole_branch_first(house: House, own_window: Window) -> None:
-    """And the page is as it was when the paper is out."""
+    """Printing renders the whole branch first and restores the page afterwards."""
     session_id = house.write(rows(400))
     own_window.page.add_init_script(
         "window.print = () => { window.printed = document.querySelectorAll('#entries > article').length;"
@@ -533,13 +533,13 @@ def test_print_loads_the_whole_branch_first(house: House, own_window: Window) ->
     assert page.evaluate("scrollY") == 0
 
 
-# -- nothing stored can run
+# -- stored text cannot run
 
 
 @pytest.mark.promise("P36")
 @pytest.mark.long
 def test_no_payload_in_any_field_runs_loads_or_breaks_the_policy(house: House, own_window: Window) -> None:
-    """Every payload in every field of every kind: gone through, opened, labelled, found and looked at down to its JSON."""
+    """Payloads in every field do nothing when entries are visited, opened, labelled, searched and shown as JSON."""
     poisoned = poisoned_entries()
     entries = [dict(made) for made in poisoned.entries]
     labels = [
@@ -553,7 +553,7 @@ def test_no_payload_in_any_field_runs_loads_or_breaks_the_policy(house: House, o
     page = own_window.session(session_id)
     page.keyboard.press("4")
     page.keyboard.press("i")
-    page.get_by_role("button", name="Print this branch").click()  # makes everything
+    page.get_by_role("button", name="Print this branch").click()  # renders everything
     for _ in range(300):
         if page.evaluate("window.printed"):
             break

@@ -1,4 +1,4 @@
-"""The application: every route behind the token, paths and methods that are none, the OpenAPI document, and the page."""
+"""The ASGI application: authentication of every route, unknown paths and methods, the OpenAPI document and the page."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def name(operation: Operation) -> str:
 @pytest.mark.promise("P33")
 @pytest.mark.parametrize("operation", GUARDED, ids=name)
 async def test_no_route_answers_without_the_token(tmp_path: Path, operation: Operation) -> None:
-    """Not without it, not with a wrong, shorter, longer or otherwise spelled one, nor in an address, a cookie or a body."""
+    """A guarded route answers 401 to a missing, wrong, shortened, extended, misplaced or differently cased token."""
     async with http(tmp_path) as gate:
         transport = httpx.ASGITransport(make_app(gate.gateway, Secret(TOKEN)))
         attempts: list[tuple[Json, Json]] = [
@@ -69,7 +69,7 @@ async def test_no_route_answers_without_the_token(tmp_path: Path, operation: Ope
 
 @pytest.mark.promise("P33")
 async def test_only_the_page_and_the_check_of_health_are_open(tmp_path: Path) -> None:
-    """They hold nothing of anybody's, and only to be read."""
+    """Only GET routes outside /v1 are open, and they expose no session content or local paths."""
     assert not [operation.path for operation in OPEN if operation.path.startswith("/v1") or operation.method != "GET"]
     async with http(tmp_path) as gate:
         session = (await gate.say("canary-words"))["sessionId"]
@@ -90,7 +90,7 @@ async def test_only_the_page_and_the_check_of_health_are_open(tmp_path: Path) ->
 
 @pytest.mark.promise("P40")
 async def test_a_path_that_is_none_is_told(tmp_path: Path) -> None:
-    """As a problem, without a redirect."""
+    """An unknown path returns a 404 problem, not a redirect."""
     async with http(tmp_path) as gate:
         for path in ("/nope", "/v1/sessions/", "/v1/session/nope", "/v1", "/%00", "/v1/%2e%2e/x"):
             response = await gate.client.get(path)
@@ -104,7 +104,7 @@ async def test_a_path_that_is_none_is_told(tmp_path: Path) -> None:
 async def test_a_method_that_a_path_does_not_have_is_told_with_those_that_it_has(
     tmp_path: Path, operation: Operation
 ) -> None:
-    """405, and Allow."""
+    """A method that a path does not support returns 405 with an Allow header."""
     has = {one.method for one in EVERY if one.path == operation.path}
     if "GET" in has and not operation.streams:
         has.add("HEAD")
@@ -118,7 +118,7 @@ async def test_a_method_that_a_path_does_not_have_is_told_with_those_that_it_has
 
 
 async def test_head_is_get_without_the_body(tmp_path: Path) -> None:
-    """The same headers."""
+    """HEAD returns the same headers as GET and an empty body."""
     async with http(tmp_path) as gate:
         for path in ("/", "/healthz", "/v1/models", "/v1/openapi.json"):
             get, head = await gate.client.get(path), await gate.client.head(path)
@@ -126,13 +126,13 @@ async def test_head_is_get_without_the_body(tmp_path: Path) -> None:
             assert dict(head.headers) == dict(get.headers)
 
 
-# -- what is not documented
+# -- undocumented input
 
 
 @pytest.mark.promise("P40")
 @pytest.mark.parametrize("operation", GUARDED, ids=name)
 async def test_a_name_that_is_not_documented_is_refused_by_name(tmp_path: Path, operation: Operation) -> None:
-    """In the query of every operation, and in every body but that of OpenAI, whose clients send anything."""
+    """Undocumented query parameters and body members are rejected by name; the OpenAI body accepts unknown members."""
     async with http(tmp_path) as gate:
         response = await gate.client.request(operation.method, operation.path, params={"gatewayUrl": "x"}, json={})
         assert response.status_code == 400, response.text
@@ -153,7 +153,7 @@ async def test_a_name_that_is_not_documented_is_refused_by_name(tmp_path: Path, 
     [b"", b"[]", b"null", b"{", b'{"message":"\xff"}', b'{"message":"\\ud800"}', b"[" * 100_000, b'{"message":1e999}'],
 )
 async def test_a_body_that_is_no_object_is_refused(tmp_path: Path, body: bytes) -> None:
-    """Whatever is wrong with it."""
+    """An empty, malformed, too deeply nested or non-object body returns 400."""
     async with http(tmp_path) as gate:
         headers = {"Content-Type": "application/json"}
         for path in ("/v1/chat/send", "/v1/session/fork"):
@@ -183,7 +183,7 @@ async def test_a_body_that_is_no_object_is_refused(tmp_path: Path, body: bytes) 
     ],
 )
 async def test_a_query_that_cannot_be_meant_is_refused(tmp_path: Path, query: str) -> None:
-    """Values of another kind, out of range, twice, or no UTF-8."""
+    """Query values that are invalid, out of range, repeated or not UTF-8 return 400."""
     async with http(tmp_path) as gate:
         request = gate.client.build_request("GET", "/v1/sessions")
         request.url = request.url.copy_with(raw_path=b"/v1/sessions?" + query.encode("latin-1"))
@@ -193,7 +193,7 @@ async def test_a_query_that_cannot_be_meant_is_refused(tmp_path: Path, query: st
 
 
 def test_what_json_cannot_hold_is_told_as_javascript_would() -> None:
-    """Half an emoji is escaped, numbers beyond all limits are null."""
+    """Lone surrogates are escaped and infinite numbers become null."""
 
     class Value(ResponseModel, frozen=True):
         some_thing: Any
@@ -204,11 +204,11 @@ def test_what_json_cannot_hold_is_told_as_javascript_would() -> None:
     }
 
 
-# -- the document
+# -- the OpenAPI document
 
 
 async def test_the_document_has_every_operation_and_only_those(tmp_path: Path) -> None:
-    """Each with what it takes, what it gives, and how it fails."""
+    """The document lists every operation once, with its parameters, request body and responses."""
     async with http(tmp_path) as gate:
         document = await gate.get("/v1/openapi.json")
     assert document["openapi"] == "3.1.0" and document["security"] == [{"token": []}]
@@ -229,7 +229,7 @@ async def test_the_document_has_every_operation_and_only_those(tmp_path: Path) -
 
 
 async def test_every_reference_of_the_document_leads_somewhere(tmp_path: Path) -> None:
-    """And every schema is used."""
+    """Every schema reference resolves, and every schema is used."""
     async with http(tmp_path) as gate:
         document = await gate.get("/v1/openapi.json")
     named = set(re.findall(r'"#/components/schemas/(\w+)"', json.dumps(document)))
@@ -237,7 +237,7 @@ async def test_every_reference_of_the_document_leads_somewhere(tmp_path: Path) -
 
 
 def test_every_part_of_the_interface_says_what_it_is_for() -> None:
-    """Docstrings become descriptions."""
+    """Every request and response model has a docstring, which becomes its description."""
     for operation in _documented():
         for kind in (operation.query, operation.headers, operation.body, *operation.answers.values()):
             assert kind is None or kind.__doc__, name(operation)
@@ -247,7 +247,7 @@ def test_every_part_of_the_interface_says_what_it_is_for() -> None:
 
 
 async def test_the_page_is_whole_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
-    """What it names is there, under the strict policy; a query changes nothing."""
+    """The page loads only existing static files, has no inline script or style, and ignores its query string."""
     async with http(tmp_path) as gate:
         page = await gate.client.get("/?gatewayUrl=https://evil.example")
         assert page.headers["content-type"] == "text/html; charset=utf-8"
@@ -261,7 +261,7 @@ async def test_the_page_is_whole_and_loads_nothing_from_elsewhere(tmp_path: Path
 
 
 async def test_the_application_starts_and_ends_its_gateway(tmp_path: Path) -> None:
-    """As a server tells it to; what was counted is written at the end."""
+    """ASGI lifespan events start and stop the gateway; token counts are written at shutdown."""
     app = make_app(gateway_in(tmp_path, durability="process"), Secret(TOKEN))
     told: list[str] = []
     started, over = anyio.Event(), anyio.Event()

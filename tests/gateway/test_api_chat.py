@@ -1,4 +1,4 @@
-"""Chats over HTTP: sending, waiting, streaming, stopping, adding; what disconnecting does not do."""
+"""Chat over HTTP: sending, waiting, streaming, aborting, injecting and disconnecting."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def events_of(response: httpx.Response) -> list[Received]:
 
 
 async def idle(gate: Http) -> None:
-    """Until no turn runs or waits."""
+    """Wait until no turn is running or queued."""
     with anyio.fail_after(10):
         while gate.gateway.turns.live():
             await anyio.sleep(0.001)
@@ -40,7 +40,7 @@ async def idle(gate: Http) -> None:
 
 
 async def test_a_message_is_acknowledged_when_it_is_durable(tmp_path: Path) -> None:
-    """Before it is answered; the turn can be asked for until it is."""
+    """A message is acknowledged with 202 as soon as it is durable, before the reply; the turn can then be polled."""
     async with http(tmp_path) as gate:
         gate.runner.gate = anyio.Event()
         sent = await gate.ask("POST", "/v1/chat/send", body={"message": "one two"}, status=202)
@@ -56,7 +56,7 @@ async def test_a_message_is_acknowledged_when_it_is_durable(tmp_path: Path) -> N
 
 
 async def test_who_waits_gets_the_reply(tmp_path: Path) -> None:
-    """With everything that is known of it."""
+    """With `wait`, the response contains the complete reply."""
     async with http(tmp_path) as gate:
         sent = await gate.say("hello")
         reply = sent["reply"]
@@ -72,7 +72,7 @@ async def test_who_waits_gets_the_reply(tmp_path: Path) -> None:
 
 
 async def test_who_streams_hears_the_words_as_they_come(tmp_path: Path) -> None:
-    """The turn, its words, then the reply."""
+    """With `stream`, the response is the turn, its deltas, and then the reply."""
     async with http(tmp_path) as gate:
         response = await gate.client.post("/v1/chat/send", json={"message": "a b", "stream": True})
         events = events_of(response)
@@ -82,7 +82,7 @@ async def test_who_streams_hears_the_words_as_they_come(tmp_path: Path) -> None:
 
 
 async def test_a_message_sent_twice_is_one_message(tmp_path: Path) -> None:
-    """By its idempotency key, waited for, streamed or not."""
+    """A repeated message with the same idempotency key returns the same turn."""
     async with http(tmp_path) as gate:
         first = await gate.say("once", idempotencyKey="k1")
         again = await gate.say("once", idempotencyKey="k1")
@@ -93,7 +93,7 @@ async def test_a_message_sent_twice_is_one_message(tmp_path: Path) -> None:
 
 
 async def test_a_message_finds_its_conversation_by_where_it_comes_from(tmp_path: Path) -> None:
-    """A group of a channel, with a topic; the route is remembered."""
+    """An inbound message is routed to the conversation of its group and topic, and its route is stored."""
     async with http(tmp_path) as gate:
         inbound = {
             "channel": "telegram",
@@ -110,7 +110,7 @@ async def test_a_message_finds_its_conversation_by_where_it_comes_from(tmp_path:
 
 
 async def test_images_are_part_of_the_message(tmp_path: Path) -> None:
-    """With words or without."""
+    """Images are stored as part of the message; invalid data and unsupported types return 400."""
     async with http(tmp_path) as gate:
         image = {"data": PIXEL, "mimeType": "image/png"}
         await gate.say("look", images=[image])
@@ -124,7 +124,7 @@ async def test_images_are_part_of_the_message(tmp_path: Path) -> None:
 
 
 async def test_commands_are_answered_at_once(tmp_path: Path) -> None:
-    """Without the model; and only for those who may give them."""
+    """Commands are answered without the model, and only for authorised senders."""
     async with http(tmp_path) as gate:
         first = await gate.say("hello")
         sent = await gate.post("/v1/chat/send", message="/new", key="main")
@@ -138,7 +138,7 @@ async def test_commands_are_answered_at_once(tmp_path: Path) -> None:
 
 
 async def test_what_the_send_policy_holds_back_is_not_in_the_reply(tmp_path: Path) -> None:
-    """It is in the session, and the reply says why it is empty."""
+    """A reply withheld by the send policy is delivered empty, with the reason in `withheld`."""
     async with http(tmp_path) as gate:
         await gate.ask("PATCH", "/v1/session", {"key": "main"}, body={"changes": {"sendPolicy": "deny"}})
         sent = await gate.say("secret")
@@ -148,7 +148,7 @@ async def test_what_the_send_policy_holds_back_is_not_in_the_reply(tmp_path: Pat
 
 
 async def test_a_message_that_cannot_be_meant_is_refused(tmp_path: Path) -> None:
-    """Nothing of it is kept."""
+    """An invalid message returns 400, and nothing is stored."""
     async with http(tmp_path) as gate:
         bad: list[Json] = [
             {},
@@ -171,7 +171,7 @@ async def test_a_message_that_cannot_be_meant_is_refused(tmp_path: Path) -> None
 
 @pytest.mark.promise("P39")
 async def test_more_than_so_many_waiting_messages_are_refused(tmp_path: Path) -> None:
-    """With 429, and when to come back."""
+    """A message beyond the limit of queued turns returns 429 with Retry-After."""
     async with http(tmp_path, {"limits": {"queuedTurns": 2}}) as gate:
         gate.runner.gate = anyio.Event()
         for _ in range(3):
@@ -182,11 +182,11 @@ async def test_more_than_so_many_waiting_messages_are_refused(tmp_path: Path) ->
         await idle(gate)
 
 
-# -- stopping
+# -- aborting
 
 
 async def test_a_turn_is_stopped_and_says_so(tmp_path: Path) -> None:
-    """The one that runs and those that wait, or one of them."""
+    """Aborting stops one turn, or the running turn and all queued turns; the reply says "aborted"."""
     async with http(tmp_path) as gate:
         gate.runner.gate = anyio.Event()
         bodies = [{"message": f"m {number}"} for number in range(3)]
@@ -202,11 +202,11 @@ async def test_a_turn_is_stopped_and_says_so(tmp_path: Path) -> None:
         assert (await gate.refusal("GET", "/v1/chat/turn", {"key": "main", "turn": "none"}))[0] == 404
 
 
-# -- adding
+# -- injecting
 
 
 async def test_what_is_injected_is_in_the_conversation_and_unanswered(tmp_path: Path) -> None:
-    """As an answer, as something that the user said, or as a note; once for each idempotency key."""
+    """An injected message is stored with its role, gets no reply, and is stored once per idempotency key."""
     async with http(tmp_path) as gate:
         session = (await gate.say("hello"))["sessionId"]
         events = await gate.gateway.hub.subscribe(session)
@@ -230,7 +230,7 @@ async def test_what_is_injected_is_in_the_conversation_and_unanswered(tmp_path: 
 
 
 def wait_for(client: httpx.Client, turn: Json) -> Json:
-    """The turn when it is done."""
+    """Return the turn when it is done."""
     deadline = time.monotonic() + 10
     while True:
         told: Json = client.get("/v1/chat/turn", params={"key": turn["key"], "turn": turn["turn"]}).json()
@@ -241,7 +241,7 @@ def wait_for(client: httpx.Client, turn: Json) -> Json:
 
 
 def send_and_go_away(address: str, body: Json) -> None:
-    """Who finds no place tries again: that of one who went is free soon, not at once."""
+    """Send a message and disconnect, retrying on 429 because a closed connection is released with a short delay."""
     deadline = time.monotonic() + 20
     while True:
         with httpx.Client(base_url=address, headers=BEARER, timeout=httpx.Timeout(10, read=0.2)) as client:
@@ -255,17 +255,17 @@ def send_and_go_away(address: str, body: Json) -> None:
 
 @pytest.mark.parametrize("how", ["wait", "stream"])
 def test_who_goes_away_stops_nothing(tmp_path: Path, how: str) -> None:
-    """The reply is there later, and so is the place that the client had."""
+    """A turn continues after its client disconnects, and the connection is released."""
     with served(tmp_path, {"limits": {"connections": 4}}) as (address, runner):
         gate = anyio.Event()
         runner.gate = gate
         with httpx.Client(base_url=address, headers=BEARER, timeout=10) as client:
-            for number in range(6):  # more than there are places
+            for number in range(6):  # more than the limit of connections
                 body = {"message": "a b", "key": f"hook:h{number}", how: True}
                 send_and_go_away(address, body)
             deadline = time.monotonic() + 20
             while "entries" not in (history := client.get("/v1/session/history", params={"key": "hook:h5"}).json()):
-                assert time.monotonic() < deadline  # a busy machine takes it in after its sender has gone
+                assert time.monotonic() < deadline  # the message may be stored after its client disconnects
                 time.sleep(0.01)
             runner.gate = None
             gate.set()
@@ -274,7 +274,7 @@ def test_who_goes_away_stops_nothing(tmp_path: Path, how: str) -> None:
 
 
 def test_words_and_entries_arrive_live(tmp_path: Path) -> None:
-    """Over a real connection: first the words, then the durable entries; behind an id, the entries that are missing."""
+    """Deltas arrive before the durable entries; Last-Event-ID returns the missed entries."""
     with served(tmp_path) as (address, runner), httpx.Client(base_url=address, headers=BEARER, timeout=10) as client:
         first = client.post("/v1/chat/send", json={"message": "one", "wait": True}).json()
         session = first["sessionId"]
@@ -288,7 +288,7 @@ def test_words_and_entries_arrive_live(tmp_path: Path) -> None:
                 heard += source.feed(next(pieces))
             runner.gate = None
             gate.set()
-            assert client.get("/healthz").status_code == 200  # its loop looks at the gate again
+            assert client.get("/healthz").status_code == 200  # wakes the event loop so that it notices the gate
             while sum(event.kind == "entry" for event in heard) < 2:
                 heard += source.feed(next(pieces))
         kinds = [event.kind for event in heard]
@@ -309,7 +309,7 @@ def test_words_and_entries_arrive_live(tmp_path: Path) -> None:
 
 
 async def test_events_that_cannot_be_followed_are_refused(tmp_path: Path) -> None:
-    """Before a stream begins."""
+    """Invalid event requests are rejected before the stream starts."""
     async with http(tmp_path) as gate:
         session = (await gate.say("x"))["sessionId"]
         for status, query in (

@@ -1,4 +1,4 @@
-"""OpenAI's surface: the official client, streaming and not, sessions by header and by user, and what is refused."""
+"""The OpenAI-compatible API: the official client, streaming, sessions by header and by user, and errors."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def user(text: str) -> Any:
 
 
 class Official:
-    """The official client, connected to a gateway that is served."""
+    """The official client, connected to a running gateway."""
 
     def __init__(self, address: str, runner: Scripted) -> None:
         self.client = OpenAI(base_url=f"{address}/v1", api_key=TOKEN, timeout=10)
@@ -61,7 +61,7 @@ def official(tmp_path: Path) -> Iterator[Official]:
 
 
 def test_the_official_client_gets_an_answer(official: Official) -> None:
-    """With usage, a reason to end, and the model that it asked for."""
+    """The response has the content, usage, finish reason and requested model."""
     answer = official.client.chat.completions.create(model="gpt-4o", messages=[user("hello")], temperature=0.2)
     assert (answer.choices[0].message.content, answer.choices[0].finish_reason) == ("re: hello", "stop")
     assert answer.model == "gpt-4o" and answer.object == "chat.completion" and answer.id.startswith("chatcmpl-")
@@ -70,7 +70,7 @@ def test_the_official_client_gets_an_answer(official: Official) -> None:
 
 
 def test_the_official_client_streams(official: Official) -> None:
-    """Words as they come, the reason once, the usage last."""
+    """Words are streamed one by one, followed by one finish reason and the usage."""
     chunks = list(
         official.client.chat.completions.create(
             model="gpt-4o", messages=[user("a b c")], stream=True, stream_options={"include_usage": True}
@@ -84,7 +84,7 @@ def test_the_official_client_streams(official: Official) -> None:
 
 
 def test_a_session_is_kept_by_the_header(official: Official) -> None:
-    """Both of its names; only the last message is new."""
+    """The session header continues a session under both of its names; only the last message is appended."""
     create = official.client.chat.completions.create
     create(model="m", messages=[user("one")], extra_headers={KEY: "hook:h"})
     create(model="m", messages=[user("x"), user("two")], extra_headers={"x-openclaw-session-key": "hook:h"})
@@ -92,7 +92,7 @@ def test_a_session_is_kept_by_the_header(official: Official) -> None:
 
 
 def test_a_session_is_kept_by_the_user(official: Official) -> None:
-    """Two users never share one, however their names are spelled."""
+    """The `user` member continues a session, and different user names never share one."""
     create = official.client.chat.completions.create
     names = ["ann", "Ann", "a/../b", "ann:thread:1", "Ä" * 200, "global", "ann "]
     for name in names:
@@ -103,7 +103,7 @@ def test_a_session_is_kept_by_the_user(official: Official) -> None:
 
 
 def test_without_a_name_each_request_is_a_conversation_of_its_own(official: Official) -> None:
-    """The answer says which; what the client says was said before is in it."""
+    """A request without a session starts a new one with the earlier messages; the response header returns its key."""
     raw = official.client.chat.completions.with_raw_response
     before: Any = [
         {"role": "system", "content": "be brief"},
@@ -120,7 +120,7 @@ def test_without_a_name_each_request_is_a_conversation_of_its_own(official: Offi
     asked = official.runner.asked[0]
     assert asked.system is not None and "be brief" in asked.system
     assert [message["role"] for message in asked.messages] == ["user", "assistant", "toolResult", "assistant", "user"]
-    # With the key it goes on, and what is known is not stored again.
+    # With the key, the session continues and known messages are not stored again.
     raw.create(model="m", messages=[*before, user("two"), user("three")], extra_headers={KEY: key})
     assert official.history(key)[-2:] == ["three", "re: three"] and len(official.history(key)) == 8
 
@@ -130,7 +130,7 @@ def _call(name: str, arguments: str) -> Json:
 
 
 def test_a_model_names_an_agent(official: Official) -> None:
-    """The list of models has them."""
+    """A model name can select an agent, and the models list contains all agents."""
     names = [model.id for model in official.client.models.list()]
     assert names == ["sessile", "sessile/main", "sessile/ops"]
     raw = official.client.chat.completions.with_raw_response
@@ -140,7 +140,7 @@ def test_a_model_names_an_agent(official: Official) -> None:
 
 
 def test_errors_are_those_of_openai(official: Official) -> None:
-    """The client's own classes, with words; it tries a turn that failed only once."""
+    """Errors raise the client's own exception classes, and a failed turn is not retried."""
     create = official.client.chat.completions.create
     with pytest.raises(openai.BadRequestError, match="client-side tools"):
         create(model="m", messages=[user("x")], tools=[{"type": "function", "function": {"name": "f"}}])
@@ -163,14 +163,14 @@ def test_errors_are_those_of_openai(official: Official) -> None:
 
 
 def test_the_same_idempotency_key_is_one_turn(official: Official) -> None:
-    """Also where the conversation has no other name."""
+    """The same idempotency key returns the same turn, even for an unnamed session."""
     raw = official.client.chat.completions.with_raw_response
     both = [raw.create(model="m", messages=[user("x")], extra_headers={"Idempotency-Key": "k"}) for _ in range(2)]
     assert len({answer.headers[KEY] for answer in both}) == 1
     assert len({answer.parse().id for answer in both}) == 1 and len(official.runner.asked) == 1
 
 
-# -- without it
+# -- plain HTTP
 
 
 async def ask(gate: Any, **body: Any) -> httpx.Response:
@@ -179,7 +179,7 @@ async def ask(gate: Any, **body: Any) -> httpx.Response:
 
 
 async def test_commands_and_notices_are_in_the_words(tmp_path: Path) -> None:
-    """A client that knows nothing of them shows them."""
+    """Command replies and notices are part of the message content."""
     async with http(tmp_path) as gate:
         answer = await ask(gate, messages=[user("/status")], user="ann")
         assert "openai-user:ann" in answer.json()["choices"][0]["message"]["content"]
@@ -189,7 +189,7 @@ async def test_commands_and_notices_are_in_the_words(tmp_path: Path) -> None:
 
 @pytest.mark.mission("Y4")
 async def test_a_client_that_sends_everything_hears_of_a_new_session_and_keeps_what_was_said(tmp_path: Path) -> None:
-    """What it says was said before is in the session that has begun by itself."""
+    """After an automatic reset, the reply shows a notice, and the new session has the client's earlier messages."""
     clock = Clock()
     async with http(tmp_path, {"session": {"reset": {"mode": "daily"}}}, clock=clock) as gate:
         await ask(gate, messages=[user("one")], user="ann")
@@ -202,7 +202,7 @@ async def test_a_client_that_sends_everything_hears_of_a_new_session_and_keeps_w
 
 @pytest.mark.mission("Y11")
 async def test_a_silent_answer_is_empty(tmp_path: Path) -> None:
-    """Streamed or not, nothing of it leaves."""
+    """A silent reply is empty, streamed or not."""
     async with http(tmp_path) as gate:
         gate.runner.say = lambda text: f"{NO_REPLY} unspoken"
         answer = await ask(gate, messages=[user("x")])
@@ -223,7 +223,7 @@ def _words(response: httpx.Response) -> str:
 
 
 async def test_images_are_taken_as_data_and_never_fetched(tmp_path: Path) -> None:
-    """An address is refused."""
+    """Images are accepted as data URLs; other URLs are rejected and never fetched."""
     async with http(tmp_path) as gate:
         data = f"data:image/png;base64,{PIXEL}"
         content: list[Json] = [{"type": "text", "text": "look"}, {"type": "image_url", "image_url": {"url": data}}]
@@ -235,7 +235,7 @@ async def test_images_are_taken_as_data_and_never_fetched(tmp_path: Path) -> Non
 
 
 async def test_what_cannot_be_meant_is_told_as_openai_does(tmp_path: Path) -> None:
-    """And nothing of it is kept."""
+    """Invalid requests return 400 in OpenAI's error format, and nothing is stored."""
     async with http(tmp_path) as gate:
         bad: list[Json] = [
             {},
@@ -257,7 +257,7 @@ async def test_what_cannot_be_meant_is_told_as_openai_does(tmp_path: Path) -> No
 
 
 async def test_too_many_are_told_when_to_come_back(tmp_path: Path) -> None:
-    """With the status that clients wait for."""
+    """A request beyond the queue limit returns 429 with Retry-After."""
     async with http(tmp_path, {"limits": {"queuedTurns": 1}}) as gate:
         gate.runner.gate = anyio.Event()
         for _ in range(2):

@@ -1,4 +1,4 @@
-"""Looking over HTTP: history in pages, previews, the context, search, usage, the state of the gateway, and silence."""
+"""Reading over HTTP: history, previews, context, search, usage, status, and silent replies."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def anyio_backend() -> str:
 
 
 def append(gate: Http, *messages: Json, key: str = "main") -> list[str]:
-    """Put messages into the session of a key as they are."""
+    """Append messages to the session of a key without a turn."""
     path = gate.gateway.conversations.path_of(key)
     assert path is not None
     with gate.gateway.opened(path) as session:
@@ -44,7 +44,7 @@ def said(role: str, text: str) -> Json:
 
 
 async def test_a_history_comes_in_pages_from_the_end(tmp_path: Path) -> None:
-    """Together they are the live branch, each entry once."""
+    """History is paged from the end, and the pages together are the live branch."""
     async with http(tmp_path) as gate:
         for number in range(5):
             await gate.say(f"n{number}")
@@ -63,7 +63,7 @@ async def test_a_history_comes_in_pages_from_the_end(tmp_path: Path) -> None:
 
 
 async def test_a_page_of_history_has_so_many_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An entry that is larger than a page is told without what it holds."""
+    """A page of history is limited in bytes; a larger entry is returned without its content."""
     monkeypatch.setattr(conversations, "MAX_BYTES", 3_000)
     async with http(tmp_path) as gate:
         await gate.say("hi")
@@ -77,7 +77,7 @@ async def test_a_page_of_history_has_so_many_bytes(tmp_path: Path, monkeypatch: 
 
 
 async def test_what_there_is_no_history_of_is_told(tmp_path: Path) -> None:
-    """No key, no session, no entry, nothing said yet, both named, none named."""
+    """History and context return 404 for an unknown key, session or entry, and 400 for an invalid query."""
     async with http(tmp_path) as gate:
         await gate.ask("PATCH", "/v1/session", {"key": "hook:a"}, body={"changes": {"label": "x"}})
         session = (await gate.say("hi"))["sessionId"]
@@ -98,7 +98,7 @@ async def test_what_there_is_no_history_of_is_told(tmp_path: Path) -> None:
 
 
 async def test_looking_changes_no_file(tmp_path: Path) -> None:
-    """Not a byte of sessions and bindings, whatever is asked for."""
+    """Read requests change no session or binding file."""
     async with http(tmp_path) as gate:
         await gate.say("hello")
         await gate.gateway.call(gate.gateway.conversations.flush)
@@ -123,7 +123,7 @@ async def test_looking_changes_no_file(tmp_path: Path) -> None:
 
 
 async def test_previews_have_first_and_last_words(tmp_path: Path) -> None:
-    """In the order in which they are asked for; long words are cut; each key has its own status."""
+    """Previews are in the requested order, shorten long text, and have a status for each key."""
     async with http(tmp_path) as gate:
         await gate.say("the first words")
         await gate.say("b" * 100)
@@ -143,7 +143,7 @@ async def test_previews_have_first_and_last_words(tmp_path: Path) -> None:
 
 
 async def test_the_context_is_what_the_model_sees(tmp_path: Path) -> None:
-    """After a compaction that is a summary and what was kept."""
+    """After a compaction, the context is the summary and the kept messages."""
     async with http(tmp_path) as gate:
         first = await gate.say("one")
         path = gate.gateway.conversations.path_of("main")
@@ -157,7 +157,7 @@ async def test_the_context_is_what_the_model_sees(tmp_path: Path) -> None:
 
 
 async def test_words_are_found_with_their_conversation(tmp_path: Path) -> None:
-    """Best first, with the places of the words."""
+    """Search returns the matching conversation with the positions of the words."""
     async with http(tmp_path) as gate:
         await gate.say("the webhook fails", key="hook:a")
         await gate.say("something else")
@@ -171,7 +171,7 @@ async def test_words_are_found_with_their_conversation(tmp_path: Path) -> None:
 
 
 async def test_a_session_that_is_imported_and_kept_is_found_and_counted_once(tmp_path: Path) -> None:
-    """The gateway knows no folder of other agents, but the store has both the session and the copy."""
+    """A session that was both imported and archived is found and counted once."""
     async with http(tmp_path) as gate:
         store, path = gate.gateway.store, furnished(tmp_path / "home").write_claude("Which walrus?", "This one.")
         done = import_session(store, str(path))
@@ -186,7 +186,7 @@ async def test_a_session_that_is_imported_and_kept_is_found_and_counted_once(tmp
 
 
 async def test_usage_is_added_up_for_a_key_an_agent_or_all(tmp_path: Path) -> None:
-    """Earlier sessions of a conversation count, too."""
+    """Usage can be summed for a key, an agent or everything, and includes earlier sessions of a conversation."""
     async with http(tmp_path) as gate:
         await gate.say("one")
         await gate.post("/v1/session/reset", key="main")
@@ -205,7 +205,7 @@ async def test_usage_is_added_up_for_a_key_an_agent_or_all(tmp_path: Path) -> No
 
 @pytest.mark.mission("Y12")
 async def test_the_status_tells_of_store_files_that_are_broken(tmp_path: Path) -> None:
-    """The gateway goes on with what was good last, and says so."""
+    """A broken store file is reported as a problem, and the gateway continues with the last valid state."""
     async with http(tmp_path) as gate:
         await gate.say("hello")
         await gate.gateway.call(gate.gateway.conversations.flush)
@@ -224,11 +224,11 @@ async def test_the_status_tells_of_store_files_that_are_broken(tmp_path: Path) -
         assert (await gate.refusal("GET", "/v1/status", {"key": "none"}))[0] == 404
 
 
-# -- silence
+# -- silent replies
 
 
 def test_of_a_silent_answer_only_that_it_was_is_shown() -> None:
-    """Whatever else it holds; real words that mention the token stay."""
+    """A silent reply is shown without its content; a reply that only mentions the token is unchanged."""
     words = {"role": "assistant", "content": [{"type": "text", "text": f" {NO_REPLY} secret"}], "usage": {"input": 3}}
     entry = {"type": "message", "id": "a", "parentId": None, "timestamp": "t", "message": words, "extra": "secret"}
     told = shown(entry)
@@ -244,7 +244,7 @@ def test_of_a_silent_answer_only_that_it_was_is_shown() -> None:
 
 @pytest.mark.mission("Y11")
 async def test_no_surface_delivers_a_silent_answer(tmp_path: Path) -> None:
-    """History, preview, context, search, live events, the reply, its stream and its turn."""
+    """History, preview, context, search, events, replies, streams and turns never contain a silent reply."""
     async with http(tmp_path) as gate:
         gate.runner.say = lambda text: f"{NO_REPLY} unspoken"
         session = (await gate.say("first"))["sessionId"]

@@ -1,4 +1,4 @@
-"""Conversations over HTTP: lists, settings, deleting and undoing, resets, compactions, forks, rewinding."""
+"""Conversations over HTTP: lists, settings, delete and undo, resets, compactions, forks and rewinds."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def anyio_backend() -> str:
 
 
 async def keys(gate: Http, **query: Any) -> list[str]:
-    """The keys of a list."""
+    """Return the keys of the listed conversations."""
     return [row["key"] for row in (await gate.get("/v1/sessions", **query))["sessions"]]
 
 
@@ -34,7 +34,7 @@ async def keys(gate: Http, **query: Any) -> list[str]:
 
 
 async def test_a_list_has_what_is_known_of_each_conversation(tmp_path: Path) -> None:
-    """Newest first; what is unknown is null."""
+    """The list is sorted newest first, and unknown values are null."""
     async with http(tmp_path) as gate:
         await gate.say("hello")
         await gate.ask(
@@ -56,7 +56,7 @@ async def test_a_list_has_what_is_known_of_each_conversation(tmp_path: Path) -> 
 
 
 async def test_a_list_comes_in_pages_and_is_filtered(tmp_path: Path) -> None:
-    """Each filter that is documented, alone."""
+    """The list is paged, and every documented filter works."""
     async with http(tmp_path) as gate:
         for number in range(5):
             await gate.ask(
@@ -77,12 +77,12 @@ async def test_a_list_comes_in_pages_and_is_filtered(tmp_path: Path) -> None:
 
 
 def test_every_kind_of_key_can_be_asked_for() -> None:
-    """As the table of keys has them."""
+    """The `kinds` filter accepts every kind in the table of keys."""
     assert tuple(kind for part in get_args(KeyKind) for kind in get_args(part)) == KINDS
 
 
 async def test_a_conversation_that_answers_is_live_in_the_list(tmp_path: Path) -> None:
-    """As long as its turn runs."""
+    """A conversation is live while its turn runs."""
     async with http(tmp_path) as gate:
         gate.runner.gate = anyio.Event()
         turn = await gate.gateway.turns.send(Message(text="a b", source="main"))
@@ -98,7 +98,7 @@ async def test_a_conversation_that_answers_is_live_in_the_list(tmp_path: Path) -
 
 
 async def test_a_conversation_is_found_by_any_spelling_of_its_key(tmp_path: Path) -> None:
-    """With its members, its earlier sessions and its rules."""
+    """Any spelling of a key finds the conversation; unknown keys return 404 and invalid keys 400."""
     async with http(tmp_path, {"session": {"reset": {"mode": "daily", "atHour": 4}}}) as gate:
         await gate.say("hello")
         first = await gate.get("/v1/session", key=" MAIN ")
@@ -114,7 +114,7 @@ async def test_a_conversation_is_found_by_any_spelling_of_its_key(tmp_path: Path
 
 @pytest.mark.mission("Y5")
 async def test_settings_are_changed_cleared_and_compared_first(tmp_path: Path) -> None:
-    """What nobody may set is refused by name, and so is what has changed meanwhile."""
+    """Settings can be set, cleared and compared; read-only members, invalid values and stale `expected` are refused."""
     async with http(tmp_path, ACME) as gate:
 
         async def patch(changes: Json, status: int = 200, **more: Any) -> Json:
@@ -130,12 +130,12 @@ async def test_settings_are_changed_cleared_and_compared_first(tmp_path: Path) -
         assert "invalid sendPolicy" in (await patch({"sendPolicy": "perhaps"}, 400))["detail"]
         refused = await patch({"thinkingLevel": "banana"}, 400)
         assert refused["detail"] == "invalid thinkingLevel 'banana'"
-        assert refused["hint"] == "use one of off, minimal, low, medium, high, xhigh"  # as /think says
+        assert refused["hint"] == "use one of off, minimal, low, medium, high, xhigh"  # the same hint as /think
 
 
 @pytest.mark.mission("Y5")
 async def test_the_documentation_says_what_can_be_changed(tmp_path: Path) -> None:
-    """Every member, and the values of those that have few."""
+    """The API document names every setting that can be changed and its values."""
     async with http(tmp_path) as gate:
         told = (await gate.get("/v1/openapi.json"))["components"]["schemas"]["PatchBody"]["properties"]["changes"]
         for name, values in patchable().items():
@@ -145,7 +145,7 @@ async def test_the_documentation_says_what_can_be_changed(tmp_path: Path) -> Non
 async def test_a_model_that_cannot_answer_is_refused_when_it_is_chosen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not when the next message fails: the conversation stays as it was."""
+    """Choosing a model of an unknown provider returns 400, and the conversation is unchanged."""
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     async with http(tmp_path) as gate:
         first = await gate.say("hello")
@@ -161,7 +161,7 @@ async def test_a_model_that_cannot_answer_is_refused_when_it_is_chosen(
 
 
 async def test_a_deleted_conversation_comes_back_whole(tmp_path: Path) -> None:
-    """With its words; the token works once."""
+    """Undo restores a deleted conversation completely, and its token works once."""
     async with http(tmp_path) as gate:
         await gate.say("keep me", key="hook:a")
         deleted = await gate.ask("DELETE", "/v1/session", {"key": "hook:a"})
@@ -177,7 +177,7 @@ async def test_a_deleted_conversation_comes_back_whole(tmp_path: Path) -> None:
 
 
 async def test_what_must_not_be_deleted_is_refused(tmp_path: Path) -> None:
-    """The main conversation, one that answers, one that has another session by now, one that is not there."""
+    """The main conversation and a busy, changed or unknown conversation cannot be deleted."""
     async with http(tmp_path) as gate:
         await gate.say("hi")
         assert (await gate.refusal("DELETE", "/v1/session", {"key": "main"}))[0] == 400
@@ -196,7 +196,7 @@ async def test_what_must_not_be_deleted_is_refused(tmp_path: Path) -> None:
 
 
 async def test_a_conversation_that_nobody_spoke_in_can_be_deleted(tmp_path: Path) -> None:
-    """It has a label and no session."""
+    """A conversation with a label but no session can be deleted."""
     async with http(tmp_path) as gate:
         await gate.ask("PATCH", "/v1/session", {"key": "hook:a"}, body={"changes": {"label": "x"}})
         deleted = await gate.ask("DELETE", "/v1/session", {"key": "hook:a"})
@@ -208,7 +208,7 @@ async def test_a_conversation_that_nobody_spoke_in_can_be_deleted(tmp_path: Path
 
 @pytest.mark.mission("Y4")
 async def test_a_reset_begins_anew_and_resuming_takes_it_back(tmp_path: Path) -> None:
-    """With `expected`, only the reset that one knows of."""
+    """A reset starts a new session and resume returns to the previous one; a stale `expected` returns 409."""
     async with http(tmp_path, ACME) as gate:
         await gate.say("one")
         begun = await gate.post("/v1/session/reset", key="main", reason="new", model="acme/large")
@@ -225,7 +225,7 @@ async def test_a_reset_begins_anew_and_resuming_takes_it_back(tmp_path: Path) ->
 
 @pytest.mark.mission("Y4")
 async def test_a_first_session_has_none_to_go_back_to(tmp_path: Path) -> None:
-    """Nobody is told of a way that is not there."""
+    """Resetting a new conversation returns no previous session and no resume hint."""
     async with http(tmp_path) as gate:
         begun = await gate.post("/v1/session/reset", key="hook:new")
         assert (begun["previousId"], begun["notice"]) == (None, "🧭 New session.")
@@ -236,7 +236,7 @@ async def test_a_first_session_has_none_to_go_back_to(tmp_path: Path) -> None:
 
 @pytest.mark.mission("Y9")
 async def test_a_compaction_says_what_became_of_it(tmp_path: Path) -> None:
-    """Nothing to do in a short one; a long one gets smaller, and its words stay."""
+    """A short session has nothing to compact; a long one is compacted and counted."""
     async with http(tmp_path) as gate:
         await gate.say("short")
         assert (await gate.post("/v1/session/compact", key="main"))["status"] == "nothing"
@@ -259,7 +259,7 @@ def _fill(gate: Http) -> None:
 
 
 async def test_a_compaction_waits_for_nobody(tmp_path: Path) -> None:
-    """While a turn runs it is refused."""
+    """Compact, rewind and inject return 409 while a turn runs."""
     async with http(tmp_path) as gate:
         gate.runner.gate = anyio.Event()
         turn = await gate.gateway.turns.send(Message(text="a b", source="main"))
@@ -274,7 +274,7 @@ async def test_a_compaction_waits_for_nobody(tmp_path: Path) -> None:
 
 
 async def test_a_fork_is_a_session_of_its_own(tmp_path: Path) -> None:
-    """Whole or up to an entry; with a key it is a conversation at once."""
+    """A fork copies a whole session or a part, and `to` binds it to a new key."""
     async with http(tmp_path) as gate:
         first = await gate.say("one")
         await gate.say("two")
@@ -294,7 +294,7 @@ async def test_a_fork_is_a_session_of_its_own(tmp_path: Path) -> None:
 
 
 async def test_rewinding_goes_back_and_loses_nothing(tmp_path: Path) -> None:
-    """To say something anew: its text comes back; the other branch stays in the session, also after a restart."""
+    """A rewind returns the text of the message and keeps the abandoned branch, also after a restart."""
     async with http(tmp_path) as gate:
         await gate.say("one")
         second = await gate.say("two")
@@ -313,7 +313,7 @@ async def test_rewinding_goes_back_and_loses_nothing(tmp_path: Path) -> None:
 
 
 async def test_rewinding_can_sum_up_what_is_left(tmp_path: Path) -> None:
-    """The summary is the new leaf, and in what the model sees."""
+    """A rewind with `summarize` makes the branch summary the new leaf."""
     async with http(tmp_path) as gate:
         first = await gate.say("one")
         await gate.say("a plan with details")
@@ -324,7 +324,7 @@ async def test_rewinding_can_sum_up_what_is_left(tmp_path: Path) -> None:
 
 
 async def test_a_reset_and_a_rewind_are_told_to_those_who_listen(tmp_path: Path) -> None:
-    """On the session that they concern."""
+    """Subscribers of a session receive its rewinds and resets."""
     async with http(tmp_path) as gate:
         first = await gate.say("one")
         events = await gate.gateway.hub.subscribe(first["sessionId"])

@@ -1,4 +1,4 @@
-"""Responses that take their time: what breaks the silence, who is cut off, and who is not waited for."""
+"""Streamed and delayed responses: keep-alive comments, disconnected clients and slow clients."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def anyio_backend() -> str:
 
 
 class Client:
-    """A client that goes when `gone` is set, and takes nothing more once `stuck` is."""
+    """A client that disconnects when `gone` is set and stops reading when `stuck` is set."""
 
     def __init__(self) -> None:
         self.gone = anyio.Event()
@@ -51,7 +51,7 @@ class Client:
 
 
 class Source:
-    """Pieces that come when `go` is set; `closed` when nobody wants them any more."""
+    """A source whose second piece waits for `go`; `closed` is set when the stream ends."""
 
     def __init__(self) -> None:
         self.go = anyio.Event()
@@ -67,7 +67,7 @@ class Source:
 
 
 async def test_pieces_are_sent_as_they_come_and_silence_is_broken() -> None:
-    """By comments, which cost no piece."""
+    """Pieces are sent as they arrive, and comments keep an idle stream alive."""
     source, client = Source(), Client()
     stream = Stream(source.pieces, [(b"x-extra", b"1")], keep_alive=0.01)
     with anyio.fail_after(5):
@@ -82,7 +82,7 @@ async def test_pieces_are_sent_as_they_come_and_silence_is_broken() -> None:
 
 @pytest.mark.parametrize("how", ["gone", "stuck", "lost"])
 async def test_a_client_that_is_not_there_ends_only_its_own_stream(how: str) -> None:
-    """Whether it has gone, takes nothing, or its connection was lost; whoever makes pieces is told to stop."""
+    """A client that disconnects, stops reading or loses its connection ends its stream and closes the source."""
     source, client = Source(), Client()
     stream = Stream(source.pieces, keep_alive=0.01, timeout=0.05)
     with anyio.fail_after(5):
@@ -96,7 +96,7 @@ async def test_a_client_that_is_not_there_ends_only_its_own_stream(how: str) -> 
 
 
 async def test_an_answer_is_waited_for_as_long_as_somebody_is_there() -> None:
-    """Who has gone gets none; what goes wrong is raised as it is."""
+    """A disconnected client gets no response, and errors are raised unchanged."""
     known = anyio.Event()
 
     async def answer() -> Response:
@@ -122,7 +122,7 @@ async def test_an_answer_is_waited_for_as_long_as_somebody_is_there() -> None:
 
 
 async def test_an_answer_that_a_slow_client_takes_late_is_sent_once() -> None:
-    """Only the result is waited for, not the client."""
+    """A response is sent once, even if the client takes it slowly."""
 
     async def answer() -> Response:
         return Response(200, b"{}")
@@ -130,7 +130,7 @@ async def test_an_answer_that_a_slow_client_takes_late_is_sent_once() -> None:
     client = Client()
 
     async def slowly(message: Message) -> None:
-        await anyio.sleep(0.06)  # longer than an answer is taken to come soon
+        await anyio.sleep(0.06)  # longer than the time within which a quick response is expected
         await client.send(message)
 
     with anyio.fail_after(5):

@@ -1,4 +1,4 @@
-"""Chat commands: what each does to its conversation, and what it answers."""
+"""Chat commands: their effect on the conversation and their replies."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def anyio_backend() -> str:
 
 
 class Chat:
-    """A conversation in which commands are given."""
+    """A conversation that receives commands."""
 
     def __init__(self, gateway: Gateway, clock: Clock) -> None:
         self.gateway = gateway
@@ -75,7 +75,7 @@ class Chat:
         return self.gateway.conversations.resolve(KEY)
 
     def talk(self, *texts: str) -> Bound:
-        """Say something, so that the session is no longer new; gives it."""
+        """Append messages so that the session is not empty, and return its binding."""
         bound = self.bound()
         with self.gateway.opened(bound.path) as session:
             for text in texts or ("hello",):
@@ -95,7 +95,7 @@ class Chat:
 
 @asynccontextmanager
 async def chatting(root: Path, config: str = "") -> AsyncIterator[Chat]:
-    """A conversation of a gateway that runs."""
+    """Yield a conversation of a running gateway."""
     clock = Clock()
     gateway = gateway_in(root, tomllib.loads(config), clock=clock, durability="process")
     async with running(gateway):
@@ -112,11 +112,11 @@ def models_of(config: str) -> AllowedModels:
     return allowed_models(load_config(config.encode(), "config.toml").config)
 
 
-# -- which models there are
+# -- allowed models
 
 
 def test_the_models_of_providers_and_agents_may_be_chosen() -> None:
-    """Each once, with short names where they are clear."""
+    """Models of all providers and agents are allowed, with short names where they are unambiguous."""
     models = models_of(MODELS)
     assert models.allowed == ("anthropic/claude-sonnet-4", "anthropic/claude-opus-4", "openrouter/meta/llama-4")
     assert models.named("OPUS") == "anthropic/claude-opus-4"
@@ -125,7 +125,7 @@ def test_the_models_of_providers_and_agents_may_be_chosen() -> None:
 
 
 def test_a_short_name_that_two_models_have_is_none() -> None:
-    """Nobody is given another model than the one that was meant."""
+    """An ambiguous short name matches no model."""
     both = '[models.providers.a]\nmodels = [{id = "opus-4"}, {id = "opus-5"}]'
     models = models_of(both)
     assert models.aliases == {}
@@ -133,7 +133,7 @@ def test_a_short_name_that_two_models_have_is_none() -> None:
 
 
 def test_without_a_list_any_model_of_a_configured_provider_may_be_chosen() -> None:
-    """It is written as provider/model, and words of a message are never taken for one."""
+    """Without a list of models, any `provider/model` of a configured provider is allowed."""
     models = models_of(OPEN)
     assert models.named("local/Qwen/3:8b") == "Local/Qwen/3:8b"
     assert models.named("other/x") is None
@@ -142,18 +142,18 @@ def test_without_a_list_any_model_of_a_configured_provider_may_be_chosen() -> No
 
 
 async def test_every_command_of_the_table_is_executed(chat: Chat) -> None:
-    """There is no command in the help that does nothing."""
+    """Every command in the help replies with text."""
     chat.talk()
     for row in COMMANDS:
         done = await execute(chat.gateway, chat.bound(), ChatCommand(row.name))
         assert done.text, row.name
 
 
-# -- who may
+# -- authorisation
 
 
 async def test_who_may_not_give_commands_is_told_so_and_changes_nothing(chat: Chat) -> None:
-    """The answer is the problem, and the session is the same."""
+    """An unauthorised command is refused, and the session does not change."""
     before = chat.talk()
     done = await chat.give("/new hello", authorised=False)
     assert done == Executed("you are not allowed to use /new here", before)
@@ -161,14 +161,14 @@ async def test_who_may_not_give_commands_is_told_so_and_changes_nothing(chat: Ch
 
 
 async def test_help_is_for_all(chat: Chat) -> None:
-    """It lists every command."""
+    """/help is available to every sender and lists all commands."""
     assert (await chat.give("/help", authorised=False)).text == help_text()
 
 
 async def test_a_command_that_fails_answers_with_the_problem_and_without_paths(
     chat: Chat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A person in a chat reads what happened and what to do, and nothing of the machine."""
+    """A failed command replies with the error and its hint, without local paths."""
     before = chat.talk()
 
     def full(*args: Any, **options: Any) -> None:
@@ -186,7 +186,7 @@ async def test_a_command_that_fails_answers_with_the_problem_and_without_paths(
 @pytest.mark.mission("Y4")
 @pytest.mark.parametrize("name", ["new", "reset"])
 async def test_a_reset_begins_a_session_and_says_how_to_come_back(chat: Chat, name: str) -> None:
-    """Without more words there is nothing for the model."""
+    """/new and /reset start a new session, and the notice mentions /resume."""
     before = chat.talk()
     done = await chat.give(f"/{name}")
     assert done.text == reset_notice(name)
@@ -199,7 +199,7 @@ async def test_a_reset_begins_a_session_and_says_how_to_come_back(chat: Chat, na
 
 @pytest.mark.mission("Y4")
 async def test_words_behind_a_reset_are_for_the_model_and_a_model_is_chosen(chat: Chat) -> None:
-    """The model's name is taken off, the rest stays as it was written."""
+    """Text after /new is sent to the model; a leading model name selects the model."""
     chat.talk()
     done = await chat.give("/new Opus  Write [a] poem: now")
     assert done.message == "Write [a] poem: now"
@@ -210,7 +210,7 @@ async def test_words_behind_a_reset_are_for_the_model_and_a_model_is_chosen(chat
 
 @pytest.mark.mission("Y4")
 async def test_a_reset_as_the_first_thing_said_begins_one_session_only(chat: Chat) -> None:
-    """There is no empty session to go back to, and no word of going back."""
+    """A reset of an empty session keeps the session and does not mention /resume."""
     bound = chat.bound()
     done = await execute(chat.gateway, bound, chat.command("/new opus hi"))
     assert done.text == "🧭 New session.\n🧠 Model: anthropic/claude-opus-4"
@@ -222,7 +222,7 @@ async def test_a_reset_as_the_first_thing_said_begins_one_session_only(chat: Cha
 
 @pytest.mark.mission("Y4")
 async def test_a_reset_of_a_thread_takes_the_words_of_its_parent_away(chat: Chat) -> None:
-    """A session that began with them is not empty; one that the thread had later is."""
+    """A session forked from its parent is replaced on reset; a later empty session is kept."""
     bound = chat.bound()
     forked = bound._replace(entry=bound.entry.changed({"forkedFromParent": True}))
     later = forked._replace(reason="idle")
@@ -232,7 +232,7 @@ async def test_a_reset_of_a_thread_takes_the_words_of_its_parent_away(chat: Chat
 
 @pytest.mark.mission("Y12")
 async def test_a_verbose_conversation_hears_the_id_of_its_new_session(chat: Chat) -> None:
-    """The toggle survives the reset."""
+    """A verbose conversation shows the id of its new session."""
     chat.talk()
     await chat.give("/verbose on")
     done = await chat.give("/new")
@@ -241,7 +241,7 @@ async def test_a_verbose_conversation_hears_the_id_of_its_new_session(chat: Chat
 
 @pytest.mark.mission("Y4")
 async def test_resume_goes_back_and_forth(chat: Chat) -> None:
-    """The answer says when that session was left; again, and one is where one was."""
+    """/resume returns to the previous session and shows when it was left; a second /resume goes back again."""
     first = chat.talk()
     second = (await chat.give("/new")).bound
     chat.talk()
@@ -254,7 +254,7 @@ async def test_resume_goes_back_and_forth(chat: Chat) -> None:
 
 @pytest.mark.mission("Y4")
 async def test_resume_without_an_earlier_session_says_so(chat: Chat) -> None:
-    """Nothing changes."""
+    """/resume without an earlier session is refused and changes nothing."""
     before = chat.talk()
     done = await chat.give("/resume 3")
     assert done.text.startswith("⚠️ earlier session 3 not found: ")
@@ -263,7 +263,7 @@ async def test_resume_without_an_earlier_session_says_so(chat: Chat) -> None:
 
 
 async def test_a_reset_that_somebody_else_was_faster_with_is_refused(chat: Chat) -> None:
-    """Of two who want another session at once, one gets it."""
+    """A reset or resume based on a replaced session is refused."""
     before = chat.talk()
     after = (await chat.give("/new")).bound
     for command in (ChatCommand("new", text="hello"), ChatCommand("resume", number=1)):
@@ -293,7 +293,7 @@ async def test_a_reset_that_somebody_else_was_faster_with_is_refused(chat: Chat)
 async def test_a_setting_is_written_shown_and_taken_away(
     chat: Chat, command: str, member: str, value: str, text: str
 ) -> None:
-    """The answer tells what holds; `inherit` leaves nothing behind."""
+    """The command stores and shows the setting, and `inherit` removes it."""
     chat.talk()
     done = await chat.give(command)
     assert done.text == text
@@ -308,7 +308,7 @@ async def test_a_setting_is_written_shown_and_taken_away(
 
 @pytest.mark.parametrize("mode", ["steer", "collect", "queue", "steer-backlog", "steer+backlog"])
 async def test_a_way_of_queueing_that_is_not_to_be_had_is_said_to_wait(chat: Chat, mode: str) -> None:
-    """The entry holds what really happens."""
+    """An unsupported queue mode is replaced by "followup", and the reply says so."""
     chat.talk()
     done = await chat.give(f"/queue {mode}")
     assert done.text.startswith("⚙️ Queue: followup. ")
@@ -317,7 +317,7 @@ async def test_a_way_of_queueing_that_is_not_to_be_had_is_said_to_wait(chat: Cha
 
 
 async def test_holding_replies_back_is_answered(chat: Chat) -> None:
-    """And it is said how they come out again."""
+    """/send off withholds replies, and its reply mentions /send on."""
     chat.talk()
     done = await chat.give("/send off")
     assert done.text.startswith("⚙️ Sending: off (the session denies it). ")
@@ -326,7 +326,7 @@ async def test_holding_replies_back_is_answered(chat: Chat) -> None:
 
 
 async def test_a_value_that_does_not_exist_is_told_with_those_that_do(chat: Chat) -> None:
-    """Nothing is written."""
+    """An invalid value is refused with the list of valid values, and nothing is stored."""
     chat.talk()
     done = await chat.give("/think hard")
     assert done.text == "invalid argument of /think: use off, minimal, low, medium, high, xhigh"
@@ -334,7 +334,7 @@ async def test_a_value_that_does_not_exist_is_told_with_those_that_do(chat: Chat
 
 
 async def test_usage_without_a_value_tells_that_of_the_session(chat: Chat) -> None:
-    """What was counted, and what is unknown."""
+    """/usage without a value shows the session's token counts and cost."""
     bound = chat.talk()
     members = {"inputTokens": 12_345, "outputTokens": 940, "estimatedCostUsd": 0.5}
     chat.gateway.conversations.count(KEY, bound.session_id, members=members)
@@ -351,7 +351,7 @@ async def test_usage_without_a_value_tells_that_of_the_session(chat: Chat) -> No
 
 
 async def test_model_shows_sets_and_takes_away(chat: Chat) -> None:
-    """Without a name it tells the model and those that may be chosen."""
+    """/model shows the current and available models, sets a model, and restores the default."""
     chat.talk()
     assert (await chat.give("/model")).text.splitlines() == [
         "🧠 Model: anthropic/claude-sonnet-4 (agent default)",
@@ -366,7 +366,7 @@ async def test_model_shows_sets_and_takes_away(chat: Chat) -> None:
 
 
 async def test_a_model_that_is_not_allowed_is_told_with_those_that_are(chat: Chat) -> None:
-    """Nothing is written."""
+    """A model that is not allowed is refused with the list of allowed models, and nothing is stored."""
     chat.talk()
     done = await chat.give("/model gpt-5")
     assert "available models: anthropic/claude-sonnet-4, " in done.text
@@ -374,7 +374,7 @@ async def test_a_model_that_is_not_allowed_is_told_with_those_that_are(chat: Cha
 
 
 async def test_without_a_list_a_model_is_written_with_its_provider(tmp_path: Path) -> None:
-    """Any of a configured provider is taken, and anything else is told how to write it."""
+    """Without a list of models, `provider/model` is accepted, and any other name is refused with the usage."""
     async with chatting(tmp_path, OPEN) as chat:
         chat.talk()
         assert (await chat.give("/model")).text.endswith("Any model of these providers: Local")
@@ -385,7 +385,7 @@ async def test_without_a_list_a_model_is_written_with_its_provider(tmp_path: Pat
 
 
 async def test_without_any_provider_there_is_no_model_to_choose(tmp_path: Path) -> None:
-    """The answer says why."""
+    """Without a provider, the reply says that none is configured."""
     async with chatting(tmp_path) as chat:
         chat.talk()
         assert (await chat.give("/model")).text == "🧠 Model: unknown (agent default)\nNo provider is configured."
@@ -393,7 +393,7 @@ async def test_without_any_provider_there_is_no_model_to_choose(tmp_path: Path) 
 
 
 async def test_a_model_that_cannot_answer_is_not_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without its key it would fail in every turn; neither the model nor the session changes."""
+    """A model without its API key is refused, and neither the model nor the session changes."""
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     async with chatting(tmp_path, '[models.providers.openai]\nmodels = [{id = "gpt-5"}]') as chat:
         before = chat.talk()
@@ -410,7 +410,7 @@ async def test_a_model_that_cannot_answer_is_not_chosen(tmp_path: Path, monkeypa
 async def test_a_model_of_a_provider_without_an_address_is_not_asked_for_at_another_vendor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Although there is a key for that vendor."""
+    """A provider without a base URL is refused, even if another vendor's key is set."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-another")
     async with chatting(tmp_path, '[models.providers.elsewhere]\nmodels = [{id = "m"}]') as chat:
         done = await chat.give("/model elsewhere/m")
@@ -422,7 +422,7 @@ async def test_a_model_of_a_provider_without_an_address_is_not_asked_for_at_anot
 
 
 async def test_abort_says_what_it_stopped(tmp_path: Path) -> None:
-    """The running turn and those that wait, also in a session that was left; nobody else's."""
+    """/abort stops the running and queued turns of its conversation, also in earlier sessions, and counts them."""
     async with chatting(tmp_path, SLEEPING) as chat:
         turns = chat.gateway.turns
         assert (await chat.give("/abort")).text == "No turn is running."
@@ -437,7 +437,7 @@ async def test_abort_says_what_it_stopped(tmp_path: Path) -> None:
 
 @pytest.mark.mission("Y9", "Y12")
 async def test_compact_tells_tokens_before_and_after(chat: Chat) -> None:
-    """And how much of the window is left."""
+    """/compact reports the tokens before and after, and the share of the context window."""
     chat.talk(*(words(10_000) for _ in range(5)))
     done = await chat.give("/compact: keep the plan")
     assert done.text.startswith("⚙️ Compacted (50.0k → 2")
@@ -461,7 +461,7 @@ async def test_compact_tells_tokens_before_and_after(chat: Chat) -> None:
 async def test_compact_says_why_the_history_stays(
     chat: Chat, monkeypatch: pytest.MonkeyPatch, outcome: Outcome | SessileError, text: str
 ) -> None:
-    """Nobody thinks that something was summed up that was not."""
+    """The reply says why a compaction was skipped or failed."""
     chat.talk()
 
     async def compact(bound: Bound, instructions: str | None) -> Outcome:
@@ -475,19 +475,19 @@ async def test_compact_says_why_the_history_stays(
 
 @pytest.mark.mission("Y12")
 async def test_status_is_one_text_of_lines(chat: Chat) -> None:
-    """It begins with the version and tells the conversation."""
+    """/status starts with the version and includes the conversation."""
     chat.talk()
     lines = (await chat.give("/status")).text.splitlines()
     assert lines[0] == f"Sessile {__version__}"
     assert any(line.startswith(f"🧵 Session: {KEY}") for line in lines)
 
 
-# -- said in a chat
+# -- commands in a turn
 
 
 @pytest.mark.mission("Y4")
 async def test_a_new_session_that_was_due_anyway_is_told_once(tmp_path: Path) -> None:
-    """Neither twice by its reason nor twice by its id, and there is one session to go back to."""
+    """/new in an expired session resets once and shows one notice."""
     async with chatting(tmp_path) as chat:
         await ask(chat.gateway, "/verbose on")
         old = chat.talk()
@@ -500,7 +500,7 @@ async def test_a_new_session_that_was_due_anyway_is_told_once(tmp_path: Path) ->
 
 @pytest.mark.mission("Y5")
 async def test_what_commands_set_acts_in_the_next_turn(chat: Chat) -> None:
-    """Usage behind a reply, and a reply that is held back; the answers of commands are always shown."""
+    """Settings apply to the next turn, and replies of commands are never withheld."""
     assert (await ask(chat.gateway, "/usage tokens")).delivered == "⚙️ Usage in replies: tokens."
     assert (await ask(chat.gateway, "hi")).delivered.startswith("hi\n\n🧮 ")
     assert "Sending: off" in (await ask(chat.gateway, "/send off")).delivered

@@ -1,4 +1,4 @@
-"""A file as a response: whole, cut short, given up, and named so that nobody comes to harm."""
+"""File responses: complete, failed and abandoned downloads, and safe file names."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def anyio_backend() -> str:
 
 
 class Client:
-    """Takes what is sent; it may leave or stop taking after so many messages."""
+    """A client that records messages, and may disconnect or stop reading after a number of them."""
 
     def __init__(self, leaves_after: int | None = None, stalls_after: int | None = None) -> None:
         self.sent: list[dict[str, Any]] = []
@@ -53,7 +53,7 @@ class Client:
 
 
 class File:
-    """Something that makes pieces, and notes when it is closed."""
+    """A source of pieces that records when it is closed."""
 
     def __init__(self, pieces: int, size: int = 300_000, fails_at: int | None = None) -> None:
         self.made = 0
@@ -81,7 +81,7 @@ async def sent(file: File, client: Client, method: str = "GET", **options: Any) 
 
 
 async def test_a_file_comes_whole_and_is_closed() -> None:
-    """All pieces in order, small ones together."""
+    """A file is sent completely and in order, small pieces are combined, and the file is closed."""
     file, client = File(1_000, size=1_000), Client()
     await sent(file, client)
     assert client.body == b"".join(file.read()) and client.is_whole and file.closed
@@ -90,14 +90,14 @@ async def test_a_file_comes_whole_and_is_closed() -> None:
 
 
 async def test_head_has_no_body_and_makes_little() -> None:
-    """The first piece is made, because it may fail."""
+    """HEAD sends no body and reads only the first piece, which may fail."""
     file, client = File(100), Client()
     await sent(file, client, "HEAD")
     assert client.body == b"" and client.is_whole and file.closed and file.made == 1
 
 
 async def test_what_fails_before_the_first_piece_is_an_error_and_nothing_was_sent() -> None:
-    """So that it can be told as a problem."""
+    """A failure before the first piece is raised before anything is sent."""
     file, client = File(3, fails_at=0), Client()
     with pytest.raises(StorageFailure):
         await sent(file, client)
@@ -105,7 +105,7 @@ async def test_what_fails_before_the_first_piece_is_an_error_and_nothing_was_sen
 
 
 async def test_what_fails_later_is_never_taken_for_the_whole() -> None:
-    """No last piece is sent."""
+    """After a later failure, the response is never marked as complete."""
     file, client = File(9, fails_at=2), Client()
     with pytest.raises(BaseExceptionGroup):
         await sent(file, client)
@@ -113,14 +113,14 @@ async def test_what_fails_later_is_never_taken_for_the_whole() -> None:
 
 
 async def test_whoever_leaves_ends_the_making() -> None:
-    """A large file is not made for nobody."""
+    """A disconnected client stops the download."""
     file, client = File(1_000), Client(leaves_after=3)
     await sent(file, client)
     assert file.made < 10 and file.closed and not client.is_whole
 
 
 async def test_whoever_takes_nothing_is_given_up() -> None:
-    """The file is closed, and the response has no end."""
+    """A client that stops reading times out, and the file is closed."""
     file, client = File(1_000), Client(stalls_after=3)
     await sent(file, client, timeout=0.05)
     assert file.made < 10 and file.closed and not client.is_whole
@@ -128,7 +128,7 @@ async def test_whoever_takes_nothing_is_given_up() -> None:
 
 @given(st.text())
 def test_a_name_is_safe_whatever_it_was(name: str) -> None:
-    """One header, one file, no folder, no hidden file, no option; and it can be sent."""
+    """Any title becomes an ASCII header with one safe file name."""
     told = disposition(name, "html")
     told.encode("ascii")
     plain = told.partition('filename="')[2].partition('"')[0]

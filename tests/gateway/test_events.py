@@ -1,4 +1,4 @@
-"""The hub: every durable entry once and in order, whoever wrote it; what is live in its place; nothing left behind."""
+"""The event hub: each durable entry once and in order, live events, slow clients and cleanup."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def hub_of(store: Store, **options: Any) -> Hub:
 
 @asynccontextmanager
 async def running(store: Store, **options: Any) -> AsyncIterator[Hub]:
-    """A hub at work; leaving it is the end of the server."""
+    """Run a hub; leaving the context stops it."""
     hub = hub_of(store, **options)
     async with anyio.create_task_group() as group:
         group.start_soon(hub.run)
@@ -54,7 +54,7 @@ async def take(events: Subscription, count: int) -> list[Event]:
 
 
 async def rest(events: Subscription) -> list[Event]:
-    """Everything up to the end of a subscription."""
+    """Return all events up to the end of a subscription."""
     with anyio.fail_after(10):
         return [event async for event in events]
 
@@ -68,7 +68,7 @@ def entry(session: Session, entry_id: str | None = None) -> Event:
 
 
 def told(events: list[Event]) -> list[Any]:
-    """Entries by their id in the session, other events by what they say."""
+    """Return the id of each entry, and the text or notice of other events."""
     return [
         event.data["id"]
         if event.kind == "entry"
@@ -84,7 +84,7 @@ def told(events: list[Event]) -> list[Any]:
 
 @pytest.mark.anyio
 async def test_an_entry_is_told_with_its_row_number(tmp_path: Path) -> None:
-    """The first event says where the client is, the following ones are the entries that came since."""
+    """The first event has the client's position, and the following ones are new entries with their row numbers."""
     store = store_at(tmp_path)
     with begun(store) as session:
         say(session, "before")
@@ -101,7 +101,7 @@ async def test_an_entry_is_told_with_its_row_number(tmp_path: Path) -> None:
 
 @pytest.mark.anyio
 async def test_a_client_that_saw_no_entry_yet_resumes_from_its_first_event(tmp_path: Path) -> None:
-    """An entry between two connections is not lost, though the client has no id of an entry."""
+    """A client without an entry resumes from the id of its opening event and misses nothing."""
     store = store_at(tmp_path)
     with begun(store) as session:
         say(session, "before")
@@ -115,7 +115,7 @@ async def test_a_client_that_saw_no_entry_yet_resumes_from_its_first_event(tmp_p
 
 @pytest.mark.anyio
 async def test_a_long_session_is_resumed_from_any_place(tmp_path: Path) -> None:
-    """Rows are read in batches; none is lost between two of them."""
+    """Resuming works from any row, also at the boundaries of read batches."""
     store = store_at(tmp_path)
     with begun(store) as session:
         ids = [receipt.id for receipt in session.append_many([{"type": "custom", "customType": "x"}] * 300)]
@@ -127,7 +127,7 @@ async def test_a_long_session_is_resumed_from_any_place(tmp_path: Path) -> None:
 
 @pytest.mark.anyio
 async def test_leaf_markers_are_not_told_but_numbered(tmp_path: Path) -> None:
-    """A client that stops before, at or behind a marker goes on with the next entry."""
+    """Leaf markers are counted but not sent; resuming around a marker continues with the next entry."""
     store = store_at(tmp_path)
     with begun(store) as session:
         async with running(store) as hub:
@@ -140,13 +140,13 @@ async def test_leaf_markers_are_not_told_but_numbered(tmp_path: Path) -> None:
                 with await hub.subscribe(session.id, f"{session.id}:{after}") as events:
                     assert told(await take(events, 1 + len(expected))) == ["open", *expected]
             session.branch(one, durable=True)
-        async with running(store) as hub:  # a new server counts the marker at the end
+        async with running(store) as hub:  # a new server also counts the last marker
             with await hub.subscribe(session.id) as events:
                 assert (await take(events, 1))[0].id == f"{session.id}:5"
 
 
 class Writer:
-    """Appends to a session from two stores at random, as two processes would, with markers between the entries."""
+    """Appends entries and leaf markers at random from two stores, like two processes."""
 
     def __init__(self, root: Path, session: Session, dice: random.Random) -> None:
         self._sessions = [session, other_store_at(root).open(session.path)]
@@ -167,7 +167,7 @@ class Writer:
 @pytest.mark.promise("P43")
 @pytest.mark.parametrize("seed", range(4))
 async def test_reconnecting_anywhere_gives_every_entry_once_in_order(tmp_path: Path, seed: int) -> None:
-    """Clients go by cancellation or of themselves, servers end and begin, two writers write: no gaps, no repeats."""
+    """Random reconnects, server restarts and two writers cause no gaps and no repeated entries."""
     dice = random.Random(seed)
     store = store_at(tmp_path)
     session = begun(store)
@@ -216,7 +216,7 @@ async def _announce(hub: Hub, session: Session, delay: float) -> None:
 
 @pytest.mark.promise("P43")
 def test_a_killed_server_is_followed_by_one_that_goes_on(tmp_path: Path) -> None:
-    """Server processes are killed in the middle of a stream; the client reads bytes and sends its last id to the next."""
+    """After a server process is killed in mid-stream, the client resumes at the next one with its last id."""
     dice = random.Random(5)
     store = store_at(tmp_path)
     session = begun(store)
@@ -253,7 +253,7 @@ async def _serve(root: Path, session_id: str, after: str, end: int) -> None:
 @pytest.mark.anyio
 @pytest.mark.promise("P43")
 async def test_entries_of_two_other_processes_are_told_within_a_second(tmp_path: Path) -> None:
-    """Nobody announces them; each comes once, in the order of the file, soon after it is durable."""
+    """Unannounced entries of other processes arrive once, in file order, within a second."""
     store = store_at(tmp_path)
     session = begun(store)
     session.close()
@@ -283,7 +283,7 @@ async def test_entries_of_two_other_processes_are_told_within_a_second(tmp_path:
 
 @pytest.mark.anyio
 async def test_looking_for_news_does_not_open_or_read_what_stands_still(tmp_path: Path) -> None:
-    """One look at the name of each followed file, however many clients follow it."""
+    """Polling checks each followed file once, however many clients follow it, and does not open unchanged files."""
     store = store_at(tmp_path)
     session = begun(store)
     opened, looked = [], []
@@ -311,13 +311,13 @@ async def test_looking_for_news_does_not_open_or_read_what_stands_still(tmp_path
     session.close()
 
 
-# -- what is live only
+# -- live events
 
 
 @pytest.mark.anyio
 @pytest.mark.mission("Y13")
 async def test_deltas_come_before_their_entry_and_what_follows_it_behind(tmp_path: Path) -> None:
-    """Events keep the order in which they were published, though entries are read from the file."""
+    """Live events and entries arrive in the order in which they were published."""
     store = store_at(tmp_path)
     with begun(store) as session:
         async with running(store, interval=5) as hub:
@@ -326,7 +326,7 @@ async def test_deltas_come_before_their_entry_and_what_follows_it_behind(tmp_pat
                 for number in range(0, 30, 2):
                     hub.publish(live(session, number))
                     said = say(session, "x")
-                    later = answer(session, "y")  # durable already, but announced later
+                    later = answer(session, "y")  # already durable, but announced later
                     hub.publish(entry(session, said))
                     hub.publish(live(session, number + 1))
                     hub.publish(entry(session, later))
@@ -337,7 +337,7 @@ async def test_deltas_come_before_their_entry_and_what_follows_it_behind(tmp_pat
 @pytest.mark.anyio
 @pytest.mark.mission("Y13")
 async def test_an_announced_entry_is_told_at_once(tmp_path: Path) -> None:
-    """Nobody waits for the next look when the gateway itself has written."""
+    """An entry that the gateway announces is delivered without waiting for the next poll."""
     store = store_at(tmp_path)
     with begun(store) as session:
         async with running(store, interval=60) as hub:
@@ -346,12 +346,12 @@ async def test_an_announced_entry_is_told_at_once(tmp_path: Path) -> None:
                 hub.publish(entry(session, say(session, "x")))
                 started = time.perf_counter()
                 await take(events, 1)
-                assert time.perf_counter() - started < 30  # half the time until the next look
+                assert time.perf_counter() - started < 30  # half of the polling interval
 
 
 @pytest.mark.anyio
 async def test_live_events_reach_only_those_who_listen_to_the_session(tmp_path: Path) -> None:
-    """They have no id, and are not repeated to whoever resumes."""
+    """Live events have no id, reach only subscribers of their session, and are not repeated on resume."""
     store = store_at(tmp_path)
     with begun(store) as one, begun(store) as two:
         async with running(store) as hub:
@@ -363,17 +363,17 @@ async def test_live_events_reach_only_those_who_listen_to_the_session(tmp_path: 
             with await hub.subscribe(one.id, first.id) as again:
                 new = say(one, "x")
                 assert told(await take(again, 2)) == ["open", new]
-            hub.publish(live(one, 3))  # nobody listens, and that is fine
+            hub.publish(live(one, 3))  # publishing without subscribers is allowed
             hub.publish(entry(one, new))
 
 
-# -- slow clients, and too many
+# -- slow clients and limits
 
 
 @pytest.mark.anyio
 @pytest.mark.promise("P43")
 async def test_a_slow_client_is_dropped_told_so_and_resumes(tmp_path: Path) -> None:
-    """Its queue is bounded; a quick one beside it loses nothing; entries are all there behind the last id."""
+    """A slow client is dropped with a notice and can resume; a fast client loses nothing."""
     store = store_at(tmp_path)
     with begun(store) as session:
         async with running(store, backlog=10) as hub:
@@ -397,7 +397,7 @@ async def test_a_slow_client_is_dropped_told_so_and_resumes(tmp_path: Path) -> N
 
 @pytest.mark.anyio
 async def test_entries_do_not_wait_in_memory_for_a_slow_client(tmp_path: Path) -> None:
-    """Who only lags behind in a session is not dropped, for it costs nothing."""
+    """A client that only lags behind in durable entries is not dropped."""
     store = store_at(tmp_path)
     with begun(store) as session:
         async with running(store, backlog=4) as hub:
@@ -415,7 +415,7 @@ async def test_entries_do_not_wait_in_memory_for_a_slow_client(tmp_path: Path) -
 async def test_the_slowest_client_makes_room_and_quick_ones_do_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At the limit, one that has not taken anything for a while goes; if all are waiting for events, the new one is refused."""
+    """At the limit of clients, a stalled client is dropped; without one, the new client is refused."""
     monkeypatch.setattr("sessile.gateway.events._STALLED", 0.05)
     store = store_at(tmp_path)
     with begun(store) as session:
@@ -434,7 +434,7 @@ async def test_the_slowest_client_makes_room_and_quick_ones_do_not(
             group.cancel_scope.cancel()
 
 
-# -- what cannot be followed
+# -- invalid subscriptions and lost sessions
 
 
 @pytest.mark.anyio
@@ -465,7 +465,7 @@ async def test_the_slowest_client_makes_room_and_quick_ones_do_not(
     ],
 )
 async def test_a_last_event_id_that_is_none_is_refused(tmp_path: Path, bad: str) -> None:
-    """Strictly a session id, a colon, a number; the error is the client's."""
+    """Last-Event-ID must be a session id, a colon and a number; anything else is a 400 error."""
     hub = hub_of(store_at(tmp_path))
     for session_id in ("s1", None):
         with pytest.raises(Invalid) as caught:
@@ -475,7 +475,7 @@ async def test_a_last_event_id_that_is_none_is_refused(tmp_path: Path, bad: str)
 
 @pytest.mark.anyio
 async def test_an_id_of_another_session_or_beyond_the_end_is_refused(tmp_path: Path) -> None:
-    """Both would tell the client something wrong in silence."""
+    """An event id of another session or beyond the end is rejected."""
     store = store_at(tmp_path)
     with begun(store) as session:
         say(session, "x")
@@ -491,7 +491,7 @@ async def test_an_id_of_another_session_or_beyond_the_end_is_refused(tmp_path: P
 
 @pytest.mark.anyio
 async def test_a_session_that_is_not_there_is_refused_also_if_the_hub_has_found_that_out(tmp_path: Path) -> None:
-    """Looking for news may be faster than the client that asks; the client hears the reason all the same."""
+    """An unknown session is rejected, even if the hub closed its feed first."""
     store = store_at(tmp_path)
     hub = hub_of(store)
     feed = hub._channel("nobody").feed
@@ -502,7 +502,7 @@ async def test_a_session_that_is_not_there_is_refused_also_if_the_hub_has_found_
 
 @pytest.mark.anyio
 async def test_a_deleted_session_ends_with_an_event_that_says_so(tmp_path: Path) -> None:
-    """The client is not left waiting."""
+    """When a session is deleted, its stream ends with a "gone" notice."""
     store = store_at(tmp_path)
     session = begun(store)
     say(session, "x")
@@ -516,7 +516,7 @@ async def test_a_deleted_session_ends_with_an_event_that_says_so(tmp_path: Path)
 
 @pytest.mark.anyio
 async def test_a_session_whose_rows_were_taken_out_ends_and_clears_the_id(tmp_path: Path) -> None:
-    """Numbers mean other entries then; an empty id makes the client forget its own."""
+    """When rows are removed from a session, its stream ends and the event id is cleared."""
     store = store_at(tmp_path)
     with begun(store) as session:
         for _ in range(3):
@@ -532,13 +532,13 @@ async def test_a_session_whose_rows_were_taken_out_ends_and_clears_the_id(tmp_pa
 
 @pytest.mark.anyio
 async def test_a_session_that_is_renamed_moved_or_published_is_followed_on(tmp_path: Path) -> None:
-    """A draft gets its name, a name is written into the header, the file moves to another folder: entries keep coming."""
+    """Entries keep arriving after a session is published, renamed or moved."""
     store = store_at(tmp_path)
     session = store.create("/work/app")
     expected: list[Any] = ["open", say(session, "draft")]
 
     def open_session(name: str) -> Session:
-        return store.open(store.find(name) or session.path, readonly=True)  # a draft is found by nobody else
+        return store.open(store.find(name) or session.path, readonly=True)  # `find` does not return a draft
 
     async with running(store, open_session=open_session) as hub:
         with await hub.subscribe(session.id, f"{session.id}:0") as events:
@@ -558,7 +558,7 @@ async def test_a_session_that_is_renamed_moved_or_published_is_followed_on(tmp_p
 
 @pytest.mark.anyio
 async def test_a_half_written_line_is_told_when_it_is_whole(tmp_path: Path) -> None:
-    """A reader that looks in the middle of a write neither skips nor repeats the entry."""
+    """A partially written line is delivered once, when it is complete."""
     store = store_at(tmp_path)
     session = begun(store)
     say(session, "x")
@@ -582,7 +582,7 @@ async def test_a_half_written_line_is_told_when_it_is_whole(tmp_path: Path) -> N
 
 @pytest.mark.anyio
 async def test_all_sessions_are_heard_by_who_asks_for_no_session(tmp_path: Path) -> None:
-    """Entries come with their ids from the one that was announced on; the first event says that resuming is best effort."""
+    """A subscription to all sessions receives announced entries with their ids, and resumes on a best-effort basis."""
     store = store_at(tmp_path)
     with begun(store) as one, begun(store) as two:
         say(one, "before")
@@ -609,7 +609,7 @@ async def test_all_sessions_are_heard_by_who_asks_for_no_session(tmp_path: Path)
 
 @pytest.mark.anyio
 async def test_resuming_all_sessions_resumes_the_one_that_the_id_names(tmp_path: Path) -> None:
-    """As far as one id can tell; a session that is gone is said not to be resumed."""
+    """Resuming all sessions resumes the session of the event id; a missing session is not listed as resumed."""
     store = store_at(tmp_path)
     with begun(store) as session:
         ids = [say(session, "x") for _ in range(3)]
@@ -625,7 +625,7 @@ async def test_resuming_all_sessions_resumes_the_one_that_the_id_names(tmp_path:
 async def test_many_sessions_do_not_stay_open_for_who_listens_to_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The oldest are let go, and heard again when they are announced again."""
+    """The number of followed sessions is limited; a dropped session is followed again when it is announced."""
     monkeypatch.setattr("sessile.gateway.events._FOLLOWED", 3)
     store = store_at(tmp_path)
     sessions = [begun(store) for _ in range(12)]
@@ -645,7 +645,7 @@ async def test_many_sessions_do_not_stay_open_for_who_listens_to_all(
 
 @pytest.mark.anyio
 async def test_a_session_that_cannot_be_followed_does_not_end_the_stream_of_all(tmp_path: Path) -> None:
-    """Its failure is told once."""
+    """A session that cannot be read sends one "failed" notice and does not end the stream."""
     store = store_at(tmp_path)
     with begun(store) as session:
         async with running(store) as hub:
@@ -658,7 +658,7 @@ async def test_a_session_that_cannot_be_followed_does_not_end_the_stream_of_all(
                 assert told(await take(events, 1)) == [said]
 
 
-# -- ends
+# -- cleanup
 
 
 def descriptors() -> int:
@@ -667,7 +667,7 @@ def descriptors() -> int:
 
 @pytest.mark.anyio
 async def test_cancellation_leaves_no_task_and_no_descriptor(tmp_path: Path) -> None:
-    """Clients that are cancelled while they subscribe, wait or read, and the end of the server, free everything."""
+    """Cancelled clients and a stopped hub leave no tasks and no open files."""
     import asyncio
 
     store = store_at(tmp_path)
@@ -693,7 +693,7 @@ async def test_cancellation_leaves_no_task_and_no_descriptor(tmp_path: Path) -> 
                 await anyio.sleep(dice.choice([0, 0.001, 0.01]))
                 group.cancel_scope.cancel()
         with anyio.fail_after(5):
-            while descriptors() > files:  # the hub lets go of files by itself, at its next look
+            while descriptors() > files:  # the hub closes unused files at its next poll
                 await anyio.sleep(0.01)
         assert len(asyncio.all_tasks()) == tasks + 1
         waiting = await hub.subscribe(sessions[0].id)
@@ -705,7 +705,7 @@ async def test_cancellation_leaves_no_task_and_no_descriptor(tmp_path: Path) -> 
 
 @pytest.mark.anyio
 async def test_the_loop_does_not_wait_for_the_disk(tmp_path: Path) -> None:
-    """A session that opens and reads slowly makes nobody else wait."""
+    """Opening a slow session does not block the event loop."""
     store = store_at(tmp_path)
     with begun(store) as session:
 

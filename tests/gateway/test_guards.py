@@ -1,4 +1,4 @@
-"""The guards: who is let in, in which order, and what the others are told."""
+"""The guards: host, origin, token, limits, and problem responses."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NAMES = LOOPBACK | {"box.example"}
 
 
 class Recorder:
-    """An application that remembers what reached it, and answers as it is told."""
+    """An application that records request bodies and responds or fails as configured."""
 
     def __init__(self, failure: BaseException | None = None, headers: Sequence[tuple[bytes, bytes]] = ()) -> None:
         self.bodies: list[bytes] = []
@@ -67,12 +67,12 @@ def request(
 def try_it(
     headers: Sequence[Header], *, method: str = "GET", target: str = "/sessions", body: Sequence[Piece] = ()
 ) -> Response:
-    """The response of an application behind the guards, which is asked only if all goes well."""
+    """Return the response of a guarded application, and check that it is called only for allowed requests."""
     return asyncio.run(_try(scope_of(method, target, headers), body))
 
 
 def try_all(requests: Iterable[tuple[str, str, Sequence[Header]]]) -> set[tuple[int, str | None]]:
-    """What methods, targets and headers lead to: each status, with the type of the problem."""
+    """Return the set of statuses and problem types that the requests lead to."""
 
     async def run() -> list[Response]:
         return [await _try(scope_of(*one), ()) for one in requests]
@@ -89,7 +89,7 @@ async def _try(scope: dict[str, Any], body: Sequence[Piece]) -> Response:
 
 
 def check_sealed(response: Response) -> None:
-    """No response allows another site anything, holds the token, or is an error of another shape."""
+    """Check for security headers, no CORS headers, no token, and a problem document in every error response."""
     names = [name for name, _ in response.headers]
     assert not [name for name in names if name.startswith("access-control-") or name == "set-cookie"]
     assert response.header("content-security-policy") == CONTENT_POLICY
@@ -266,14 +266,14 @@ ROUTES = ["/sessions", "/sessions/1/events", "/", "/healthz"]
 @pytest.mark.promise("P34")
 @pytest.mark.parametrize("host", GOOD_HOSTS)
 def test_who_calls_us_by_our_name_is_let_in(host: str) -> None:
-    """In any case of letters, with and without a port."""
+    """Allowed host names are accepted in any letter case, with or without a port."""
     assert try_it([("Host", host), BEARER]).status == 200
 
 
 @pytest.mark.promise("P34")
 @pytest.mark.parametrize("host", BAD_HOSTS, ids=repr)
 def test_who_calls_us_by_another_name_gets_nothing(host: str | bytes | None) -> None:
-    """Whatever else is right: every token, every route, streams and the open paths too; and it is told before all else."""
+    """Any other Host is rejected first, on every route and with any token."""
     said: list[Header] = [] if host is None else [("Host", host)]
     requests = [("GET", route + query, [*said, *headers]) for _, headers, query in EVERY_TOKEN for route in ROUTES]
     assert try_all(requests) == {(403, "urn:sessile:problem:forbidden-host")}
@@ -282,7 +282,7 @@ def test_who_calls_us_by_another_name_gets_nothing(host: str | bytes | None) -> 
 
 @pytest.mark.promise("P34")
 def test_two_names_are_no_name() -> None:
-    """Not even if both are ours: one of them is for somebody in between."""
+    """A request with two Host headers is rejected, even if both are allowed."""
     for second in ("127.0.0.1:8787", "evil.com"):
         other = ("Host", second)
         assert try_it([HOST, other, BEARER]).status == try_it([other, HOST, BEARER]).status == 403
@@ -290,7 +290,7 @@ def test_two_names_are_no_name() -> None:
 
 @pytest.mark.promise("P34")
 def test_no_other_header_says_who_we_are() -> None:
-    """A forwarded name neither helps nor hurts."""
+    """Forwarded-host headers are ignored."""
     for name in ("X-Forwarded-Host", "Forwarded", "X-Host", "X-Original-Host"):
         assert try_it([HOST, BEARER, (name, "evil.com")]).status == 200
         assert try_it([("Host", "evil.com"), BEARER, (name, "localhost")]).status == 403
@@ -299,7 +299,7 @@ def test_no_other_header_says_who_we_are() -> None:
 @pytest.mark.promise("P34")
 @pytest.mark.parametrize("origin", GOOD_ORIGINS)
 def test_our_own_page_is_let_in(origin: str) -> None:
-    """Its origin is what it calls."""
+    """An Origin that matches the Host is accepted."""
     assert try_it([HOST, BEARER, ("Origin", origin)]).status == 200
 
 
@@ -316,14 +316,14 @@ def test_our_own_page_is_let_in(origin: str) -> None:
     ],
 )
 def test_the_usual_port_may_be_left_out(host: str, origin: str) -> None:
-    """On either side."""
+    """The default port may be omitted in the Host or the Origin."""
     assert try_it([("Host", host), BEARER, ("Origin", origin)]).status == 200
 
 
 @pytest.mark.promise("P34")
 @pytest.mark.parametrize("origin", BAD_ORIGINS, ids=repr)
 def test_every_other_page_gets_nothing(origin: str | bytes) -> None:
-    """Whatever else is right, with every token, on every route."""
+    """Any other Origin is rejected, on every route and with any token."""
     page: list[Header] = [HOST, ("Origin", origin)]
     requests = [("GET", route + query, [*page, *headers]) for _, headers, query in EVERY_TOKEN for route in ROUTES]
     assert try_all(requests) == {(403, "urn:sessile:problem:forbidden-origin")}
@@ -332,7 +332,7 @@ def test_every_other_page_gets_nothing(origin: str | bytes) -> None:
 
 @pytest.mark.promise("P34")
 def test_two_origins_are_another_page() -> None:
-    """Also if both are ours."""
+    """A request with two Origin headers is rejected."""
     ours = ("Origin", GOOD_ORIGINS[0])
     for second in (ours, ("Origin", "http://evil.com")):
         assert try_it([HOST, BEARER, ours, second]).status == 403
@@ -345,7 +345,7 @@ def test_two_origins_are_another_page() -> None:
 )
 @pytest.mark.parametrize("origin", [None, "http://127.0.0.1:8787", "http://evil.com", "null"])
 def test_a_preflight_is_refused(asked: str, origin: str | None) -> None:
-    """Nobody has to ask whether another site may: it may not."""
+    """Every CORS preflight is rejected."""
     page: list[Header] = [] if origin is None else [("Origin", origin)]
     for route in ROUTES:
         assert try_it([HOST, *page, (asked, "true")], method="OPTIONS", target=route).status == 403
@@ -353,7 +353,7 @@ def test_a_preflight_is_refused(asked: str, origin: str | None) -> None:
 
 @pytest.mark.promise("P34")
 def test_the_application_cannot_let_another_site_read() -> None:
-    """Headers that would are taken away, and so are cookies; its other headers stay."""
+    """CORS headers and cookies are removed from responses; other headers are kept."""
     inner = Recorder(
         headers=[
             (b"Access-Control-Allow-Origin", b"*"),
@@ -372,7 +372,7 @@ def test_the_application_cannot_let_another_site_read() -> None:
 @pytest.mark.promise("P34")
 @given(st.binary(max_size=30), st.binary(max_size=30))
 def test_no_bytes_in_a_header_make_anything_but_an_answer(host: bytes, origin: bytes) -> None:
-    """Let in is only who says one of our names."""
+    """Arbitrary bytes in Host and Origin are rejected without an error."""
     response = try_it([("Host", host), ("Origin", origin), BEARER])
     assert response.status == 403
 
@@ -385,7 +385,7 @@ def test_no_bytes_in_a_header_make_anything_but_an_answer(host: bytes, origin: b
     ("headers", "query"), [row[1:] for row in WITHOUT_TOKEN], ids=[row[0] for row in WITHOUT_TOKEN]
 )
 def test_without_the_token_there_is_nothing(headers: list[Header], query: str) -> None:
-    """By any method, on any path, known or not: the answer is always the same."""
+    """Without a valid token, every method and path returns the same 401 response."""
     methods = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "BREW"]
     targets = ["/sessions", "/sessions/1/events", "/v1/chat/completions", "/nowhere"]
     requests = [(method, target + query, [HOST, *headers]) for method in methods for target in targets]
@@ -397,14 +397,14 @@ def test_without_the_token_there_is_nothing(headers: list[Header], query: str) -
 @pytest.mark.promise("P33")
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
 def test_with_the_token_one_is_let_in(scheme: str) -> None:
-    """The name of the scheme has no case, the token has."""
+    """The scheme is not case-sensitive."""
     assert try_it([HOST, ("Authorization", f"{scheme} {TOKEN}")]).status == 200
 
 
 @pytest.mark.promise("P33")
 @pytest.mark.parametrize("target", ["/healthz", "/healthz?x=1", "/", "/static/page.js", "/static/"])
 def test_the_open_paths_need_no_token(target: str) -> None:
-    """They can be read, and nothing else."""
+    """Open paths can be read without a token; other methods require it."""
     for method, status in (("GET", 200), ("HEAD", 200), ("POST", 401), ("DELETE", 401), ("OPTIONS", 401)):
         assert try_it([HOST], method=method, target=target).status == status
 
@@ -432,18 +432,18 @@ def test_the_open_paths_need_no_token(target: str) -> None:
     ],
 )
 def test_what_only_looks_like_an_open_path_needs_the_token(target: str) -> None:
-    """No spelling of another path passes for one that is open."""
+    """No other spelling of an open path is accepted without a token."""
     assert try_it([HOST], target=target).status == 401
 
 
 @pytest.mark.promise("P33")
 def test_the_token_is_in_no_representation() -> None:
-    """Nor in what the guards are made of."""
+    """The `repr` of the settings does not contain the token."""
     assert TOKEN not in repr(settings())
 
 
 def test_a_request_without_the_token_does_not_wait_for_its_body() -> None:
-    """It is answered at once, before a byte of the body."""
+    """A request without a token is rejected before its body is read."""
 
     async def never() -> Message:
         raise AssertionError("the body was asked for")
@@ -454,11 +454,11 @@ def test_a_request_without_the_token_does_not_wait_for_its_body() -> None:
     assert sent[0]["status"] == 401
 
 
-# -- what is too much
+# -- limits
 
 
 def padded(size: int, base: Sequence[Header], target: str) -> list[Header]:
-    """Headers that have just that many bytes together with their target, as the guard counts them."""
+    """Return headers that, together with the target, have the given number of bytes."""
     used = len(target) + sum(len(name) + len(value) + 4 for name, value in base)
     return [*base, ("X-Pad", "x" * (size - used - len("X-Pad") - 4))]
 
@@ -466,7 +466,7 @@ def padded(size: int, base: Sequence[Header], target: str) -> list[Header]:
 @pytest.mark.promise("P39")
 @pytest.mark.parametrize(("more", "status"), [(-1, 200), (0, 200), (1, 431)])
 def test_headers_have_a_limit(more: int, status: int) -> None:
-    """Just so many bytes are taken, and not one more; what stands in the target counts too."""
+    """Headers and target together are limited in bytes."""
     limit = Limits().header_bytes
     assert try_it(padded(limit + more, [HOST, BEARER], "/sessions")).status == status
     inner = Recorder()
@@ -477,7 +477,7 @@ def test_headers_have_a_limit(more: int, status: int) -> None:
 @pytest.mark.promise("P39")
 @pytest.mark.parametrize(("size", "status"), [(0, 200), (99, 200), (100, 200), (101, 413), (10**9, 413)])
 def test_a_body_has_a_limit_that_its_length_tells(size: int, status: int) -> None:
-    """Too long a one is refused before a byte of it is read."""
+    """A Content-Length above the limit is rejected before the body is read."""
     inner = Recorder()
     headers = [HOST, BEARER, JSON, ("Content-Length", str(size))]
     body: list[Piece] = [b"x" * size] if status == 200 else [10.0]
@@ -489,7 +489,7 @@ def test_a_body_has_a_limit_that_its_length_tells(size: int, status: int) -> Non
 @pytest.mark.promise("P39")
 @pytest.mark.parametrize(("pieces", "status"), [([50, 50], 200), ([50, 51], 413), ([1] * 100, 200), ([1] * 101, 413)])
 def test_a_body_without_a_length_has_the_same_limit(pieces: list[int], status: int) -> None:
-    """It is counted as it comes; the application sees all of it or none."""
+    """A chunked body is counted while it is read; the application gets all of it or nothing."""
     inner = Recorder()
     headers = [HOST, BEARER, JSON, ("Transfer-Encoding", "chunked")]
     body = [b"x" * size for size in pieces]
@@ -500,7 +500,7 @@ def test_a_body_without_a_length_has_the_same_limit(pieces: list[int], status: i
 
 @pytest.mark.promise("P39")
 def test_a_body_that_lies_about_its_length_is_counted() -> None:
-    """A short promise does not open the door for a long body."""
+    """A body that exceeds its Content-Length is still limited."""
     inner = Recorder()
     headers = [HOST, BEARER, JSON, ("Content-Length", "5")]
     response = request(guarded(inner, settings(body_bytes=100)), headers, method="POST", body=[b"x" * 60, b"x" * 60])
@@ -510,7 +510,7 @@ def test_a_body_that_lies_about_its_length_is_counted() -> None:
 @pytest.mark.promise("P40")
 @pytest.mark.parametrize("length", ["-1", "+5", "1e3", "0x10", "5, 5", "", " ", "5 5", "9" * 5000, "٣".encode()])
 def test_a_length_that_is_no_number_is_refused(length: str | bytes) -> None:
-    """With 400, not with a crash."""
+    """An invalid or repeated Content-Length returns 400."""
     assert try_it([HOST, BEARER, JSON, ("Content-Length", length)], method="POST").status == 400
     two: list[Header] = [("Content-Length", "1"), ("Content-Length", "1")]
     assert try_it([HOST, BEARER, JSON, *two], method="POST").status == 400
@@ -519,7 +519,7 @@ def test_a_length_that_is_no_number_is_refused(length: str | bytes) -> None:
 @pytest.mark.promise("P39")
 @pytest.mark.parametrize("body", [[b"{", 5.0, b"}"], [5.0], [b"x", 0.02] * 20 + [b"x"]], ids=["stuck", "none", "drip"])
 def test_a_slow_body_ends_with_408(body: list[Piece]) -> None:
-    """The time is that of the whole body: one byte now and then does not buy more of it."""
+    """The timeout applies to the whole body, however often a byte arrives."""
     inner = Recorder()
     headers = [HOST, BEARER, JSON, ("Transfer-Encoding", "chunked")]
     response = request(guarded(inner, settings(body_seconds=0.1)), headers, method="POST", body=body)
@@ -528,7 +528,7 @@ def test_a_slow_body_ends_with_408(body: list[Piece]) -> None:
 
 @pytest.mark.promise("P40")
 def test_a_client_that_goes_away_is_not_answered() -> None:
-    """The application is not asked for half a request."""
+    """A client that disconnects during its body gets no response, and the application is not called."""
     inner = Recorder()
     headers = [HOST, BEARER, JSON, ("Transfer-Encoding", "chunked")]
     with pytest.raises(Nothing):
@@ -560,7 +560,7 @@ def test_a_client_that_goes_away_is_not_answered() -> None:
     ],
 )
 def test_a_body_is_json_or_refused(types: list[str], status: int) -> None:
-    """Announced by a length, by chunks, or not at all: a form of another site cannot send one."""
+    """A body must be JSON, however its length is announced, so that forms of other sites are rejected."""
     said: list[Header] = [("Content-Type", value) for value in types]
     for announced in ([("Content-Length", "2")], [("Transfer-Encoding", "chunked")], []):
         for method in ("POST", "GET", "DELETE"):
@@ -570,7 +570,7 @@ def test_a_body_is_json_or_refused(types: list[str], status: int) -> None:
 
 @pytest.mark.parametrize("announced", [("Content-Length", "2"), ("Transfer-Encoding", "chunked")])
 def test_a_body_of_another_type_is_not_even_read(announced: Header) -> None:
-    """Its announcement is enough to refuse it."""
+    """A body of another content type is rejected before it is read."""
 
     async def never() -> Message:
         raise AssertionError("the body was asked for")
@@ -582,14 +582,14 @@ def test_a_body_of_another_type_is_not_even_read(announced: Header) -> None:
 
 
 def test_without_a_body_no_type_is_needed() -> None:
-    """A length of nothing is no body."""
+    """A request with an empty body needs no content type."""
     for length in ([], [("Content-Length", "0")], [("Content-Length", "000")]):
         assert try_it([HOST, BEARER, *length], method="POST").status == 200
 
 
 @pytest.mark.promise("P39")
 def test_an_address_that_asks_too_often_is_told_when_to_come_back() -> None:
-    """A second's worth at once, then as many as time gives; others are not held up."""
+    """Each address has its own request rate; more requests return 429 with Retry-After."""
     now = [100.0]
     app = guarded(Recorder(), settings(requests_per_second=3)._replace(clock=lambda: now[0]))
     assert [request(app).status for _ in range(4)] == [200, 200, 200, 429]
@@ -605,7 +605,7 @@ def test_an_address_that_asks_too_often_is_told_when_to_come_back() -> None:
 
 @pytest.mark.promise("P39")
 def test_who_has_no_token_cannot_use_up_the_rate_of_who_has() -> None:
-    """Refusals do not count, so nobody of the same machine can lock the owner out."""
+    """Rejected requests do not count towards the rate limit."""
     app = guarded(Recorder(), settings(requests_per_second=1))
     assert {request(app, [HOST]).status for _ in range(50)} == {401}
     assert request(app).status == 200
@@ -613,7 +613,7 @@ def test_who_has_no_token_cannot_use_up_the_rate_of_who_has() -> None:
 
 @pytest.mark.promise("P39")
 def test_only_so_many_addresses_are_remembered() -> None:
-    """The one that was silent for the longest time is forgotten, and begins anew."""
+    """The number of tracked addresses is limited, and the least recently used is dropped."""
     app = guarded(Recorder(), settings(requests_per_second=1, addresses=2))
     assert [request(app, client=client).status for client in "aab"] == [200, 429, 200]
     assert [request(app, client=client).status for client in "ab"] == [429, 429]
@@ -621,7 +621,7 @@ def test_only_so_many_addresses_are_remembered() -> None:
 
 
 class Waiting:
-    """An application that answers when it is told to."""
+    """An application that responds when `go` is set."""
 
     def __init__(self) -> None:
         self.go = asyncio.Event()
@@ -638,7 +638,7 @@ class Waiting:
 
 @pytest.mark.promise("P39")
 def test_only_so_many_requests_and_streams_are_open_at_once() -> None:
-    """Each sort has its own places, the next one is told to wait, and a place that is left can be taken again."""
+    """Requests and streams have separate limits; further ones return 429, and a finished one frees its slot."""
 
     async def run() -> None:
         inner = Waiting()
@@ -682,7 +682,7 @@ def test_only_so_many_requests_and_streams_are_open_at_once() -> None:
     ],
 )
 def test_an_error_of_ours_is_told_with_its_status(error: SessileError, status: int, name: str | None) -> None:
-    """What happened and what to do, and no path."""
+    """A Sessile error becomes a problem document with its status, message and hint, without paths."""
     response = request(guarded(Recorder(error), settings()))
     check_sealed(response)
     told = response.json()
@@ -708,7 +708,7 @@ def test_an_error_of_ours_is_told_with_its_status(error: SessileError, status: i
     ],
 )
 def test_a_path_in_a_text_is_not_told(text: str, told: str) -> None:
-    """Wherever it stands; addresses, media types and chat commands are no paths."""
+    """Paths are removed from messages; URLs, media types and chat commands are kept."""
     error = Invalid(text, hint=text, path="/data/my notes/x")
     document = request(guarded(Recorder(error), settings())).json()
     assert (document["detail"], document["hint"]) == (told, told)
@@ -716,7 +716,7 @@ def test_a_path_in_a_text_is_not_told(text: str, told: str) -> None:
 
 @pytest.mark.promise("P40")
 def test_an_error_that_nobody_expected_says_nothing() -> None:
-    """The client gets a bare 500, the server the error itself, for its log."""
+    """An unexpected error returns a 500 without details and is raised for the server's log."""
     sent: list[Message] = []
     app = guarded(Recorder(KeyError("secret at /home/me")), settings())
     with pytest.raises(KeyError):
@@ -728,7 +728,7 @@ def test_an_error_that_nobody_expected_says_nothing() -> None:
 @pytest.mark.promise("P40")
 @pytest.mark.parametrize("error", [Conflict(), KeyError("x")])
 def test_half_an_answer_is_cut_off_and_not_mixed_with_another(error: Exception) -> None:
-    """What was begun cannot become a problem document: the server has to end it."""
+    """An error after the response has started is raised and not mixed into the response."""
     sent: list[Message] = []
 
     async def inner(scope: Scope, receive: Receive, send: Send) -> None:
@@ -741,15 +741,15 @@ def test_half_an_answer_is_cut_off_and_not_mixed_with_another(error: Exception) 
 
 
 def test_surrogates_in_an_error_do_not_break_its_answer() -> None:
-    """A text may come from a file."""
+    """An error message with a lone surrogate is still valid JSON."""
     assert request(guarded(Recorder(Invalid("bad \ud800 text")), settings())).json()["detail"] == "bad \ud800 text"
 
 
-# -- the rest of the server
+# -- other ASGI events
 
 
 def test_start_and_end_of_the_server_reach_the_application() -> None:
-    """They are no requests."""
+    """Lifespan events are passed to the application."""
     seen = []
 
     async def inner(scope: Scope, receive: Receive, send: Send) -> None:
@@ -761,7 +761,7 @@ def test_start_and_end_of_the_server_reach_the_application() -> None:
 
 @pytest.mark.promise("P34")
 def test_a_websocket_is_closed_before_it_is_open() -> None:
-    """There is nothing behind it, with or without a token."""
+    """WebSocket connections are closed, with or without a token."""
     sent: list[Message] = []
     inner = Recorder()
     scope = {**scope_of("GET", "/sessions", [HOST, BEARER]), "type": "websocket"}
@@ -770,7 +770,7 @@ def test_a_websocket_is_closed_before_it_is_open() -> None:
 
 
 def test_the_application_is_told_when_a_client_goes_away() -> None:
-    """Behind the body the messages of the server come through: a stream waits for them."""
+    """After the body, the application receives the disconnect message."""
     coming: list[Message] = [
         {"type": "http.request", "body": b"{", "more_body": True},
         {"type": "http.request", "body": b"}", "more_body": False},
@@ -790,7 +790,7 @@ def test_the_application_is_told_when_a_client_goes_away() -> None:
 
 
 def test_a_router_of_starlette_stands_behind_the_guards() -> None:
-    """With a real client: JSON comes in and goes out, and errors of handlers are problems."""
+    """A Starlette router works behind the guards, and errors of its handlers become problems."""
 
     async def echo(asked: Request) -> JSONResponse:
         return JSONResponse(await asked.json())

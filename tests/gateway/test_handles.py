@@ -1,4 +1,4 @@
-"""Open sessions at hand: opened once, closed when nobody uses them, and opened anew when their storage has failed."""
+"""Open session handles: opened once, closed when unused, and reopened after a storage failure."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ pytestmark = pytest.mark.mission("Y13")
 
 
 def handles_of(store: Store, **options: int) -> Handles[Session]:
-    """Handles for appending to the sessions of a store."""
+    """Return handles for appending to the sessions of a store."""
     return Handles(partial(open_for_appending, store), **options)
 
 
 def sessions(store: Store, number: int) -> list[str]:
-    """The paths of some sessions that nobody has open."""
+    """Create closed sessions and return their paths."""
     paths = []
     for _ in range(number):
         with begun(store) as session:
@@ -36,7 +36,7 @@ def sessions(store: Store, number: int) -> list[str]:
 
 
 def is_open(session: Session) -> bool:
-    """Whether a session can still be appended to."""
+    """Return whether the session can still be appended to."""
     try:
         session.append_message(user("still there"))
     except StorageFailure:
@@ -45,7 +45,7 @@ def is_open(session: Session) -> bool:
 
 
 def test_a_session_is_opened_once_and_stays_open(tmp_path: Path) -> None:
-    """Whoever asks next gets the same one, also at the same time."""
+    """Concurrent and later users get the same open session, until the handles are closed."""
     store = store_at(tmp_path)
     (path,) = sessions(store, 1)
     handles = handles_of(store)
@@ -58,7 +58,7 @@ def test_a_session_is_opened_once_and_stays_open(tmp_path: Path) -> None:
 
 
 def test_the_one_that_was_not_used_for_longest_goes_first(tmp_path: Path) -> None:
-    """If more are open than may be."""
+    """Above the limit, the least recently used session is closed."""
     store = store_at(tmp_path)
     paths = sessions(store, 3)
     handles = handles_of(store, most=2)
@@ -73,7 +73,7 @@ def test_the_one_that_was_not_used_for_longest_goes_first(tmp_path: Path) -> Non
 
 
 def test_one_that_is_used_is_never_closed(tmp_path: Path) -> None:
-    """However many others are asked for, and although its file was moved; then it is closed behind its last user."""
+    """A session in use is never closed, even if it is dropped; it is closed after its last user."""
     store = store_at(tmp_path)
     busy, *others = sessions(store, 4)
     handles = handles_of(store, most=1)
@@ -92,7 +92,7 @@ def test_one_that_is_used_is_never_closed(tmp_path: Path) -> None:
 
 
 def test_one_whose_storage_failed_is_opened_anew(tmp_path: Path) -> None:
-    """A session that has failed stays failed; the next who asks must not suffer for it."""
+    """After a storage failure, the session is opened again."""
     path = sessions(store_at(tmp_path), 1)[0]
     faulty = FaultyFilesystem(PosixFilesystem(), plan=[Fail(errno.ENOSPC, on={"write"})])
     handles = handles_of(store_at(tmp_path, fs=faulty))
@@ -105,7 +105,7 @@ def test_one_whose_storage_failed_is_opened_anew(tmp_path: Path) -> None:
 
 
 def test_another_error_leaves_it_as_it_is(tmp_path: Path) -> None:
-    """What the user of a session does wrong is not the session's fault."""
+    """Other errors leave the session open."""
     store = store_at(tmp_path)
     (path,) = sessions(store, 1)
     handles = handles_of(store)
@@ -117,7 +117,7 @@ def test_another_error_leaves_it_as_it_is(tmp_path: Path) -> None:
 
 
 def test_what_is_not_there_is_told_and_not_remembered(tmp_path: Path) -> None:
-    """As soon as it is there it can be opened."""
+    """A missing session is not cached, and can be opened once it exists."""
     store = store_at(tmp_path)
     (path,) = sessions(store, 1)
     aside = Path(path).rename(tmp_path / "aside")
@@ -132,7 +132,7 @@ def test_what_is_not_there_is_told_and_not_remembered(tmp_path: Path) -> None:
 
 
 def test_threads_that_ask_for_many_lose_nothing(tmp_path: Path) -> None:
-    """With far fewer handles than sessions, and somebody who drops them: every append arrives, and none is left open."""
+    """Threads that share few handles lose no appends, even while handles are dropped."""
     store = store_at(tmp_path, patience=20)
     paths = sessions(store, 12)
     handles = handles_of(store, most=3)

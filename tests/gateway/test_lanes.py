@@ -1,4 +1,4 @@
-"""Lanes: one at a time, the others in their order, whatever threads do."""
+"""Lanes: one job at a time, the others in order, with any number of threads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.mission("Y13"), pytest.mark.promise("P41")]
 
 
 def test_the_first_has_the_lane_and_the_others_wait_in_their_order() -> None:
-    """Leaving says who is next, until nobody is."""
+    """The first job runs, the others wait in order, and leaving returns the next job."""
     lanes: Lanes[str] = Lanes(8)
     assert [lanes.enter("s", name) for name in "abc"] == [True, False, False]
     assert lanes.enter("other", "x")
@@ -26,7 +26,7 @@ def test_the_first_has_the_lane_and_the_others_wait_in_their_order() -> None:
 
 
 def test_one_that_goes_first_stands_behind_the_one_that_runs() -> None:
-    """Who runs is never moved; of two that go first the later is the first."""
+    """A job with `first` waits directly behind the running one; the latest comes first."""
     lanes: Lanes[str] = Lanes(8)
     assert lanes.enter("s", "a", first=True)
     for name, first in (("b", False), ("c", True), ("d", True)):
@@ -37,7 +37,7 @@ def test_one_that_goes_first_stands_behind_the_one_that_runs() -> None:
 @pytest.mark.promise("P39")
 @pytest.mark.parametrize("most", [0, 1, 3])
 def test_so_many_may_wait_and_no_more(most: int) -> None:
-    """The one that runs does not count, and whoever is refused changes nothing."""
+    """The running job does not count towards the limit, and a refused job changes nothing."""
     lanes: Lanes[int] = Lanes(most)
     for number in range(most + 1):
         lanes.enter("s", number)
@@ -53,7 +53,7 @@ def test_so_many_may_wait_and_no_more(most: int) -> None:
 
 
 def test_a_lane_that_is_taken_cannot_be_had_alone() -> None:
-    """And while somebody has it alone, the others wait."""
+    """`try_enter` succeeds only in an empty lane, and other jobs wait until it is left."""
     lanes: Lanes[str | None] = Lanes(8)
     assert lanes.try_enter("s", None)
     assert not lanes.try_enter("s", None)
@@ -65,7 +65,7 @@ def test_a_lane_that_is_taken_cannot_be_had_alone() -> None:
 
 
 def test_only_who_waits_can_be_withdrawn() -> None:
-    """Who runs has to leave, and who has left is not there."""
+    """Only a waiting job can be withdrawn."""
     lanes: Lanes[object] = Lanes(8)
     runs, waits, last = object(), object(), object()
     for job in (runs, waits, last):
@@ -78,7 +78,7 @@ def test_only_who_waits_can_be_withdrawn() -> None:
 
 @given(st.lists(st.sampled_from(["enter", "first", "leave", "withdraw", "alone"]), max_size=60), st.integers(0, 4))
 def test_lanes_do_what_a_row_does(acts: list[str], most: int) -> None:
-    """Whatever happens in which order."""
+    """Lanes behave like a simple queue for any sequence of operations."""
     lanes: Lanes[int] = Lanes(most)
     row: deque[int] = deque()
     for number, act in enumerate(acts):
@@ -103,7 +103,7 @@ def test_lanes_do_what_a_row_does(acts: list[str], most: int) -> None:
 
 
 def test_of_many_threads_one_has_the_lane_at_any_time() -> None:
-    """Each enters, and whoever has the lane or is given it leaves it again; in the end nobody is forgotten."""
+    """With many threads, one job runs at a time, and every job runs once."""
     lanes: Lanes[int] = Lanes(10_000)
     inside, most, served = 0, 0, []
     counting = threading.Lock()

@@ -1,4 +1,4 @@
-"""What the gateway tells of itself, and of a conversation."""
+"""The status of the gateway and of a conversation."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def anyio_backend() -> str:
 
 
 class Rig(NamedTuple):
-    """A gateway that runs, and its clock."""
+    """A running gateway and its clock."""
 
     gateway: Gateway
     clock: Clock
@@ -84,7 +84,7 @@ async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
 
 
 def talk(rig: Rig, key: str = KEY, usage: Json | None = None) -> Bound:
-    """Say something and be answered; gives the binding."""
+    """Append a message and a reply, and return the binding."""
     bound = rig.gateway.conversations.resolve(key)
     with rig.gateway.opened(bound.path) as session:
         say(session, "x" * 400)
@@ -96,7 +96,7 @@ def talk(rig: Rig, key: str = KEY, usage: Json | None = None) -> Bound:
 
 
 async def test_a_status_holds_everything_that_is_known(rig: Rig) -> None:
-    """Model, key, counters, context as the provider reported it, settings, queue, resets and sending."""
+    """The status has the model, key, counters, reported context, settings, queue, resets and delivery."""
     bound = talk(rig, usage={"input": 40_000, "output": 8_200, "totalTokens": 48_200})
     counters = {"inputTokens": 12_345, "outputTokens": 940, "estimatedCostUsd": 0.5, "compactionCount": 2}
     rig.gateway.conversations.count(KEY, bound.session_id, members=counters)
@@ -119,7 +119,7 @@ async def test_a_status_holds_everything_that_is_known(rig: Rig) -> None:
 
 
 async def test_a_context_that_no_provider_reported_is_estimated(rig: Rig) -> None:
-    """The size says that it is a guess."""
+    """Without reported usage, the context size is estimated and marked as such."""
     bound = talk(rig)
     status = await chat_status(rig.gateway, bound)
     assert (status.context_tokens, status.context_estimated) == (110, True)
@@ -127,7 +127,7 @@ async def test_a_context_that_no_provider_reported_is_estimated(rig: Rig) -> Non
 
 
 async def test_what_nobody_knows_is_unknown_and_never_zero(tmp_path: Path) -> None:
-    """Neither a model nor a counter nor a window is made up, and a conversation without a session has no context."""
+    """Missing values are reported as unknown, never as zero."""
     async with rigged(tmp_path) as rig:
         conversation = rig.gateway.conversations.patch(KEY, {"thinkingLevel": "low"})
         status = await chat_status(rig.gateway, conversation)
@@ -138,7 +138,7 @@ async def test_what_nobody_knows_is_unknown_and_never_zero(tmp_path: Path) -> No
 
 
 async def test_a_chosen_model_is_told_with_its_runner_window_and_key(rig: Rig) -> None:
-    """What the next turn would use, not what the agent usually does."""
+    """The status shows the model, runner, context window and key that the next turn would use."""
     bound = talk(rig)
     rig.gateway.conversations.patch(KEY, {"model": "local/qwen"})
     status = await chat_status(rig.gateway, bound)
@@ -147,7 +147,7 @@ async def test_a_chosen_model_is_told_with_its_runner_window_and_key(rig: Rig) -
 
 
 async def test_turns_that_wait_are_the_depth_of_the_queue(rig: Rig) -> None:
-    """Those of the conversation in its status, all of them in that of the gateway."""
+    """A conversation reports the depth of its own queue, and the gateway reports all turns."""
     for text in ("one", "two", "three"):
         await rig.gateway.turns.send(Message(text=text, source=SLOW))
     await rig.gateway.turns.send(Message(text="elsewhere", source="agent:slow:other"))
@@ -159,7 +159,7 @@ async def test_turns_that_wait_are_the_depth_of_the_queue(rig: Rig) -> None:
 
 @pytest.mark.mission("Y5")
 async def test_a_group_tells_its_activation_and_that_it_is_held_back(rig: Rig) -> None:
-    """The policy is asked, and the word of the conversation wins; a direct chat has no activation."""
+    """A group shows its activation and a blocked delivery; the setting of the conversation overrides the policy."""
     bound = talk(rig, GROUP)
     rig.gateway.conversations.patch(GROUP, {"groupActivation": "mention"})
     lines = status_lines(await chat_status(rig.gateway, bound))
@@ -173,7 +173,7 @@ async def test_a_group_tells_its_activation_and_that_it_is_held_back(rig: Rig) -
 
 
 async def test_a_session_that_is_gone_is_not_called_empty(rig: Rig) -> None:
-    """The status fails with the reason."""
+    """A missing session file raises an error."""
     bound = talk(rig)
     Path(bound.path).unlink()
     with pytest.raises(SessionNotFound):
@@ -181,7 +181,7 @@ async def test_a_session_that_is_gone_is_not_called_empty(rig: Rig) -> None:
 
 
 async def test_the_gateway_tells_its_state(rig: Rig) -> None:
-    """Version, uptime, root, agents with their models, conversations, turns, and no problem."""
+    """The status has the version, uptime, root, agents, conversations, turns and problems."""
     bound = talk(rig, usage={"totalTokens": 48_200})
     talk(rig, GROUP)
     rig.gateway.conversations.count(KEY, bound.session_id, members={"contextTokens": 48_200})
@@ -208,7 +208,7 @@ async def test_the_gateway_tells_its_state(rig: Rig) -> None:
 
 
 async def test_the_state_of_one_conversation_is_told_by_its_key(rig: Rig) -> None:
-    """As values and as the lines of `/status`; a key that nobody has is not found."""
+    """The status of a conversation has its values and the lines of `/status`; an unknown key is not found."""
     bound = talk(rig)
     told = (await status_of(rig.gateway, "main"))["conversation"]
     assert (told["key"], told["contextTokens"], told["contextEstimated"]) == (KEY, 110, True)
@@ -220,7 +220,7 @@ async def test_the_state_of_one_conversation_is_told_by_its_key(rig: Rig) -> Non
 
 
 async def test_a_broken_store_is_a_problem_that_is_told_with_its_place(rig: Rig, tmp_path: Path) -> None:
-    """Line and column, and the file; what was good last is still counted."""
+    """A broken store file is reported with its path and line, and the last valid state is used."""
     talk(rig)
     file = tmp_path / "agents/main/sessions/sessions.json"
     file.write_text('{\n  "agent:main:main": }')
@@ -233,7 +233,7 @@ async def test_a_broken_store_is_a_problem_that_is_told_with_its_place(rig: Rig,
 
 
 async def test_a_key_that_somebody_wrote_by_hand_is_shown(rig: Rig, tmp_path: Path) -> None:
-    """It is of an unknown kind, and stops nothing."""
+    """An invalid key in the store file is listed with the kind "unknown"."""
     file = tmp_path / "agents/main/sessions/sessions.json"
     file.parent.mkdir(parents=True)
     file.write_text('{"agent::": {"sessionId": "s1", "updatedAt": 1}}')

@@ -1,4 +1,4 @@
-"""Runners: what they ask, what they stream, how they fail, and whom they talk to."""
+"""Runners: requests, streaming, failures, cancellation and network access."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ models = pytest.mark.parametrize("make", [openai, anthropic])
 
 
 async def answered(runner: Runner, request: RunRequest = REQUEST) -> tuple[list[str], dict[str, Any]]:
-    """What was streamed, and the message: exactly one comes, at the end, and says what was streamed."""
+    """Return the streamed texts and the message; check that one message comes last and matches the texts."""
     async with aclosing(runner.run(request)) as run:  # type: ignore[type-var]
         pieces = [piece async for piece in run]
     texts = [piece.text for piece in pieces if isinstance(piece, Text)]
@@ -82,7 +82,7 @@ async def answered(runner: Runner, request: RunRequest = REQUEST) -> tuple[list[
 
 
 async def failure(runner: Runner, request: RunRequest = REQUEST) -> RunnerFailed:
-    """How the runner fails; the key is not told, and neither is the error that may hold it."""
+    """Return the runner's failure, and check that neither its text nor its traceback contains the key."""
     with pytest.raises(RunnerFailed) as failed:
         await answered(runner, request)
     assert KEY not in str(failed.value)
@@ -94,7 +94,7 @@ async def failure(runner: Runner, request: RunRequest = REQUEST) -> RunnerFailed
 
 
 async def test_echo_says_the_last_words_of_the_user_in_a_few_pieces() -> None:
-    """Its usage is the estimate of what it read and said."""
+    """The echo runner repeats the last user message in pieces and estimates its usage."""
     texts, message = await answered(make_runner("echo"))
     assert 1 < len(texts) < 6 and "".join(texts) == "and now, the second of my questions"
     read = total([{"role": "system", "content": "Be brief."}, *MESSAGES])
@@ -105,7 +105,7 @@ async def test_echo_says_the_last_words_of_the_user_in_a_few_pieces() -> None:
 
 
 async def test_echo_of_nothing_is_an_empty_answer() -> None:
-    """Not a failure."""
+    """The echo of an empty request is an empty message."""
     assert (await answered(make_runner("echo"), RunRequest([])))[1]["content"] == []
 
 
@@ -114,7 +114,7 @@ async def test_echo_of_nothing_is_an_empty_answer() -> None:
 
 @models
 async def test_a_model_is_asked_and_its_answer_is_streamed(make: Make, server: ModelServer) -> None:
-    """System prompt, messages, model and limit go out; text, usage and stop reason come back."""
+    """The request has the system prompt, messages, model and limit; the reply has text, usage and stop reason."""
     server.say("A fine answer, in some pieces.")
     texts, message = await answered(make(server, max_tokens=77))
     assert len(texts) > 2
@@ -135,7 +135,7 @@ async def test_a_model_is_asked_and_its_answer_is_streamed(make: Make, server: M
 
 @models
 async def test_the_first_words_are_there_before_the_last_ones(make: Make, server: ModelServer) -> None:
-    """Nothing is held back until the end."""
+    """Text is streamed as it arrives."""
     server.say("one two three four", pause=0.05)
     run = make(server).run(REQUEST)
     times = []
@@ -146,7 +146,7 @@ async def test_the_first_words_are_there_before_the_last_ones(make: Make, server
 
 @models
 async def test_calls_of_tools_are_blocks_of_the_message(make: Make, server: ModelServer) -> None:
-    """Their arguments come in pieces."""
+    """Tool calls with streamed arguments become blocks of the message."""
     tools = (Tool("t1", "read", '{"path": "a long path/to a file"}'), Tool("t2", "list", "{}"))
     server.say("let me look", tools=tools, stop="tool_calls" if make is openai else "tool_use")
     message = (await answered(make(server)))[1]
@@ -160,7 +160,7 @@ async def test_calls_of_tools_are_blocks_of_the_message(make: Make, server: Mode
 
 @models
 async def test_an_answer_with_calls_can_be_sent_back_with_their_results(make: Make, server: ModelServer) -> None:
-    """In the shape of the endpoint."""
+    """A message with tool calls and its results can be sent back to the endpoint."""
     server.say("look", tools=(Tool("t1", "read", '{"path": "x"}'),), thinking="hm", signature="sig")
     message = (await answered(make(server)))[1]
     result = {"role": "toolResult", "toolCallId": "t1", "content": [{"type": "text", "text": "found"}]}
@@ -171,7 +171,7 @@ async def test_an_answer_with_calls_can_be_sent_back_with_their_results(make: Ma
 
 @models
 async def test_thoughts_are_kept_but_not_said(make: Make, server: ModelServer) -> None:
-    """A block of their own, with the signature where there is one."""
+    """Thinking becomes a separate block, with its signature if there is one, and is not streamed as text."""
     server.say("The answer.", thinking="I think that it is so.", signature="signed-by-the-model")
     texts, message = await answered(make(server), REQUEST._replace(thinking="low"))
     thinking: dict[str, Any] = {"type": "thinking", "thinking": "I think that it is so."}
@@ -182,7 +182,7 @@ async def test_thoughts_are_kept_but_not_said(make: Make, server: ModelServer) -
 
 
 async def test_the_level_of_thinking_is_asked_for_in_the_words_of_the_endpoint(server: ModelServer) -> None:
-    """Thoughts have room of their own beside the answer; "off" asks for none."""
+    """The thinking level is sent in the endpoint's format with its own token budget; "off" disables it."""
     server.say("x")
     for thinking in ("high", "off", None):
         request = REQUEST._replace(thinking=thinking, max_tokens=1000)
@@ -197,7 +197,7 @@ async def test_the_level_of_thinking_is_asked_for_in_the_words_of_the_endpoint(s
 
 @models
 async def test_tokens_of_the_cache_are_counted_apart(make: Make, server: ModelServer) -> None:
-    """As each vendor tells them."""
+    """Cached tokens are counted separately for each vendor."""
     if make is openai:
         usage = {"prompt_tokens": 90, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 80}}
         expected = {"input": 10, "output": 3, "cacheRead": 80, "totalTokens": 93}
@@ -210,7 +210,7 @@ async def test_tokens_of_the_cache_are_counted_apart(make: Make, server: ModelSe
 
 @models
 async def test_an_answer_that_was_too_long_or_filtered_says_so(make: Make, server: ModelServer) -> None:
-    """Its words are kept; a reason that is none of ours is told as an error."""
+    """A truncated or filtered reply keeps its text and reports the reason."""
     server.say("half of it", stop="length")
     server.say("half of", stop="content_filter")
     assert (await answered(make(server)))[1]["stopReason"] == "length"
@@ -221,7 +221,7 @@ async def test_an_answer_that_was_too_long_or_filtered_says_so(make: Make, serve
 
 @models
 async def test_the_name_of_the_provider_is_no_part_of_the_name_of_the_model(make: Make, server: ModelServer) -> None:
-    """Sessions say "provider/model"; names with other slashes stay as they are."""
+    """The prefix "provider/" is removed from the model name; other slashes are kept."""
     server.say("x")
     for named, sent in ((f"{make.__name__}/m2", "m2"), ("meta/llama", "meta/llama"), (None, "usual")):
         message = (await answered(make(server, model="usual"), REQUEST._replace(model=named)))[1]
@@ -234,7 +234,7 @@ async def test_the_name_of_the_provider_is_no_part_of_the_name_of_the_model(make
 
 @models
 async def test_a_refused_key_is_told_without_the_key(make: Make, server: ModelServer) -> None:
-    """Even if the endpoint repeats it."""
+    """The error for a rejected key never contains the key, even if the endpoint repeats it."""
     server.fail(401, f"{'x' * 250} invalid key: {KEY}")
     failed = await failure(make(server))
     assert "refused the key" in str(failed) and "check the key" in str(failed) and KEY[:6] not in str(failed)
@@ -244,7 +244,7 @@ async def test_a_refused_key_is_told_without_the_key(make: Make, server: ModelSe
 async def test_a_key_that_cannot_be_sent_is_refused_at_once(
     server: ModelServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A line break at its end does not matter; one in the middle would be told by the HTTP library, with the key."""
+    """A trailing line break is removed from a key; a line break inside it is rejected without showing the key."""
     settings = {"name": "openai", "base_url": server.url, "api_key_env": "MY_KEY"}
     server.say("x")
     monkeypatch.setenv("MY_KEY", f"{KEY}\n")
@@ -259,7 +259,7 @@ async def test_a_key_that_cannot_be_sent_is_refused_at_once(
 async def test_a_placeholder_for_a_key_does_not_garble_what_went_wrong(
     server: ModelServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Local endpoints are often given "x"."""
+    """A very short placeholder key is not masked in error messages."""
     monkeypatch.setenv("MY_KEY", "o")
     server.fail(400, "prompt is too long")
     failed = await failure(
@@ -276,7 +276,7 @@ async def test_a_placeholder_for_a_key_does_not_garble_what_went_wrong(
 async def test_a_context_that_is_too_long_is_recognised(
     make: Make, server: ModelServer, text: str, overflow: bool
 ) -> None:
-    """So that it can be compacted; other refusals cannot be helped that way."""
+    """A context overflow is recognised; other errors are not."""
     server.fail(400, text)
     failed = await failure(make(server))
     assert failed.overflow is overflow and text in str(failed)
@@ -284,7 +284,7 @@ async def test_a_context_that_is_too_long_is_recognised(
 
 @models
 async def test_an_overloaded_model_is_asked_again(make: Make, server: ModelServer) -> None:
-    """By the vendor's client, before anything was said."""
+    """The vendor's client retries an overloaded endpoint."""
     server.fail(503, "overloaded")
     server.say("at last")
     assert (await answered(make(server)))[0] == ["at last"]
@@ -292,14 +292,14 @@ async def test_an_overloaded_model_is_asked_again(make: Make, server: ModelServe
 
 @models
 async def test_an_error_in_the_middle_of_an_answer_is_a_failure(make: Make, server: ModelServer) -> None:
-    """What the endpoint says of it is told."""
+    """An error in mid-stream fails with the endpoint's message."""
     server.say("it began well", error=f"the engine is on fire {KEY}")
     assert "on fire" in str(await failure(make(server)))
 
 
 @models
 async def test_a_stream_that_is_cut_is_a_failure(make: Make, server: ModelServer) -> None:
-    """However much of it had come."""
+    """A truncated stream is a failure."""
     server.say("an answer that never ends", cut=True)
     assert not (await failure(make(server))).overflow
 
@@ -309,14 +309,14 @@ async def test_a_stream_that_is_cut_is_a_failure(make: Make, server: ModelServer
     "raw", [b"", b"<html>", b"data: []\n\n", b"event: message_start\ndata: nonsense\n\n", b"\xff\xfe\n\n"]
 )
 async def test_an_answer_that_is_none_is_a_failure(make: Make, server: ModelServer, raw: bytes) -> None:
-    """Whatever it is instead."""
+    """An invalid response is a failure."""
     server.say(raw=raw or b"\n")
     assert not (await failure(make(server))).overflow
 
 
 @models
 async def test_a_model_that_falls_silent_is_given_up(make: Make, server: ModelServer) -> None:
-    """After the silence that it is allowed."""
+    """A model without output fails after the silence timeout."""
     server.say("never said", pause=30)
     began = time.monotonic()
     failed = str(await failure(make(server, silence=0.2)))
@@ -326,7 +326,7 @@ async def test_a_model_that_falls_silent_is_given_up(make: Make, server: ModelSe
 
 @models
 async def test_a_model_that_never_comes_to_an_end_is_given_up(make: Make, server: ModelServer) -> None:
-    """Even if it keeps talking."""
+    """A model that keeps sending fails after the total timeout."""
     server.say("and so on " * 500, pause=0.03)
     began = time.monotonic()
     assert "took longer than 0.4 s" in str(await failure(make(server, timeout=0.4)))
@@ -336,7 +336,7 @@ async def test_a_model_that_never_comes_to_an_end_is_given_up(make: Make, server
 
 @models
 async def test_an_endpoint_that_is_not_there_is_a_failure_of_ours(make: Make) -> None:
-    """With its own type."""
+    """An unreachable endpoint raises RunnerFailed."""
     with serving() as server:
         runner = make(server)
     assert "did not answer" in str(await failure(runner))
@@ -346,7 +346,7 @@ async def test_an_endpoint_that_is_not_there_is_a_failure_of_ours(make: Make) ->
 
 
 async def cancel_after_first(run: AsyncIterator[Text | Done]) -> float:
-    """Cancel while the second piece is awaited; gives the seconds that it took."""
+    """Cancel while waiting for the second piece, and return the seconds that it took."""
     async with anyio.create_task_group() as group:
         first = anyio.Event()
 
@@ -365,7 +365,7 @@ async def cancel_after_first(run: AsyncIterator[Text | Done]) -> float:
 
 @models
 async def test_cancelling_ends_the_request_at_once(make: Make, server: ModelServer) -> None:
-    """The endpoint sees the connection go."""
+    """Cancelling closes the connection at once."""
     server.say("a long story " * 500, pause=0.1)
     assert await cancel_after_first(make(server).run(REQUEST)) < 0.5
     assert await anyio.to_thread.run_sync(server.gone.wait, 5)
@@ -373,7 +373,7 @@ async def test_cancelling_ends_the_request_at_once(make: Make, server: ModelServ
 
 @models
 async def test_who_stops_listening_ends_the_request(make: Make, server: ModelServer) -> None:
-    """By closing the iterator."""
+    """Closing the iterator closes the connection."""
     server.say("a long story " * 500, pause=0.02)
     async with aclosing(make(server).run(REQUEST)) as run:  # type: ignore[type-var]
         await anext(run)
@@ -381,7 +381,7 @@ async def test_who_stops_listening_ends_the_request(make: Make, server: ModelSer
 
 
 async def test_a_stream_that_is_left_is_closed_before_anything_else_happens() -> None:
-    """Not some time later, when somebody collects the garbage."""
+    """The source is closed as soon as the iterator is closed, not by garbage collection."""
     closed = False
 
     async def source() -> AsyncGenerator[int, None]:
@@ -399,7 +399,7 @@ async def test_a_stream_that_is_left_is_closed_before_anything_else_happens() ->
 
 @models
 async def test_one_runner_answers_many_at_once(make: Make, server: ModelServer) -> None:
-    """Turns of different sessions do not wait for each other, nor mix."""
+    """One runner serves concurrent turns without mixing their replies."""
     server.say("an answer in some pieces", pause=0.02)
     runner, texts = make(server), []
 
@@ -412,11 +412,11 @@ async def test_one_runner_answers_many_at_once(make: Make, server: ModelServer) 
     assert texts == ["an answer in some pieces"] * 8
 
 
-# -- whom they talk to
+# -- network access
 
 
 class Connections:
-    """Where this process connects to, as the interpreter itself reports it."""
+    """Records the connections of this process with an audit hook."""
 
     def __init__(self) -> None:
         self.seen: list[Any] | None = None
@@ -429,7 +429,7 @@ class Connections:
             self.seen.append(arguments[:2])
 
 
-CONNECTIONS = Connections()  # a hook cannot be taken back, so there is one
+CONNECTIONS = Connections()  # an audit hook cannot be removed, so there is only one
 
 
 @pytest.fixture
@@ -445,7 +445,7 @@ def connections() -> Iterator[list[Any]]:
 async def test_only_the_configured_host_is_connected_to(
     make: Make, server: ModelServer, monkeypatch: pytest.MonkeyPatch, connections: list[Any]
 ) -> None:
-    """Whatever proxies and addresses the environment names."""
+    """Proxies and base URLs in the environment are ignored."""
     with serving() as other:
         for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "OPENAI_BASE_URL", "ANTHROPIC_BASE_URL"):
             monkeypatch.setenv(name, other.url)
@@ -462,7 +462,7 @@ async def test_only_the_configured_host_is_connected_to(
 @models
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 async def test_a_redirect_is_not_followed(make: Make, server: ModelServer, status: int) -> None:
-    """The key would go with it."""
+    """Redirects are not followed, because the key would be sent along."""
     with serving() as other:
         path = "/v1/chat/completions" if make is openai else "/v1/messages"
         server.say("elsewhere", status=status, headers=(("Location", f"{other.url}{path}"),))
@@ -473,7 +473,7 @@ async def test_a_redirect_is_not_followed(make: Make, server: ModelServer, statu
 
 @models
 async def test_each_answer_has_a_connection_of_its_own(make: Make, server: ModelServer, connections: list[Any]) -> None:
-    """None stays open between two turns, even if the endpoint would like it to."""
+    """Each reply uses a new connection."""
     server.say("x", keep=True)
     runner = make(server)
     await answered(runner)
@@ -484,7 +484,7 @@ async def test_each_answer_has_a_connection_of_its_own(make: Make, server: Model
 
 @pytest.mark.promise("P42")
 async def test_echo_and_command_connect_to_nobody(connections: list[Any]) -> None:
-    """They need no network."""
+    """The echo and command runners open no connections."""
     await answered(make_runner("echo"))
     await answered(command("print('x')"))
     assert connections == []
@@ -495,7 +495,7 @@ async def test_echo_and_command_connect_to_nobody(connections: list[Any]) -> Non
 async def test_a_key_of_the_vendor_is_not_sent_to_somebody_else(
     name: str, server: ModelServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Unless the settings name its variable."""
+    """A vendor's key is sent to another host only if the settings name its variable."""
     for variable in ("OPENAI_API_KEY", "OPENAI_ADMIN_KEY", "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "MY_KEY"):
         monkeypatch.setenv(variable, f"{KEY}-{variable}")
     server.say("x")
@@ -510,7 +510,7 @@ async def test_a_key_of_the_vendor_is_not_sent_to_somebody_else(
 
 
 async def test_a_command_reads_one_document_and_its_words_are_the_answer() -> None:
-    """System prompt, messages, model and session; line breaks at the end are not part of the answer."""
+    """A command reads one JSON document from stdin and its output is the reply, without trailing line breaks."""
     script = "import json, sys; print(json.dumps(json.load(sys.stdin)), end='\\n\\n')"
     message = (await answered(command(script)))[1]
     assert json.loads(message["content"][0]["text"]) == {
@@ -524,7 +524,7 @@ async def test_a_command_reads_one_document_and_its_words_are_the_answer() -> No
 
 
 async def test_the_words_of_a_command_are_streamed_as_they_come() -> None:
-    """Characters that are cut in the middle are put together."""
+    """Output is streamed as it arrives, and split characters are put together."""
     script = """
 import sys, time
 for byte in "é\\n\\nü€".encode():
@@ -535,7 +535,7 @@ for byte in "é\\n\\nü€".encode():
 
 
 async def test_a_command_that_fails_is_told_with_its_last_words() -> None:
-    """However much it had to say before."""
+    """A failed command reports its exit code or signal and the end of its stderr."""
     script = "import sys; print('half'); print('x' * 500000, 'no luck at all', file=sys.stderr); sys.exit(3)"
     failed = await failure(command(script))
     assert "ended with code 3" in str(failed) and str(failed).endswith("no luck at all") and len(str(failed)) < 500
@@ -545,26 +545,26 @@ async def test_a_command_that_fails_is_told_with_its_last_words() -> None:
 
 
 async def test_a_command_need_not_read_what_it_is_given() -> None:
-    """Nor wait until it has."""
+    """A command may exit without reading its input."""
     request = REQUEST._replace(messages=[{"role": "user", "content": "x" * 3_000_000}])
     assert (await answered(command("print('no need')"), request))[0] == ["no need"]
 
 
 async def test_a_command_that_is_not_there_is_a_failure(tmp_path: Path) -> None:
-    """Told by its name, not by its path."""
+    """A missing command is reported by its name, without its path."""
     runner = CommandRunner(RunnerSettings(name="command", command=(str(tmp_path / "missing"),)))
     failed = await failure(runner)
     assert "cannot start missing: No such file" in str(failed) and str(tmp_path) not in str(failed)
 
 
 async def test_there_is_no_shell() -> None:
-    """Arguments are handed over as they are."""
+    """Arguments are passed without a shell."""
     argument = "$HOME; echo `id` | cat"
     assert (await answered(command("import sys; print(sys.argv[1])", argument)))[0] == [argument]
 
 
 async def test_a_command_that_says_too_much_or_takes_too_long_is_ended() -> None:
-    """Silence, time and length have limits."""
+    """A command is stopped when it exceeds its silence, total time or output limit."""
     began = time.monotonic()
     sleeping = "import time; time.sleep(60)"
     talking = "import time\nwhile True: print('x', flush=True); time.sleep(0.02)"
@@ -587,7 +587,7 @@ time.sleep(60 if sys.argv[2] == "stay" else 0)
 
 
 async def is_free(path: Path) -> bool:
-    """Whether nobody holds the lock any more, after a moment."""
+    """Wait briefly and return whether the lock is free."""
     with open(path) as file:
         for _ in range(100):
             try:
@@ -599,14 +599,14 @@ async def is_free(path: Path) -> bool:
 
 
 async def test_cancelling_kills_a_command_with_all_that_it_has_started(tmp_path: Path) -> None:
-    """A child that would have gone on holds a lock until it dies."""
+    """Cancelling also kills the child processes of a command, so that their lock is released."""
     lock = tmp_path / "lock"
     assert await cancel_after_first(command(FAMILY, str(lock), "stay").run(REQUEST)) < 2
     assert await is_free(lock)
 
 
 async def test_a_command_leaves_nothing_running_behind_it(tmp_path: Path) -> None:
-    """A child that holds stdout and stderr open is ended with it, and the answer is whole."""
+    """A child process that keeps the output open is killed when the command ends, and the reply is complete."""
     lock = tmp_path / "lock"
     assert (await answered(command(FAMILY, str(lock), "leave", silence=20)))[0] == ["ready"]
     assert await is_free(lock)
@@ -632,7 +632,7 @@ async def test_a_command_leaves_nothing_running_behind_it(tmp_path: Path) -> Non
     ],
 )
 async def test_what_cannot_work_is_refused_at_once(told: Any) -> None:
-    """Not in the first turn; and a key in the settings is not repeated."""
+    """Invalid settings are rejected when the runner is created, without showing a key."""
     with pytest.raises(InvalidConfig) as refused:
         make_runner(told)
     assert refused.value.hint and KEY not in str(refused.value)
@@ -642,7 +642,7 @@ async def test_what_cannot_work_is_refused_at_once(told: Any) -> None:
 async def test_a_name_alone_means_the_vendor_with_the_key_of_the_environment(
     name: str, variable: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without one, the variable is named."""
+    """The vendor's key is read from its environment variable; if that is not set, the error names it."""
     monkeypatch.delenv(variable, raising=False)
     with pytest.raises(InvalidConfig, match=variable):
         make_runner(name)

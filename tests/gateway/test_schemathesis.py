@@ -1,7 +1,7 @@
-"""Every operation of the OpenAPI document, asked with data that it describes and with data that it does not.
+"""Send valid and invalid generated requests to every operation of the OpenAPI document.
 
-Whatever is sent, the answer has a documented status and shape, and comes. Ids and keys that exist are mixed in, so that requests
-get behind the first check. The short form is the same every time; the long one is `make faults`.
+Every response must have a documented status and shape. Existing ids and keys are mixed in so that requests pass the
+first checks. The short run is deterministic; `make faults` runs the long one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sessile.gateway.http.asgi import all_operations
 
 pytestmark = pytest.mark.promise("P40")
 
-# A request of an address is not measured here, nor do thousands of them come too soon.
+# High limits, so that thousands of requests are not rejected.
 LIMITS: Json = {"limits": {"requestsPerSecond": 1_000_000, "connections": 1_000}}
 SHORT, LONG = 6, 1_200  # requests for each operation and kind of data
 HELLO = {"role": "user", "content": "hello"}
@@ -31,7 +31,7 @@ KEYS = ["main", "hook:a", "hook:b", "hook:c"]
 
 MODES = (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)
 
-# What takes nothing can be asked in one way only.
+# An operation without input has no invalid requests.
 ASKED = [
     pytest.param(operation.method, operation.path, mode, id=f"{operation.method} {operation.path} {mode.value}")
     for operation in all_operations()
@@ -42,16 +42,16 @@ ASKED = [
 
 
 class Target:
-    """A gateway that is served, with some conversations in it."""
+    """A running gateway with some conversations."""
 
     def __init__(self, address: str) -> None:
-        # No connection is kept: the gateway closes idle ones, perhaps just when the next request is on its way.
+        # No keep-alive: the gateway could close an idle connection just when the next request is sent.
         limits = httpx.Limits(max_keepalive_connections=0)
         self.client = httpx.Client(base_url=address, headers=BEARER, timeout=20, limits=limits)
         self.address = address
         document = self.client.get("/v1/openapi.json").json()
         self.schema = schemathesis.openapi.from_dict(document)
-        self.schema.config.generation.update(with_security_parameters=False)  # other tests try other tokens
+        self.schema.config.generation.update(with_security_parameters=False)  # other tests cover tokens
         self.known: dict[str, list[Any]] = {"key": KEYS, "to": KEYS, "sessionId": [], "entry": [], "turn": []}
         for key in KEYS[:3]:
             sent = self.client.post("/v1/chat/send", json={"message": "hello", "key": key, "wait": True}).json()
@@ -62,7 +62,7 @@ class Target:
         self.known["before"] = self.known["expectedLeaf"] = self.known["entry"]
 
     def send(self, case: Any) -> httpx.Response:
-        """The answer to a case; of a stream of events only how it begins."""
+        """Send a case and return the response; a stream of events is not read."""
         kwargs = case.as_transport_kwargs(base_url=self.address)
         body = {"json": kwargs["json"]} if "json" in kwargs else {"content": kwargs.get("data")}
         headers = {**kwargs.get("headers", {}), **BEARER}
@@ -71,7 +71,7 @@ class Target:
                 kwargs["method"], kwargs["url"], params=kwargs.get("params"), headers=headers, **body
             )
         except httpx.InvalidURL:
-            reject()  # longer than this client can write
+            reject()  # the URL is too long for this client
         response = self.client.send(request, stream=True)
         if case.path != "/v1/events" or response.status_code != 200:
             response.read()
@@ -93,7 +93,7 @@ REFUSED = ("tools", "functions", "n", "expected", "expectedLeaf")
 
 
 def make_sense(data: st.DataObject, case: Any, known: dict[str, list[Any]]) -> None:
-    """Make what is sent meaningful, most of the time: things that exist, and nothing that excludes another."""
+    """Make most requests meaningful: use existing ids and remove members that exclude each other."""
     if data.draw(st.integers(0, 3)) == 0:
         return
     if case.path in OF_ONE:
@@ -117,7 +117,7 @@ def make_sense(data: st.DataObject, case: Any, known: dict[str, list[Any]]) -> N
 
 
 def check(operation: Any, response: httpx.Response) -> None:
-    """The status is documented, and the answer has its shape."""
+    """Check that the status and content type are documented."""
     told = operation.definition.raw["responses"]
     assert str(response.status_code) in told, (response.status_code, response.text)
     kind = response.headers["content-type"]
@@ -128,13 +128,13 @@ def check(operation: Any, response: httpx.Response) -> None:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether a value is, in an address, the same as what it should have been instead: true, a number, or nothing at all."""
+    """Return whether an invalid value reads as a valid one in a URL: a boolean, a number or nothing."""
     return value in ([], "true", "false") or (isinstance(value, str) and value.isdecimal())
 
 
 def run(target: Target, method: str, path: str, mode: GenerationMode, examples: int) -> None:
     operation = target.schema[path][method]
-    # In an address one value stands for a list of one, and any value is text.
+    # In a URL, a single value is a list of one, and any value is text.
     told = operation.definition.raw.get("parameters", ())
     lists = {parameter["name"] for parameter in told if parameter["schema"].get("type") == "array"}
     statuses: Counter[str] = Counter()
@@ -170,7 +170,7 @@ def run(target: Target, method: str, path: str, mode: GenerationMode, examples: 
 def test_whatever_is_asked_the_answer_is_documented(
     target: Target, method: str, path: str, mode: GenerationMode
 ) -> None:
-    """No error of the server's, no other status, no other shape; and what is not documented is refused."""
+    """Every response is documented, and invalid requests are rejected."""
     run(target, method, path, mode, SHORT)
 
 
@@ -179,5 +179,5 @@ def test_whatever_is_asked_the_answer_is_documented(
 def test_whatever_is_asked_many_times_the_answer_is_documented(
     target: Target, method: str, path: str, mode: GenerationMode
 ) -> None:
-    """The same with a hundred thousand requests in all."""
+    """The same check with a hundred thousand requests in total."""
     run(target, method, path, mode, LONG)

@@ -1,4 +1,4 @@
-"""The socket and the server below the gateway: where it listens, how it refuses, what it does with failures."""
+"""The socket and server of the gateway: listening, errors and failures of the application."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from sessile.gateway.http.server import address, listen, serve
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "0.0.0.0"])
 def test_it_listens_where_it_is_told_and_tells_how_it_is_reached(host: str) -> None:
-    """All addresses are reached from here by the loopback one; answers never wait for more to send."""
+    """The socket listens on the host, its URL is a loopback address, and small responses are sent without delay."""
     with listen(host, 0) as sock:
         url = address(sock)
         assert url.startswith(("http://127.0.0.1:", "http://[::1]:"))
         socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), 5).close()
-        assert sock.proto == socket.IPPROTO_TCP  # else the event loop lets small answers wait for an acknowledgement
+        assert sock.proto == socket.IPPROTO_TCP  # otherwise the event loop does not set TCP_NODELAY
 
 
 @pytest.mark.parametrize("host", ["192.0.2.7", "a" * 300])
 def test_an_address_that_is_none_of_this_machine_is_refused(host: str) -> None:
-    """With an address that would do."""
+    """An address of another machine is rejected with a hint."""
     with pytest.raises(InvalidConfig) as caught:
         listen(host, 0)
     assert "127.0.0.1" in (caught.value.hint or "")
 
 
 def test_a_taken_port_is_a_conflict_and_the_socket_is_closed() -> None:
-    """The port of the error is the one that was asked for."""
+    """A port in use is a conflict that names the port."""
     with listen("127.0.0.1", 0) as sock:
         port = sock.getsockname()[1]
         with pytest.raises(Conflict, match=str(port)):
@@ -41,7 +41,7 @@ def test_a_taken_port_is_a_conflict_and_the_socket_is_closed() -> None:
 
 
 def test_an_application_that_ends_by_itself_ends_the_server() -> None:
-    """Nobody is left with a server that cannot answer; what it failed of is raised."""
+    """If the application ends by itself, the server stops and raises its error."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await receive()
@@ -57,7 +57,7 @@ def test_an_application_that_ends_by_itself_ends_the_server() -> None:
 
 
 def failing(error: Callable[[], BaseException]) -> App:
-    """An application that does not start."""
+    """Return an application that fails at startup."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await receive()
@@ -78,7 +78,7 @@ def failing(error: Callable[[], BaseException]) -> App:
 def test_what_keeps_the_application_from_starting_is_raised(
     error: Callable[[], BaseException], expected: type[BaseException]
 ) -> None:
-    """As it is, also from within a group of tasks; nobody is told that the gateway is ready."""
+    """A startup error is raised unchanged, also from an exception group, and the server is never ready."""
     ready: list[bool] = []
     with listen("127.0.0.1", 0) as sock, pytest.raises(expected):
         serve(failing(error), sock, Limits(), lambda: ready.append(True))

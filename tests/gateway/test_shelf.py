@@ -1,4 +1,4 @@
-"""The library that all requests share: one at a time, never long, and up to date after a while."""
+"""The shared library: one user at a time, short waits, and refreshed regularly."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sessile.gateway.handles import Shelf
 
 
 class Slow:
-    """A library with so many slices of work left; each takes all the time that it is given."""
+    """A library with a number of work slices left; each uses all the time it is given."""
 
     def __init__(self, slices: int, fails_at: int | None = None) -> None:
         self.left, self.fails_at = slices, fails_at
@@ -23,7 +23,7 @@ class Slow:
         self.users = 0
 
     def catch_up(self, depth: str, *, deadline: float) -> Any:
-        """Work until the deadline, if there is anything to do."""
+        """Work until the deadline if any work is left."""
         assert depth == "index"
         self.users += 1
         assert self.users == 1, "two threads at once"
@@ -60,7 +60,7 @@ def wait_for(condition: Any) -> None:
 
 
 def test_the_library_is_made_when_it_is_first_asked_and_looked_at_now_and_then() -> None:
-    """Twice in a row costs one look; after a while there is another."""
+    """The library is opened on first use and refreshed only after a while."""
     library = Slow(0)
     shelf = shelf_with(library)
     assert library.asked == 0
@@ -76,7 +76,7 @@ def test_the_library_is_made_when_it_is_first_asked_and_looked_at_now_and_then()
 
 
 def test_what_was_written_is_looked_at_at_once() -> None:
-    """Nobody waits to see what they did."""
+    """After a write, the next request refreshes the library."""
     library = Slow(0)
     shelf = shelf_with(library)
     with shelf.asked():
@@ -88,7 +88,7 @@ def test_what_was_written_is_looked_at_at_once() -> None:
 
 
 def test_long_work_goes_on_between_the_requests_until_it_is_done() -> None:
-    """Requests get the library between the slices, and the thread ends by itself."""
+    """Indexing continues in the background between requests, and its thread ends when it is done."""
     library = Slow(20)
     shelf = shelf_with(library)
     with shelf.asked():
@@ -105,7 +105,7 @@ def test_long_work_goes_on_between_the_requests_until_it_is_done() -> None:
 
 
 def test_what_goes_wrong_in_between_is_told_to_whoever_asks_next() -> None:
-    """The thread ends; the next request looks again, and works if it works."""
+    """A failure ends the background thread, and the next request tries again."""
     library = Slow(50, fails_at=3)
     shelf = shelf_with(library)
     with shelf.asked():
@@ -120,7 +120,7 @@ def test_what_goes_wrong_in_between_is_told_to_whoever_asks_next() -> None:
 
 
 def test_closing_ends_the_work_soon() -> None:
-    """However much is left."""
+    """Closing stops the background work soon, however much is left."""
     library = Slow(100_000)
     shelf = shelf_with(library)
     with shelf.asked():

@@ -1,4 +1,4 @@
-"""How events are written for browsers, and the response that sends them."""
+"""The encoding of server-sent events and the response that sends them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def received(stream: bytes) -> list[Received]:
 
 @given(st.lists(TEXTS, min_size=1, max_size=4))
 def test_data_arrives_as_it_was_and_nothing_else_does(texts: list[str]) -> None:
-    """Whatever a text holds, it is the data of one event, with line ends as the standard gives them."""
+    """Any text arrives as the data of one event, with normalised line endings."""
     stream = b"".join(frame(text, event="entry", event_id=f"s:{number}") for number, text in enumerate(texts))
     expected = [text.replace("\r\n", "\n").replace("\r", "\n") for text in texts]
     assert received(stream) == [Received("entry", text, f"s:{number}") for number, text in enumerate(expected)]
@@ -42,7 +42,7 @@ def test_data_arrives_as_it_was_and_nothing_else_does(texts: list[str]) -> None:
 
 @given(st.dictionaries(TEXTS, TEXTS | st.integers() | st.none(), max_size=3), TEXTS)
 def test_an_event_of_the_hub_arrives_with_its_data(data: dict[str, Any], session_id: str) -> None:
-    """Kind, id and data are those of the event, also when a text tries to be more than data."""
+    """An encoded event keeps its kind, id and data, whatever text it contains."""
     (event,) = received(encode_event(Event("s1:4", session_id, "delta", data)))
     assert (event.kind, event.last_id) == ("delta", "s1:4")
     assert json.loads(event.data) == {"sessionId": session_id, "data": data}
@@ -50,7 +50,7 @@ def test_an_event_of_the_hub_arrives_with_its_data(data: dict[str, Any], session
 
 @given(TEXTS)
 def test_a_comment_is_passed_over(text: str) -> None:
-    """No text makes an event of a comment."""
+    """A comment never produces an event."""
     source = EventSource()
     assert not list(source.feed(comment(text)))
     assert source.comments and not source.last_id
@@ -58,7 +58,7 @@ def test_a_comment_is_passed_over(text: str) -> None:
 
 @pytest.mark.parametrize("bad", ["a\nb", "a\rb", "a\0b", "\r\n"])
 def test_an_id_or_a_name_with_a_line_end_is_refused(bad: str) -> None:
-    """They cannot be split as data can."""
+    """An id or event name with a line ending or NUL is rejected."""
     with pytest.raises(Invalid):
         frame("x", event_id=bad)
     with pytest.raises(Invalid):
@@ -66,7 +66,7 @@ def test_an_id_or_a_name_with_a_line_end_is_refused(bad: str) -> None:
 
 
 def test_what_json_cannot_hold_is_sent_all_the_same() -> None:
-    """A number beyond all limits becomes null, a lone surrogate is escaped, also both at once."""
+    """Infinite numbers become null, and lone surrogates are escaped."""
     (event,) = received(encode_event(Event(None, "s1", "entry", {"a": float("inf"), "b": "\ud800", "c": 1})))
     assert json.loads(event.data)["data"] == {"a": None, "b": "\ud800", "c": 1}
     (event,) = received(encode_event(Event(None, "s1", "entry", {"a": float("-inf")})))
@@ -74,7 +74,7 @@ def test_what_json_cannot_hold_is_sent_all_the_same() -> None:
 
 
 def test_an_event_without_id_keeps_the_last_one_and_an_empty_id_clears_it() -> None:
-    """So that deltas do not disturb resuming, and a rewritten session is not resumed."""
+    """An event without an id keeps the last id, and an empty id clears it."""
     source = EventSource()
     list(source.feed(frame("x", event_id="s:1") + frame("y")))
     assert source.last_id == "s:1"
@@ -83,7 +83,7 @@ def test_an_event_without_id_keeps_the_last_one_and_an_empty_id_clears_it() -> N
 
 
 def test_a_client_is_told_when_to_come_back() -> None:
-    """The wish for the time between two attempts is a field of its own."""
+    """The retry field sets the client's reconnection time."""
     source = EventSource()
     assert not list(source.feed(retry_after(1500)))
     assert source.retry == 1500
@@ -113,7 +113,7 @@ class Wire:
 
 @pytest.mark.anyio
 async def test_a_response_sends_events_and_breaks_silence(tmp_path: Path) -> None:
-    """Header, retry, events, comments while nothing happens; a client that goes ends it, and the hub forgets the client."""
+    """The response sends headers, retry, events and keep-alive comments; a disconnect ends the subscription."""
     store = store_at(tmp_path)
     session = begun(store)
     hub = Hub(lambda name: store.open(name, readonly=True), store.fs.lstat, interval=0.02, clients=1)
@@ -128,7 +128,7 @@ async def test_a_response_sends_events_and_breaks_silence(tmp_path: Path) -> Non
                 while not wire.source.comments or len(wire.received) < 2:
                     await anyio.sleep(0.01)
             wire.gone.set()
-        await hub.subscribe(session.id)  # the only place is free again
+        await hub.subscribe(session.id)  # the only slot is free again
         group.cancel_scope.cancel()
     assert dict(wire.sent[0]["headers"])[b"content-type"] == b"text/event-stream"
     assert wire.source.retry
@@ -142,7 +142,7 @@ async def test_a_response_sends_events_and_breaks_silence(tmp_path: Path) -> Non
 
 @pytest.mark.anyio
 async def test_a_client_that_takes_nothing_is_cut_off(tmp_path: Path) -> None:
-    """A stuck connection does not stay for ever."""
+    """A client that stops reading is disconnected after the timeout."""
     store = store_at(tmp_path)
     session = begun(store)
     hub = Hub(lambda name: store.open(name, readonly=True), store.fs.lstat, clients=1)
@@ -158,7 +158,7 @@ async def test_a_client_that_takes_nothing_is_cut_off(tmp_path: Path) -> None:
 
 @pytest.mark.anyio
 async def test_a_response_ends_behind_the_last_event(tmp_path: Path) -> None:
-    """When the gateway stops, the client is told, and the response is complete."""
+    """When the hub closes, the client gets a "closing" notice and the response is completed."""
     store = store_at(tmp_path)
     session = begun(store)
     hub = Hub(lambda name: store.open(name, readonly=True), store.fs.lstat)

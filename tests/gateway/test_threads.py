@@ -1,4 +1,4 @@
-"""Threads of turns: results come back, errors too, many at once, and the loop is told once for all who are done."""
+"""Worker threads of turns: results, errors, limits, wake-ups and shutdown."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def anyio_backend() -> str:
 
 
 def alive(name: str) -> int:
-    """How many threads of that name there are."""
+    """Return the number of threads with this name."""
     return sum(thread.name.startswith(f"{name}_") for thread in threading.enumerate())
 
 
 @pytest.mark.anyio
 async def test_work_gives_its_result_and_raises_its_error() -> None:
-    """On another thread than the loop's."""
+    """A call runs in another thread and returns its result or raises its error."""
     threads = Threads(2, "given")
 
     def fail() -> None:
@@ -45,7 +45,7 @@ async def test_work_gives_its_result_and_raises_its_error() -> None:
 
 @pytest.mark.anyio
 async def test_a_call_beyond_the_limit_waits_and_is_done_as_well() -> None:
-    """There are never more threads than that."""
+    """Calls beyond the thread limit wait and are then run."""
     threads = Threads(3, "counted")
     gate = threading.Event()
     try:
@@ -62,7 +62,7 @@ async def test_a_call_beyond_the_limit_waits_and_is_done_as_well() -> None:
 
 @pytest.mark.anyio
 async def test_those_who_are_done_before_the_loop_comes_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The loop is woken once for all of them."""
+    """The event loop is woken once for all calls that finish before it runs."""
     threads = Threads(4, "told")
     loop = asyncio.get_running_loop()
     told: list[object] = []
@@ -78,7 +78,7 @@ async def test_those_who_are_done_before_the_loop_comes_are_told_at_once(monkeyp
         await asyncio.sleep(0)
         monkeypatch.setattr(loop, "call_soon_threadsafe", noting)
         done.wait(10)
-        while len(threads._done) < 4:  # the loop is kept busy until all are done
+        while len(threads._done) < 4:  # block the loop until all calls are done
             threading.Event().wait(0.001)
         monkeypatch.undo()
         await asyncio.gather(*calls)
@@ -89,7 +89,7 @@ async def test_those_who_are_done_before_the_loop_comes_are_told_at_once(monkeyp
 
 @pytest.mark.anyio
 async def test_work_comes_to_its_end_though_nobody_waits_for_it() -> None:
-    """Who was cancelled gets nothing, and the thread goes on with the next."""
+    """A cancelled call runs to its end, and its thread takes the next call."""
     threads = Threads(1, "left")
     begun, gate, ended = threading.Event(), threading.Event(), threading.Event()
 
@@ -113,7 +113,7 @@ async def test_work_comes_to_its_end_though_nobody_waits_for_it() -> None:
 
 
 def test_a_thread_whose_loop_has_gone_ends_in_peace(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it did is done; there is nobody to tell it to, and nothing to complain of."""
+    """A thread whose event loop has closed ends without an error."""
     threads = Threads(1, "orphaned")
     begun, gate = threading.Event(), threading.Event()
     complaints: list[object] = []
@@ -139,7 +139,7 @@ def test_a_thread_whose_loop_has_gone_ends_in_peace(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.anyio
 async def test_threads_end_when_they_are_closed_and_take_nothing_more() -> None:
-    """What was asked for before is still done."""
+    """Closed threads end and accept no more calls."""
     threads = Threads(2, "closed")
     assert await threads.run(lambda: 7) == 7
     threads.close()

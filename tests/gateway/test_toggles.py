@@ -1,4 +1,4 @@
-"""What the members of an entry mean for a turn, and the line about usage."""
+"""Settings of a store entry that affect a turn, and the usage line."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ USED = {"input": 1_234, "output": 340, "cacheRead": 20_000, "cacheWrite": 0, "co
 
 
 def test_an_entry_that_sets_nothing_leaves_everything_to_the_agent() -> None:
-    """Nothing set means no override, nothing shown, messages that wait, and the policy's word."""
+    """An empty entry has no overrides and uses the defaults."""
     assert toggles_of({}) == Toggles(None, None, "off", "off", "off", "followup", None)
 
 
 def test_every_member_that_is_set_acts() -> None:
-    """What commands and patches write is what a turn is told."""
+    """Every setting of an entry is used."""
     entry = {
         "providerOverride": "openrouter",
         "modelOverride": "anthropic/claude-opus-4",
@@ -56,17 +56,17 @@ def test_every_member_that_is_set_acts() -> None:
     ],
 )
 def test_a_provider_alone_is_no_model(members: Json, model: str | None) -> None:
-    """The model decides; without a provider the agent's own is meant."""
+    """A provider without a model is ignored; a model without a provider uses the agent's provider."""
     assert toggles_of(members).model == model
 
 
 def test_usage_on_means_tokens() -> None:
-    """The oldest of the documented values is one of the newer ones."""
+    """The old value "on" means "tokens"."""
     assert toggles_of({"responseUsage": "on"}).usage == "tokens"
 
 
 def test_every_way_of_queueing_but_interrupt_waits() -> None:
-    """All documented ways are known, and a turn can only wait or be interrupted."""
+    """Every documented queue mode except "interrupt" means "followup"."""
     values = next(row.values for row in COMMANDS if row.name == "queue")
     assert {queue_mode(value) for value in values if value != "interrupt"} == {"followup"}
     assert queue_mode("interrupt") == "interrupt"
@@ -74,7 +74,7 @@ def test_every_way_of_queueing_but_interrupt_waits() -> None:
 
 @given(st.dictionaries(st.sampled_from(NAMES), st.one_of(st.none(), st.integers(), st.text(), st.lists(st.text()))))
 def test_whatever_a_person_has_written_means_something_that_a_turn_can_do(entry: dict[str, Any]) -> None:
-    """Values that nobody knows are as if they were not set."""
+    """Unknown values are ignored."""
     toggles = toggles_of(entry)
     assert toggles.verbose in ("off", "on", "full")
     assert toggles.reasoning in ("off", "on", "stream")
@@ -85,7 +85,7 @@ def test_whatever_a_person_has_written_means_something_that_a_turn_can_do(entry:
 
 
 def test_the_word_of_the_conversation_comes_before_the_policy() -> None:
-    """A rule looks at channel and type of the chat, and what the session says wins."""
+    """The send policy matches channel and chat type, and the setting of the conversation overrides it."""
     policy = SendPolicy(rules=(SendRule("deny", SendMatch(channel="telegram", chat_type="group")),))
     entry = {"channel": "telegram", "chatType": "group"}
     assert not sending_of(policy, KEY, entry).allowed
@@ -106,5 +106,5 @@ def test_the_word_of_the_conversation_comes_before_the_policy() -> None:
     ],
 )
 def test_the_line_about_usage_tells_what_is_known(usage: Json | None, level: Any, line: str | None) -> None:
-    """What a provider did not say is called unknown; without a price there is none."""
+    """Missing usage and a missing price are shown as unknown."""
     assert usage_line(usage, level) == line

@@ -1,4 +1,4 @@
-"""The token of the gateway: 256 bits in a file of one's own, made once."""
+"""The gateway token: 256 random bits in a private file, created once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GOOD = "A" * 43
 
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
 def test_a_token_is_made_once_and_for_its_owner_only(tmp_path: Path, umask: int) -> None:
-    """256 bits, mode 0600 whatever the umask, the same at every later start."""
+    """The token has 256 bits, its file has mode 0600 under any umask, and later starts reuse it."""
     old = os.umask(umask)
     try:
         token = gateway_token(f"{tmp_path}/new/root")
@@ -42,7 +42,7 @@ def test_a_token_is_made_once_and_for_its_owner_only(tmp_path: Path, umask: int)
 
 @pytest.mark.parametrize(("content", "mode"), [(None, 0), ("short", 0o600), (GOOD, 0o644)])
 def test_a_copy_that_cannot_be_used_is_copied_again(tmp_path: Path, content: str | None, mode: int) -> None:
-    """Whoever asks another gateway makes no token by deleting the file; the gateway itself does."""
+    """The hint for a client says to copy the token; the hint for the gateway says to delete the file."""
     file = tmp_path / NAME
     if content is not None:
         file.write_text(content)
@@ -58,7 +58,7 @@ def test_a_copy_that_cannot_be_used_is_copied_again(tmp_path: Path, content: str
 
 
 def test_a_full_disk_is_told_once(tmp_path: Path) -> None:
-    """What could not be done, the reason, one path and one hint."""
+    """The error for a full disk has one reason and one hint."""
     fs = FaultyFilesystem(PosixFilesystem(), plan=[Fail(errno.ENOSPC, on=("write",))])
     with pytest.raises(StorageFull) as caught:
         keep_secret(f"{tmp_path}/{NAME}", fs=fs)
@@ -67,7 +67,7 @@ def test_a_full_disk_is_told_once(tmp_path: Path) -> None:
 
 
 def test_no_two_roots_have_the_same_token(tmp_path: Path) -> None:
-    """It is drawn at random, all of its bits."""
+    """Each token is drawn from 32 random bytes."""
     assert len({gateway_token(f"{tmp_path}/{number}").reveal() for number in range(20)}) == 20
     drawn: list[int] = []
 
@@ -80,7 +80,7 @@ def test_no_two_roots_have_the_same_token(tmp_path: Path) -> None:
 
 
 def test_many_that_begin_at_once_get_one_token(tmp_path: Path) -> None:
-    """The first makes it, the others read it."""
+    """Gateways that start at the same time get the same token."""
     found: list[Secret] = []
     barrier = threading.Barrier(8)
 
@@ -97,14 +97,14 @@ def test_many_that_begin_at_once_get_one_token(tmp_path: Path) -> None:
 
 
 def test_an_empty_file_as_a_crash_leaves_it_is_filled(tmp_path: Path) -> None:
-    """Nobody can have used it."""
+    """An empty file left by a crash is filled."""
     (tmp_path / NAME).touch(0o600)
     token = gateway_token(str(tmp_path))
     assert gateway_token(str(tmp_path)) == token
 
 
 def test_a_file_that_somebody_has_named_is_read_and_never_made(tmp_path: Path) -> None:
-    """If it is missing, that is said."""
+    """An explicitly named file is read but never created."""
     named = tmp_path / "mine"
     with pytest.raises(NotFound) as caught:
         gateway_token(str(tmp_path), str(named))
@@ -116,7 +116,7 @@ def test_a_file_that_somebody_has_named_is_read_and_never_made(tmp_path: Path) -
 
 
 def test_a_named_file_that_is_empty_holds_no_token(tmp_path: Path) -> None:
-    """It is not filled either."""
+    """An explicitly named file that is empty is rejected and not filled."""
     (tmp_path / "mine").touch(0o600)
     with pytest.raises(InvalidConfig):
         gateway_token(str(tmp_path), f"{tmp_path}/mine")
@@ -125,7 +125,7 @@ def test_a_named_file_that_is_empty_holds_no_token(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o602, 0o644, 0o666, 0o601])
 def test_a_file_that_others_may_touch_is_refused(tmp_path: Path, mode: int) -> None:
-    """It is not mended: somebody may have read it."""
+    """A file with permissions for other users is rejected and not changed."""
     file = tmp_path / NAME
     file.write_text(GOOD)
     file.chmod(mode)
@@ -134,7 +134,7 @@ def test_a_file_that_others_may_touch_is_refused(tmp_path: Path, mode: int) -> N
 
 
 def test_a_file_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever wrote it knows it."""
+    """A file that belongs to another user is rejected."""
     file = tmp_path / NAME
     file.write_text(GOOD)
     file.chmod(0o600)
@@ -143,7 +143,7 @@ def test_a_file_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_what_is_no_plain_file_is_refused(tmp_path: Path) -> None:
-    """A link is not followed, a pipe does not block, a folder is no file."""
+    """Symbolic links, pipes and folders are rejected."""
     (tmp_path / "real").write_text(GOOD)
     (tmp_path / "real").chmod(0o600)
     file = tmp_path / NAME
@@ -162,7 +162,7 @@ def test_what_is_no_plain_file_is_refused(tmp_path: Path) -> None:
     [b"short", b"A" * 42, b"A" * 513, b"A" * 43 + b" " + b"B" * 43, b"A" * 42 + b"\xff", b"A" * 43 + b"\nmore", b" \n"],
 )
 def test_a_file_that_holds_something_else_is_refused_and_kept(tmp_path: Path, content: bytes) -> None:
-    """A weak token is none, and a file of somebody is never overwritten."""
+    """Invalid content is rejected and not overwritten."""
     file = tmp_path / NAME
     file.write_bytes(content)
     file.chmod(0o600)

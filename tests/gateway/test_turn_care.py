@@ -1,4 +1,4 @@
-"""What a turn does for its context: compactions, notes, recovery from an overflow; with a model behind a server."""
+"""Context handling of a turn: compactions, memory notes and overflow recovery, with a model server."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def anyio_backend() -> str:
 
 
 def configured(server: ModelServer, workspace: Path | None = None, **agent: Any) -> dict[str, Any]:
-    """A configuration with a model of that server."""
+    """Return a configuration with a model of the server."""
     compaction = {"reserveTokens": 2000, "reserveTokensFloor": 0, "keepRecentTokens": 500}
     defaults: dict[str, Any] = {"model": "local/m", "compaction": compaction} | agent
     if workspace is not None:
@@ -39,12 +39,12 @@ def configured(server: ModelServer, workspace: Path | None = None, **agent: Any)
 
 
 def used(tokens: int) -> dict[str, Any]:
-    """What the server says that an answer has used, so that the context is that large."""
+    """Return the usage that makes the server report a context of this size."""
     return {"prompt_tokens": tokens - 10, "completion_tokens": 10, "total_tokens": tokens}
 
 
 def prompts(server: ModelServer) -> list[str]:
-    """The last message of each request."""
+    """Return the last message of each request."""
     return [_text(asked.body["messages"][-1]["content"]) for asked in server.asked]
 
 
@@ -66,13 +66,13 @@ def kinds(gateway: Gateway) -> list[str]:
 
 
 async def settled(gateway: Gateway) -> None:
-    """Until everything behind the turns is done."""
+    """Wait until all turns and their follow-up work are done."""
     while gateway.turns.live():
         await anyio.sleep(0.002)
 
 
 async def test_a_model_behind_an_endpoint_answers_with_all_that_was_said(tmp_path: Path) -> None:
-    """Each request holds the conversation up to it."""
+    """Each request contains the whole conversation."""
     with serving() as server:
         server.say("Hello, Ada.")
         server.say("You are Ada.", usage=used(120))
@@ -86,7 +86,7 @@ async def test_a_model_behind_an_endpoint_answers_with_all_that_was_said(tmp_pat
 
 
 async def test_an_overflow_is_compacted_and_tried_once_more(tmp_path: Path) -> None:
-    """The user sees the answer; the compaction is counted."""
+    """After a context overflow, the session is compacted and the request is retried once."""
     with serving() as server:
         server.say("fine", usage=used(3000))
         async with running(gateway_in(tmp_path, configured(server))) as gateway:
@@ -96,7 +96,7 @@ async def test_an_overflow_is_compacted_and_tried_once_more(tmp_path: Path) -> N
             server.say("## Goal\nwords")
             server.say("short")
             server.say("after all")
-            server.next()  # the last one would be given again
+            server.next()  # otherwise the last response would be repeated
             reply = await ask(gateway, "go on")
             assert (reply.text, reply.error) == ("after all", None)
             assert entry_of(gateway)["compactionCount"] == 1
@@ -108,7 +108,7 @@ async def test_an_overflow_is_compacted_and_tried_once_more(tmp_path: Path) -> N
 async def test_an_overflow_that_is_told_as_an_answer_is_compacted_too_and_silence_holds_in_the_second_try(
     tmp_path: Path,
 ) -> None:
-    """Nothing was said in the first try, whichever way it ended."""
+    """An overflow reported as a stop reason is also compacted, and the retried reply may be silent."""
     with serving() as server:
         server.say("fine", usage=used(3000))
         async with running(gateway_in(tmp_path, configured(server))) as gateway:
@@ -126,7 +126,7 @@ async def test_an_overflow_that_is_told_as_an_answer_is_compacted_too_and_silenc
 
 
 async def test_an_overflow_that_stays_is_told_and_not_tried_for_ever(tmp_path: Path) -> None:
-    """Two requests, and the words of the provider."""
+    """If the retry overflows too, the turn fails with the provider's message after two requests."""
     with serving() as server:
         server.say("fine", usage=used(3000))
         async with running(gateway_in(tmp_path, configured(server))) as gateway:
@@ -144,7 +144,7 @@ async def test_an_overflow_that_stays_is_told_and_not_tried_for_ever(tmp_path: P
 
 
 async def test_a_context_that_is_too_full_is_compacted_behind_the_turn(tmp_path: Path) -> None:
-    """The reply does not wait for it; who wants to hear of it does with the next one."""
+    """A full context is compacted after the reply; a verbose conversation gets a notice with the next one."""
     with serving() as server:
         server.say("fine", usage=used(3000))
         async with running(gateway_in(tmp_path, configured(server, compaction=_quiet()))) as gateway:
@@ -164,7 +164,7 @@ async def test_a_context_that_is_too_full_is_compacted_behind_the_turn(tmp_path:
 
 
 async def test_a_summary_that_fails_is_told_and_stops_nothing(tmp_path: Path) -> None:
-    """The history stays as it is."""
+    """A failed summary leaves the history unchanged and is reported in the next reply."""
     with serving() as server:
         server.say("fine", usage=used(3000))
         async with running(gateway_in(tmp_path, configured(server, compaction=_quiet()))) as gateway:
@@ -184,17 +184,17 @@ async def test_a_summary_that_fails_is_told_and_stops_nothing(tmp_path: Path) ->
 
 
 def _quiet() -> dict[str, Any]:
-    """Compactions without notes before them."""
+    """Return compaction settings without memory notes."""
     settings = {"reserveTokens": 2000, "reserveTokensFloor": 0, "keepRecentTokens": 500}
     return {**settings, "memoryFlush": {"enabled": False}}
 
 
-# -- notes
+# -- memory notes
 
 
 @pytest.mark.mission("Y10")
 async def test_notes_are_kept_before_a_compaction_once(tmp_path: Path) -> None:
-    """By the engine, in the file of the day; question and answer are no part of the conversation."""
+    """Notes are written once before a compaction to the file of the day, and are not part of the conversation."""
     with serving() as server:
         config = configured(server, tmp_path / "work")
         gateway = gateway_in(tmp_path / "root", config, clock=Clock())
@@ -219,7 +219,7 @@ async def test_notes_are_kept_before_a_compaction_once(tmp_path: Path) -> None:
 
 @pytest.mark.mission("Y10")
 async def test_nothing_to_note_is_silence(tmp_path: Path) -> None:
-    """No file is made, and it is not asked again in this cycle."""
+    """A silent reply writes no file, and the model is not asked again in this cycle."""
     with serving() as server:
         gateway = gateway_in(tmp_path / "root", configured(server, tmp_path / "work"))
         server.say("fine", usage=used(WINDOW - 2000 - 4000))
@@ -237,7 +237,7 @@ async def test_nothing_to_note_is_silence(tmp_path: Path) -> None:
 @pytest.mark.mission("Y10")
 @pytest.mark.parametrize("access", ["ro", "none"])
 async def test_no_notes_where_they_may_not_be_written(tmp_path: Path, access: str) -> None:
-    """The model is not even asked."""
+    """Without write access to the workspace, the model is not asked for notes."""
     with serving() as server:
         config = configured(server, tmp_path / "work", workspaceAccess=access)
         server.say("fine", usage=used(WINDOW - 2000 - 4000))
@@ -249,7 +249,7 @@ async def test_no_notes_where_they_may_not_be_written(tmp_path: Path, access: st
 
 @pytest.mark.mission("Y10")
 async def test_notes_that_fail_are_tried_three_times_and_then_told(tmp_path: Path) -> None:
-    """The turn goes on in any case."""
+    """Failed notes are retried three times and then reported once; the turns continue."""
     with serving() as server:
         gateway = gateway_in(tmp_path / "root", configured(server, tmp_path / "work"))
         server.say("fine", usage=used(WINDOW - 2000 - 4000))
@@ -268,11 +268,11 @@ async def test_notes_that_fail_are_tried_three_times_and_then_told(tmp_path: Pat
             assert entry_of(gateway)["memoryFlush"]["failureCount"] == 3
 
 
-# -- what models do
+# -- replies of models
 
 
 async def test_a_model_that_fails_is_told_and_does_not_spoil_the_session(tmp_path: Path) -> None:
-    """The failure is in the session; the next request does not hold it."""
+    """A failed turn reports the error, and the next request does not contain it."""
     with serving() as server:
         server.fail(400, "the cluster is on fire")
         async with running(gateway_in(tmp_path, configured(server))) as gateway:
@@ -285,7 +285,7 @@ async def test_a_model_that_fails_is_told_and_does_not_spoil_the_session(tmp_pat
 
 
 async def test_a_model_that_calls_a_tool_gets_an_answer_to_it(tmp_path: Path) -> None:
-    """Nobody runs tools here: the call is stored, and the next request says that there was no result."""
+    """A tool call is stored, and the next request contains a placeholder result."""
     with serving() as server:
         server.say("let me see", calls=True, stop="tool_calls")
         async with running(gateway_in(tmp_path, configured(server))) as gateway:
@@ -300,7 +300,7 @@ async def test_a_model_that_calls_a_tool_gets_an_answer_to_it(tmp_path: Path) ->
 
 @pytest.mark.mission("Y11")
 async def test_a_silent_model_is_not_heard_in_any_stream(tmp_path: Path) -> None:
-    """Its words come in pieces that are a beginning of the word."""
+    """A silent reply in pieces is not delivered."""
     with serving() as server:
         server.say("NO_REPLY")
         async with running(gateway_in(tmp_path, configured(server))) as gateway:
@@ -310,7 +310,7 @@ async def test_a_silent_model_is_not_heard_in_any_stream(tmp_path: Path) -> None
 
 @pytest.mark.mission("Y5")
 async def test_toggles_act_in_the_turn(tmp_path: Path) -> None:
-    """Thinking is asked for, reasoning is shown, usage is added."""
+    """The thinking, reasoning and usage settings apply to the turn."""
     with serving() as server:
         server.say("fine", thinking="hmm")
         async with running(gateway_in(tmp_path, configured(server))) as gateway:
@@ -325,7 +325,7 @@ async def test_toggles_act_in_the_turn(tmp_path: Path) -> None:
 
 @pytest.mark.mission("Y5")
 async def test_a_model_that_was_chosen_is_asked(tmp_path: Path) -> None:
-    """Until the choice is taken back."""
+    """The chosen model is used until the choice is reset."""
     with serving() as server:
         config = configured(server)
         config["models"]["providers"]["local"]["models"].append({"id": "other"})
@@ -339,7 +339,7 @@ async def test_a_model_that_was_chosen_is_asked(tmp_path: Path) -> None:
 
 
 async def test_a_program_answers_in_the_workspace_of_its_agent(tmp_path: Path) -> None:
-    """What it reads and writes without a path is there."""
+    """A command runs in the workspace of its agent."""
     (tmp_path / "work").mkdir()
     defaults = {"runner": "command", "command": ["pwd"], "workspace": str(tmp_path / "work")}
     async with running(gateway_in(tmp_path / "root", {"agents": {"defaults": defaults}})) as gateway:

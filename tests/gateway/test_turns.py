@@ -1,4 +1,4 @@
-"""Turns: durable before the model is asked, one at a time, each once, and told to those who wait."""
+"""Turns: durable before the model is called, one at a time per session, run once, and delivered to all waiters."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def anyio_backend() -> str:
 
 
 async def test_a_message_is_answered_and_both_are_in_the_session(tmp_path: Path) -> None:
-    """With the echo, which needs no key."""
+    """A message and its reply are stored in the session."""
     async with running(gateway_in(tmp_path)) as gateway:
         reply = await ask(gateway, "hello there")
         assert (reply.text, reply.stop, reply.error, reply.notices) == ("hello there", "stop", None, ())
@@ -34,7 +34,7 @@ async def test_a_message_is_answered_and_both_are_in_the_session(tmp_path: Path)
 
 
 async def test_the_message_is_durable_before_the_runner_is_asked(tmp_path: Path) -> None:
-    """Whoever reads the file while the model thinks finds it."""
+    """The message is in the file before the runner is called."""
     gateway = gateway_in(tmp_path)
     runner = scripted(gateway)
     runner.gate = anyio.Event()
@@ -47,7 +47,7 @@ async def test_the_message_is_durable_before_the_runner_is_asked(tmp_path: Path)
 
 
 async def test_words_are_heard_as_they_come_by_all_who_listen(tmp_path: Path) -> None:
-    """Also by one who comes later."""
+    """All listeners receive the deltas as they arrive, also those that start late."""
     gateway = gateway_in(tmp_path)
     runner = scripted(gateway)
     runner.gate = anyio.Event()
@@ -62,7 +62,7 @@ async def test_words_are_heard_as_they_come_by_all_who_listen(tmp_path: Path) ->
 
 
 async def test_one_turn_at_a_time_in_a_session_and_many_in_many(tmp_path: Path) -> None:
-    """Messages of one session wait in their order; those of others do not."""
+    """Turns of one session run in order, one at a time; turns of different sessions run in parallel."""
     gateway = gateway_in(tmp_path)
     runner = scripted(gateway)
     async with running(gateway):
@@ -82,7 +82,7 @@ async def test_one_turn_at_a_time_in_a_session_and_many_in_many(tmp_path: Path) 
 
 
 async def test_more_than_so_many_do_not_wait(tmp_path: Path) -> None:
-    """Whoever sends more is told, and nothing of theirs is kept."""
+    """A message beyond the queue limit is refused and not stored."""
     gateway = gateway_in(tmp_path, {"limits": {"queuedTurns": 2}})
     runner = scripted(gateway)
     runner.gate = anyio.Event()
@@ -98,7 +98,7 @@ async def test_more_than_so_many_do_not_wait(tmp_path: Path) -> None:
 
 
 async def test_the_same_message_twice_is_one_turn(tmp_path: Path) -> None:
-    """At once, later, and in another life of the gateway."""
+    """A repeated message with the same idempotency key returns the same turn, also after a restart."""
     gateway = gateway_in(tmp_path)
     runner = scripted(gateway)
     async with running(gateway):
@@ -121,7 +121,7 @@ async def test_the_same_message_twice_is_one_turn(tmp_path: Path) -> None:
 
 
 async def test_the_same_message_after_a_reset_is_still_one_turn(tmp_path: Path) -> None:
-    """A client that repeats what it does not know to have arrived must not speak in the new session."""
+    """A repeated message returns the same turn, even after the conversation was reset."""
     async with running(gateway_in(tmp_path)) as gateway:
         await ask(gateway, "a", idempotency_key="k")
         gateway.conversations.reset("main")
@@ -131,7 +131,7 @@ async def test_the_same_message_after_a_reset_is_still_one_turn(tmp_path: Path) 
 
 
 async def test_an_aborted_turn_keeps_what_was_said(tmp_path: Path) -> None:
-    """And the next one begins; a message that waited is kept too, with an answer that says that it was stopped."""
+    """An aborted turn keeps its partial reply, a queued message gets an "aborted" reply, and the next turn runs."""
     gateway = gateway_in(tmp_path)
     runner = scripted(gateway)
     runner.gate = anyio.Event()
@@ -151,7 +151,7 @@ async def test_an_aborted_turn_keeps_what_was_said(tmp_path: Path) -> None:
 
 @pytest.mark.mission("Y11")
 async def test_an_answer_that_is_stopped_while_it_may_become_silent_leaves_nothing(tmp_path: Path) -> None:
-    """Its beginning was held back, and is not found in the session either."""
+    """The held-back start of a possibly silent reply is not stored when the turn is aborted."""
     gateway = gateway_in(tmp_path)
     runner = scripted(gateway)
     runner.gate = anyio.Event()
@@ -166,7 +166,7 @@ async def test_an_answer_that_is_stopped_while_it_may_become_silent_leaves_nothi
 
 
 async def test_a_message_that_interrupts_stops_the_turn_and_comes_next(tmp_path: Path) -> None:
-    """Before those that wait."""
+    """An interrupting message aborts the running turn and runs before the queued ones."""
     gateway = gateway_in(tmp_path)
     runner = scripted(gateway)
     runner.gate = anyio.Event()
@@ -183,7 +183,7 @@ async def test_a_message_that_interrupts_stops_the_turn_and_comes_next(tmp_path:
 
 
 async def test_alone_keeps_turns_away(tmp_path: Path) -> None:
-    """And is refused while one runs."""
+    """`alone` is refused while a turn runs, and turns wait while it is held."""
     gateway = gateway_in(tmp_path)
     runner = scripted(gateway)
     runner.gate = anyio.Event()
@@ -209,7 +209,7 @@ async def test_alone_keeps_turns_away(tmp_path: Path) -> None:
 @pytest.mark.mission("Y11")
 @pytest.mark.parametrize("said", ["NO_REPLY", "NO_REPLY because", "  NO_REPLY\nx"])
 async def test_a_silent_answer_reaches_nobody(tmp_path: Path, said: str) -> None:
-    """Neither as a reply nor word by word, nor as somebody who writes; the session keeps it."""
+    """A silent reply is stored, but is not delivered as a reply, delta or event."""
     gateway = gateway_in(tmp_path)
     scripted(gateway).say = lambda text: said
     async with running(gateway):
@@ -226,7 +226,7 @@ async def test_a_silent_answer_reaches_nobody(tmp_path: Path, said: str) -> None
 @pytest.mark.mission("Y11")
 @pytest.mark.parametrize("said", ["NO_REPLYfoo", "say NO_REPLY", "NO", "NO_REPL"])
 async def test_an_answer_that_only_mentions_silence_is_delivered(tmp_path: Path, said: str) -> None:
-    """Whole."""
+    """A reply that only mentions the silent token is delivered unchanged."""
     gateway = gateway_in(tmp_path)
     scripted(gateway).say = lambda text: said
     async with running(gateway):
@@ -236,7 +236,7 @@ async def test_an_answer_that_only_mentions_silence_is_delivered(tmp_path: Path,
 
 @pytest.mark.mission("Y5")
 async def test_a_reply_that_the_policy_denies_is_stored_and_not_delivered(tmp_path: Path) -> None:
-    """Whether the session or the configuration says so."""
+    """A reply denied by the session or the configuration is stored but not delivered."""
     config = {"session": {"sendPolicy": {"rules": [{"action": "deny", "match": {"keyPrefix": "hook:"}}]}}}
     gateway = gateway_in(tmp_path, config)
     async with running(gateway):
@@ -251,7 +251,7 @@ async def test_a_reply_that_the_policy_denies_is_stored_and_not_delivered(tmp_pa
 
 @pytest.mark.mission("Y5")
 async def test_a_reply_that_was_held_back_is_so_after_a_restart(tmp_path: Path) -> None:
-    """Neither sending the message again nor asking for its turn brings the words."""
+    """After a restart, a withheld reply is still not delivered."""
     async with running(gateway_in(tmp_path)) as gateway:
         gateway.conversations.patch("main", {"sendPolicy": "deny"})
         await ask(gateway, "secret", idempotency_key="k")
@@ -264,7 +264,7 @@ async def test_a_reply_that_was_held_back_is_so_after_a_restart(tmp_path: Path) 
 
 
 async def heard_until_done(events: Subscription) -> list[Event]:
-    """The events up to the end of a turn."""
+    """Return the events up to the end of a turn."""
     heard = []
     async for event in events:
         heard.append(event)
@@ -278,7 +278,7 @@ async def heard_until_done(events: Subscription) -> list[Event]:
 
 @pytest.mark.mission("Y4")
 async def test_the_first_reply_after_a_reset_says_so_once(tmp_path: Path) -> None:
-    """And how to take it back; a silent reply leaves that to the next one."""
+    """The first reply after a reset has one notice; a silent reply leaves it to the next one."""
     clock = Clock()
     gateway = gateway_in(tmp_path, clock=clock)
     runner = scripted(gateway)
@@ -295,7 +295,7 @@ async def test_the_first_reply_after_a_reset_says_so_once(tmp_path: Path) -> Non
 
 @pytest.mark.mission("Y4")
 async def test_the_first_answer_after_a_reset_says_so_also_if_it_is_that_of_a_command(tmp_path: Path) -> None:
-    """Once; going back says it by itself."""
+    """The first command reply after a reset has the notice; /resume has none."""
     clock = Clock()
     async with running(gateway_in(tmp_path, clock=clock)) as gateway:
         await ask(gateway, "a")
@@ -309,7 +309,7 @@ async def test_the_first_answer_after_a_reset_says_so_also_if_it_is_that_of_a_co
 
 @pytest.mark.mission("Y4")
 async def test_who_listens_to_a_session_hears_that_its_conversation_has_another(tmp_path: Path) -> None:
-    """Whether a command, the clock or a client has begun it."""
+    """Subscribers of a session receive its reset, whether a command or the clock caused it."""
     clock = Clock()
     async with running(gateway_in(tmp_path, clock=clock)) as gateway:
         first = await gateway.turns.send(Message(text="a", source="main"))
@@ -333,7 +333,7 @@ async def test_who_listens_to_a_session_hears_that_its_conversation_has_another(
 
 @pytest.mark.mission("Y4")
 async def test_new_with_words_behind_it_begins_a_session_with_them(tmp_path: Path) -> None:
-    """And no model is asked for a bare one."""
+    """/new with text starts a session with that text; /reset alone does not call the model."""
     gateway = gateway_in(tmp_path)
     runner = scripted(gateway)
     async with running(gateway):
@@ -350,7 +350,7 @@ async def test_new_with_words_behind_it_begins_a_session_with_them(tmp_path: Pat
 
 @pytest.mark.mission("Y5")
 async def test_a_turn_is_counted(tmp_path: Path) -> None:
-    """Tokens, context, model and times are those of the entry."""
+    """A turn updates the token counts of its store entry."""
     gateway = gateway_in(tmp_path)
     scripted(gateway)
     async with running(gateway):
@@ -364,7 +364,7 @@ async def test_a_turn_is_counted(tmp_path: Path) -> None:
 
 
 async def test_where_a_message_came_from_stands_in_its_entry(tmp_path: Path) -> None:
-    """The reply of a turn goes where its message came from, whoever speaks next."""
+    """The entry of a message stores its channel, recipient and thread, so that the reply is routed back."""
     async with running(gateway_in(tmp_path)) as gateway:
         source = Inbound(channel="telegram", peer="7", chat_type="direct", to="chat-7", thread=3)
         turn = await gateway.turns.send(Message(text="a", source=source))
@@ -377,11 +377,11 @@ async def test_where_a_message_came_from_stands_in_its_entry(tmp_path: Path) -> 
             assert entry["turn"] == {"key": turn.key, "channel": "telegram", "to": "chat-7", "thread": 3}
 
 
-# -- the end of a gateway
+# -- shutdown and recovery
 
 
 async def test_a_gateway_that_is_stopped_ends_its_turns(tmp_path: Path) -> None:
-    """What was said up to then is kept, with the reason why there is no more."""
+    """A stopped gateway stores the partial replies of its turns."""
     gateway = gateway_in(tmp_path)
     runner = scripted(gateway)
     runner.gate = anyio.Event()
@@ -394,7 +394,7 @@ async def test_a_gateway_that_is_stopped_ends_its_turns(tmp_path: Path) -> None:
 
 
 async def test_a_turn_that_was_cut_off_is_marked_and_not_run_again(tmp_path: Path) -> None:
-    """And one that waited runs, once."""
+    """After a crash, a running turn is marked as interrupted and not run again; a queued one runs once."""
     gateway = gateway_in(tmp_path / "root")
     runner = scripted(gateway)
     runner.gate = anyio.Event()
@@ -403,7 +403,7 @@ async def test_a_turn_that_was_cut_off_is_marked_and_not_run_again(tmp_path: Pat
         turn = await gateway.turns.send(Message(text="a", source="main", idempotency_key="k"))
         await gateway.turns.send(Message(text="b", source="main"))
         copy = tmp_path / "copy"
-        shutil.copytree(tmp_path / "root", copy)  # as a kill would leave it
+        shutil.copytree(tmp_path / "root", copy)  # the state after a kill
         group.cancel_scope.cancel()
     again = gateway_in(copy)
     later = scripted(again)
@@ -420,7 +420,7 @@ async def test_a_turn_that_was_cut_off_is_marked_and_not_run_again(tmp_path: Pat
 
 
 async def test_a_message_that_waited_keeps_where_it_came_from_over_a_restart(tmp_path: Path) -> None:
-    """Its reply goes back there."""
+    """After a restart, a queued message keeps its origin."""
     gateway = gateway_in(tmp_path / "root")
     scripted(gateway).gate = anyio.Event()
     source = Inbound(channel="telegram", peer="42", to="42", thread=7, sender="telegram:42")
@@ -428,7 +428,7 @@ async def test_a_message_that_waited_keeps_where_it_came_from_over_a_restart(tmp
         await group.start(gateway.run)
         for text in "ab":
             turn = await gateway.turns.send(Message(text=text, source=source))
-        shutil.copytree(tmp_path / "root", tmp_path / "copy")  # as a kill would leave it
+        shutil.copytree(tmp_path / "root", tmp_path / "copy")  # the state after a kill
         group.cancel_scope.cancel()
     async with running(gateway_in(tmp_path / "copy")) as again:
         while again.turns.live():
@@ -443,7 +443,7 @@ async def test_a_message_that_waited_keeps_where_it_came_from_over_a_restart(tmp
 async def test_a_session_that_is_gone_neither_stops_the_start_nor_loses_a_message_that_waited(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """That is told; when the session is back, the next start answers."""
+    """A missing session is logged and does not stop the start; its queued message runs when the session is back."""
     gateway = gateway_in(tmp_path / "root")
     scripted(gateway).gate = anyio.Event()
     copy, away = tmp_path / "copy", tmp_path / "away"
@@ -451,7 +451,7 @@ async def test_a_session_that_is_gone_neither_stops_the_start_nor_loses_a_messag
         await group.start(gateway.run)
         for text in "ab":
             turn = await gateway.turns.send(Message(text=text, source="main"))
-        shutil.copytree(tmp_path / "root", copy)  # as a kill would leave it
+        shutil.copytree(tmp_path / "root", copy)  # the state after a kill
         group.cancel_scope.cancel()
     shutil.move(copy / "sessions", away)
     async with running(gateway_in(copy)) as again:
@@ -468,7 +468,7 @@ async def test_a_session_that_is_gone_neither_stops_the_start_nor_loses_a_messag
 async def test_what_could_not_be_settled_at_the_start_is_not_forgotten_when_somebody_speaks_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The disk failed for a moment: the message that waited is answered after the next start."""
+    """A queued message that could not be recovered because of a storage failure runs after the next start."""
     gateway = gateway_in(tmp_path / "root")
     scripted(gateway).gate = anyio.Event()
     copy = tmp_path / "copy"
@@ -476,7 +476,7 @@ async def test_what_could_not_be_settled_at_the_start_is_not_forgotten_when_some
         await group.start(gateway.run)
         for text in "ab":
             await gateway.turns.send(Message(text=text, source="main"))
-        shutil.copytree(tmp_path / "root", copy)  # as a kill would leave it
+        shutil.copytree(tmp_path / "root", copy)  # the state after a kill
         group.cancel_scope.cancel()
     again = gateway_in(copy)
 
@@ -497,7 +497,7 @@ async def test_what_could_not_be_settled_at_the_start_is_not_forgotten_when_some
 async def test_counters_are_written_at_the_end_whatever_else_fails_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file that cannot be closed is told."""
+    """Counters are written at shutdown, even if closing a file fails."""
     gateway = gateway_in(tmp_path)
 
     def fail() -> None:
@@ -513,7 +513,7 @@ async def test_counters_are_written_at_the_end_whatever_else_fails_then(
 
 
 async def test_a_turn_whose_note_was_lost_is_marked_when_somebody_speaks_again(tmp_path: Path) -> None:
-    """As a power cut leaves it: the message is durable, the note is not."""
+    """A turn without its record, as after a power cut, is marked as interrupted at the next message."""
     gateway = gateway_in(tmp_path / "root")
     runner = scripted(gateway)
     runner.gate = anyio.Event()
@@ -531,7 +531,7 @@ async def test_a_turn_whose_note_was_lost_is_marked_when_somebody_speaks_again(t
 
 
 async def test_a_command_that_is_sent_twice_is_given_once(tmp_path: Path) -> None:
-    """Else a reset that a client repeats would leave two sessions."""
+    """A repeated command with the same idempotency key runs once."""
     async with running(gateway_in(tmp_path)) as gateway:
         await ask(gateway, "a")
         for text, name in (("/new", "k1"), ("/new hello", "k2")):
@@ -543,7 +543,7 @@ async def test_a_command_that_is_sent_twice_is_given_once(tmp_path: Path) -> Non
 
 
 async def test_a_message_that_cannot_be_kept_is_refused_and_can_be_sent_again(tmp_path: Path) -> None:
-    """The lane is free again, and the name too."""
+    """A message that cannot be stored is refused and can be sent again with the same key."""
     gateway = gateway_in(tmp_path)
     begin, fails = gateway.turns._admission.records.begin, True
 
@@ -562,7 +562,7 @@ async def test_a_message_that_cannot_be_kept_is_refused_and_can_be_sent_again(tm
 
 
 async def test_a_mistake_in_one_turn_leaves_the_others_alone(tmp_path: Path) -> None:
-    """Its own ends with a word about it."""
+    """An unexpected error ends only its own turn."""
     gateway = gateway_in(tmp_path)
     runner = scripted(gateway)
 

@@ -1,4 +1,4 @@
-"""Maintenance in a gateway: told by default, archived first where somebody has asked for it, and taken back."""
+"""Maintenance in a gateway: report only by default, archive before removal, and undo."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def rules(mode: str) -> Json:
 
 
 async def old_conversation(root: Path) -> Clock:
-    """A store with a conversation that nobody has used for 40 days; gives the clock of today."""
+    """Create a conversation that was last used 40 days ago, and return the clock."""
     clock = Clock()
     async with http(root, clock=clock) as client:
         await client.say("hello", key="hook:old")
@@ -36,7 +36,7 @@ async def old_conversation(root: Path) -> Clock:
 
 
 async def test_by_default_old_conversations_are_only_told(tmp_path: Path) -> None:
-    """Also when the gateway starts."""
+    """In "warn" mode, old conversations are reported but not removed, also at startup."""
     clock = await old_conversation(tmp_path)
     async with http(tmp_path, rules("warn"), clock=clock) as client:
         plan = await client.get("/v1/maintenance")
@@ -48,12 +48,12 @@ async def test_by_default_old_conversations_are_only_told(tmp_path: Path) -> Non
 
 
 async def test_where_it_was_asked_for_they_are_archived_and_come_back(tmp_path: Path) -> None:
-    """The archive is written before they go; their sessions stay where they are."""
+    """In "enforce" mode, old conversations are archived before they are removed, and undo restores them."""
     clock = await old_conversation(tmp_path)
     async with http(tmp_path, clock=clock) as client:
         path = client.gateway.conversations.path_of("hook:old")
     async with http(tmp_path, rules("enforce"), clock=clock) as client:
-        with_it = await client.post("/v1/maintenance")  # the start may have been faster
+        with_it = await client.post("/v1/maintenance")  # maintenance may already have run at startup
         keys = [row["key"] for row in (await client.get("/v1/sessions"))["sessions"]]
         assert keys == ["agent:main:main"]
         archives = list((tmp_path / "agents" / "main" / "sessions").glob("sessions.archived.*.json"))
@@ -65,7 +65,7 @@ async def test_where_it_was_asked_for_they_are_archived_and_come_back(tmp_path: 
 
 
 async def test_what_somebody_has_pinned_stays(tmp_path: Path) -> None:
-    """Also if it was pinned between the plan and its execution."""
+    """A pinned session is kept, even if it was pinned after the plan was made."""
     clock = await old_conversation(tmp_path)
     async with http(tmp_path, rules("warn"), clock=clock) as client:
         pins = client.gateway.store.pins
@@ -83,7 +83,7 @@ async def test_what_somebody_has_pinned_stays(tmp_path: Path) -> None:
 async def test_why_maintenance_has_stopped_is_in_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Not only what it was about to do."""
+    """The log contains the reason why maintenance stopped."""
     clock = await old_conversation(tmp_path)
     failure = StorageFailure("the disk is on fire")
     async with http(tmp_path, rules("warn"), clock=clock) as client:

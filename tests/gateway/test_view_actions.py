@@ -1,4 +1,4 @@
-"""What the page changes: names, labels, pins, tags, branches and forks."""
+"""Write actions of the page: names, labels, pins, tags, branches and forks."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def anyio_backend() -> str:
 
 
 def own_id(home: Household) -> str:
-    """The session of one's own."""
+    """Return the id of the native session."""
     return home.own.list_all()[0].id
 
 
 async def test_a_session_is_renamed_and_the_list_shows_it_at_once(tmp_path: Path) -> None:
-    """Whoever asks next sees what was written."""
+    """A renamed session is listed with its new name at once; an empty name is rejected."""
     home = furnished(tmp_path)
     async with page(home) as client:
         await client.get("/v1/view/sessions")
@@ -45,7 +45,7 @@ async def test_a_session_is_renamed_and_the_list_shows_it_at_once(tmp_path: Path
 
 
 async def test_an_entry_is_labelled_by_number_or_id_and_the_label_is_taken_away(tmp_path: Path) -> None:
-    """The number is the place in the file."""
+    """A label is set by entry number or id and can be removed."""
     home = furnished(tmp_path)
     one = own_id(home)
 
@@ -69,7 +69,7 @@ async def test_an_entry_is_labelled_by_number_or_id_and_the_label_is_taken_away(
 
 
 async def test_the_leaf_moves_to_an_earlier_entry_and_stays_there(tmp_path: Path) -> None:
-    """Nothing is removed; a summary of what is left is an entry of its own."""
+    """The leaf moves without removing entries, and a summary is appended as an entry."""
     home = furnished(tmp_path)
     one = own_id(home)
     with home.own.open(one, readonly=True) as session:
@@ -85,7 +85,7 @@ async def test_the_leaf_moves_to_an_earlier_entry_and_stays_there(tmp_path: Path
 
 
 async def test_a_session_is_tagged_and_pinned(tmp_path: Path) -> None:
-    """A tag stands in the session, a pin beside it: that of another agent can be pinned, too."""
+    """Tags are stored in the session; pins are stored separately and work for other agents' sessions too."""
     home = furnished(tmp_path)
     before = home.write_claude("Why?", "So.").read_bytes()
     async with page(home) as client:
@@ -103,7 +103,7 @@ async def test_a_session_is_tagged_and_pinned(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("verb", WRITING)
 async def test_sessions_of_other_agents_are_not_written_and_the_hint_is_to_fork(tmp_path: Path, verb: str) -> None:
-    """No byte of theirs changes."""
+    """Sessions of other agents cannot be changed, and the hint is to fork them."""
     home = furnished(tmp_path)
     pi = home.pi.list_all()[0]
     before = {path: path.read_bytes() for path in (Path(pi.path), home.write_claude("Why?", "So."))}
@@ -116,7 +116,7 @@ async def test_sessions_of_other_agents_are_not_written_and_the_hint_is_to_fork(
 
 
 async def test_a_fork_of_any_session_is_ones_own(tmp_path: Path) -> None:
-    """All of it, or the path to an entry; the original stays as it is."""
+    """A fork of any session, or of a part of it, is writable, and the original does not change."""
     home = furnished(tmp_path)
     theirs = home.write_claude("Why?", "Because.")
     before = theirs.read_bytes()
@@ -133,7 +133,7 @@ async def test_a_fork_of_any_session_is_ones_own(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("verb", WRITING)
 async def test_nothing_is_written_into_a_session_in_which_a_turn_runs(tmp_path: Path, verb: str) -> None:
-    """It is refused as busy, and works when the turn has ended."""
+    """Writing is refused while a turn runs, and works after it."""
     home = Household(tmp_path)
     async with page(home) as client:
         client.runner.gate = anyio.Event()
@@ -152,7 +152,7 @@ async def test_nothing_is_written_into_a_session_in_which_a_turn_runs(tmp_path: 
 
 
 async def test_a_name_that_means_several_sessions_or_none_is_told(tmp_path: Path) -> None:
-    """The beginning of two ids is ambiguous; an unknown one is not found; a file elsewhere is nobody's."""
+    """An ambiguous id returns 409; an unknown id and a file outside the store return 404."""
     home = furnished(tmp_path)
     for number in (1, 2):
         with home.begin(home.own, "Twin", session_id=f"abcd0000-{number}") as session:

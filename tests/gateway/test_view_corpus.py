@@ -1,4 +1,4 @@
-"""Every damaged file that is known, and files of other agents, as the page asks for them: all answers fit together."""
+"""Damaged files and files of other agents in the page's API: all responses must be consistent."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def anyio_backend() -> str:
 @pytest.mark.promise("P36")
 @pytest.mark.parametrize("source", CORPUS, ids=lambda path: path.stem)
 async def test_a_damaged_file_is_shown_as_far_as_it_can_be_read(tmp_path: Path, source: Path) -> None:
-    """Entries have the numbers and parents that an export gives them; what is no session is told so."""
+    """Entry numbers and parents match the export; a file that is not a session is a problem."""
     path = tmp_path / "sessions" / "--work--" / source.name
     path.parent.mkdir(parents=True)
     shutil.copy(source, path)
@@ -49,7 +49,7 @@ async def test_a_damaged_file_is_shown_as_far_as_it_can_be_read(tmp_path: Path, 
 
 
 async def check(gate: Http, name: str, session: Json) -> None:
-    """All answers about one session name the same entries."""
+    """Check that all responses about one session refer to the same entries."""
     outline = await outlined(gate, name, 7)
     shown = [number for number, mark in enumerate(outline["marks"]) if not mark & 64]
     assert session["total"] == outline["total"] == len(outline["lines"])
@@ -68,7 +68,7 @@ async def check(gate: Http, name: str, session: Json) -> None:
 
 
 async def compare_with_export(gate: Http, path: str) -> None:
-    """Anchors and parents of the outline are those that an export has."""
+    """Check that the outline has the anchors and parents of the export."""
     with gate.gateway.store.open(path, readonly=True) as stored:
         tree = whole_tree(stored)
     outline = await outlined(gate, path)
@@ -76,7 +76,7 @@ async def compare_with_export(gate: Http, path: str) -> None:
 
 
 def wrote_codex(folder: Path) -> str:
-    """A rollout of Codex with a tool and a compaction; what a screen showed is a row that nobody sees."""
+    """Write a Codex rollout with a tool call, a compaction and a row that is not shown."""
     items: list[tuple[str, Json]] = [
         ("session_meta", {"id": ID, "timestamp": AT, "cwd": "/work/app"}),
         ("turn_context", {"model": "gpt-x"}),
@@ -95,7 +95,7 @@ def wrote_codex(folder: Path) -> str:
 
 
 def wrote_myagents(folder: Path) -> str:
-    """A session of MyAgents in which one row is a call, its result and an answer."""
+    """Write a MyAgents session in which one row contains a call, its result and a reply."""
     tool = {"type": "tool_use", "tool": {"id": "t1", "name": "Read", "input": {"path": "x"}, "result": "found it"}}
     blocks = [{"type": "thinking", "thinking": "hm"}, tool, {"type": "text", "text": "done"}]
     path = folder / f"{ID}.jsonl"
@@ -108,7 +108,7 @@ def wrote_myagents(folder: Path) -> str:
 async def test_a_file_of_another_format_is_asked_by_the_same_numbers(
     tmp_path: Path, agent: str, wrote: Callable[[Path], str], entries: int
 ) -> None:
-    """Also where a row is several entries, or none that anybody sees."""
+    """Entry numbers are consistent, even if a row has several entries or none."""
     path = wrote(tmp_path / agent / "sessions")
     source = Source(agent, str(tmp_path / agent), str(tmp_path / agent / "sessions"))
     async with http(tmp_path / "own", sources=[source]) as gate:

@@ -1,4 +1,4 @@
-"""Two branches of a session beside each other: what they share, what each did, and how their answers differ."""
+"""Comparing two branches of a session: common part, differences and final answers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def anyio_backend() -> str:
 
 
 async def test_branches_are_compared_from_where_they_part(tmp_path: Path) -> None:
-    """As the command compares them; what is unknown is not 0."""
+    """The comparison matches `compare`, and unknown values are not zero."""
     async with http(tmp_path) as gate:
         with begun(gate.gateway.store) as session:
             parting = session.append_message(user("Fix it")).id
@@ -46,7 +46,7 @@ async def test_branches_are_compared_from_where_they_part(tmp_path: Path) -> Non
 
 
 async def test_a_branch_may_be_compared_with_its_own_beginning(tmp_path: Path) -> None:
-    """Then one side has nothing of its own, and no answer."""
+    """A branch can be compared with its own ancestor, or with a branch without common entries."""
     async with http(tmp_path) as gate:
         with begun(gate.gateway.store) as session:
             for text in ("a", "b"):
@@ -62,7 +62,7 @@ async def test_a_branch_may_be_compared_with_its_own_beginning(tmp_path: Path) -
 
 
 async def test_a_long_branch_is_told_by_numbers(tmp_path: Path) -> None:
-    """Behind so many articles the rest has to be asked for."""
+    """Only the first entries of a long branch are rendered; the others have a number only."""
     async with http(tmp_path) as gate:
         with begun(gate.gateway.store) as session:
             session.append_many([{"type": "message", "message": user(f"n {n}")} for n in range(400)])

@@ -1,4 +1,4 @@
-"""Finding words in one session: on all branches, in every text, as the file is now."""
+"""Finding text in one session: on all branches and in all kinds of entries."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def anyio_backend() -> str:
 
 
 async def test_words_are_found_on_all_branches(tmp_path: Path) -> None:
-    """In what was said, called and given back; case does not count, and each entry is told once."""
+    """Text, tool calls and results match regardless of case, and each entry is returned once."""
     async with http(tmp_path) as gate:
         session = told_story(gate.gateway.store)
 
@@ -43,7 +43,7 @@ async def test_words_are_found_on_all_branches(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("escaped", [False, True])
 def test_every_text_is_found_in_any_spelling_and_case(tmp_path: Path, escaped: bool) -> None:
-    """The same entries as by looking at each, whatever letters, also if a writer escapes them."""
+    """The search finds the same entries as a scan, for any script and with escaped JSON."""
     store = Store(tmp_path, durability="process")
     with begun(store) as session:
         for text in TEXTS:
@@ -67,7 +67,7 @@ def test_every_text_is_found_in_any_spelling_and_case(tmp_path: Path, escaped: b
 
 
 async def test_more_than_anybody_goes_through_is_not_looked_for(tmp_path: Path) -> None:
-    """And the answer says that there is more."""
+    """The number of hits is limited, and `more` is set."""
     async with http(tmp_path) as gate:
         with begun(gate.gateway.store) as session:
             for number in range(6):

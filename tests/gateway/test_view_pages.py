@@ -1,4 +1,4 @@
-"""The files of the page: open to everybody, for they hold nothing; one of them shows every path of the page."""
+"""The static files of the page: public, and one index file for all page paths."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def anyio_backend() -> str:
 
 
 async def test_every_path_of_the_page_gives_its_first_file(tmp_path: Path) -> None:
-    """Whatever stands behind it; it is only read, and needs no token."""
+    """Every page path returns the index file without a token, for GET and HEAD only."""
     async with http(tmp_path) as gate:
         index = (WEB / "page" / "index.html").read_text()
         transport = httpx.ASGITransport(make_app(gate.gateway, Secret("another")))
@@ -43,7 +43,7 @@ async def test_every_path_of_the_page_gives_its_first_file(tmp_path: Path) -> No
 
 
 async def test_every_file_is_given_with_its_type(tmp_path: Path) -> None:
-    """Those below the folder of the page, and the style that exports have; nothing beside them."""
+    """Files of the page and the export's style sheet are served with their type; other files are not found."""
     files = [path for path in (WEB / "page").rglob("*") if path.suffix in TYPES]
     assert any(path.parent.name == "session" for path in files)
     async with http(tmp_path) as gate:

@@ -1,4 +1,4 @@
-"""What the model saw: at every entry of a session just what its context was, and who took out the rest."""
+"""The model's view: the context at every entry, and the entries that were removed from it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def anyio_backend() -> str:
 
 
 async def every_saw(gate: Http, session: Session) -> dict[int, tuple[Json, str | None]]:
-    """What is told at each entry, with the id of the entry whose context that is."""
+    """Return the view at each entry, with the id of the entry whose context it is."""
     found = {}
     with gate.gateway.store.open(session.path, readonly=True) as stored:
         for number, entry in enumerate(stored.iter_lines()):
@@ -42,7 +42,7 @@ async def every_saw(gate: Http, session: Session) -> dict[int, tuple[Json, str |
 
 @pytest.mark.parametrize("story", [told_story, long_story])
 async def test_it_is_the_context_at_every_entry(tmp_path: Path, story: Any) -> None:
-    """Of an answer, that of what came before it; without what the user kept from the model."""
+    """The view matches the context at every entry, without messages excluded by the user."""
     async with http(tmp_path) as gate:
         session = story(gate.gateway.store)
         found = await every_saw(gate, session)
@@ -62,7 +62,7 @@ async def test_it_is_the_context_at_every_entry(tmp_path: Path, story: Any) -> N
 
 
 async def test_everything_that_was_said_is_seen_or_gone(tmp_path: Path) -> None:
-    """Nothing is lost on the way."""
+    """Every message is either in the context or listed as removed."""
     async with http(tmp_path) as gate:
         session = long_story(gate.gateway.store)
         with gate.gateway.store.open(session.path, readonly=True) as stored:
@@ -76,7 +76,7 @@ async def test_everything_that_was_said_is_seen_or_gone(tmp_path: Path) -> None:
 
 
 async def test_the_size_is_the_providers_word_where_it_gave_one(tmp_path: Path) -> None:
-    """Without the answer itself; else an estimate, and what nobody knows is no number."""
+    """The size is the provider's count where there is one, otherwise an estimate; an unknown window is null."""
     local = {"baseUrl": "http://127.0.0.1:1/v1", "models": [{"id": "small", "contextWindow": 4_096}]}
     async with http(tmp_path, {"models": {"providers": {"local": local}}}) as gate:
         with begun(gate.gateway.store) as session:
@@ -100,7 +100,7 @@ async def test_the_size_is_the_providers_word_where_it_gave_one(tmp_path: Path) 
 
 
 async def test_the_first_answer_saw_nothing(tmp_path: Path) -> None:
-    """If nobody said anything before it."""
+    """A first reply without a prompt has an empty context."""
     async with http(tmp_path) as gate:
         with begun(gate.gateway.store) as session:
             session.append_message(assistant("hello"))
@@ -110,7 +110,7 @@ async def test_the_first_answer_saw_nothing(tmp_path: Path) -> None:
 
 
 async def test_what_was_read_once_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A slider moves over a long session: only the entry itself is read."""
+    """A second request reads only its own entry."""
     async with http(tmp_path) as gate:
         with begun(gate.gateway.store) as session:
             session.append_many([{"type": "message", "message": user(f"prompt {n}")} for n in range(1_000)])

@@ -1,4 +1,4 @@
-"""Searching all sessions, and statistics of all of them."""
+"""Search and statistics across all sessions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def anyio_backend() -> str:
 
 
 def texts(group: Json) -> list[str]:
-    """The excerpts of a group, with matches in brackets."""
+    """Return the excerpts of a group, with matches in brackets."""
     return [
         "".join(f"[{piece['text']}]" if piece["match"] else piece["text"] for piece in hit["excerpt"])
         for hit in group["hits"]
@@ -27,13 +27,13 @@ def texts(group: Json) -> list[str]:
 
 
 async def searched(client: Http, **query: object) -> dict[str, list[str]]:
-    """The excerpts by agent."""
+    """Return the excerpts by agent."""
     found = await client.get("/v1/view/search", **query)
     return {group["session"]["agent"]: texts(group) for group in found["groups"]}
 
 
 async def test_hits_of_all_agents_come_by_session_with_their_matches(tmp_path: Path) -> None:
-    """Each group is a session with a card; each hit says what matched."""
+    """Hits are grouped by session, mark their matches, and can be filtered by agent and project."""
     async with page(furnished(tmp_path)) as client:
         await settled(client)
         assert await searched(client, q="aardvark") == {
@@ -46,7 +46,7 @@ async def test_hits_of_all_agents_come_by_session_with_their_matches(tmp_path: P
 
 
 async def test_a_hit_names_its_entry_by_number_and_its_branch(tmp_path: Path) -> None:
-    """What was left is said to be abandoned; the number is the place in the file, markers counted."""
+    """A hit has the number of its entry in the file and says whether its branch is active or abandoned."""
     home = furnished(tmp_path)
     async with page(home) as client:
         await settled(client)
@@ -60,7 +60,7 @@ async def test_a_hit_names_its_entry_by_number_and_its_branch(tmp_path: Path) ->
 
 
 async def test_what_tools_printed_is_counted_and_searched_on_demand(tmp_path: Path) -> None:
-    """Matches are told for fields that nobody asked for."""
+    """Matches in tool results are counted, and returned only on request."""
     async with page(furnished(tmp_path)) as client:
         await settled(client)
         few = await client.get("/v1/view/search", q="zebra")
@@ -73,7 +73,7 @@ async def test_what_tools_printed_is_counted_and_searched_on_demand(tmp_path: Pa
 async def test_the_time_for_what_tools_printed_is_limited_and_that_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody waits for all of it."""
+    """When the time for scanning is up, a note says what was not searched."""
     monkeypatch.setattr("sessile.gateway.pages.library_view._SCANNING", -1.0)
     monkeypatch.setattr("sessile.gateway.pages.library_view._COUNTING", -1.0)
     async with page(furnished(tmp_path)) as client:
@@ -85,7 +85,7 @@ async def test_the_time_for_what_tools_printed_is_limited_and_that_is_said(
 
 
 async def test_sessions_that_are_named_so_are_told(tmp_path: Path) -> None:
-    """A title is a hit of its own kind."""
+    """Sessions with a matching title are listed separately."""
     async with page(furnished(tmp_path)) as client:
         await settled(client)
         found = await client.get("/v1/view/search", q="dotfiles")
@@ -94,7 +94,7 @@ async def test_sessions_that_are_named_so_are_told(tmp_path: Path) -> None:
 
 
 async def test_what_cannot_be_searched_is_refused_or_told(tmp_path: Path) -> None:
-    """A field that is none, an agent that nobody has; and what is no word."""
+    """An invalid field or query returns 400, an unknown agent 404, and an ignored term adds a note."""
     async with page(furnished(tmp_path)) as client:
         assert (await client.refusal("GET", "/v1/view/search", {"q": "a", "in": "luck"}))[0] == 400
         assert (await client.refusal("GET", "/v1/view/search", {"q": "a", "agent": "nobody"}))[0] == 404
@@ -104,7 +104,7 @@ async def test_what_cannot_be_searched_is_refused_or_told(tmp_path: Path) -> Non
 
 
 async def test_a_hit_in_a_file_that_is_gone_is_not_an_error(tmp_path: Path) -> None:
-    """Files vanish while somebody searches."""
+    """A hit in a deleted file is not an error."""
     home = furnished(tmp_path)
     path = home.write_claude("Why?", "Because of an aardvark")
     async with page(home) as client:
@@ -117,7 +117,7 @@ async def test_a_hit_in_a_file_that_is_gone_is_not_an_error(tmp_path: Path) -> N
 
 
 async def test_statistics_are_charts_with_tables(tmp_path: Path) -> None:
-    """Money, tokens and tools of all agents, and what has no price."""
+    """Statistics have a chart with a table for each topic, and a note about missing prices."""
     async with page(furnished(tmp_path)) as client:
         await settled(client)
         found = await client.get("/v1/view/stats", since="7d")
@@ -133,7 +133,7 @@ async def test_statistics_are_charts_with_tables(tmp_path: Path) -> None:
 
 
 async def test_statistics_of_a_long_time_are_by_week(tmp_path: Path) -> None:
-    """A thousand bars cannot be told apart; that it was done is said, unless somebody asked for it."""
+    """Long periods are grouped by week, with a note unless it was requested."""
     async with page(furnished(tmp_path)) as client:
         long = await client.get("/v1/view/stats", since="5y")
         week = await client.get("/v1/view/stats", since="30d", by="week")
@@ -147,7 +147,7 @@ async def test_statistics_of_a_long_time_are_by_week(tmp_path: Path) -> None:
 
 
 async def test_statistics_can_be_of_one_agent_or_project(tmp_path: Path) -> None:
-    """What others used is left out."""
+    """Statistics can be filtered by agent."""
     async with page(furnished(tmp_path)) as client:
         await settled(client)
         found = await client.get("/v1/view/stats", agent="pi")
@@ -158,7 +158,7 @@ async def test_statistics_can_be_of_one_agent_or_project(tmp_path: Path) -> None
 
 
 async def test_names_of_models_and_tools_are_no_markup(tmp_path: Path) -> None:
-    """What somebody called a model stands in the chart as text."""
+    """Names of models and tools are escaped in charts."""
     home = Household(tmp_path)
     evil = "<script>alert(1)</script>"
     with home.begin(home.own, evil) as session:

@@ -1,4 +1,4 @@
-"""A session as the page asks for it: numbers, outline, articles, gaps; of any agent, as its file is now."""
+"""A session in the page's API: numbers, outline, articles and gaps, for any agent."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def anyio_backend() -> str:
 
 
 async def test_an_entry_is_named_by_the_place_of_its_line(tmp_path: Path) -> None:
-    """Leaf markers are counted, and are in no tree."""
+    """An entry number is its line in the file; leaf markers are counted but not part of the tree."""
     async with http(tmp_path) as gate:
         session = told_story(gate.gateway.store)
         told = await gate.get("/v1/view/session", id=session.id)
@@ -57,7 +57,7 @@ async def test_an_entry_is_named_by_the_place_of_its_line(tmp_path: Path) -> Non
 
 
 async def test_what_a_session_is_costs_no_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the index is read, so that the size of a session hardly counts."""
+    """The session's overview uses only the index and decodes no entry."""
     async with http(tmp_path) as gate:
         session = told_story(gate.gateway.store)
 
@@ -68,11 +68,11 @@ async def test_what_a_session_is_costs_no_entry(tmp_path: Path, monkeypatch: pyt
         told = await gate.get("/v1/view/session", id=session.id)
     assert told["agent"] == "sessile" and told["writable"] and told["live"] and told["cwd"] == "/work/app"
     assert dict(told["facts"])["branches"] == "3" and told["notes"] == []
-    assert (told["model"], told["window"]) == ("p/m", None)  # of which nobody knows anything
+    assert (told["model"], told["window"]) == ("p/m", None)  # nothing is known about this model
 
 
 async def test_without_a_leaf_the_last_entry_is_shown(tmp_path: Path) -> None:
-    """The leaf is told as it is: before the first."""
+    """Without a leaf, the path to the last entry is shown, and `leaf` is null."""
     async with http(tmp_path) as gate:
         with begun(gate.gateway.store) as session:
             say(session, "one")
@@ -87,7 +87,7 @@ async def test_without_a_leaf_the_last_entry_is_shown(tmp_path: Path) -> None:
 
 
 async def test_an_anchor_leads_to_its_number(tmp_path: Path) -> None:
-    """A permalink needs no outline; an anchor that nothing has leads nowhere."""
+    """An anchor resolves to its entry number; an unknown anchor is null."""
     async with http(tmp_path) as gate:
         session = told_story(gate.gateway.store)
         anchors = (await outlined(gate, session.id))["anchors"]
@@ -102,7 +102,7 @@ async def test_an_anchor_leads_to_its_number(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [1, 3, 5_000])
 async def test_the_outline_is_that_of_an_export_in_parts_of_any_size(tmp_path: Path, size: int) -> None:
-    """Anchors, parents, marks and lines; a result is told by its call in another part."""
+    """The outline matches the export for any page size."""
     async with http(tmp_path) as gate:
         session = told_story(gate.gateway.store)
         found = await outlined(gate, session.id, size)
@@ -120,7 +120,7 @@ async def test_the_outline_is_that_of_an_export_in_parts_of_any_size(tmp_path: P
 
 @pytest.mark.promise("P36")
 async def test_articles_are_those_of_an_export(tmp_path: Path) -> None:
-    """However they are asked for: one by one, by number, or all at once."""
+    """Articles match the export, however they are requested."""
     async with http(tmp_path) as gate:
         session = told_story(gate.gateway.store)
         with gate.gateway.store.open(session.path, readonly=True) as stored:
@@ -135,7 +135,7 @@ async def test_articles_are_those_of_an_export(tmp_path: Path) -> None:
 
 
 async def test_a_result_knows_its_call_up_to_64_entries_before_it(tmp_path: Path) -> None:
-    """In an answer that holds the result only."""
+    """A tool result shows its call only if that is at most 64 entries before it."""
     async with http(tmp_path) as gate:
         with begun(gate.gateway.store) as session:
             for far in (63, 65):
@@ -150,7 +150,7 @@ async def test_a_result_knows_its_call_up_to_64_entries_before_it(tmp_path: Path
 
 @pytest.mark.promise("P36")
 async def test_nothing_stored_becomes_markup(tmp_path: Path) -> None:
-    """In articles; what is told as text is text, without what would hide or turn it around."""
+    """Stored text never becomes markup, and direction-control characters are removed."""
     evil = "<img src=x onerror=alert(1)>\u202e"
     async with http(tmp_path) as gate:
         with begun(gate.gateway.store) as session:
@@ -172,7 +172,7 @@ async def test_nothing_stored_becomes_markup(tmp_path: Path) -> None:
 
 
 async def test_a_picture_is_named_by_its_hash(tmp_path: Path) -> None:
-    """The page fetches it with its token."""
+    """Images are referenced by their hash, and the page loads them with its token."""
     async with http(tmp_path) as gate:
         with begun(gate.gateway.store) as session:
             picture = {"type": "image", "mimeType": "image/png", "data": "iVBORw0KGgo" + "A" * 2_001}
@@ -185,7 +185,7 @@ async def test_a_picture_is_named_by_its_hash(tmp_path: Path) -> None:
 
 
 async def test_gaps_are_told_at_their_places(tmp_path: Path) -> None:
-    """Behind the entry before them, and before the first; the article of that entry has them, too."""
+    """Gaps are reported after the preceding entry, and are part of its article."""
     async with http(tmp_path) as gate:
         session = damaged_story(gate.gateway.store)
         told = await gate.get("/v1/view/session", id=session.id)
@@ -196,7 +196,7 @@ async def test_gaps_are_told_at_their_places(tmp_path: Path) -> None:
 
 
 async def test_entries_of_one_id_are_told_apart(tmp_path: Path) -> None:
-    """Each has a number, an anchor and an article of its own."""
+    """Entries with the same id have their own numbers, anchors and articles."""
     async with http(tmp_path) as gate:
         with begun(gate.gateway.store) as session:
             pass
@@ -210,7 +210,7 @@ async def test_entries_of_one_id_are_told_apart(tmp_path: Path) -> None:
 
 
 async def test_a_file_of_an_old_version_is_shown_as_it_would_be_now(tmp_path: Path) -> None:
-    """Nothing is written for that."""
+    """A file in an old format is shown in the current format and is not changed."""
     path = tmp_path / "sessions" / "--work-app--" / "2026-02-16T10-20-30-000Z_oldone01.jsonl"
     header = {"type": "session", "id": "oldone01", "timestamp": "2026-02-16T10:20:30.000Z", "cwd": "/work/app"}
     write_file(path, header, *({"type": "message", "message": user(text)} for text in ("One", "two")))
@@ -221,12 +221,12 @@ async def test_a_file_of_an_old_version_is_shown_as_it_would_be_now(tmp_path: Pa
     assert path.read_bytes() == before
 
 
-# -- as the file is now
+# -- changes of the file
 
 
 @pytest.mark.mission("B4")
 async def test_what_others_append_is_seen_at_the_next_question(tmp_path: Path) -> None:
-    """Numbers stay; a line without its end is read again."""
+    """New entries appear in the next response with stable numbers; a torn line is read again when it is complete."""
     async with http(tmp_path) as gate:
         store = gate.gateway.store
         session = told_story(store)
@@ -249,7 +249,7 @@ async def test_what_others_append_is_seen_at_the_next_question(tmp_path: Path) -
 
 
 async def test_a_file_that_was_put_in_place_of_another_is_read_anew(tmp_path: Path) -> None:
-    """With nothing of what was known before."""
+    """A replaced file is read again completely."""
     async with http(tmp_path) as gate:
         session = told_story(gate.gateway.store)
         before = await outlined(gate, session.id)
@@ -262,7 +262,7 @@ async def test_a_file_that_was_put_in_place_of_another_is_read_anew(tmp_path: Pa
 
 
 async def test_a_session_that_is_gone_is_told_so(tmp_path: Path) -> None:
-    """Also if it was open; one that was moved is found where it is."""
+    """A moved session is found again, and a deleted one returns 404."""
     async with http(tmp_path) as gate:
         session = told_story(gate.gateway.store)
         await gate.get("/v1/view/session", id=session.id)
@@ -278,7 +278,7 @@ async def test_a_session_that_is_gone_is_told_so(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", ["session", "outline", "entries", "raw", "saw", "find", "diff"])
 async def test_names_are_those_of_the_command(tmp_path: Path, path: str) -> None:
-    """What is not there is a 404, what means several a 409; no file is opened that lies elsewhere."""
+    """An unknown name or an outside file returns 404, and an ambiguous name 409."""
     more: Json = {
         "entries": {"from": 0},
         "raw": {"number": 0},
@@ -298,7 +298,7 @@ async def test_names_are_those_of_the_command(tmp_path: Path, path: str) -> None
 
 
 async def test_what_cannot_be_asked_is_refused(tmp_path: Path) -> None:
-    """With what can be."""
+    """Invalid queries return 400, and an unknown entry or a leaf marker returns 404."""
     async with http(tmp_path) as gate:
         session = told_story(gate.gateway.store)
         queries: list[Json] = [
@@ -318,7 +318,7 @@ async def test_what_cannot_be_asked_is_refused(tmp_path: Path) -> None:
 
 
 async def test_an_entry_is_given_as_it_is_stored(tmp_path: Path) -> None:
-    """And what it hangs from."""
+    """The raw view returns the stored line, its size and the parent's number."""
     async with http(tmp_path) as gate:
         session = told_story(gate.gateway.store)
         raw = await gate.get("/v1/view/raw", id=session.id, number=2)
@@ -331,7 +331,7 @@ async def test_an_entry_is_given_as_it_is_stored(tmp_path: Path) -> None:
 
 
 async def test_a_session_of_another_agent_is_shown_like_ones_own(tmp_path: Path) -> None:
-    """By the same numbers everywhere, only to be read; nothing is written into its folder."""
+    """Another agent's session uses the same numbers everywhere, is read-only, and its folder is not changed."""
     home = Household(tmp_path)
     path = home.write_claude("Fix the *web* page", "I did", "Thanks", "Gern")
     with open(path, "a") as file:
@@ -356,11 +356,11 @@ async def test_a_session_of_another_agent_is_shown_like_ones_own(tmp_path: Path)
     assert {file: file.stat() for file in home.projects.rglob("*")} == before
 
 
-# -- many at once, and large
+# -- concurrency and size
 
 
 async def test_views_may_be_asked_from_many_threads(tmp_path: Path) -> None:
-    """While somebody appends, and more sessions are looked at than are kept open."""
+    """Views can be used from many threads while a session grows and views are closed."""
     async with http(tmp_path) as gate:
         store, views = gate.gateway.store, gate.gateway.views
         sessions = [told_story(store) for _ in range(6)]
@@ -386,7 +386,7 @@ async def test_views_may_be_asked_from_many_threads(tmp_path: Path) -> None:
 
 
 def quickest(run: Callable[[], object]) -> float:
-    """Seconds of processor that something takes when nobody disturbs it."""
+    """Return the shortest CPU time of several runs."""
     times = []
     for _ in range(5):
         start = time.process_time()
@@ -396,7 +396,7 @@ def quickest(run: Callable[[], object]) -> float:
 
 
 async def test_a_part_of_a_large_session_costs_as_much_as_one_of_a_small(tmp_path: Path) -> None:
-    """Articles of 100 entries out of 20,000 and out of 200; what is known of all of them is known at once."""
+    """Rendering 100 entries takes about as long in a session of 20,000 entries as in one of 200."""
     async with http(tmp_path) as gate:
         paths = {}
         for size in (200, 20_000):

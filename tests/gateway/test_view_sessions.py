@@ -25,7 +25,7 @@ def anyio_backend() -> str:
 
 
 async def test_sessions_of_all_agents_are_listed_with_what_is_known(tmp_path: Path) -> None:
-    """A card says whose session it is, how it stands, what it cost, and whether it can be written."""
+    """A card has the agent, state, cost and writability of its session."""
     async with page(furnished(tmp_path)) as client:
         await settled(client)
         found = await client.get("/v1/view/sessions")
@@ -40,12 +40,12 @@ async def test_sessions_of_all_agents_are_listed_with_what_is_known(tmp_path: Pa
     assert own["last"] == {"role": "assistant", "status": "stop"}
     assert [cards[agent]["writable"] for agent in ("sessile", "pi", "claude")] == [True, False, False]
     assert cards["claude"]["id"] == CLAUDE
-    assert (cards["claude"]["cost"], cards["claude"]["tokens"]) == (None, None)  # nobody told
+    assert (cards["claude"]["cost"], cards["claude"]["tokens"]) == (None, None)  # not recorded in the file
     assert not own["pinned"] and own["problem"] is None and own["parent"] is None
 
 
 async def test_facets_count_what_the_filter_matches_without_them(tmp_path: Path) -> None:
-    """Each number is what a list has that chooses it."""
+    """A facet's count equals the size of the list filtered by it."""
     home = furnished(tmp_path)
     with home.begin(home.own, "Another", cwd="/work/web") as session:
         session.append_message(user("hello"))
@@ -58,8 +58,8 @@ async def test_facets_count_what_the_filter_matches_without_them(tmp_path: Path)
         assert whole["project"] == {"/work/app": 2, "/work/web": 2, "/work/app/tools": 1}
         assert whole["has"] == {"branch": 1, "error": 1, "label": 1}
         assert chosen["total"] == 1
-        assert chosen["facets"]["agent"] == {"pi": 1, "sessile": 1}  # of the project
-        assert chosen["facets"]["project"] == {"/work/app": 1, "/work/web": 1}  # of the agent
+        assert chosen["facets"]["agent"] == {"pi": 1, "sessile": 1}  # within the project
+        assert chosen["facets"]["project"] == {"/work/app": 1, "/work/web": 1}  # within the agent
         for facet in ("agent", "project", "model", "has"):
             for value, count in whole[facet].items():
                 found = await client.get("/v1/view/sessions", **{facet: value})
@@ -67,7 +67,7 @@ async def test_facets_count_what_the_filter_matches_without_them(tmp_path: Path)
 
 
 async def test_hidden_sessions_are_told_and_shown_on_demand(tmp_path: Path) -> None:
-    """Empty sessions and files that are none are counted by reason; with `all` they are rows, and say what is wrong."""
+    """Empty and unreadable files are counted as hidden, and `all` lists them with their problem."""
     home = furnished(tmp_path)
     home.begin(home.own).close()
     broken = Path(home.own.layout.sessions) / "--work-app--" / "2026-01-01T00-00-00-000Z_broken.jsonl"
@@ -83,7 +83,7 @@ async def test_hidden_sessions_are_told_and_shown_on_demand(tmp_path: Path) -> N
 
 
 async def test_words_times_orders_and_pages_choose_sessions(tmp_path: Path) -> None:
-    """As on the command line, with the same words for times."""
+    """Words, times, sorting and paging select sessions as on the command line."""
     home = furnished(tmp_path)
     home.age(home.write_claude("Why is the page slow?", "Because of an aardvark"), 3)
     async with page(home) as client:
@@ -104,7 +104,7 @@ async def test_words_times_orders_and_pages_choose_sessions(tmp_path: Path) -> N
 
 
 async def test_what_cannot_be_chosen_is_refused_with_what_can(tmp_path: Path) -> None:
-    """An agent that nobody has, a time that is none, an order that is unknown."""
+    """An unknown agent returns 404; an invalid time, order or parameter returns 400."""
     async with page(furnished(tmp_path)) as client:
         status, detail = await client.refusal("GET", "/v1/view/sessions", {"agent": "nobody"})
         assert status == 404 and "nobody" in detail
@@ -113,7 +113,7 @@ async def test_what_cannot_be_chosen_is_refused_with_what_can(tmp_path: Path) ->
 
 
 async def test_sub_agents_and_forks_are_told_on_the_card(tmp_path: Path) -> None:
-    """How many sub-agents a session has, and the session that a fork comes from."""
+    """A card shows the number of sub-agents and the parent of a fork."""
     home = furnished(tmp_path)
     path = home.write_claude("Go on", "I will")
     agents = path.with_suffix("") / "subagents"
@@ -131,7 +131,7 @@ async def test_sub_agents_and_forks_are_told_on_the_card(tmp_path: Path) -> None
 
 
 async def test_titles_are_told_as_they_are(tmp_path: Path) -> None:
-    """JSON is no markup: whoever shows a title escapes it."""
+    """Titles are returned unescaped as JSON."""
     home = Household(tmp_path)
     with home.begin(home.own, EVIL) as session:
         session.append_message(user("hello"))
@@ -142,7 +142,7 @@ async def test_titles_are_told_as_they_are(tmp_path: Path) -> None:
 
 
 async def test_an_empty_home_has_empty_pages(tmp_path: Path) -> None:
-    """No session, no folder, no error."""
+    """An empty store returns an empty list and overview."""
     async with page(Household(tmp_path)) as client:
         listed = await client.get("/v1/view/sessions")
         seen = await client.get("/v1/view/overview")
@@ -156,12 +156,12 @@ async def test_an_empty_home_has_empty_pages(tmp_path: Path) -> None:
 
 
 def kinds(overview: Json) -> dict[str, Json]:
-    """The warnings by kind."""
+    """Return the warnings by kind."""
     return {warning["kind"]: warning for warning in overview["warnings"]}
 
 
 async def test_the_overview_shows_what_is_recent_and_where_sessions_come_from(tmp_path: Path) -> None:
-    """Five sessions at most, each folder with how many it has, and what the days cost."""
+    """The overview has up to five recent sessions, the number of sessions per source, and the daily cost."""
     home = furnished(tmp_path)
     for number in range(4):
         with home.begin(home.own, f"More {number}") as session:
@@ -179,7 +179,7 @@ async def test_the_overview_shows_what_is_recent_and_where_sessions_come_from(tm
 
 
 async def test_the_overview_warns_of_damage_and_of_broken_store_files(tmp_path: Path) -> None:
-    """Lines that cannot be read, files that are no sessions, a store file that somebody broke."""
+    """Unreadable lines, files that are not sessions and a broken store file cause warnings."""
     home = furnished(tmp_path)
     with home.begin(home.own, "Torn") as session:
         session.append_message(user("hello"))
@@ -203,7 +203,7 @@ async def test_the_overview_warns_of_damage_and_of_broken_store_files(tmp_path: 
 
 
 async def test_the_overview_warns_of_sessions_that_are_deleted_soon(tmp_path: Path) -> None:
-    """Claude Code removes what nobody changed for thirty days; settings that cannot be read are told, too."""
+    """Claude Code sessions that expire soon cause a warning, and so do unreadable settings."""
     home = furnished(tmp_path)
     home.age(home.write_claude("old", "yes"), 26)
     home.age(home.write_claude("older", "yes", session_id=CLAUDE.replace("1", "2")), 10)
@@ -219,7 +219,7 @@ async def test_the_overview_warns_of_sessions_that_are_deleted_soon(tmp_path: Pa
 async def test_what_is_not_indexed_yet_is_told_and_done_between_the_requests(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever asks gets an answer at once; the rest is counted without anybody asking again."""
+    """Requests are answered before indexing is done, and indexing continues in the background."""
     may_read = threading.Event()
     catch_up = Library.catch_up
 
@@ -232,7 +232,7 @@ async def test_what_is_not_indexed_yet_is_told_and_done_between_the_requests(
     async with page(furnished(tmp_path)) as client:
         first = await client.get("/v1/view/sessions", has="branch")
         seen = kinds(await client.get("/v1/view/overview"))
-        assert (first["unjudged"], first["total"]) == (1, 0)  # small files are counted when they are looked at
+        assert (first["unjudged"], first["total"]) == (1, 0)  # small files are counted without indexing
         assert "3 sessions are not indexed yet" in seen["pending"]["text"]
         may_read.set()
         await settled(client)
@@ -242,7 +242,7 @@ async def test_what_is_not_indexed_yet_is_told_and_done_between_the_requests(
 
 
 async def test_a_new_session_is_seen_after_a_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The files are looked at again every few seconds."""
+    """New sessions appear at the next refresh."""
     home = furnished(tmp_path)
     async with page(home) as client:
         assert (await client.get("/v1/view/sessions"))["total"] == 3
@@ -253,7 +253,7 @@ async def test_a_new_session_is_seen_after_a_moment(tmp_path: Path, monkeypatch:
 
 
 async def test_a_shelf_that_is_closed_ends_its_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No thread outlives the gateway, however much there is to index."""
+    """Closing the gateway ends the indexing thread."""
     monkeypatch.setattr("sessile.gateway.handles._AT_ONCE", 0.0)
     monkeypatch.setattr("sessile.gateway.handles._SLICE", 0.0)
     home = furnished(tmp_path)

@@ -1,4 +1,4 @@
-"""The review of secrets, exports, and pictures."""
+"""The secret review, exports and images."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def anyio_backend() -> str:
 
 
 def own_id(home: Household) -> str:
-    """The session of one's own."""
+    """Return the id of the native session."""
     return home.own.list_all()[0].id
 
 
 async def test_a_review_names_what_would_be_replaced_and_never_the_secret(tmp_path: Path) -> None:
-    """Each finding has a name, a place, and what stands around it as it would leave."""
+    """A finding has a name, a place and a redacted excerpt; the secret is never in the response."""
     home = furnished(tmp_path)
     async with page(home) as client:
         response = await client.client.get("/v1/view/share", params={"id": own_id(home)})
@@ -49,7 +49,7 @@ async def test_a_review_names_what_would_be_replaced_and_never_the_secret(tmp_pa
 
 
 async def test_a_review_can_be_of_one_branch_and_of_personal_things(tmp_path: Path) -> None:
-    """The secret is on the branch that was left; addresses count on demand."""
+    """A review can be limited to a branch, and can include personal data."""
     home = furnished(tmp_path)
     with home.own.open(own_id(home)) as session:
         active = session.append_message(user("write to ana@payments-demo.dev")).id
@@ -66,7 +66,7 @@ async def test_a_review_can_be_of_one_branch_and_of_personal_things(tmp_path: Pa
 
 
 async def exported(client: Http, session_id: str, **query: str) -> str:
-    """The text of an export."""
+    """Return the text of an export."""
     response = await client.client.get("/v1/view/export", params={"id": session_id, **query})
     assert response.status_code == 200, response.text
     assert response.headers["content-type"] == "application/octet-stream"
@@ -75,7 +75,7 @@ async def exported(client: Http, session_id: str, **query: str) -> str:
 
 
 async def test_an_export_replaces_secrets_unless_told_otherwise(tmp_path: Path) -> None:
-    """By default all; what is kept stays; switched off, the file is as it is."""
+    """An export redacts secrets unless they are kept or redaction is off."""
     home = furnished(tmp_path)
     async with page(home) as client:
         one = own_id(home)
@@ -93,7 +93,7 @@ async def test_an_export_replaces_secrets_unless_told_otherwise(tmp_path: Path) 
 
 
 async def test_an_export_has_a_name_that_is_safe_everywhere(tmp_path: Path) -> None:
-    """No path, no header of its own, no secret; and a name in any alphabet."""
+    """The file name has no path, header or secret, and supports any script."""
     home = Household(tmp_path)
     names = {}
     for title in ('../../etc/"x"\r\nSet-Cookie: a=b', "购物车", f"key {TOKEN}", "..."):
@@ -113,7 +113,7 @@ async def test_an_export_has_a_name_that_is_safe_everywhere(tmp_path: Path) -> N
 
 
 async def test_an_export_of_what_is_not_there_is_a_problem(tmp_path: Path) -> None:
-    """An unknown session, an unknown form, an unknown branch."""
+    """An unknown session or branch returns 404, and an unknown format 400."""
     home = furnished(tmp_path)
     async with page(home) as client:
         assert (await client.refusal("GET", "/v1/view/export", {"id": "ffffffff"}))[0] == 404
@@ -124,7 +124,7 @@ async def test_an_export_of_what_is_not_there_is_a_problem(tmp_path: Path) -> No
 
 
 async def test_stored_text_cannot_leave_an_exported_page_as_markup(tmp_path: Path) -> None:
-    """The page is the renderer's: what was said stands in it escaped."""
+    """Stored text is escaped in an exported page."""
     home = Household(tmp_path)
     with home.begin(home.own, "<script>alert(1)</script>") as session:
         session.append_message(user("<script>alert(2)</script>"))
@@ -133,11 +133,11 @@ async def test_stored_text_cannot_leave_an_exported_page_as_markup(tmp_path: Pat
     assert "<script>alert" not in text
 
 
-# -- pictures
+# -- images
 
 
 def pictured(home: Household, *blobs: bytes) -> tuple[str, list[str]]:
-    """A session that holds a picture, and the names of blobs of its store."""
+    """Create a session with an image, and return its id and the hashes of the blobs."""
     with home.begin(home.own, "Pictures") as session:
         image = {"type": "image", "data": base64.b64encode(PNG).decode(), "mimeType": "image/png"}
         session.append_message({"role": "user", "content": [{"type": "text", "text": "see"}, image]})
@@ -150,7 +150,7 @@ def pictured(home: Household, *blobs: bytes) -> tuple[str, list[str]]:
 
 
 async def test_a_picture_comes_as_what_its_first_bytes_say(tmp_path: Path) -> None:
-    """Whatever an entry claims; nothing but four kinds comes at all."""
+    """The content type is detected from the data, and only images of known types are served."""
     home = Household(tmp_path)
     gif, page_of = b"GIF89a" + bytes(20), b"<html><script>alert(1)</script>"
     one, (png, animated, markup, svg) = pictured(home, gif, page_of, b"<svg xmlns='x' onload='alert(1)'/>")
@@ -172,7 +172,7 @@ async def test_a_picture_comes_as_what_its_first_bytes_say(tmp_path: Path) -> No
 
 
 async def test_a_picture_that_is_gone_or_damaged_is_not_found(tmp_path: Path) -> None:
-    """Bytes that are not what the name says are not shown."""
+    """A missing or damaged image returns 404, and an invalid hash 400."""
     home = Household(tmp_path)
     one, (png,) = pictured(home)
     async with page(home) as client:

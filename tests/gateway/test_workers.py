@@ -1,4 +1,4 @@
-"""Tasks that drive turns: each is driven once, at once with the others, also when everything ends."""
+"""Worker tasks of turns: each job runs once, in parallel with others, also during shutdown."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def anyio_backend() -> str:
 
 
 async def test_a_task_that_is_done_takes_up_the_next_job() -> None:
-    """One job after the other is driven by one task."""
+    """An idle task is reused for the next job."""
     tasks, driven = set(), []
 
     async def drive(job: int) -> None:
@@ -36,7 +36,7 @@ async def test_a_task_that_is_done_takes_up_the_next_job() -> None:
 
 
 async def test_jobs_are_driven_at_once_and_a_few_tasks_stay_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    """None waits for another; and of many tasks not all wait for something to do."""
+    """Jobs run in parallel, and only a few idle tasks are kept."""
     monkeypatch.setattr(lanes, "_IDLE_WORKERS", 2)
     gate = anyio.Event()
     running = 0
@@ -61,7 +61,7 @@ async def test_jobs_are_driven_at_once_and_a_few_tasks_stay_for_the_next(monkeyp
 
 
 async def test_a_job_that_is_handed_over_while_everything_ends_is_driven_as_one_that_is_cancelled() -> None:
-    """It hears of its end, as it would if it had been under way."""
+    """A job submitted during shutdown is started and cancelled."""
     told: list[str] = []
 
     async def drive(job: str) -> None:
@@ -82,7 +82,7 @@ async def test_a_job_that_is_handed_over_while_everything_ends_is_driven_as_one_
 
 
 async def test_a_driver_that_was_cancelled_is_handed_nothing() -> None:
-    """The job has a task of its own, which its group ends as it ends all others."""
+    """A cancelled task gets no more jobs; the next job gets a new task."""
     driven: list[str] = []
     drivers_of: list[asyncio.Task[None] | None] = []
 

@@ -1,4 +1,4 @@
-"""A home of its own for every server."""
+"""A separate home for every server."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty home, an own cache, a plain environment."""
+    """Return an empty home folder with its own cache and a clean environment."""
     folder = tmp_path / "home"
     folder.mkdir()
     for name in ("XDG_DATA_HOME", "PI_CODING_AGENT_DIR", "PI_CONFIG_DIR", "SESSILE_ROOT"):
@@ -23,5 +23,5 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
-    """Where a server's stderr goes."""
+    """Return the file for a server's stderr."""
     return tmp_path / "stderr"

@@ -1,4 +1,4 @@
-"""An MCP server as its clients meet it: started by the command, over stdin and stdout or over HTTP, or within this process."""
+"""Run an MCP server for tests: `sessile mcp` over stdio or HTTP, or a server in this process."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _COMMAND = ("-m", "sessile.cli.main")
 
 
 class Asking:
-    """A client that is connected, and everything that it was told."""
+    """A connected client that records all results."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
         self.heard: list[str] = []
 
     async def call(self, tool: str, **arguments: Any) -> Json:
-        """The values of an answer, which its text says, too."""
+        """Return the values of a result, and check that its text is the same JSON."""
         result = await self.try_call(tool, arguments)
         assert not result.is_error, result.content
         value: Json = result.structured_content
@@ -45,24 +45,24 @@ class Asking:
         return value
 
     async def fail(self, tool: str, **arguments: Any) -> Json:
-        """What the tool says is wrong."""
+        """Return the error of a failed call."""
         result = await self.try_call(tool, arguments)
         assert result.is_error and result.structured_content is None, result
         error: Json = json.loads(result.content[0].text)["error"]
         return error
 
     async def try_call(self, tool: str, arguments: Json) -> Any:
-        """The result of a call, whatever it is."""
+        """Return the result of a call, successful or not."""
         result = await self.client.call_tool(tool, arguments)
         self.heard.append(result.model_dump_json())
         return result
 
 
-# -- within this process
+# -- in this process
 
 
 def access_of(store: Store, scope: Scope | None, sources: Sequence[Source], show_secrets: bool) -> Access:
-    """The access of a store, with a catalog in memory."""
+    """Return access to a store, with the catalog in memory."""
     return Access(
         lambda: Library(store, sources),
         store,
@@ -81,7 +81,7 @@ def ask(
     sources: Sequence[Source] = (),
     show_secrets: bool = False,
 ) -> Result:
-    """What a scenario comes to with a server in this process."""
+    """Run a scenario with a server in this process and return its result."""
     access = access_of(store, scope, sources, show_secrets)
 
     async def run() -> Result:
@@ -94,11 +94,11 @@ def ask(
         access.close()
 
 
-# -- in a process of its own
+# -- in a separate process
 
 
 class Over(NamedTuple):
-    """How a server is reached: `stdio` or `http`, and with which protocol: that of today or `legacy`."""
+    """The transport (`stdio` or `http`) and the protocol mode (`auto` or `legacy`)."""
 
     transport: str
     mode: str
@@ -107,7 +107,7 @@ class Over(NamedTuple):
         return f"{self.transport}-{self.mode}"
 
     def ask(self, scenario: Scenario[Result], *arguments: str, log: Path) -> Result:
-        """What a scenario comes to with `sessile mcp`; what it says on stderr goes to `log`."""
+        """Run a scenario with `sessile mcp` and return its result; stderr goes to `log`."""
 
         async def run() -> Result:
             connected = _stdio(arguments, log) if self.transport == "stdio" else _http(arguments, log)
@@ -135,7 +135,7 @@ async def _http(arguments: tuple[str, ...], log: Path) -> AsyncIterator[Any]:
 
 
 class Serving(NamedTuple):
-    """A server over HTTP, and what it told when it began."""
+    """A server over HTTP and its startup output."""
 
     process: subprocess.Popen[str]
     told: Json
@@ -146,7 +146,7 @@ class Serving(NamedTuple):
 
 @contextmanager
 def serving(*arguments: str, log: Path) -> Iterator[Any]:
-    """`sessile mcp --http` on a free port; it ends with the test, whatever happens."""
+    """Run `sessile mcp --http` on a free port and stop it at the end."""
     command = [sys.executable, *_COMMAND, "--json", "mcp", "--http", "--port", "0", *arguments]
     with (
         log.open("a") as errors,

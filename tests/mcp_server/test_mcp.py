@@ -1,4 +1,4 @@
-"""`sessile mcp` as clients meet it: three tools that read, windows, links, scope, and errors that say what to do."""
+"""`sessile mcp` with real clients: its three read-only tools, windows, links, scope, errors and the command."""
 
 from __future__ import annotations
 
@@ -34,27 +34,27 @@ EVERY_WAY = [Over("stdio", "auto"), Over("stdio", "legacy"), Over("http", "auto"
 
 @pytest.fixture
 def own(home: Path) -> Store:
-    """The store that the command takes without being told."""
+    """Return the default store of the command."""
     return store_at(home / ".sessile")
 
 
 def ids_of(answered: Json) -> list[str]:
-    """The ids of the entries in a window."""
+    """Return the ids of the entries in a window."""
     return [entry["id"] for entry in answered["entries"]]
 
 
 def texts_of(answered: Json) -> list[str]:
-    """What the entries of a window say."""
+    """Return the texts of the entries in a window."""
     return ["".join(part["text"] for part in entry["parts"]) for entry in answered["entries"]]
 
 
 def titles_of(answered: Json) -> list[str | None]:
-    """The titles of sessions that were listed or found."""
+    """Return the titles of listed or found sessions."""
     cards = [each.get("session", each) for each in answered["sessions"]]
     return [card["title"] for card in cards]
 
 
-# -- as a client meets it
+# -- clients
 
 
 @pytest.mark.mission("B9")
@@ -62,7 +62,7 @@ def titles_of(answered: Json) -> list[str | None]:
 def test_a_client_lists_the_tools_finds_words_and_reads_around_them(
     way: Over, own: Store, home: Path, log: Path
 ) -> None:
-    """Over stdio and HTTP, in both protocols; and not one file of the home is another afterwards, but for the token of HTTP."""
+    """Listing, searching and opening work over every transport and protocol, and only HTTP writes a file, its token."""
     with begun(own, "/work/app", title="Webhook retries") as session:
         places = [say(session, f"prompt {number}") for number in range(5)]
         wanted = answer(session, "use tenacity with jitter")
@@ -94,7 +94,7 @@ def test_a_client_lists_the_tools_finds_words_and_reads_around_them(
 @pytest.mark.mission("B9")
 @pytest.mark.parametrize("kind", ["folder", "memory", "database"])
 def test_any_store_can_be_asked(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    """The tools know the store's own names only."""
+    """The tools work with every kind of store."""
     if kind == "memory":
         store = Store.in_memory()
     else:
@@ -114,7 +114,7 @@ def test_any_store_can_be_asked(kind: str, tmp_path: Path, request: pytest.Fixtu
 
 
 def test_the_made_up_store_can_be_searched(tmp_path: Path) -> None:
-    """Every session of the demo can be opened by its path."""
+    """Every readable demo session can be opened by its path."""
     store = Store(tmp_path / "demo", durability="process")
     make_demo(store)
 
@@ -133,7 +133,7 @@ def test_the_made_up_store_can_be_searched(tmp_path: Path) -> None:
 
 
 def test_cursors_lead_through_a_whole_branch_in_both_directions(own: Store) -> None:
-    """Every entry comes once, in order, whatever the size of the window; each answer says how much is left."""
+    """Cursors return every entry once and in order in both directions, and each window counts the rest."""
     with begun(own) as session:
         places = [say(session, f"entry {number} {'x' * (number * 37 % 300)}") for number in range(60)]
         name = session.id
@@ -158,7 +158,7 @@ def test_cursors_lead_through_a_whole_branch_in_both_directions(own: Store) -> N
 
 
 def test_a_long_entry_is_told_in_pieces_that_make_the_whole(own: Store) -> None:
-    """A window ends within it, says how much is missing, and the cursor goes on at that very character."""
+    """A long entry is split across windows, and its parts add up to the whole text."""
     long = "".join(f"line {number} — 行\n" for number in range(3_000)).rstrip("\n")
     with begun(own) as session:
         say(session, "before")
@@ -187,7 +187,7 @@ def test_a_long_entry_is_told_in_pieces_that_make_the_whole(own: Store) -> None:
 
 
 def test_a_depth_counts_what_it_does_not_show(own: Store) -> None:
-    """Prompts only; thoughts, answers and calls are counted, and a window is not filled with what nobody sees."""
+    """Entries hidden by the depth are counted and do not use up the window."""
     with begun(own) as session:
         for number in range(6):
             say(session, f"question {number}")
@@ -212,7 +212,7 @@ def test_a_depth_counts_what_it_does_not_show(own: Store) -> None:
 
 
 def test_an_entry_of_a_branch_that_was_left_is_shown_on_that_branch(own: Store) -> None:
-    """The answer says that the session goes on elsewhere; a branch can be named by its label, too."""
+    """An entry or label on an abandoned branch opens that branch, and the result says that it is not active."""
     with begun(own) as session:
         first = say(session, "start")
         left = say(session, "approach A")
@@ -234,12 +234,12 @@ def test_an_entry_of_a_branch_that_was_left_is_shown_on_that_branch(own: Store) 
 
 
 def test_lists_and_searches_come_in_pages(own: Store) -> None:
-    """Each session and each hit comes once; the last page has no cursor; what a list hides is counted."""
+    """Pages return each session and hit once, the last has no cursor, and hidden sessions are counted."""
     for number in range(7):
         with begun(own, title=f"session {number}") as session:
             say(session, f"needle {number}")
     with begun(own):
-        pass  # an empty one
+        pass  # an empty session
 
     async def scenario(asking: Asking) -> None:
         for tool, asked in (("list_sessions", {"limit": 3}), ("search_sessions", {"query": "needle", "limit": 3})):
@@ -261,7 +261,7 @@ def test_lists_and_searches_come_in_pages(own: Store) -> None:
 
 
 def test_what_tools_printed_is_searched_when_it_is_named(own: Store) -> None:
-    """Without that, the answer says that it was not."""
+    """Tool results are searched only on request; otherwise the response says so."""
     with begun(own) as session:
         say(session, "run it")
         result = {"role": "toolResult", "toolCallId": "c", "toolName": "bash", "isError": False}
@@ -280,7 +280,7 @@ def test_what_tools_printed_is_searched_when_it_is_named(own: Store) -> None:
 
 @pytest.mark.promise("P25")
 def test_a_huge_session_is_answered_in_a_few_seconds_and_a_few_kilobytes(own: Store) -> None:
-    """20,000 entries and one of 6 MB: every question has an answer of the size that was asked for."""
+    """With 20,000 entries and one of 6 MB, every call is quick and its result small."""
     with begun(own, title="huge") as session:
         for start in range(0, 20_000, 5_000):
             session.append_many(
@@ -299,7 +299,7 @@ def test_a_huge_session_is_answered_in_a_few_seconds_and_a_few_kilobytes(own: St
             ("search_sessions", {"query": "needle1*", "limit": 50}),
             ("search_sessions", {"query": "needle777", "in": ["text", "tool_result"]}),
         ]
-        await asking.call("list_sessions")  # the first one reads what changed
+        await asking.call("list_sessions")  # the first call reads the changed files
         for tool, asked in questions:
             begin = time.monotonic()
             await asking.call(tool, **asked)
@@ -313,7 +313,7 @@ def test_a_huge_session_is_answered_in_a_few_seconds_and_a_few_kilobytes(own: St
 
 
 def test_links_name_the_command_and_the_page_of_a_gateway_that_runs(own: Store) -> None:
-    """Without a gateway there is no page; what is in a name cannot leave its quotes."""
+    """Links have a quoted command, and a page URL only while a gateway runs."""
     with begun(own, title="linked") as session:
         at, name = say(session, "words"), session.id
     write_file(own.layout.sessions + "/--x--/odd.jsonl", header("it's; rm -rf /", "/x"), _said("e1", "odd words"))
@@ -349,7 +349,7 @@ def _said(entry_id: str, text: str, parent: str | None = None) -> Json:
 
 @pytest.fixture
 def shared(home: Path, own: Store) -> dict[str, str]:
-    """Sessions of two agents in two projects, with ids that begin alike, by title."""
+    """Return the paths of sessions of two agents in two projects by title, with a common id prefix."""
     stores = {"own": own, "pi": store_at(home / ".pi" / "agent")}
     paths = {}
     for agent, store in stores.items():
@@ -375,7 +375,7 @@ SCOPES: dict[str, tuple[Scope, set[str]]] = {
 def test_what_the_server_does_not_show_cannot_be_reached_by_any_call(
     way: str, own: Store, home: Path, shared: dict[str, str], log: Path
 ) -> None:
-    """Neither listed, found, opened, counted nor named: not by id, path, project, agent, or another server's cursor."""
+    """Sessions outside the scope cannot be listed, found, opened or counted, also not with a foreign cursor."""
     scope, seen = SCOPES["both" if way == "command" else way]
     pi = str(home / ".pi" / "agent")
     sources = [Source("pi", pi, f"{pi}/sessions")]
@@ -425,13 +425,13 @@ async def _look_for_what_is_hidden(asking: Asking, paths: dict[str, str], seen: 
 
 
 async def _titles(asking: Asking, tool: str, **arguments: Any) -> list[str | None]:
-    """The titles of an answer; none if it was refused."""
+    """Return the titles of a result, or an empty list if the call failed."""
     result = await asking.try_call(tool, arguments)
     return [] if result.is_error else titles_of(result.structured_content)
 
 
 def test_a_call_narrows_the_scope_and_is_told_when_it_asks_for_more(shared: dict[str, str], own: Store) -> None:
-    """A folder below the project is taken; another agent or project is refused with the reason."""
+    """A call can narrow the scope; another agent or project is refused with the reason."""
 
     async def scenario(asking: Asking) -> None:
         assert titles_of(await asking.call("list_sessions", project="/work/a")) == ["own-a"]
@@ -446,7 +446,7 @@ def test_a_call_narrows_the_scope_and_is_told_when_it_asks_for_more(shared: dict
 
 
 def test_here_is_the_folder_that_it_was_started_in(shared: dict[str, str], own: Store, home: Path, log: Path) -> None:
-    """`--here` shows the sessions of this folder and no others."""
+    """`--here` shows only the sessions of the current folder."""
     with begun(own, str(home), title="of this folder") as session:
         say(session, "here")
 
@@ -486,7 +486,7 @@ BAD: list[tuple[str, Json, str]] = [
 
 
 def test_bad_arguments_are_told_by_name_with_what_to_do(shared: dict[str, str], own: Store) -> None:
-    """Each is an error of the tool, which the model sees, and none ends the server."""
+    """Invalid arguments are tool errors with a hint, and the server continues."""
 
     async def scenario(asking: Asking) -> None:
         for tool, arguments, told in BAD:
@@ -501,7 +501,7 @@ def test_bad_arguments_are_told_by_name_with_what_to_do(shared: dict[str, str], 
 
 
 def test_a_cursor_belongs_to_its_question(own: Store) -> None:
-    """With other arguments it is refused, and says how to begin anew."""
+    """A cursor is rejected with other arguments, with a hint to omit it."""
     for number in range(3):
         with begun(own, title=f"session {number}") as session:
             say(session, "words")
@@ -515,7 +515,7 @@ def test_a_cursor_belongs_to_its_question(own: Store) -> None:
 
 
 def test_damage_is_told_and_the_rest_is_read(own: Store) -> None:
-    """A line that cannot be read costs itself, and the window says so."""
+    """An unreadable line is reported, and the other entries are returned."""
     rows: list[Json | str] = [_said("e1", "before"), "{torn", _said("e2", "after", "e1")]
     path = write_file(own.layout.sessions + "/--x--/torn.jsonl", header("damaged-one", "/x"), *rows)
 
@@ -527,12 +527,12 @@ def test_damage_is_told_and_the_rest_is_read(own: Store) -> None:
     ask(own, scenario)
 
 
-# -- cancelling
+# -- cancellation
 
 
 @pytest.mark.mission("B9")
 def test_who_cancels_is_rid_of_the_call_and_its_thread_stops(own: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next call is answered at once, and the work of the cancelled one ends."""
+    """A cancelled call stops its thread, and the next call is answered."""
     begun_, ended = threading.Event(), threading.Event()
 
     def endless(access: Access, call: Call, asked: Any) -> Any:
@@ -565,13 +565,13 @@ def test_who_cancels_is_rid_of_the_call_and_its_thread_stops(own: Store, monkeyp
 
 @pytest.mark.parametrize("way", EVERY_WAY[::2], ids=str)
 def test_a_real_server_answers_after_a_cancelled_call(way: Over, own: Store, log: Path) -> None:
-    """A search that reads everything is cancelled at once; the server does not miss it."""
+    """A server process answers after several cancelled searches."""
     with begun(own) as session:
         for number in range(40):
             say(session, f"{number} " + "plenty of words " * 5_000)
 
     async def scenario(asking: Asking) -> None:
-        for _ in range(6):  # more than are worked on at once
+        for _ in range(6):  # more than the limit of concurrent calls
             with anyio.move_on_after(0.02):
                 await asking.call("search_sessions", **{"query": "nowhere", "in": ["tool_result"]})
         with anyio.fail_after(15):
@@ -584,14 +584,14 @@ def test_a_real_server_answers_after_a_cancelled_call(way: Over, own: Store, log
 
 
 def test_stdout_holds_nothing_but_the_protocol_and_the_end_of_stdin_ends_it(own: Store) -> None:
-    """With exit code 0, and without a word on stderr."""
+    """At the end of stdin, the command exits with code 0 and without output."""
     command = [sys.executable, "-m", "sessile.cli.main", "mcp"]
     done = subprocess.run(command, input="", capture_output=True, text=True, timeout=30)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_an_interrupt_ends_it_though_it_waits_for_stdin(own: Store) -> None:
-    """As Ctrl-C does; there is nothing to tidy up."""
+    """An interrupt ends the server while it waits for stdin."""
     command = [sys.executable, "-m", "sessile.cli.main", "mcp"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None and process.stdout is not None
@@ -614,14 +614,14 @@ def test_an_interrupt_ends_it_though_it_waits_for_stdin(own: Store) -> None:
 def test_the_command_refuses_what_it_cannot_do(
     own: Store, capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, told: str
 ) -> None:
-    """With the code of such errors, and a hint; there is no way to listen to other machines."""
+    """Invalid options exit with their code and a hint, and there is no way to listen on other addresses."""
     assert run(arguments) == code
     printed = capsys.readouterr()
     assert told in printed.err and "hint:" in printed.err and printed.out == ""
 
 
 def test_help_begins_with_examples_and_loads_no_server() -> None:
-    """The SDK is imported when a server starts, not before."""
+    """The help shows examples and does not import the MCP SDK."""
     code = "import sys; from sessile.cli.command import run; run(['mcp', '--help'])"
     code += "; print([name for name in ('mcp', 'starlette', 'anyio', 'pydantic') if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -632,7 +632,7 @@ def test_help_begins_with_examples_and_loads_no_server() -> None:
 
 @pytest.mark.promise("P33", "P34")
 def test_over_http_only_programs_of_this_machine_with_the_token_are_heard(own: Store, log: Path) -> None:
-    """No token, another's token, another name or another site: refused; the token is in no output."""
+    """HTTP requests without the token, or with another host or origin, are rejected, and the token is never printed."""
     import http.client
     from urllib.parse import urlsplit
 

@@ -1,4 +1,4 @@
-"""The modules of the page: their types hold, and one function each asks the gateway and makes elements of a string."""
+"""The page's modules: type checks, one function that parses HTML, and one that sends requests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OPTIONS = (
     *("--checkJs", "--allowJs", "--noEmit", "--strict", "--target", "es2023", "--module", "esnext"),
     *("--moduleResolution", "bundler", "--lib", "es2023,dom,dom.iterable,dom.asynciterable"),
 )
-# Ways from a string to elements, styles or a program.
+# Ways to turn a string into elements, styles or code.
 DOORS = re.compile(
     r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|createContextualFragment|srcdoc|DOMParser|\beval\b|new Function"
     r"|setHTML|EventSource|\.cssText|javascript:"
@@ -33,7 +33,7 @@ def modules() -> list[Path]:
 
 @pytest.fixture(scope="module")
 def compiler(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """TypeScript's compiler, installed once into the cache of the repository."""
+    """Return the TypeScript compiler, installed once into the repository's cache."""
     npm = shutil.which("npm")
     if shutil.which("node") is None or npm is None:
         pytest.skip("THE TYPES OF THE PAGE ARE NOT CHECKED: needs node and npm")
@@ -48,7 +48,7 @@ def compiler(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_types_of_the_page_hold(compiler: Path) -> None:
-    """Every module, strictly."""
+    """All modules pass TypeScript's strict checks."""
     files = [str(path) for path in (*modules(), EXPORT)]
     assert len(files) > 15
     checked = subprocess.run(["node", str(compiler), *OPTIONS, *files], capture_output=True, text=True, timeout=120)
@@ -57,7 +57,7 @@ def test_the_types_of_the_page_hold(compiler: Path) -> None:
 
 @pytest.mark.promise("P36")
 def test_one_function_makes_elements_of_a_string() -> None:
-    """`fragment` in dom.js; no module has another way, nor one that could run a text."""
+    """Only `fragment` in dom.js turns a string into elements, and no module runs a string as code."""
     found = [
         (path.name, line.strip())
         for path in modules()
@@ -69,7 +69,7 @@ def test_one_function_makes_elements_of_a_string() -> None:
 
 @pytest.mark.promise("P35")
 def test_only_one_module_asks_anything_and_only_the_gateway() -> None:
-    """There is one `fetch`, of a path below /v1/ of the own origin; no module names another address."""
+    """Only api.js sends requests, and no module contains another address."""
     texts = {path.name: path.read_text("utf-8") for path in modules()}
     asking = [name for name, text in texts.items() if re.search(r"\bfetch\(|XMLHttpRequest|sendBeacon|WebSocket", text)]
     assert asking == ["api.js"]
