@@ -153,7 +153,7 @@ def test_a_session_that_a_program_has_open_stays(tmp_path: Path) -> None:
 
 
 def test_the_main_conversation_stays_under_any_spelling() -> None:
-    """The main conversation stays if it has another name or is the only one."""
+    """The main conversation stays with another name or spelling, and with a global scope."""
     rig = Rig(routing=Routing(main_key="home"))
     rig.speak("agent:main:home", NOW)
     entries = rig.entries()

@@ -303,7 +303,7 @@ def test_the_access_to_a_workspace_can_be_said_in_two_places(own: dict[str, Any]
 def test_the_runner_is_the_agent_s_or_that_of_its_model(
     agent: dict[str, Any], provider: dict[str, Any], runner: tuple[str, str | None, str | None]
 ) -> None:
-    """Without either, no runner is used."""
+    """Without either, the runner is `echo`, which connects to nothing."""
     told = {"baseUrl": "http://127.0.0.1:1/v1", "apiKeyEnv": "KEY", **provider}
     config = load({"agents": {"defaults": agent}, "models": {"providers": {"local": told}}}).config
     settings = config.runner_of("main")

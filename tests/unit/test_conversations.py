@@ -406,7 +406,7 @@ def test_a_reset_begins_a_new_session_and_may_name_a_model(rig: Rig) -> None:
 
 @pytest.mark.mission("Y4")
 def test_a_reset_can_be_taken_back(rig: Rig) -> None:
-    """Counters are restored, and the new session can be resumed later; only the last reset can be undone."""
+    """Counters are restored, the new session can be resumed later, and an outdated expectation raises."""
     old = rig.all.resolve(MAIN)
     rig.all.count(MAIN, old.session_id, usage=Usage(input=10), compactions=1)
     new = rig.all.reset(MAIN, now=NOW + 1)

@@ -405,7 +405,7 @@ def test_a_link_in_place_of_the_archive_is_not_followed(home: Home) -> None:
 
 @pytest.mark.mission("B1")
 def test_a_copy_is_listed_found_and_searched_as_soon_as_its_original_is_gone(home: Home) -> None:
-    """Before, the session is listed once with its number of copies; afterwards its copy is listed."""
+    """While the original exists, only the original is listed; otherwise its copy is listed."""
     path = home.write(age=25)
     done = keep(home, path)
     assert listed(home) == [str(path)]
@@ -476,7 +476,7 @@ def test_a_copy_of_what_was_imported_is_not_listed_or_counted_again(home: Home) 
 
 
 def test_sub_agents_of_what_was_imported_are_counted_once(home: Home) -> None:
-    """Sub-agents are copied with their session; those of other sessions are still counted."""
+    """Sub-agents are imported with their session; those of other sessions are listed in place."""
     answer = json.dumps(row("assistant", "a1", None, [{"type": "text", "text": "here"}])) + "\n"
     for session in (SESSION, OTHER):
         agent = home.write(session).with_suffix("") / "subagents" / "agent-a1.jsonl"

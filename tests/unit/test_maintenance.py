@@ -473,7 +473,7 @@ class TestDiskUse:
         draft.close()
 
     def test_a_cache_elsewhere_counts_too(self, tmp_path: Path) -> None:
-        """An empty store uses no space."""
+        """A cache outside the root is counted; an empty store uses no space."""
         store = store_at(tmp_path / "root", cache=tmp_path / "cache")
         assert disk_usage(store).total == 0
         (tmp_path / "cache").mkdir()

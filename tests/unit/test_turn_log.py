@@ -107,7 +107,7 @@ def test_the_file_of_turns_that_begin_does_not_grow_for_ever(tmp_path: Path) -> 
 
 
 def test_a_log_that_is_closed_leaves_a_file_only_if_something_is_under_way(tmp_path: Path) -> None:
-    """After closing, the log opens the file again on the next note."""
+    """A running turn stays in the file after closing, and the next log can finish it."""
     log = log_in(tmp_path)
     log.close()
     log.note(ONE, {"name": "a"})
