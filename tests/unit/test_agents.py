@@ -1,4 +1,4 @@
-"""Agents: the formats of ours keep the contract, and packages add agents of their own."""
+"""Agents: the built-in formats fulfil the contract, and packages can add agents."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def _written(tmp_path: Path) -> Path:
 
 
 def test_a_package_adds_an_agent(tmp_path: Path, install: Callable[..., None]) -> None:
-    """Its files are opened, listed and searched like those of any agent."""
+    """Files of the added agent are opened, listed and searched like those of any agent."""
     install(MODULE.format(name="barn"))
     path = _written(tmp_path)
     store = Store(tmp_path / "store")
@@ -143,7 +143,7 @@ def test_a_package_adds_an_agent(tmp_path: Path, install: Callable[..., None]) -
 
 
 def test_an_added_agent_has_a_home_and_a_command(install: Callable[..., None]) -> None:
-    """Listing and resuming know it without another word."""
+    """The added agent has sources, a command and capabilities without further setup."""
     install(MODULE.format(name="barn"))
     assert Source("barn", "/home/u/.barn", "/home/u/.barn/rows") in AGENTS.sources("/home/u", {}, lambda folder: ())
     agent = AGENTS.get("barn")
@@ -151,7 +151,7 @@ def test_an_added_agent_has_a_home_and_a_command(install: Callable[..., None]) -
 
 
 def test_without_the_package_its_files_are_no_sessions(tmp_path: Path, install: Callable[..., None]) -> None:
-    """The file is left as it is."""
+    """The file is not changed."""
     path = _written(tmp_path)
     with pytest.raises(NotASession, match="does not start"):
         Store(tmp_path / "store").open(path, readonly=True)
@@ -171,7 +171,7 @@ def test_without_the_package_its_files_are_no_sessions(tmp_path: Path, install: 
 def test_an_agent_that_cannot_be_used_is_left_out_with_a_warning(
     module: str, value: str, told: str, install: Callable[..., None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Everything else goes on."""
+    """All other agents stay available."""
     install(module, value)
     with caplog.at_level(logging.WARNING, "sessile"):
         assert AGENTS.installed == ()
@@ -179,7 +179,7 @@ def test_an_agent_that_cannot_be_used_is_left_out_with_a_warning(
 
 
 def test_a_catalog_outlives_a_format_that_was_taken_away(tmp_path: Path, install: Callable[..., None]) -> None:
-    """What it has counted stays; what it has not is left."""
+    """Sessions of a removed format stay in the catalog and are skipped by later catch-ups."""
     install(MODULE.format(name="barn"))
     path = _written(tmp_path)
     sources = [Source("folder", str(path.parent), str(path.parent))]
@@ -193,7 +193,7 @@ def test_a_catalog_outlives_a_format_that_was_taken_away(tmp_path: Path, install
 
 
 def test_nobody_looks_for_packages_while_our_own_formats_suffice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Looking takes longer than a small listing."""
+    """Looking for installed packages takes longer than a small listing."""
     monkeypatch.setattr(Registry, "installed", property(lambda self: pytest.fail("looked")))
     assert AGENTS.recognise(TestCodex.sample) is not None
     assert AGENTS.format_named("claude") is not None

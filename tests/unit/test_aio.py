@@ -56,7 +56,7 @@ async def test_a_conversation_works_without_blocking_the_loop(tmp_path: Path) ->
 
 
 async def test_appends_are_written_in_the_order_of_their_calls() -> None:
-    """Tasks that append at once are served one after the other."""
+    """Concurrent appends are written one after the other, in the order of the calls."""
     session = AsyncSession(Session.in_memory())
 
     async def say(number: int) -> None:
@@ -71,7 +71,7 @@ async def test_appends_are_written_in_the_order_of_their_calls() -> None:
 
 
 async def test_cancelling_does_not_tear_an_append(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An append that has begun ends before the cancellation is felt."""
+    """An append that has started finishes before the cancellation is raised."""
     store = Store(tmp_path)
     session = AsyncSession(store.create("/work/app", publish=True))
     begun = threading.Event()
@@ -93,6 +93,6 @@ async def test_cancelling_does_not_tear_an_append(tmp_path: Path, monkeypatch: p
 
 
 async def test_the_facade_has_every_method_of_the_engine() -> None:
-    """A method that is added to the engine is added here too, under the same name."""
+    """The facade has every public method of the engine under the same name."""
     assert public_methods(Session) - NOT_AWAITED == public_methods(AsyncSession) - {"iter_entries"}
     assert public_methods(Store) - NOT_AWAITED == public_methods(AsyncStore)

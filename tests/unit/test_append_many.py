@@ -1,4 +1,4 @@
-"""Several entries at once, expectations about the leaf, keys, and what happens when another writer was faster."""
+"""`append_many`: batches, the expected leaf, idempotency keys, and concurrent writers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TWO = {"type": "message", "message": assistant("two")}
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[tuple[Session, Session]]:
-    """Two handles on one session that hold the same leaf."""
+    """Two handles on one session with the same leaf."""
     ours = begun(store_at(tmp_path))
     say(ours, "base")
     theirs = other_store_at(tmp_path).open(ours.path)
@@ -32,7 +32,7 @@ def pair(tmp_path: Path) -> Iterator[tuple[Session, Session]]:
 
 
 def test_entries_of_one_call_form_a_chain_with_one_sync(tmp_path: Path) -> None:
-    """Each gets a receipt; the last one is the leaf."""
+    """Each entry gets a receipt; the last entry is the leaf."""
     path = begun(store_at(tmp_path)).path
     filesystem = FaultyFilesystem(PosixFilesystem())
     with store_at(tmp_path, fs=filesystem, durability="power").open(path) as session:
@@ -45,7 +45,7 @@ def test_entries_of_one_call_form_a_chain_with_one_sync(tmp_path: Path) -> None:
 
 
 def test_entries_hang_from_the_expected_leaf(tmp_path: Path) -> None:
-    """An older entry without children is as good as the leaf."""
+    """An expected leaf can be any entry without children, not only the current leaf."""
     with begun(store_at(tmp_path)) as session:
         first, head = say(session, "one"), say(session, "two")
         session.branch(first)
@@ -54,7 +54,7 @@ def test_entries_hang_from_the_expected_leaf(tmp_path: Path) -> None:
 
 
 def test_an_expected_leaf_that_is_no_entry_is_refused(tmp_path: Path) -> None:
-    """Nothing is ever hung from an entry that is not there."""
+    """An unknown expected leaf raises, and nothing is written."""
     with begun(store_at(tmp_path)) as session:
         with pytest.raises(errors.EntryNotFound):
             session.append_many([ONE], expected_leaf="nobody")
@@ -63,7 +63,7 @@ def test_an_expected_leaf_that_is_no_entry_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("whole_history", [True, False])
 def test_a_moved_leaf_is_noticed_within_one_handle(tmp_path: Path, whole_history: bool) -> None:
-    """Who expects an entry that has a child by now branches, follows or fails."""
+    """If the expected leaf already has a child, the append branches, follows or fails."""
     with begun(store_at(tmp_path)) as session:
         first = say(session, "one")
         expected = "root" if whole_history else first
@@ -77,7 +77,7 @@ def test_a_moved_leaf_is_noticed_within_one_handle(tmp_path: Path, whole_history
 
 
 def test_no_expectation_means_the_leaf_and_root_means_before_the_first_entry(tmp_path: Path) -> None:
-    """`None` is no expectation; an empty session is where "root" is expected."""
+    """`None` expects the current leaf; "root" expects an empty session."""
     with begun(store_at(tmp_path)) as session:
         first = session.append_many([ONE], expected_leaf="root", on_leaf_moved="fail")[0]
         second = session.append_many([ONE], expected_leaf=None, on_leaf_moved="fail")[0]
@@ -85,13 +85,13 @@ def test_no_expectation_means_the_leaf_and_root_means_before_the_first_entry(tmp
 
 
 def test_an_unknown_wish_about_a_moved_leaf_is_refused(tmp_path: Path) -> None:
-    """A typing error does not quietly become a branch."""
+    """An invalid `on_leaf_moved` raises instead of creating a branch."""
     with begun(store_at(tmp_path)) as session, pytest.raises(errors.Invalid):
         session.append_many([ONE], on_leaf_moved="folow")  # type: ignore[arg-type]
 
 
 def test_a_writer_who_was_faster_makes_us_branch_and_both_heads_are_shown(pair: tuple[Session, Session]) -> None:
-    """The default: nothing is lost, and the receipt says `diverged`."""
+    """By default the append branches: no entry is lost, and the receipt has `diverged`."""
     ours, theirs = pair
     base = ours.leaf_id
     first = theirs.append_message(user("theirs"))
@@ -105,7 +105,7 @@ def test_a_writer_who_was_faster_makes_us_branch_and_both_heads_are_shown(pair: 
 
 
 def test_following_hangs_our_entries_below_those_of_the_other_writer(pair: tuple[Session, Session]) -> None:
-    """One line of history; the context takes in what came between."""
+    """ "follow" appends after the other writer's entries, and the context includes them."""
     ours, theirs = pair
     ours.context()
     theirs.append_many([ONE, TWO])
@@ -118,7 +118,7 @@ def test_following_hangs_our_entries_below_those_of_the_other_writer(pair: tuple
 
 
 def test_failing_writes_nothing_and_the_next_try_works(pair: tuple[Session, Session]) -> None:
-    """An error of the caller's choice is not latched."""
+    """ "fail" writes nothing, and the error is not latched."""
     ours, theirs = pair
     say(theirs, "theirs")
     before = Path(ours.path).read_bytes()
@@ -132,7 +132,7 @@ def test_failing_writes_nothing_and_the_next_try_works(pair: tuple[Session, Sess
 
 
 def test_what_others_append_elsewhere_is_no_divergence(pair: tuple[Session, Session]) -> None:
-    """Only a child of our own parent is."""
+    """Only a new child of our own parent is a divergence."""
     ours, theirs = pair
     theirs.reset_leaf()
     say(theirs, "another root")
@@ -140,7 +140,7 @@ def test_what_others_append_elsewhere_is_no_divergence(pair: tuple[Session, Sess
 
 
 def test_two_writers_without_a_first_entry_diverge_at_the_root(tmp_path: Path) -> None:
-    """The parent `None` is a parent like any other."""
+    """Two first entries with the parent `None` diverge, too."""
     with begun(store_at(tmp_path)) as ours, other_store_at(tmp_path).open(ours.path) as theirs:
         say(theirs, "theirs")
         receipt = ours.append_message(user("ours"))
@@ -148,7 +148,7 @@ def test_two_writers_without_a_first_entry_diverge_at_the_root(tmp_path: Path) -
 
 
 def test_a_label_of_another_writer_counts_as_their_entry(pair: tuple[Session, Session]) -> None:
-    """Labels are links of the chain: the family hangs its next message from them."""
+    """A label is an entry of the chain, so a label set by another writer is a divergence."""
     ours, theirs = pair
     base = ours.leaf_id
     assert base is not None
@@ -157,7 +157,7 @@ def test_a_label_of_another_writer_counts_as_their_entry(pair: tuple[Session, Se
 
 
 def test_a_writer_without_lock_and_newline_does_not_spoil_our_line(pair: tuple[Session, Session]) -> None:
-    """A torn line of another program stays on its own."""
+    """A torn line of another program stays on its own line."""
     ours, _ = pair
     with open(ours.path, "ab") as file:
         file.write(b'{"type":"message","id":"torn","parentId":null,"mess')
@@ -170,7 +170,7 @@ def test_a_writer_without_lock_and_newline_does_not_spoil_our_line(pair: tuple[S
 
 
 def test_a_repeated_key_appends_nothing_and_gives_the_same_receipts(tmp_path: Path) -> None:
-    """In one handle and after reopening."""
+    """A repeated key returns the same receipts, in the same handle and after reopening."""
     with begun(store_at(tmp_path)) as session:
         first = session.append_many([ONE, TWO], key="turn-1")
         say(session, "meanwhile")
@@ -185,14 +185,14 @@ def test_a_repeated_key_appends_nothing_and_gives_the_same_receipts(tmp_path: Pa
 
 
 def test_the_key_is_a_member_of_the_entry(tmp_path: Path) -> None:
-    """Whoever reads the file can see why an entry is there once."""
+    """The key is stored in the entry."""
     with begun(store_at(tmp_path)) as session:
         session.append_many([ONE], key="k")
         assert records_of(session.path)[1]["sessile.key"] == "k"
 
 
 def test_two_handles_with_one_key_append_once(pair: tuple[Session, Session]) -> None:
-    """The slower one learns of it under the lock, and what it appends next is seen to diverge."""
+    """The slower handle finds the key under the lock and appends nothing; its next append diverges."""
     ours, theirs = pair
     base = ours.leaf_id
     first = theirs.append_many([ONE, TWO], key="turn")
@@ -205,7 +205,7 @@ def test_two_handles_with_one_key_append_once(pair: tuple[Session, Session]) -> 
 
 
 def test_a_key_whose_call_was_cut_short_by_a_crash_is_completed(tmp_path: Path) -> None:
-    """Of two lines the second was torn: it is appended, the first is not appended again."""
+    """If the second of two lines was torn, only the second is appended again."""
     with begun(store_at(tmp_path)) as session:
         first, second = session.append_many([ONE, TWO], key="turn")
     content = Path(session.path).read_bytes()
@@ -220,7 +220,7 @@ def test_a_key_whose_call_was_cut_short_by_a_crash_is_completed(tmp_path: Path) 
 
 
 def test_a_repeated_receipt_is_given_only_when_the_entry_is_durable(tmp_path: Path) -> None:
-    """The first call may have died before its sync."""
+    """A repeated call syncs before it returns: the first call may have died before its sync."""
     with begun(store_at(tmp_path)) as session:
         session.append_many([ONE], key="turn")
     filesystem = FaultyFilesystem(PosixFilesystem())
@@ -231,7 +231,7 @@ def test_a_repeated_receipt_is_given_only_when_the_entry_is_durable(tmp_path: Pa
 
 
 def test_a_key_that_meets_a_strangers_entry_is_refused(tmp_path: Path) -> None:
-    """An entry is never taken for one that was not appended under the key."""
+    """An entry with the expected id that was not appended under the key raises."""
     with begun(store_at(tmp_path)) as session:
         wanted = session.append_many([ONE], key="turn")[0].id
         header = lines_of(session.path)[0].decode()
@@ -242,14 +242,14 @@ def test_a_key_that_meets_a_strangers_entry_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_fork_has_keys_of_its_own(tmp_path: Path) -> None:
-    """Its entries keep their ids, but the same key there is another call."""
+    """Entries of a fork keep their ids, but the same key in the fork is a new call."""
     with begun(store_at(tmp_path), cwd=CWD) as session:
         session.append_many([ONE], key="turn")
         with session.fork() as fork:
             assert not fork.append_many([ONE], key="turn")[0].repeated
 
 
-# Every method that appends one entry, with its arguments; "base" is the entry that the session starts with.
+# Every method that appends one entry, with its arguments; "base" is the first entry of the session.
 APPENDS: list[tuple[str, tuple[Any, ...]]] = [
     ("append_message", (user("again"),)),
     ("append_thinking_level_change", ("high",)),
@@ -267,14 +267,14 @@ APPENDS: list[tuple[str, tuple[Any, ...]]] = [
 
 
 def test_every_append_method_is_covered() -> None:
-    """A method that is added is added to the table of these tests."""
+    """Every `append_*` method is in the table of these tests."""
     methods = {name for name in dir(Session) if name.startswith("append_")}
     assert methods == {name for name, _ in APPENDS} | {"append_many"}
 
 
 @pytest.mark.parametrize(("name", "arguments"), APPENDS, ids=[name for name, _ in APPENDS])
 class TestOneEntry:
-    """Each `append_*` method passes `key` and `on_leaf_moved` on."""
+    """Each `append_*` method accepts `key` and `on_leaf_moved`."""
 
     def call(self, session: Session, name: str, arguments: tuple[Any, ...], **options: Any) -> Receipt:
         base = session.get_entries()[0].id
@@ -286,7 +286,7 @@ class TestOneEntry:
     def test_a_key_makes_the_call_repeatable(
         self, pair: tuple[Session, Session], name: str, arguments: tuple[Any, ...]
     ) -> None:
-        """The second call with a key appends nothing and returns the receipt of the first, also in another process."""
+        """A second call with the same key appends nothing and returns the first receipt, also in another process."""
         ours = pair[0]
         first = self.call(ours, name, arguments, key="k1")
         count = len(lines_of(ours.path))
@@ -298,7 +298,7 @@ class TestOneEntry:
     def test_a_moved_leaf_is_branched_followed_or_refused(
         self, pair: tuple[Session, Session], name: str, arguments: tuple[Any, ...]
     ) -> None:
-        """Another writer appended below the leaf: `on_leaf_moved` decides."""
+        """If another writer appended below the leaf, `on_leaf_moved` decides what happens."""
         ours, theirs = pair
         base, tip = ours.leaf_id, say(theirs, "faster")
         with pytest.raises(errors.LeafMoved):

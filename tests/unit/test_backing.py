@@ -1,4 +1,4 @@
-"""What a store stands on is chosen by its root, and what is missing for it is told."""
+"""The root decides how a store is kept, and a missing package is reported."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sessile.storage.backing import is_database
 
 pytestmark = pytest.mark.mission("B8")
 
-# A Python in which some packages cannot be had.
+# A Python in which some packages cannot be imported.
 _WITHOUT = """
 import sys
 from importlib.abc import MetaPathFinder
@@ -34,13 +34,13 @@ except sessile.errors.Unsupported as error:
 
 
 def test_only_the_address_of_a_database_is_one() -> None:
-    """Everything else is a folder."""
+    """Every root that is not a database URL is a folder."""
     assert is_database("postgresql://me@db/x") and is_database("postgres://db/x")
     assert not any(map(is_database, ("/postgresql://", "~/x", "", "postgresql", "c:/x")))
 
 
 def test_an_address_of_anything_else_is_no_folder_of_that_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who means a bucket or another database is told, instead of getting a store in the folder that he stands in."""
+    """A URL of a bucket or another database raises instead of creating a folder of that name."""
     monkeypatch.chdir(tmp_path)
     for address in ("s3://bucket/x", "mysql://db/x", "https://host"):
         with pytest.raises(errors.Unsupported, match="a store cannot have this root"):
@@ -52,14 +52,14 @@ def test_an_address_of_anything_else_is_no_folder_of_that_name(tmp_path: Path, m
 
 
 def test_a_file_is_no_store(tmp_path: Path) -> None:
-    """It is not taken for one without sessions."""
+    """A file as the root is not an empty store."""
     (tmp_path / "notes.txt").write_text("x")
     with pytest.raises(errors.NotFound, match="the root is a file"):
         Store(tmp_path / "notes.txt")
 
 
 def test_a_store_is_called_by_its_root(tmp_path: Path) -> None:
-    """It can be used in a block, and closing a folder is harmless."""
+    """A store is a context manager, and closing a folder does nothing."""
     with Store(tmp_path) as store:
         assert store.name == str(tmp_path) and store.database is None
     store.create("/w", publish=True)
@@ -73,7 +73,7 @@ def test_a_store_is_called_by_its_root(tmp_path: Path) -> None:
     ],
 )
 def test_a_missing_package_is_told_with_how_to_get_it(root: str, blobs: str | None, told: str, tmp_path: Path) -> None:
-    """Nobody should have to read a traceback for that."""
+    """The error says how to install the package."""
     done = subprocess.run(
         [sys.executable, "-c", _WITHOUT % (root, blobs)], capture_output=True, text=True, cwd=tmp_path, check=False
     )

@@ -1,4 +1,4 @@
-"""Maintenance of conversations: what goes and what stays, archives, the trash, and the way back."""
+"""Maintenance of conversations: plans, archives, the disk limit, and undo."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ENFORCE = Maintenance(mode="enforce")
 
 
 class Rig:
-    """Conversations on a disk in memory, whose clock is that of the store."""
+    """Conversations in a memory file system, with the clock of the store."""
 
     def __init__(self, **options: Any) -> None:
         self.clock = Clock()
@@ -49,7 +49,7 @@ class Rig:
         self.clock.seconds = now / 1000
 
     def speak(self, name: str, now: int, text: str = "hello") -> str:
-        """Say something in a conversation at some time; gives its key."""
+        """Append a message to a conversation at this time and return its key."""
         self.at(now)
         bound = self.all.resolve(key(name) if ":" not in name else name)
         with self.store.open(bound.path) as session:
@@ -91,7 +91,7 @@ def staying(plan: MaintenancePlan) -> dict[str, str]:
 
 @pytest.fixture
 def rig() -> Rig:
-    """The main conversation and four others, each a day younger than the one before; the oldest is just a month old."""
+    """The main conversation and four others, each a day younger than the one before; the oldest is exactly a month old."""
     one = Rig()
     for number, name in enumerate([MAIN, "a", "b", "c", "d"]):
         one.speak(name, NOW + number * DAY)
@@ -103,7 +103,7 @@ def rig() -> Rig:
 
 
 def test_what_nobody_used_for_a_month_is_old_and_what_is_just_a_month_is_not(rig: Rig) -> None:
-    """By the time of the last change, to the millisecond; the main conversation stays."""
+    """The time of the last change decides, to the millisecond; the main conversation stays."""
     assert going(rig.plan()) == {}
     assert staying(rig.plan()) == {"main": "main"} | dict.fromkeys("abcd", "newest")
     later = rig.plan(now=NOW + DAY + MONTH + 1)
@@ -113,7 +113,7 @@ def test_what_nobody_used_for_a_month_is_old_and_what_is_just_a_month_is_not(rig
 
 
 def test_beyond_the_newest_the_oldest_go(rig: Rig) -> None:
-    """What has to stay counts, too, and what remains too many is told."""
+    """Protected conversations count, too, and an excess that remains is reported."""
     assert going(rig.plan(Maintenance(max_entries=3))) == {"a": "too many", "b": "too many"}
     assert going(rig.plan(Maintenance(max_entries=5))) == {}
     few = rig.plan(Maintenance(max_entries=1), live=[key("b"), key("D")], now=NOW + 2 * DAY + MONTH)
@@ -122,14 +122,14 @@ def test_beyond_the_newest_the_oldest_go(rig: Rig) -> None:
 
 
 def test_of_an_unknown_age_nothing_is_old_but_it_is_the_first_that_is_too_many(rig: Rig) -> None:
-    """As the documents have it."""
+    """A conversation without a date is never too old, but is the first to go if there are too many."""
     rig.write(rig.entries() | {key("e"): {"sessionId": "e"}})
     assert staying(rig.plan(now=NOW + 90 * DAY)) == {"main": "main", "e": "undated"}
     assert going(rig.plan(Maintenance(max_entries=5))) == {"e": "too many"}
 
 
 def test_what_is_in_use_stays(rig: Rig) -> None:
-    """Live by its key or its session, pinned by its entry or its session, open in a process."""
+    """A conversation stays if it is live, pinned or open, by its key or by its session."""
     ids = {name: rig.entries()[key(name)]["sessionId"] for name in "abcd"}
     rig.all.patch(key("d"), {"pinnedAt": NOW})
     with RawFile(rig.fs, rig.path("c")) as file:
@@ -140,7 +140,7 @@ def test_what_is_in_use_stays(rig: Rig) -> None:
 
 
 def test_a_session_that_a_program_has_open_stays(tmp_path: Path) -> None:
-    """Also if it only waits, where the system tells."""
+    """An idle session stays, too, if the system lists open files."""
     store = Store(tmp_path, clock=Clock(), random=numbered(), durability="process")
     with Conversations(store, workspace=lambda agent: f"/work/{agent}", hold=None) as all_:
         bound = all_.resolve(key("a"))
@@ -153,7 +153,7 @@ def test_a_session_that_a_program_has_open_stays(tmp_path: Path) -> None:
 
 
 def test_the_main_conversation_stays_under_any_spelling() -> None:
-    """Also if it has another name, or is the only one for all."""
+    """The main conversation stays with another name or spelling, and with a global scope."""
     rig = Rig(routing=Routing(main_key="home"))
     rig.speak("agent:main:home", NOW)
     entries = rig.entries()
@@ -165,7 +165,7 @@ def test_the_main_conversation_stays_under_any_spelling() -> None:
 
 
 def test_what_is_counted_but_not_written_yet_is_known(rig: Rig) -> None:
-    """Whoever has just spoken in an old conversation keeps it."""
+    """A recent use protects a conversation before it is written to the file."""
     rig.at(NOW + 90 * DAY)
     rig.all.resolve(key("a"))
     assert staying(rig.plan())["a"] == "newest"
@@ -173,7 +173,7 @@ def test_what_is_counted_but_not_written_yet_is_known(rig: Rig) -> None:
 
 
 def test_a_plan_writes_nothing(rig: Rig) -> None:
-    """Whatever it says, and for an agent that has nothing at all."""
+    """Planning writes nothing, also for an agent without conversations."""
     calls = Rig()
     before = rig.fs.lstat(f"{ROOT}/agents/main/sessions/sessions.json")
     rig.plan(Maintenance(mode="enforce", max_entries=1, max_disk_bytes=1), NOW + 90 * DAY)
@@ -184,7 +184,7 @@ def test_a_plan_writes_nothing(rig: Rig) -> None:
 
 
 def test_what_a_person_should_know_is_told_in_sentences(rig: Rig) -> None:
-    """How many, of which agent, and why."""
+    """The summary has the number, the agent and the reason."""
     told = rig.plan(Maintenance(max_entries=1), NOW + DAY + MONTH + 1, live=[key("d")]).summary
     assert told == (
         "1 conversation of main: old, would be archived in mode enforce",
@@ -198,7 +198,7 @@ def test_what_a_person_should_know_is_told_in_sentences(rig: Rig) -> None:
 
 
 def test_to_warn_is_to_tell_and_nothing_else(rig: Rig) -> None:
-    """That is the default."""
+    """The default mode only reports."""
     before = rig.entries()
     done = apply_maintenance(rig.all, rig.plan(Maintenance(max_entries=2, max_disk_bytes=10), NOW + 90 * DAY))
     assert len(done.summary) >= 2
@@ -208,7 +208,7 @@ def test_to_warn_is_to_tell_and_nothing_else(rig: Rig) -> None:
 
 
 def test_what_goes_is_archived_and_its_session_stays(rig: Rig) -> None:
-    """A new message begins a new session, and the old one can be read."""
+    """The next message starts a new session, and the old one can still be read."""
     before, path = rig.entries(), rig.path("a")
     rig.at(NOW + 2 * DAY + MONTH + 1)
     done = rig.run()
@@ -225,7 +225,7 @@ def test_what_goes_is_archived_and_its_session_stays(rig: Rig) -> None:
 
 
 def test_it_comes_back_whole_and_stays(rig: Rig) -> None:
-    """With all its members; it counts as used, so that the next run does not take it again."""
+    """All members are restored; the conversation counts as used, so the next run keeps it."""
     before = rig.entries()
     rig.at(NOW + 2 * DAY + MONTH + 1)
     done = rig.run()
@@ -242,7 +242,7 @@ def test_it_comes_back_whole_and_stays(rig: Rig) -> None:
 
 
 def test_a_key_that_has_a_new_session_keeps_it(rig: Rig) -> None:
-    """The others come back, and the archive stays for whoever wants the rest."""
+    """The other keys are restored, and the archive stays for the rest."""
     rig.at(NOW + 2 * DAY + MONTH + 1)
     done = rig.run()
     assert done.token is not None and done.archive is not None
@@ -256,7 +256,7 @@ def test_a_key_that_has_a_new_session_keeps_it(rig: Rig) -> None:
 
 
 def test_what_was_used_since_the_plan_stays(rig: Rig) -> None:
-    """Also if it is not written yet, if a turn began, or if somebody edited or removed it."""
+    """A conversation stays if it was used, edited or deleted, or if a turn started."""
     rig.at(NOW + 90 * DAY)
     plan = rig.plan()
     rig.all.resolve(key("a"))
@@ -274,7 +274,7 @@ def test_what_was_used_since_the_plan_stays(rig: Rig) -> None:
 
 
 def test_an_archive_that_cannot_be_read_is_told(rig: Rig) -> None:
-    """A token from elsewhere leads nowhere."""
+    """An invalid token is not found."""
     rig.at(NOW + 90 * DAY)
     done = rig.run()
     assert done.archive is not None and done.token is not None
@@ -288,7 +288,7 @@ def test_an_archive_that_cannot_be_read_is_told(rig: Rig) -> None:
 
 
 def test_half_an_emoji_can_be_archived(rig: Rig) -> None:
-    """In a key and in a member."""
+    """Lone surrogates in a key and a member can be archived."""
     rig.write(rig.entries() | {key("\ud83d"): {"sessionId": "x", "updatedAt": NOW, "label": "\ud83d"}})
     rig.at(NOW + 90 * DAY)
     done = rig.run(Maintenance(mode="enforce", max_entries=4))
@@ -301,7 +301,7 @@ def test_half_an_emoji_can_be_archived(rig: Rig) -> None:
 
 
 def spoken(rig: Rig, size: int = 10_000) -> int:
-    """Make the sessions of all conversations large; gives the bytes of everything."""
+    """Make the sessions of all conversations large and return the size of everything."""
     for number, name in enumerate("abcd"):
         rig.at(NOW + number * DAY)
         with rig.store.open(rig.path(name)) as session:
@@ -313,7 +313,7 @@ def spoken(rig: Rig, size: int = 10_000) -> int:
 
 
 def test_a_limit_of_the_disk_takes_the_oldest_until_all_is_well_below_it(rig: Rig) -> None:
-    """Four fifths; both the conversations and their sessions, which come back with them."""
+    """Conversations are removed with their sessions until four fifths of the limit are used, and can be restored."""
     used = spoken(rig)
     exact = rig.plan(Maintenance(mode="enforce", max_disk_bytes=used))
     assert going(exact) == {} and exact.sessions is None
@@ -334,7 +334,7 @@ def test_a_limit_of_the_disk_takes_the_oldest_until_all_is_well_below_it(rig: Ri
 
 
 def test_sessions_without_a_conversation_go_first(rig: Rig) -> None:
-    """Those of conversations that were archived before, or go now for another reason."""
+    """Sessions of archived conversations are removed before those of current ones."""
     used = spoken(rig)
     paths = {name: rig.path(name) for name in "abcd"}
     archived = rig.run(Maintenance(mode="enforce", max_entries=4))
@@ -350,7 +350,7 @@ def test_sessions_without_a_conversation_go_first(rig: Rig) -> None:
 
 
 def test_a_session_that_another_conversation_names_stays(rig: Rig) -> None:
-    """Of the same agent or of another, now or as an earlier one."""
+    """The other conversation can belong to any agent and name the session as its current or an earlier one."""
     spoken(rig)
     ids = {name: rig.entries()[key(name)]["sessionId"] for name in "abcd"}
     other = "agent:ops:main"
@@ -361,13 +361,13 @@ def test_a_session_that_another_conversation_names_stays(rig: Rig) -> None:
     assert going(plan) == {"c": "disk", "d": "disk"}
     assert plan.sessions is not None and [one.id for one in plan.sessions.candidates] == [ids["c"], ids["d"]]
     assert plan.too_large > 20_000
-    rig.all.reset(other, session_id=ids["c"])  # since the plan
+    rig.all.reset(other, session_id=ids["c"])  # after the plan was made
     done = apply_maintenance(rig.all, plan)
     assert len(done.deletions) == 1 and rig.all.path_of(other) is not None
 
 
 def test_earlier_sessions_go_with_their_conversation(rig: Rig) -> None:
-    """And come back with it."""
+    """They are restored with it."""
     rig.at(NOW + DAY)
     rig.all.reset(key("a"))
     spoken(rig)
@@ -381,7 +381,7 @@ def test_earlier_sessions_go_with_their_conversation(rig: Rig) -> None:
 
 
 def test_what_prune_spares_is_spared_here(rig: Rig) -> None:
-    """A session that somebody used today stays; so does the conversation, since nothing would be won."""
+    """A recently used session stays, and so does its conversation, because removing it would free no space."""
     used = spoken(rig)
     rig.at(NOW + DAY // 2)
     plan = rig.plan(Maintenance(mode="enforce", max_disk_bytes=1))
@@ -390,7 +390,7 @@ def test_what_prune_spares_is_spared_here(rig: Rig) -> None:
 
 
 def test_archives_are_listed_oldest_first(rig: Rig) -> None:
-    """Each with what it holds."""
+    """Each archive is listed with its content."""
     for number in (1, 2):
         rig.at(NOW + number * DAY + MONTH + 1)
         rig.run()

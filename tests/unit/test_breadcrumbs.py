@@ -1,4 +1,4 @@
-"""The breadcrumb of a terminal, and which session to go on with."""
+"""The breadcrumb of a terminal, and which session is continued."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def crumb(store: Store) -> Path:
 
 
 def two_sessions(store: Store) -> tuple[str, str]:
-    """An older and a newer session of one project, both closed; the terminal was in the newer one last."""
+    """Create an older and a newer session of one project, both closed; the terminal last used the newer one."""
     paths = []
     for age in (200, 100):
         with begun(store) as session:
@@ -37,7 +37,7 @@ def two_sessions(store: Store) -> tuple[str, str]:
 
 
 def test_a_breadcrumb_is_two_lines_project_and_file(store: Store) -> None:
-    """Written when a session is made, opened for writing or moved; not when it is read or forked."""
+    """It is written when a session is created, opened for writing or moved, but not on reading or forking."""
     with begun(store) as first:
         assert crumb(store).read_text() == f"{CWD}\n{first.path}\n"
     with begun(store, cwd="/other") as second:
@@ -54,13 +54,13 @@ def test_a_breadcrumb_is_two_lines_project_and_file(store: Store) -> None:
 
 
 def test_a_new_file_at_a_given_path_leaves_a_breadcrumb_too(store: Store, tmp_path: Path) -> None:
-    """Opening is opening."""
+    """Opening a new path for writing leaves a breadcrumb."""
     with store.open(tmp_path / "mine.jsonl", cwd=CWD) as session:
         assert crumb(store).read_text() == f"{CWD}\n{session.path}\n"
 
 
 def test_continuing_prefers_the_session_of_the_terminal(store: Store) -> None:
-    """Even if another one is newer."""
+    """The terminal's session is continued even if another one is newer."""
     old, _ = two_sessions(store)
     with store.open(old):
         pass
@@ -70,7 +70,7 @@ def test_continuing_prefers_the_session_of_the_terminal(store: Store) -> None:
 
 
 def test_without_a_breadcrumb_the_newest_by_modification_time_is_continued(store: Store) -> None:
-    """Not the one with the latest name."""
+    """The name of the file does not decide."""
     old, new = two_sessions(store)
     crumb(store).unlink()
     os.utime(old, (2e9, 2e9))
@@ -83,7 +83,7 @@ def test_without_a_breadcrumb_the_newest_by_modification_time_is_continued(store
 
 
 def test_without_any_session_a_new_one_is_made(store: Store) -> None:
-    """A draft, as ever."""
+    """The new session is a draft."""
     with store.continue_recent(CWD) as session:
         assert (session.is_draft, session.cwd) == (True, CWD)
 
@@ -92,7 +92,7 @@ def test_without_any_session_a_new_one_is_made(store: Store) -> None:
     "content", ["", "\n", "only one line", "/work/app\n", "/elsewhere\n{new}\n", "/work/app\n/gone.jsonl\n"]
 )
 def test_a_breadcrumb_that_leads_nowhere_is_passed_over(store: Store, content: str) -> None:
-    """Empty, torn, of another project, or of a file that is gone."""
+    """An empty, torn or foreign breadcrumb, or one to a missing file, is ignored."""
     old, new = two_sessions(store)
     os.utime(old, (2e9, 2e9))
     crumb(store).write_text(content.replace("{new}", new))
@@ -101,7 +101,7 @@ def test_a_breadcrumb_that_leads_nowhere_is_passed_over(store: Store, content: s
 
 
 def test_a_breadcrumb_to_what_is_no_session_is_passed_over(store: Store, tmp_path: Path) -> None:
-    """Continuing never opens a file that holds none."""
+    """Continuing never opens a file that is not a session."""
     bad = tmp_path / "bad.jsonl"
     bad.write_text("precious notes\n")
     crumb(store).parent.mkdir()
@@ -112,7 +112,7 @@ def test_a_breadcrumb_to_what_is_no_session_is_passed_over(store: Store, tmp_pat
 
 
 def test_a_breadcrumb_may_lead_to_a_file_outside_the_store(store: Store, tmp_path: Path) -> None:
-    """Whoever opened it there goes on there."""
+    """A session that was opened outside the store is continued there."""
     path = write_file(tmp_path / "there" / "s.jsonl", header(), said("a", None))
     with store.open(path):
         pass
@@ -123,7 +123,7 @@ def test_a_breadcrumb_may_lead_to_a_file_outside_the_store(store: Store, tmp_pat
 
 
 def test_the_project_of_a_breadcrumb_is_compared_as_a_path(store: Store) -> None:
-    """A slash at its end is no other project; more lines, as oh-my-pi writes them, do no harm."""
+    """A trailing slash and the additional lines of oh-my-pi are ignored."""
     old, _ = two_sessions(store)
     crumb(store).write_text(f"{CWD}/\n{old}\nfresh\ncwdstat 1 2\n")
     with store.continue_recent(CWD) as session:
@@ -131,7 +131,7 @@ def test_the_project_of_a_breadcrumb_is_compared_as_a_path(store: Store) -> None
 
 
 def test_two_terminals_have_two_sessions(tmp_path: Path) -> None:
-    """One project, two windows."""
+    """Two terminals in one project continue different sessions."""
     one, two = store_at(tmp_path, terminal="a"), store_at(tmp_path, terminal="b")
     with begun(one) as first, begun(store_at(tmp_path, random=os.urandom, terminal="b")) as second:
         answer(first, "x")
@@ -142,13 +142,13 @@ def test_two_terminals_have_two_sessions(tmp_path: Path) -> None:
 
 
 def test_without_a_terminal_nothing_is_written(tmp_path: Path) -> None:
-    """Pipes and services have none."""
+    """Pipes and services have no terminal."""
     with begun(store_at(tmp_path)):
         assert not (tmp_path / "terminal-sessions").exists()
 
 
 def test_a_breadcrumb_that_cannot_be_written_stops_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """It is logged, and the session is open."""
+    """The error is logged, and the session is opened."""
     with begun(store_at(tmp_path)) as session:
         say(session, "one")
     filesystem = FaultyFilesystem(PosixFilesystem(), plan=[Fail(28, on={"mkdir"})])
@@ -158,7 +158,7 @@ def test_a_breadcrumb_that_cannot_be_written_stops_nothing(tmp_path: Path, caplo
 
 
 def test_reading_leaves_no_breadcrumb(store: Store, tmp_path: Path) -> None:
-    """Nor does listing."""
+    """Neither reading nor listing writes a breadcrumb."""
     with begun(store) as session:
         answer(session, "x")
     before = snapshot(tmp_path)

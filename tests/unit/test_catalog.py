@@ -1,4 +1,4 @@
-"""The catalog: what rows say, how they follow the files, and that nothing is lost with it."""
+"""The catalog: the content of its rows, how it follows the files, and how it recovers from damage."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def rows_of(root: Path, wanted: Filter = EVERYTHING, depth: catch_up.Depth = "co
 
 
 def facts(catalog: Catalog, *queries: str) -> tuple[list[Any], list[Any]]:
-    """Everything that a catalog says, but for the numbers of its rows."""
+    """Return everything a catalog reports, except the numbers of its rows."""
     rows = [row._replace(number=0) for row in catalog.list(EVERYTHING).rows]
     found: list[Any] = []
     for query in queries:
@@ -64,7 +64,7 @@ def facts(catalog: Catalog, *queries: str) -> tuple[list[Any], list[Any]]:
 
 
 def fresh_facts(root: Path, *queries: str) -> tuple[list[Any], list[Any]]:
-    """The same from a catalog that was made this moment."""
+    """Return the same from a newly built catalog."""
     with Catalog(PosixFilesystem(), None, AGENTS) as catalog:
         catalog.catch_up([place(root)], depth="index")
         return facts(catalog, *queries)
@@ -79,11 +79,11 @@ def some_sessions(root: Path) -> None:
 QUERIES = ("alpha", "beta", "话树", "First")
 
 
-# -- what a row says
+# -- the content of a row
 
 
 def test_a_row_tells_what_a_session_is_about(tmp_path: Path) -> None:
-    """Id, folder, title, first prompt, parent and the end of the talk come from the file."""
+    """Id, folder, title, first prompt, parent and the end of the conversation are read from the file."""
     path = session_at(
         tmp_path,
         "s1",
@@ -136,7 +136,7 @@ def test_counts_are_over_all_branches(tmp_path: Path) -> None:
 
 
 def test_what_nobody_told_is_unknown(tmp_path: Path) -> None:
-    """Without usage there are no tokens and no cost, not zero; nor is a price of zero for used tokens a price."""
+    """Without usage, tokens and cost are unknown, not zero; a cost of zero for used tokens is unknown, too."""
     session_at(tmp_path, "s1", said("u1", None), answered("a1", "u1"))
     free = assistant("hm") | {"usage": USAGE | {"cost": {"total": 0}}}
     session_at(tmp_path, "s2", said("u1", None), entry("message", "a1", "u1", message=free))
@@ -147,7 +147,7 @@ def test_what_nobody_told_is_unknown(tmp_path: Path) -> None:
 
 
 def test_a_large_session_is_shown_before_it_is_counted(tmp_path: Path) -> None:
-    """A look reads both ends only; counts are unknown until somebody asks for them."""
+    """The depth "look" reads only both ends of a file; counts stay unknown until they are requested."""
     session_at(tmp_path, "s1", said("u1", None, "begin"), *(said(f"e{n}", "u1", "x" * 900) for n in range(500)))
     (row,) = rows_of(tmp_path, depth="look")
     assert (row.first_text, row.last_role, row.counts) == ("begin", "user", None)
@@ -156,7 +156,7 @@ def test_a_large_session_is_shown_before_it_is_counted(tmp_path: Path) -> None:
 
 
 def test_the_last_name_in_the_file_counts(tmp_path: Path) -> None:
-    """A name that an entry gave replaces the header's, wherever it stands."""
+    """A name set by an entry replaces the one in the header, wherever the entry is."""
     long = [said(f"e{n}", None, "x" * 900) for n in range(50)]
     session_at(tmp_path, "near", said("u1", None), *long, entry("session_info", "i1", "u1", name="New"), title="Old")
     session_at(tmp_path, "far", said("u1", None), entry("session_info", "i1", "u1", name="New"), *long, title="Old")
@@ -164,7 +164,7 @@ def test_the_last_name_in_the_file_counts(tmp_path: Path) -> None:
     assert {row.id: row.title for row in rows_of(tmp_path, depth="count")} == {"near": "New", "far": "New"}
 
 
-@pytest.mark.parametrize("size", [1, 900])  # characters of each text: then the ends are the same bytes, or apart
+@pytest.mark.parametrize("size", [1, 900])  # characters of each text: both ends are the same bytes, or are apart
 @pytest.mark.parametrize(
     "last",
     [
@@ -180,7 +180,7 @@ def test_the_last_name_in_the_file_counts(tmp_path: Path) -> None:
     ],
 )
 def test_however_lines_are_written_a_look_tells_the_same(tmp_path: Path, last: Json, size: int) -> None:
-    """Plain lines are read the fast way, others the exact way; what every line says is the same once more."""
+    """The fast path for compact lines, the slow path for other lines and a full count return the same values."""
     records = [said("u1", None, f"alpha {'x' * size}"), *(said(f"e{n}", "u1", "x" * size) for n in range(9)), last]
     lines = [header("s1", title="Old"), *records]
     path = tmp_path / "sessions" / FOLDER / "s1.jsonl"
@@ -194,14 +194,14 @@ def test_however_lines_are_written_a_look_tells_the_same(tmp_path: Path, last: J
 
 
 def test_a_session_without_a_message_is_known_to_be_empty_at_once(tmp_path: Path) -> None:
-    """A listing that has only looked does not show it."""
+    """A session without messages is known to be empty at the depth "look", and a listing hides it."""
     session_at(tmp_path, "empty")
     session_at(tmp_path, "talk", said("u1", None))
     assert [row.id for row in rows_of(tmp_path, Filter(), depth="look")] == ["talk"]
 
 
 def test_a_title_slot_is_the_title(tmp_path: Path) -> None:
-    """oh-my-pi keeps the title in a line before the header."""
+    """The title slot that oh-my-pi writes before the header is the title."""
     path = tmp_path / "sessions" / FOLDER / "s1.jsonl"
     write_file(path, {"type": "title", "title": "In the slot"}, header("s1", title="Old"), said("u1", None))
     (row,) = rows_of(tmp_path, depth="look")
@@ -209,14 +209,14 @@ def test_a_title_slot_is_the_title(tmp_path: Path) -> None:
 
 
 def test_damage_is_counted(tmp_path: Path) -> None:
-    """Lines that cannot be read are findings, and the rest is counted."""
+    """Unreadable lines are counted as findings, and the other lines are counted as usual."""
     session_at(tmp_path, "s1", said("u1", None), "not json", said("u2", "u1"), '{"type":"message"}')
     (row,) = rows_of(tmp_path)
     assert row.counts and (row.counts.entries, row.counts.findings) == (2, 2)
 
 
 def test_version_1_is_one_chain(tmp_path: Path) -> None:
-    """Entries of version 1 have no ids; that is no finding."""
+    """Entries of version 1 have no ids; this is not a finding."""
     lines = [{"type": "message", "message": user("a")}, {"type": "message", "message": user("b")}]
     session_at(tmp_path, "s1", *lines, version=1)
     (row,) = rows_of(tmp_path)
@@ -224,7 +224,7 @@ def test_version_1_is_one_chain(tmp_path: Path) -> None:
 
 
 def test_any_text_can_be_stored(tmp_path: Path) -> None:
-    """Lone surrogates, NUL and names of files that are not UTF-8 are no obstacle."""
+    """Lone surrogates, NUL and file names that are not UTF-8 can be stored."""
     line = '{"type":"message","id":"u1","parentId":null,"message":{"role":"user","content":"a\\ud800\\u0000b"}}'
     folder = tmp_path / "sessions" / FOLDER
     write_file(
@@ -240,7 +240,7 @@ def test_any_text_can_be_stored(tmp_path: Path) -> None:
 
 
 def test_a_listing_says_what_it_hides(tmp_path: Path) -> None:
-    """Empty sessions, those of sub-agents and files that are no sessions are hidden and counted."""
+    """Empty sessions, sessions of sub-agents and files that are not sessions are hidden and counted."""
     path = session_at(tmp_path, "s1", said("u1", None), answered("a1", "u1"))
     session_at(tmp_path, "s2")
     write_file(Path(path).with_suffix("") / "sub.jsonl", header("sub"), said("u1", None))
@@ -257,7 +257,7 @@ def test_a_listing_says_what_it_hides(tmp_path: Path) -> None:
 
 
 def test_each_reason_hides_what_it_is_a_reason_for(tmp_path: Path) -> None:
-    """A row for which there are two is hidden by either, and told once; with any filter."""
+    """A row that is hidden for two reasons is counted once, with any filter."""
     path = session_at(tmp_path, "s1", said("u1", None))
     write_file(Path(path).with_suffix("") / "sub.jsonl", header("sub"))
     with Catalog(PosixFilesystem(), None, AGENTS) as catalog:
@@ -271,7 +271,7 @@ def test_each_reason_hides_what_it_is_a_reason_for(tmp_path: Path) -> None:
 
 
 def test_filters_choose_rows(tmp_path: Path) -> None:
-    """Project, time, words, names, ids, models and what a session has."""
+    """Rows are filtered by project, time, words, names, ids, models and content."""
     some_sessions(tmp_path)
     session_at(tmp_path, "d", said("u1", None), said("u2", None), said("u3", "u1"), title="Écrire")
     os.utime(session_at(tmp_path, "old", said("u1", None)), (1000, 1000))
@@ -306,7 +306,7 @@ def test_filters_choose_rows(tmp_path: Path) -> None:
 
 
 def test_newest_come_first_and_a_limit_says_how_many_there_are(tmp_path: Path) -> None:
-    """The order is that of the last change."""
+    """Rows are ordered by last change, newest first; a limited listing returns the total."""
     for number in range(5):
         os.utime(session_at(tmp_path, f"s{number}", said("u1", None)), (1000 + number, 1000 + number))
     with Catalog(PosixFilesystem(), None, AGENTS) as catalog:
@@ -317,14 +317,14 @@ def test_newest_come_first_and_a_limit_says_how_many_there_are(tmp_path: Path) -
 
 
 def priced(root: Path, name: str, cost: float | None, words: int = 1) -> str:
-    """A session with one answer that cost that much, or nobody knows what."""
+    """Create a session with one answer of this cost, or of unknown cost."""
     usage = None if cost is None else {"totalTokens": int(cost * 100), "cost": {"total": cost}}
     reply = entry("message", "a1", "u1", message=assistant("x" * 100 * words) | {"usage": usage})
     return session_at(root, name, said("u1", None), reply, timestamp=f"2026-01-0{words}T00:00:00.000Z")
 
 
 def test_rows_can_be_sorted_and_what_is_unknown_comes_last(tmp_path: Path) -> None:
-    """Most first; of equals the newest first."""
+    """The largest values come first, equal ones are ordered newest first, and unknown ones come last."""
     sessions = {"free": (None, 2), "cheap": (0.5, 1), "dear": (2.0, 3), "twin": (0.5, 4)}
     for age, (name, (cost, words)) in enumerate(sessions.items()):
         os.utime(priced(tmp_path, name, cost, words), (1000 + age, 1000 + age))
@@ -344,7 +344,7 @@ def test_rows_can_be_sorted_and_what_is_unknown_comes_last(tmp_path: Path) -> No
 
 
 def test_of_equals_the_one_that_changed_last_comes_first(tmp_path: Path) -> None:
-    """Also if it is known for longer than the others."""
+    """Of rows with equal values, the last changed one comes first, even if it was cataloged earlier."""
     older = priced(tmp_path, "older", 1.0)
     os.utime(older, (1000, 1000))
     priced(tmp_path, "newer", 1.0)
@@ -359,7 +359,7 @@ def test_of_equals_the_one_that_changed_last_comes_first(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("sort", SORTS)
 def test_pages_show_everything_once(tmp_path: Path, sort: str) -> None:
-    """In the order of the whole, with equal and unknown values, and each page knows how many rows there are."""
+    """Pages keep the order of the full listing, also with equal and unknown values, and each returns the total."""
     for number in range(11):
         os.utime(priced(tmp_path, f"s{number}", [None, 1.0, 2.0][number % 3]), (1000 + number // 4, 1000))
     with Catalog(PosixFilesystem(), None, AGENTS) as catalog:
@@ -372,7 +372,7 @@ def test_pages_show_everything_once(tmp_path: Path, sort: str) -> None:
 
 
 def test_rows_that_cannot_be_judged_are_counted(tmp_path: Path) -> None:
-    """A filter that needs counts says how many sessions have none yet."""
+    """A filter that needs counts returns the number of sessions without counts."""
     some_sessions(tmp_path)
     with Catalog(PosixFilesystem(), None, AGENTS) as catalog:
         catalog.catch_up([place(tmp_path)])
@@ -380,11 +380,11 @@ def test_rows_that_cannot_be_judged_are_counted(tmp_path: Path) -> None:
         assert (listing.rows, listing.unjudged) == ([], 1)
 
 
-# -- what was used
+# -- usage
 
 
 def test_usage_is_that_of_the_sessions_that_a_filter_lets_through(tmp_path: Path) -> None:
-    """With what is hidden and what is not counted yet; sub-agents use something too."""
+    """Usage covers the filtered sessions, sub-agents included, and returns the number of hidden and uncounted ones."""
     path = priced(tmp_path, "s1", 1.0)
     sub = entry("message", "a1", None, message=assistant("x") | {"usage": USAGE})
     write_file(Path(path).with_suffix("") / "sub.jsonl", header("sub", cwd="/other"), sub)
@@ -403,7 +403,7 @@ def test_usage_is_that_of_the_sessions_that_a_filter_lets_through(tmp_path: Path
 
 
 def test_usage_that_is_out_of_date_is_not_told(tmp_path: Path) -> None:
-    """A session that grew much is uncounted until its new lines were read."""
+    """A session that grew a lot is uncounted until its new lines are read."""
     path = priced(tmp_path, "s1", 1.0)
     with Catalog(PosixFilesystem(), None, AGENTS) as catalog:
         catalog.catch_up([place(tmp_path)])
@@ -416,7 +416,7 @@ def test_usage_that_is_out_of_date_is_not_told(tmp_path: Path) -> None:
 
 
 def test_a_range_of_time_is_about_what_was_used_and_not_about_files(tmp_path: Path) -> None:
-    """From the quarter-hour that holds `since` to the one that holds the moment before `until`."""
+    """`since` and `until` select usage by quarter-hours, whatever the times of the files are."""
     moments = ["10:14:59", "10:15:00", "10:29:59", "10:30:00"]
     replies = [
         entry("message", f"a{n}", None, message=assistant("x")) | {"timestamp": f"2026-02-16T{moment}.000Z"}
@@ -441,7 +441,7 @@ def test_a_range_of_time_is_about_what_was_used_and_not_about_files(tmp_path: Pa
 
 
 class Watched(PosixFilesystem):
-    """Notes which files are opened, and how many bytes are read of them."""
+    """Records which files are opened and how many bytes of them are read."""
 
     def __init__(self) -> None:
         self.opened: list[str] = []
@@ -459,7 +459,7 @@ class Watched(PosixFilesystem):
 
 
 def test_unchanged_files_are_not_opened(tmp_path: Path) -> None:
-    """Size, time and inode are all that a second catch-up looks at."""
+    """A second catch-up only checks size, time and inode."""
     some_sessions(tmp_path)
     rows_of(tmp_path, depth="index")
     fs = Watched()
@@ -472,7 +472,7 @@ def test_unchanged_files_are_not_opened(tmp_path: Path) -> None:
 
 
 def test_a_session_that_grew_is_read_from_where_it_was_left(tmp_path: Path) -> None:
-    """Counting and indexing go on behind the bytes that were read before."""
+    """Counting and indexing continue after the bytes that were already read."""
     path = session_at(tmp_path, "s1", *(said(f"e{n}", None, "word " * 1000) for n in range(200)))
     fs = Watched()
     with Catalog(fs, str(tmp_path / "cache"), AGENTS) as catalog:
@@ -487,7 +487,7 @@ def test_a_session_that_grew_is_read_from_where_it_was_left(tmp_path: Path) -> N
 
 
 def test_a_rewritten_session_is_read_anew(tmp_path: Path) -> None:
-    """Other bytes of the same length, a shorter file, another file of that name: nothing of the old one is believed."""
+    """After a change in place, a truncation or a replacement the whole file is read again."""
     path = session_at(
         tmp_path, "s1", said("u1", None, "alpha"), said("u2", "u1", "omega"), said("u3", "u2", "x" * 9000)
     )
@@ -503,7 +503,7 @@ def test_a_rewritten_session_is_read_anew(tmp_path: Path) -> None:
 
 
 def test_rows_of_other_places_stay(tmp_path: Path) -> None:
-    """One catalog serves many roots; a catch-up of one does not touch the others."""
+    """One catalog serves many roots; catching up with one does not touch the others."""
     some_sessions(tmp_path / "one")
     some_sessions(tmp_path / "two")
     with Catalog(PosixFilesystem(), str(tmp_path / "cache"), AGENTS) as catalog:
@@ -515,7 +515,7 @@ def test_rows_of_other_places_stay(tmp_path: Path) -> None:
 
 
 def test_a_line_without_its_newline_is_shown_and_read_again(tmp_path: Path) -> None:
-    """What a writer has not finished is counted, found, and not counted twice when it goes on."""
+    """An unterminated last line is counted and found, and it is not counted twice when the file grows."""
     path = session_at(tmp_path, "s1", said("u1", None))
     whole = Path(path).read_bytes()
     Path(path).write_bytes(
@@ -531,7 +531,7 @@ def test_a_line_without_its_newline_is_shown_and_read_again(tmp_path: Path) -> N
 
 
 def test_a_file_that_becomes_readable_is_read(tmp_path: Path) -> None:
-    """A file that could not be opened is tried again, though neither its size nor its time changed."""
+    """A file that could not be opened is tried again, even if its size and time are unchanged."""
     path = session_at(tmp_path, "s1", said("u1", None))
     target = tmp_path / "elsewhere.jsonl"
     os.rename(path, target)
@@ -547,7 +547,7 @@ def test_a_file_that_becomes_readable_is_read(tmp_path: Path) -> None:
 
 
 def test_it_can_be_interrupted_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A deadline or Ctrl-C stops between two batches; what was done is kept."""
+    """A deadline or Ctrl-C stops between two batches, and finished work is kept."""
     for number in range(20):
         session_at(tmp_path, f"s{number}", *(said(f"e{n}", None, "word " * 100) for n in range(40)))
     monkeypatch.setattr(catch_up, "_BATCH", 0.0)
@@ -569,7 +569,7 @@ def test_it_can_be_interrupted_and_goes_on(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_memory_store_has_a_catalog_in_memory() -> None:
-    """The catalog reads sessions through the filesystem seam, wherever they are."""
+    """The catalog reads sessions through the filesystem interface, so it also works in memory."""
     fs = MemoryFilesystem()
     store = store_at("/memory", fs=fs)
     session = begun(store)
@@ -583,7 +583,7 @@ def test_a_memory_store_has_a_catalog_in_memory() -> None:
 
 @pytest.mark.promise("P13")
 def test_reading_changes_no_journal(tmp_path: Path) -> None:
-    """Bytes, inode and time of every session file stay, whatever is asked."""
+    """Reading keeps the bytes, inode and time of every session file."""
     some_sessions(tmp_path)
     before = snapshot(tmp_path)
     rows_of(tmp_path, depth="index")
@@ -591,7 +591,7 @@ def test_reading_changes_no_journal(tmp_path: Path) -> None:
 
 
 def test_the_cache_is_private(tmp_path: Path) -> None:
-    """Files are 0600 in a folder that is 0700."""
+    """Cache files are 0600 in a folder that is 0700."""
     some_sessions(tmp_path)
     rows_of(tmp_path, depth="index")
     assert stat.S_IMODE(os.stat(tmp_path / "cache").st_mode) == 0o700
@@ -613,7 +613,7 @@ def caught_up(root: Path) -> tuple[list[Any], list[Any]]:
 @pytest.mark.promise("P12")
 @pytest.mark.parametrize("sizes", [25, pytest.param(100, marks=pytest.mark.long)])
 def test_a_truncated_or_deleted_catalog_is_made_anew(tmp_path: Path, sizes: int) -> None:
-    """At many sizes, and without the file or its seal."""
+    """A catalog that is truncated at any of many sizes, or lacks its database or seal, is rebuilt."""
     some_sessions(tmp_path)
     fresh = fresh_facts(tmp_path, *QUERIES)
     database, seal = tmp_path / "cache" / "catalog.db", tmp_path / "cache" / "catalog.seal"
@@ -631,7 +631,7 @@ def test_a_truncated_or_deleted_catalog_is_made_anew(tmp_path: Path, sizes: int)
 
 
 def test_a_catalog_that_a_writer_left_is_not_believed_where_its_lock_cannot_be_had(tmp_path: Path) -> None:
-    """Nobody can tell then whether that writer is still at work."""
+    """Without the lock it is unknown whether the writer is still active, so the catalog is not used."""
     some_sessions(tmp_path)
     fresh = caught_up(tmp_path)
     seal, lock = tmp_path / "cache" / "catalog.seal", tmp_path / "cache" / "catalog.lock"
@@ -649,7 +649,7 @@ def test_a_catalog_that_a_writer_left_is_not_believed_where_its_lock_cannot_be_h
 @pytest.mark.promise("P12")
 @pytest.mark.parametrize("times", [50, pytest.param(1_000, marks=pytest.mark.long)])
 def test_flipped_bytes_are_never_believed(tmp_path: Path, times: int) -> None:
-    """Again and again some byte of the database or its seal is another one."""
+    """A flipped byte in the database or its seal never changes a result."""
     some_sessions(tmp_path)
     fresh = fresh_facts(tmp_path, *QUERIES)
     random = Random(12)
@@ -670,7 +670,7 @@ def test_flipped_bytes_are_never_believed(tmp_path: Path, times: int) -> None:
 
 @pytest.mark.promise("P12")
 def test_damage_that_leaves_no_trace_in_the_folder_is_noticed_when_it_is_met(tmp_path: Path) -> None:
-    """A catalog that was open when its pages were overwritten is made anew in the middle of a question."""
+    """Damage found during a query rebuilds the catalog, and the query returns the right result."""
     some_sessions(tmp_path)
     fresh = fresh_facts(tmp_path, *QUERIES)
     caught_up(tmp_path)
@@ -684,7 +684,7 @@ def test_damage_that_leaves_no_trace_in_the_folder_is_noticed_when_it_is_met(tmp
 
 
 def test_a_catalog_of_another_version_is_made_anew(tmp_path: Path) -> None:
-    """Whatever its tables look like."""
+    """A catalog of another version is rebuilt, whatever its tables are."""
     some_sessions(tmp_path)
     old = ("CREATE TABLE sessions (number INTEGER PRIMARY KEY, path BLOB, title TEXT)",)
     previous = catalog_file.CatalogFile(str(tmp_path / "cache"), old, "sessions", VERSION - 1)
@@ -696,7 +696,7 @@ def test_a_catalog_of_another_version_is_made_anew(tmp_path: Path) -> None:
 
 @pytest.mark.promise("P12")
 def test_a_lying_catalog_is_not_believed(tmp_path: Path) -> None:
-    """Rows that somebody else wrote into the database are thrown away."""
+    """Rows that another program wrote into the database are discarded."""
     some_sessions(tmp_path)
     fresh = fresh_facts(tmp_path, *QUERIES)
     caught_up(tmp_path)
@@ -732,7 +732,7 @@ with Catalog(Dying(), sys.argv[2], AGENTS) as catalog:
     "steps", [pytest.param(step, marks=[] if step in (2, 7, 12, 17) else pytest.mark.long) for step in range(1, 31)]
 )
 def test_a_killed_catch_up_loses_nothing(tmp_path: Path, steps: int) -> None:
-    """Whoever comes next goes on, and finds what a fresh catalog finds."""
+    """The next catch-up continues and returns the same as a new catalog."""
     some_sessions(tmp_path)
     fresh = fresh_facts(tmp_path, *QUERIES)
     command = [sys.executable, "-c", KILLED, place(tmp_path), str(tmp_path / "cache"), str(steps)]
@@ -743,7 +743,7 @@ def test_a_killed_catch_up_loses_nothing(tmp_path: Path, steps: int) -> None:
 
 
 def test_a_killed_catch_up_is_continued(tmp_path: Path) -> None:
-    """What the dead writer had committed is not done again."""
+    """Work that the killed writer committed is not repeated."""
     for number in range(10):
         session_at(tmp_path, f"s{number}", said("u1", None))
     command = [sys.executable, "-c", KILLED, place(tmp_path), str(tmp_path / "cache"), "15"]
@@ -752,11 +752,11 @@ def test_a_killed_catch_up_is_continued(tmp_path: Path) -> None:
         assert 0 < catalog.catch_up([place(tmp_path)]).changed < 10
 
 
-# -- a cache that cannot be used
+# -- an unusable cache
 
 
 def fallback(root: Path) -> None:
-    """Listing and searching give the fresh result, and say that the catalog was not used."""
+    """Assert that listing and searching return current results and a notice that the catalog was not used."""
     with Catalog(PosixFilesystem(), str(root / "cache"), AGENTS) as catalog:
         catalog.catch_up([place(root)], depth="index")
         rows, found = facts(catalog, *QUERIES)
@@ -767,7 +767,7 @@ def fallback(root: Path) -> None:
 
 
 def test_a_locked_catalog_is_done_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another process is at work: what it has is used, what changed is read directly."""
+    """While another process writes the catalog, its rows are used and changed files are read directly."""
     monkeypatch.setattr(catalog_file, "PATIENCE", 0.05)
     some_sessions(tmp_path)
     caught_up(tmp_path)
@@ -780,7 +780,7 @@ def test_a_locked_catalog_is_done_without(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 class CatalogHolder:
-    """Somebody who holds the writer's lock."""
+    """Holds the writer's lock."""
 
     def __init__(self, root: Path) -> None:
         self._fs = PosixFilesystem()
@@ -794,7 +794,7 @@ class CatalogHolder:
 
 
 def test_a_cache_folder_that_is_none_is_done_without(tmp_path: Path) -> None:
-    """A file in its place, or a link where the database should be, is left alone."""
+    """A file in place of the cache folder, or a link in place of the database, is left unchanged."""
     some_sessions(tmp_path)
     (tmp_path / "cache").write_text("mine")
     fallback(tmp_path)
@@ -808,7 +808,7 @@ def test_a_cache_folder_that_is_none_is_done_without(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_done_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A database that may not grow does not fail a listing."""
+    """A listing works even if the database cannot grow."""
     some_sessions(tmp_path)
     connect = catalog_file.CatalogFile._connect
 

@@ -1,4 +1,4 @@
-"""Other agents' sessions in the catalog: listed, counted, searched and followed like ours."""
+"""Sessions of other agents in the catalog are listed, counted, searched and followed like native ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .test_foreign import CODEX, SESSION, call, result, row
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """A home with sessions of Claude Code, one of its sub-agents, and one of Codex."""
+    """A home with sessions of Claude Code and one of its sub-agents, and a session of Codex."""
     project = tmp_path / "claude" / "projects" / "-work-app"
     agents = project / SESSION / "subagents"
     dated = tmp_path / "codex" / "sessions" / "2026" / "05" / "01"
@@ -53,7 +53,7 @@ def library(home: Path, cache: str = "cache") -> Library:
 
 @pytest.mark.mission("B1")
 def test_sessions_of_all_agents_are_one_list(home: Path) -> None:
-    """Title, first prompt, folder and counts come from their own rows; nothing is written in their folders."""
+    """Title, first prompt, folder and counts come from the agents' files, and nothing is written to their folders."""
     before = {path: path.stat().st_mtime_ns for name in ("claude", "codex") for path in (home / name).rglob("*")}
     with library(home) as all_of_them:
         all_of_them.catch_up("count")
@@ -65,7 +65,7 @@ def test_sessions_of_all_agents_are_one_list(home: Path) -> None:
         assert (codex.first_text, codex.cwd, codex.id) == ("list", "/work/app", SESSION)
         assert claude.counts is not None and codex.counts is not None
         assert (claude.counts.messages, claude.counts.branches, claude.counts.tool_calls) == (5, 1, 2)
-        assert claude.counts.total_tokens == 7  # both rows of the answer tell the usage of all of it
+        assert claude.counts.total_tokens == 7  # both rows of the answer have its total usage
         assert (codex.counts.compactions, codex.counts.messages) == (1, 5)
         assert all_of_them.agent_of(claude.path) == "claude"
     assert {
@@ -74,7 +74,7 @@ def test_sessions_of_all_agents_are_one_list(home: Path) -> None:
 
 
 def test_their_words_are_found_with_the_ids_that_they_have_here(home: Path) -> None:
-    """By the index, by a scan, and in what tools printed."""
+    """The index and a scan, also of tool output, return ids of entries that can be opened."""
     with library(home) as all_of_them:
         all_of_them.catch_up("index")
         (hit,) = all_of_them.search("webhook").hits
@@ -90,7 +90,7 @@ def test_their_words_are_found_with_the_ids_that_they_have_here(home: Path) -> N
 
 
 def test_a_session_that_grows_is_counted_on_from_where_it_was_left(home: Path) -> None:
-    """Also in the middle of an answer: the same as counting all of it anew."""
+    """Counting continues in the middle of an answer and returns the same as a full count."""
     path = home / "claude" / "projects" / "-work-app" / f"{SESSION}.jsonl"
     more = [
         call("c3", "r2", "m2", "t3"),
@@ -112,7 +112,7 @@ def test_a_session_that_grows_is_counted_on_from_where_it_was_left(home: Path) -
 
 
 def test_a_file_of_nobody_is_unreadable(home: Path) -> None:
-    """It is counted among the hidden."""
+    """A file that is not a session is counted as hidden."""
     (home / "claude" / "projects" / "-work-app" / "notes.jsonl").write_text('{"a": 1}\n')
     with library(home) as all_of_them:
         all_of_them.catch_up()

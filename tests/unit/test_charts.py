@@ -1,4 +1,4 @@
-"""Charts: shapes where values are, tables with all of them, and nothing stored that becomes markup."""
+"""Charts: shapes for known values, tables with all values, and escaped text."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def shapes(chart: Chart, name: str) -> list[ET.Element]:
-    """The elements with a tag name, in order."""
+    """Return the elements with a tag name, in order."""
     return ET.fromstring(chart.svg).findall(f".//{SVG}{name}")
 
 
 def tips(chart: Chart, name: str) -> list[str]:
-    """The titles of the shapes of a chart."""
+    """Return the titles of the shapes of a chart."""
     return [shape.findtext(f"{SVG}title", "") for shape in shapes(chart, name) if shape.find(f"{SVG}title") is not None]
 
 
 def test_bars_stand_upon_each_other_and_what_is_unknown_is_no_bar() -> None:
-    """Each value has a shape of its height, above the series before it."""
+    """Each known value has a shape of its height, above the previous series."""
     chart = bars("costs", "Cost", DAYS, [Series("a", [1.0, None, 2.0]), Series("b", [1.0, 0.5, None])], money)
     drawn = [shape for shape in shapes(chart, "rect") if shape.find(f"{SVG}title") is not None]
     assert tips(chart, "rect") == [
@@ -50,7 +50,7 @@ def test_bars_stand_upon_each_other_and_what_is_unknown_is_no_bar() -> None:
 
 
 def test_the_table_has_every_series_and_says_what_is_unknown() -> None:
-    """More series than can be told apart are folded in the picture, and never in the table."""
+    """A chart merges series that exceed the number of colours; the table has all of them."""
     series = [Series(f"m{number}", [float(number), None]) for number in range(MAX_SERIES + 3)]
     chart = bars("costs", "Cost", DAYS[:2], series, money)
     assert chart.columns == ["day", *(one.name for one in series)]
@@ -129,7 +129,7 @@ def test_every_mark_takes_the_colour_of_the_text() -> None:
 
 
 def used(*answers: tuple[str, str, float | None]) -> Usage:
-    """The usage of a session: model, day and cost of each answer."""
+    """Return the usage of a session: model, day and cost of each answer."""
     spending = Spending()
     for model, day, cost in answers:
         quarter = str(int((date.fromisoformat(day) - date(1970, 1, 1)).days * 96 + 40))

@@ -1,4 +1,4 @@
-"""A check names everything that is wrong and touches nothing; a repair loses nothing and invents nothing."""
+"""A check reports all damage and changes nothing; a repair loses nothing and invents nothing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CORPUS = sorted((Path(__file__).parents[1] / "corpus").glob("*.jsonl"))
 every_file = pytest.mark.parametrize("source", CORPUS, ids=lambda path: path.stem)
 NAME = "2026-02-16T10-20-30-000Z"
 
-# What a check says of the files of the corpus with which something is wrong: kinds and lines.
+# The expected problems of the damaged files of the corpus: kinds and lines.
 EXPECTED: dict[str, list[tuple[str, int | None]]] = {
     "bad_utf8_before_entry": [("bad_utf8", 3)],
     "bad_utf8_breaks_line": [("bad_utf8", 3)],
@@ -86,7 +86,7 @@ def store(tmp_path: Path) -> Store:
 
 
 def put(store: Store, data: bytes, session_id: str = "s") -> str:
-    """A file of the store with these bytes, last changed long ago."""
+    """Create a file in the store with these bytes and an old modification time."""
     path = f"{store.layout.folder(CWD)}/{NAME}_{session_id}.jsonl"
     atomic.make_folders(store.fs, os.path.dirname(path))
     atomic.write_new(store.fs, path, [data])
@@ -96,7 +96,7 @@ def put(store: Store, data: bytes, session_id: str = "s") -> str:
 
 
 def write(store: Store, *records: dict[str, Any] | str, session_id: str = "s") -> str:
-    """A file of the store with these lines; a string is a line as it is."""
+    """Create a file in the store with these lines; a string is written as it is."""
     lines = (record if isinstance(record, str) else dumps(record) for record in records)
     return put(store, "".join(f"{line}\n" for line in lines).encode(), session_id)
 
@@ -110,18 +110,18 @@ def lines_in(data: bytes) -> list[bytes]:
 
 
 def too_deep(entry: dict[str, Any]) -> set[str]:
-    """What looking for images in an absurd entry ends in."""
+    """Raise as the search for images does in an entry that is nested too deep."""
     raise RecursionError
 
 
 class TestCheck:
-    """What a check says."""
+    """Results of a check."""
 
     @pytest.mark.promise("P17")
     @pytest.mark.promise("P13")
     @every_file
     def test_damage_is_named_with_its_line_and_nothing_is_touched(self, store: Store, source: Path) -> None:
-        """Every byte of every file of the corpus is accounted for; bytes, times and folders stay as they are."""
+        """Every byte of every file of the corpus is accounted for; bytes, times and folders do not change."""
         path = put(store, source.read_bytes())
         before = snapshot(store.layout.root)
         report = check(store, path)
@@ -134,7 +134,7 @@ class TestCheck:
     @pytest.mark.promise("P17")
     @given(damaged(), st.lists(st.integers(1, 50), min_size=1, max_size=4))
     def test_line_numbers_do_not_depend_on_how_a_file_is_read(self, damage: Damage, sizes: list[int]) -> None:
-        """An item is on the line after all newlines before it, whatever the pieces."""
+        """The line number is the number of newlines before an item, whatever the size of the blocks."""
         scanner = Scanner()
         found = list(numbered(chunks_of(damage.data, sizes), scanner))
         assert [line for line, _ in found] == [damage.data.count(b"\n", 0, item.offset) + 1 for _, item in found]
@@ -143,7 +143,7 @@ class TestCheck:
     @pytest.mark.promise("P17")
     @given(st.binary(max_size=200) | damaged().map(lambda damage: damage.data))
     def test_any_bytes_can_be_checked(self, data: bytes) -> None:
-        """All bytes are accounted for, and each problem lies within the file."""
+        """All bytes are accounted for, and each problem is within the file."""
         store = Store.in_memory()
         report = check(store, put(store, data))
         assert report.bytes_accounted == report.size == len(data)
@@ -153,7 +153,7 @@ class TestCheck:
 
     @pytest.mark.promise("P18")
     def test_the_summary_says_which_line_and_how_many_bytes(self, store: Store) -> None:
-        """One line of text, as the command line shows it; `None` where everything can be read."""
+        """The summary is one line of text as on the command line, or `None` without damage."""
         path = write(store, header(), said("a", None), "garbage")
         report = check(store, path)
         assert report.summary == "1 unreadable line (line 3, 7 bytes)"
@@ -164,13 +164,13 @@ class TestCheck:
         assert check(store, write(store, header(), session_id="healthy")).summary is None
 
     def test_an_excerpt_cannot_drive_a_terminal(self, store: Store) -> None:
-        """Controls, bidi marks and broken bytes become dots or U+FFFD."""
+        """Control characters, bidi marks and invalid bytes are replaced by dots or U+FFFD."""
         path = put(store, dumps(header()).encode() + b"\n\x1b[2J\xe2\x80\xae\x07x\xff\n")
         (problem,) = check(store, path).problems
         assert problem.excerpt == "·[2J··x�"
 
     def test_a_session_is_found_by_its_id_even_without_header(self, store: Store) -> None:
-        """The name of the file says it too; other ids and unsafe ones are refused."""
+        """The id can be in the file name; unknown and unsafe ids are refused."""
         path = write(store, said("a", None), session_id="lost")
         assert check(store, "lost").path == path
         with pytest.raises(errors.SessionNotFound):
@@ -179,7 +179,7 @@ class TestCheck:
             check(store, "../lost")
 
     def test_what_is_no_plain_file_is_refused(self, store: Store, tmp_path: Path) -> None:
-        """A pipe does not hang the check, a link is not followed, a missing file is named."""
+        """A pipe does not block the check, a link is not followed, and a missing file raises."""
         os.mkfifo(tmp_path / "pipe.jsonl")
         (tmp_path / "link.jsonl").symlink_to(write(store, header()))
         for name, kind in (
@@ -191,14 +191,14 @@ class TestCheck:
                 check(store, f"{tmp_path}/{name}.jsonl")
 
     def test_headers_that_others_cannot_use_are_reported(self, store: Store) -> None:
-        """Too long for listings, an id that is no name, a version of the future."""
+        """A header that is too long for listings, has an invalid id or a future version is reported."""
         hidden = write(store, header(title="x" * (1 << 20)), session_id="hidden")
         assert kinds(check(store, hidden)) == [("hidden_header", 1)]
         assert kinds(check(store, write(store, header("../x"), session_id="unsafe"))) == [("unsafe_id", 1)]
         assert kinds(check(store, write(store, header(version=9), session_id="new"))) == [("new_version", 1)]
 
     def test_compactions_and_labels_must_name_entries(self, store: Store) -> None:
-        """A cut must be on the path of its compaction; a label may name any entry of the file."""
+        """The first kept entry must be on the path of its compaction; a label may name any entry of the file."""
         path = write(
             store,
             header(),
@@ -224,7 +224,7 @@ class TestCheck:
         ]
 
     def test_calls_and_results_are_paired_on_the_active_branch_only(self, store: Store) -> None:
-        """A call without result and a result without call are notes; other branches do not count."""
+        """A call without a result and a result without a call are notes; other branches are not checked."""
 
         def call(entry_id: str, parent: str, call_id: str) -> dict[str, Any]:
             block = {"type": "toolCall", "id": call_id, "name": "ls", "arguments": {}}
@@ -249,7 +249,7 @@ class TestCheck:
 
     @pytest.mark.promise("P31")
     def test_blobs_that_are_missing_or_changed_are_damage(self, store: Store) -> None:
-        """Each place that names one is reported; a repair cannot help."""
+        """Each reference to such a blob is reported, and a repair cannot fix it."""
         with begun(store) as session:
             for text in ("x", "y"):
                 session.append_message({"role": "user", "content": text * 600_000})
@@ -263,21 +263,21 @@ class TestCheck:
         assert not report.repairable
 
     def test_an_entry_of_any_depth_can_be_checked(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Where it is too deep to look for images, everything that looks like a reference is taken for one."""
+        """If an entry is too deep to search for images, every text that looks like a reference counts as one."""
         reference = f"blob:sha256:{'0' * 64}"
         deep = "[" * 400 + f'"{reference}"' + "]" * 400
         line = f'{{"type":"custom","id":"a","parentId":null,"customType":"x","data":{deep}}}'
         shallow = entry("custom", "b", "a", customType="x", data=[reference])
         path = write(store, header(), line, shallow)
         found = [(problem.kind, problem.entry_id) for problem in check(store, path).problems]
-        assert found in ([], [("missing_blob", "a")])  # newer Pythons go deeper
+        assert found in ([], [("missing_blob", "a")])  # newer Python versions allow deeper nesting
         monkeypatch.setattr("sessile.core.diagnosis.blob_refs", too_deep)
         found = [(problem.kind, problem.entry_id) for problem in check(store, path).problems]
         assert found == [("missing_blob", "a"), ("missing_blob", "b")]
 
     @pytest.mark.promise("P28")
     def test_files_that_others_may_read_are_reported(self, store: Store) -> None:
-        """The journal, its folder and its artifacts, if they are ours."""
+        """The journal, its folder and its artifacts are checked if they belong to the store."""
         path = write(store, header())
         os.mkdir(path.removesuffix(".jsonl"), 0o700)
         os.chmod(path, 0o640)
@@ -289,24 +289,24 @@ class TestCheck:
         assert check(store, str(foreign)).problems == ()
 
     def test_a_draft_is_reported_when_nobody_holds_it(self, store: Store) -> None:
-        """A living draft is nothing to report."""
+        """A draft in use is not reported."""
         draft = store.create(CWD)
         say(draft, "pending")
         assert [report.problems for report in check_all(store)] == [()]
-        draft._writing().close()  # as the end of its process would
+        draft._writing().close()  # as when its process ends
         (report,) = check_all(store)
         assert [(problem.kind, problem.severity) for problem in report.problems] == [("draft", "note")]
         assert report.entries == 1
 
     def test_every_session_of_the_store_is_checked(self, store: Store) -> None:
-        """Those of all projects; an empty store has none."""
+        """All projects are checked; an empty store has no reports."""
         assert list(check_all(store)) == []
         for cwd in (CWD, "/other"):
             begun(store, cwd).close()
         assert len([report for report in check_all(store) if report.ok]) == 2
 
     def test_a_file_that_cannot_be_read_does_not_stop_the_check_of_the_others(self, store: Store) -> None:
-        """It is reported as damage."""
+        """The unreadable file is reported as damaged."""
         begun(store).close()
         os.mkfifo(f"{store.layout.folder(CWD)}/a.jsonl")
         os.symlink("nowhere", f"{store.layout.folder(CWD)}/z.jsonl")
@@ -314,7 +314,7 @@ class TestCheck:
         assert sorted(found) == [[], ["unreadable"], ["unreadable"]]
 
     def test_a_flood_of_problems_is_counted_and_not_kept(self) -> None:
-        """Of each kind only the first are told in full, and how many more there are."""
+        """Only the first problems of each kind are listed; the others are counted."""
         diagnosis = Diagnosis(lambda offset, length: b"x" * length, lambda digest: None)
         for number in range(MOST_OF_A_KIND + 7):
             diagnosis.add(number, Finding("not_json", number * 2, 1, "x"))
@@ -324,7 +324,7 @@ class TestCheck:
         assert diagnosis.accounted == MOST_OF_A_KIND + 7
 
     def test_memory_grows_by_few_bytes_an_entry(self) -> None:
-        """A million entries must fit into a hundred megabytes, with their bodies read but not kept."""
+        """A million entries need less than a hundred megabytes, because their bodies are not kept."""
         entries = 6_000
 
         def chunks() -> Iterator[bytes]:
@@ -344,7 +344,7 @@ class TestCheck:
 
 
 class TestKinship:
-    """The compact tree against the plain one."""
+    """The compact tree compared with the plain one."""
 
     ids = st.sampled_from(["a", "b", "c", "d", "é\ud800", "x" * 200])
     nodes = st.lists(st.builds(Node, ids, st.none() | ids | st.sampled_from(["", "missing"]), st.just(1)), max_size=12)
@@ -352,7 +352,7 @@ class TestKinship:
     @pytest.mark.promise("P19")
     @given(nodes)
     def test_it_finds_what_the_tree_finds(self, nodes: list[Node]) -> None:
-        """The same parents, and the same findings for the same entries."""
+        """Parents and findings are the same for all entries."""
         tree, kin = Tree(nodes), CompactTree()
         new = [kin.add(node.id, node.parent_id) for node in nodes]
         odd = list(kin.settle())
@@ -365,7 +365,7 @@ class TestKinship:
 
     @given(nodes)
     def test_ancestors_are_those_of_the_path(self, nodes: list[Node]) -> None:
-        """Every pair of entries, in any tree."""
+        """The result is right for every pair of entries in any tree."""
         tree, kin = Tree(nodes), CompactTree()
         for node in nodes:
             kin.add(node.id, node.parent_id)
@@ -378,7 +378,7 @@ class TestKinship:
 
     @given(st.lists(st.text(max_size=3), max_size=3000))
     def test_the_table_gives_one_number_a_text(self, texts: list[str]) -> None:
-        """Numbers count up, and give the text back."""
+        """Numbers are consecutive and can be mapped back to the text."""
         table = IdTable()
         numbers = {text: table.number(text) for text in texts}
         assert list(numbers.values()) == list(range(len(table)))
@@ -386,12 +386,12 @@ class TestKinship:
 
 
 class TestRepair:
-    """What a repair does."""
+    """Results of a repair."""
 
     @pytest.mark.promise("P16")
     @every_file
     def test_a_repaired_file_has_no_damage_and_every_entry(self, store: Store, source: Path) -> None:
-        """Readable lines stay byte for byte and in order, the original is kept whole, times and mode stay."""
+        """Readable lines keep their bytes and order, the original is kept, and times and mode do not change."""
         data = source.read_bytes()
         path = put(store, data)
         before, plan = check(store, path), plan_repair(store, path)
@@ -424,7 +424,7 @@ class TestRepair:
     @pytest.mark.promise("P16")
     @every_file
     def test_repairing_twice_is_repairing_once(self, store: Store, source: Path) -> None:
-        """The second repair finds nothing to do."""
+        """A second repair does nothing."""
         path = put(store, source.read_bytes())
         repair(store, path)
         before = snapshot(store.layout.root)
@@ -434,7 +434,7 @@ class TestRepair:
     @pytest.mark.promise("P16")
     @given(damaged() | st.binary(max_size=100).map(lambda data: Damage(data, [])))
     def test_whatever_happened_a_repair_keeps_every_entry(self, damage: Damage) -> None:
-        """No damage is left, every entry that a check counted is there, the original holds every byte."""
+        """No damage remains, every counted entry is present, and the original has every byte."""
         store = Store.in_memory()
         path = put(store, damage.data)
         before = check(store, path)
@@ -444,7 +444,7 @@ class TestRepair:
         assert [line for line in lines_in(new) if line not in made] == [
             line for line in lines_in(damage.data) if line not in made
         ]
-        # What was put before a line may be nothing but white space, which stays and is no damage.
+        # Inserted bytes may be only white space, which is not damage and stays.
         assert set(damage.untouched) <= {line.strip() for line in lines_in(new)}
         assert check(store, path).ok
         assert get(store.fs, done.original) == damage.data if done.original else new == damage.data
@@ -452,7 +452,7 @@ class TestRepair:
         store.open(path, readonly=True).close()
 
     def test_a_repaired_session_opens_and_goes_on(self, store: Store) -> None:
-        """Entries that were glued or torn apart are on the path again, and others can be appended."""
+        """Entries that were joined or split are on the path again, and appending works."""
         path = write(store, header(), said("a", None), dumps(said("b", "a")) + dumps(answered("c", "b")), "}{")
         done = repair(store, path)
         assert (done.kept_entries, done.salvaged, done.dropped_bytes) == (3, 2, 3)
@@ -462,13 +462,13 @@ class TestRepair:
             answer(session, "more")
 
     def test_what_is_left_of_a_damaged_line_is_never_a_line_of_spaces(self, store: Store) -> None:
-        """Nothing stands on it, so the whole line goes; other lines of spaces stay."""
+        """If only spaces remain of a damaged line, it is removed; other blank lines stay."""
         path = put(store, dumps(header()).encode() + b"\n\xef\xbb\xbf  \r\n  \n")
         repair(store, path)
         assert Path(path).read_bytes() == dumps(header()).encode() + b"\n  \n"
 
     def test_a_header_is_made_from_what_is_known(self, store: Store) -> None:
-        """The id from the name, the date from the first entry, the version from its ids; the folder if a header is left."""
+        """Id, date and version come from the file name and the first entry; the folder from the remains of a header."""
         path = write(store, said("a", None), session_id="lost")
         repair(store, path)
         made = store.open(path, readonly=True)
@@ -485,7 +485,7 @@ class TestRepair:
         assert store.open("blank", readonly=True).header["timestamp"] == "2026-02-16T10:20:30.000Z"
 
     def test_the_plan_says_what_is_done_about_each_problem(self, store: Store) -> None:
-        """And why something is left alone; nothing is changed by asking."""
+        """The plan gives an action or a reason for each problem, and changes nothing."""
         path = write(store, header(), said("a", "gone"), "garbage")
         before = snapshot(store.layout.root)
         plan = plan_repair(store, path)
@@ -497,7 +497,7 @@ class TestRepair:
         assert snapshot(store.layout.root) == before
 
     def test_a_file_of_others_is_only_repaired_in_place_on_demand(self, store: Store, tmp_path: Path) -> None:
-        """Then the original is kept in our root all the same."""
+        """With `in_place` the original is still kept in our root."""
         foreign = tmp_path / "foreign.jsonl"
         foreign.write_text(f"{dumps(header())}\ngarbage\n")
         data = foreign.read_bytes()
@@ -510,7 +510,7 @@ class TestRepair:
         assert Path(done.original).read_bytes() == data
 
     def test_a_file_of_another_format_gets_no_header(self, store: Store, tmp_path: Path) -> None:
-        """Rows without ids may be another agent's: it would stumble over a line of ours."""
+        """Rows without ids may belong to another agent, which could not read our header."""
         foreign = tmp_path / "foreign.jsonl"
         foreign.write_text('{"type":"user","uuid":"u","parentUuid":null}\n')
         before = foreign.read_bytes()
@@ -524,7 +524,7 @@ class TestRepair:
         assert repair(store, str(foreign), in_place=True).problems_after == ()
 
     def test_a_session_that_is_being_written_is_not_repaired(self, store: Store) -> None:
-        """The lock is waited for, then the repair gives up without touching anything."""
+        """The repair waits for the lock, then raises and changes nothing."""
         path = write(store, header(), "garbage")
         with store.open(path) as session:
             session._own_journal().hold()
@@ -535,7 +535,7 @@ class TestRepair:
             session._own_journal().release()
 
     def test_an_open_session_goes_on_in_the_repaired_file(self, store: Store) -> None:
-        """What it appends later is in the new file."""
+        """Later entries are appended to the new file."""
         path = write(store, header(), said("a", None), "garbage")
         with store.open(path) as session:
             repair(store, path)
@@ -544,7 +544,7 @@ class TestRepair:
         assert (report.entries, report.problems) == (2, ())
 
     def test_a_line_that_is_too_long_stays(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-        """It may be whole, so it is copied as it is, and still reported."""
+        """The line may be valid, so it is copied unchanged and still reported."""
         monkeypatch.setattr(Scanner.__init__, "__defaults__", (0, 1000))
         long = dumps(said("long", "a", "x" * 2000))
         path = write(store, header(), said("a", None), long, "garbage", said("b", "a"))
@@ -554,7 +554,7 @@ class TestRepair:
 
 
 def test_a_problem_is_a_plain_value() -> None:
-    """It has a place, a kind of the table, and says whether a repair helps."""
+    """A problem has a place, a known kind, and whether a repair helps."""
     fields = ("kind", "message", "offset", "length", "line", "entry_id", "severity", "repairable", "excerpt")
     assert Problem._fields == fields
     assert {trouble.severity for trouble in TROUBLES.values()} == {"note", "warning", "damage"}

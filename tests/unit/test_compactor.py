@@ -1,4 +1,4 @@
-"""Compacting sessions: what is appended, what is refused, and that nothing is ever lost."""
+"""Compacting sessions: the appended entry, rejected summaries, and an unchanged history."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def session() -> Iterator[Session]:
 
 
 class Told:
-    """A summarizer that says what it was told to, and remembers what it was asked."""
+    """A summarizer that returns the given answers and records its requests."""
 
     def __init__(self, *answers: Summary | Exception | str) -> None:
         self.asked: list[SummaryRequest] = []
@@ -60,7 +60,7 @@ def compactor(session: Session, *answers: Summary | Exception | str, **options: 
 
 
 def test_a_compaction_is_one_entry_and_everything_stays(session: Session) -> None:
-    """Summary, what is kept, sizes and files are in it; the context begins with it; the branch before is whole."""
+    """The entry has summary, kept range, sizes and files; the context starts with it, and older entries stay."""
     before = [entry.id for entry in session.get_branch()]
     work, told = compactor(session)
     outcome = work.compact("mind the x")
@@ -76,7 +76,7 @@ def test_a_compaction_is_one_entry_and_everything_stays(session: Session) -> Non
 
 
 def test_the_second_compaction_begins_where_the_first_one_kept(session: Session) -> None:
-    """What the first one kept is summed up by the second, with its summary carried on."""
+    """The second compaction summarizes what the first one kept, and continues its summary."""
     work, told = compactor(session)
     work.compact()
     kept = [number for number in range(20) if f"request {number} " in str(session.context().messages)]
@@ -90,7 +90,7 @@ def test_the_second_compaction_begins_where_the_first_one_kept(session: Session)
 
 
 def test_nothing_happens_right_after_a_compaction_or_in_a_short_session(session: Session) -> None:
-    """There is nothing to sum up."""
+    """There is nothing to summarize."""
     work, _ = compactor(session)
     assert work.compact().status == "compacted"
     assert work.compact().status == "nothing"
@@ -111,7 +111,7 @@ def test_nothing_happens_right_after_a_compaction_or_in_a_short_session(session:
     ],
 )
 def test_a_summary_that_is_no_good_changes_nothing(session: Session, bad: Summary, reason: str) -> None:
-    """The history stays as it was, and it is said why."""
+    """The history does not change, and the outcome has the reason."""
     before = [entry.id for entry in session.get_entries()]
     outcome = compactor(session, bad)[0].compact()
     assert outcome.status == "rejected" and reason in [objection.reason for objection in outcome.objections]
@@ -119,7 +119,7 @@ def test_a_summary_that_is_no_good_changes_nothing(session: Session, bad: Summar
 
 
 def test_a_summarizer_that_fails_changes_nothing(session: Session) -> None:
-    """Its error comes out as it is."""
+    """The error of the summarizer is raised unchanged."""
     before = [entry.id for entry in session.get_entries()]
     with pytest.raises(SummarizerFailed, match="no luck"):
         compactor(session, SummarizerFailed("no luck"))[0].compact()
@@ -127,7 +127,7 @@ def test_a_summarizer_that_fails_changes_nothing(session: Session) -> None:
 
 
 def test_a_history_that_is_too_long_for_the_summarizer_is_given_in_pieces(session: Session) -> None:
-    """Each piece with what the one before was summed up to."""
+    """Each piece is sent with the summary of the previous ones."""
     work, told = compactor(session, SummarizerFailed("prompt is too long", overflow=True), "part 1", "part 2", "part 3")
     assert work.compact().status == "compacted"
     asked = [request for request in told.asked if request.purpose == "history"]
@@ -137,7 +137,7 @@ def test_a_history_that_is_too_long_for_the_summarizer_is_given_in_pieces(sessio
 
 
 def test_a_piece_without_a_summary_is_not_passed_over(session: Session) -> None:
-    """What the next piece would be added to is missing: then there is no summary."""
+    """If one piece has an empty summary, the compaction is rejected."""
     for blank in ("", " \n"):
         work, _ = compactor(session, blank, "the rest", readable=1500)
         outcome = work.compact()
@@ -157,7 +157,7 @@ def one_long_turn(size: int) -> Session:
 
 
 def test_a_turn_that_is_too_long_for_the_summarizer_is_given_in_pieces() -> None:
-    """Its beginning is summed up as a history is: each piece with what the one before was summed up to."""
+    """The beginning of the turn is summarized in pieces, each with the summary of the previous ones."""
     with one_long_turn(2_000) as session:
         work, told = compactor(session, SummarizerFailed("too long", overflow=True), "part 1", "part 2", "part 3")
         assert work.compact().status == "compacted"
@@ -168,7 +168,7 @@ def test_a_turn_that_is_too_long_for_the_summarizer_is_given_in_pieces() -> None
 
 
 def test_one_message_that_is_too_long_for_the_summarizer_is_given_in_parts(session: Session) -> None:
-    """However long it is: a session must not be stuck for one paste."""
+    """A single message of any length can be summarized."""
     paste = "".join(f"<{number}>" + "p" * 1000 for number in range(200))
     session.append_message(user(paste))
     for _ in range(4):
@@ -187,7 +187,7 @@ def test_one_message_that_is_too_long_for_the_summarizer_is_given_in_parts(sessi
 
 @pytest.mark.parametrize("window", [4_096, 8_192, 32_768, 200_000])
 def test_the_longest_summary_leaves_room_for_more(window: int) -> None:
-    """After a compaction the next one is not due at once, whatever the model is and however much it writes."""
+    """After a compaction the next one is not due at once, for any model and the longest possible summary."""
 
     def wordy(request: SummaryRequest) -> Summary:
         return Summary("k" * (4 * (request.max_tokens or 0)))
@@ -202,14 +202,14 @@ def test_the_longest_summary_leaves_room_for_more(window: int) -> None:
 
 
 def test_half_a_summary_is_none() -> None:
-    """Blanks in place of the beginning of a turn are no summary of it."""
+    """A blank summary of the beginning of a turn is rejected."""
     with one_long_turn(100) as session:
         for _ in range(2):
             assert compactor(session, " \n")[0].compact().status == "rejected"
 
 
 def test_the_names_of_files_count_as_a_part_of_the_summary() -> None:
-    """Together they must be shorter than what they stand for."""
+    """Summary and file names together must be shorter than the entries they replace."""
     with Session.in_memory("/work") as session:
         for number in range(25):
             session.append_message(user("u"))
@@ -221,7 +221,7 @@ def test_the_names_of_files_count_as_a_part_of_the_summary() -> None:
 
 
 def test_the_threshold_counts_what_is_to_come(session: Session) -> None:
-    """Strictly more than the window without its reserve; without a window nothing is due."""
+    """A compaction is due above the window minus the reserve; without a window it is never due."""
     tokens = compactor(session)[0].size().tokens
     assert compactor(session, window=tokens + 100)[0].compact_if_due().status == "not_due"
     assert compactor(session, window=None)[0].compact_if_due(10**9).status == "not_due"
@@ -229,7 +229,7 @@ def test_the_threshold_counts_what_is_to_come(session: Session) -> None:
 
 
 def test_an_overflow_is_recovered_from_once(session: Session) -> None:
-    """The failed answer leaves the context, the rest is summed up; if that does not help, it is said."""
+    """The failed answer is removed from the context, and the rest is compacted; a second overflow is reported."""
     session.append_message(user("one more"))
     failed = answer("", stopReason="error", errorMessage="prompt is too long: 250000 tokens")
     failed_id = session.append_message(failed).id
@@ -248,7 +248,7 @@ def test_an_overflow_is_recovered_from_once(session: Session) -> None:
 
 
 def test_an_overflow_without_a_compaction_is_not_retried(session: Session) -> None:
-    """The same context would be refused again, for ever."""
+    """The same context would overflow again."""
     failed = answer("", stopReason="error", errorMessage="prompt is too long: 250000 tokens")
     for _ in range(2):
         session.append_message(failed)
@@ -262,7 +262,7 @@ def test_an_overflow_without_a_compaction_is_not_retried(session: Session) -> No
 
 
 def test_hooks_can_cancel_supply_and_steer(session: Session) -> None:
-    """They are asked before, heard by the summarizer, and told afterwards."""
+    """Hooks run before and after the compaction, and can give instructions to the summarizer."""
     hooks, events = Hooks(), []
     hooks.on("session_compact", lambda event: events.append(event))
     hooks.on("session.compacting", lambda event: {"context": ["mind the gap"], "preserveData": {"a": 1}})
@@ -285,7 +285,7 @@ def test_hooks_can_cancel_supply_and_steer(session: Session) -> None:
 
 
 def test_a_hook_that_fails_is_named(session: Session) -> None:
-    """Before anything happens it stops it; afterwards it is remembered."""
+    """An error before the compaction stops it; an error after it is recorded."""
 
     def broken(event: Any) -> None:
         raise RuntimeError("oops")
@@ -313,7 +313,7 @@ def test_a_hook_that_fails_is_named(session: Session) -> None:
     ],
 )
 def test_an_answer_of_a_hook_that_makes_no_sense_is_an_error(session: Session, name: Any, told: Any) -> None:
-    """And nothing is appended."""
+    """An invalid answer raises, and nothing is appended."""
     hooks, count = Hooks(), len(session.get_entries())
     hooks.on(name, lambda event: told)
     with pytest.raises(HookFailed, match=name):
@@ -322,7 +322,7 @@ def test_an_answer_of_a_hook_that_makes_no_sense_is_an_error(session: Session, n
 
 
 def test_every_hook_is_heard_and_none_can_change_what_the_next_one_is_told(session: Session) -> None:
-    """Their lines are put together; an event is theirs alone."""
+    """The instructions of all hooks are joined, and each hook gets its own event."""
     hooks, events = Hooks(), []
     hooks.on("session.compacting", lambda event: {"context": ["first line"]})
     hooks.on("session.compacting", lambda event: {"context": ["second line"]})
@@ -334,7 +334,7 @@ def test_every_hook_is_heard_and_none_can_change_what_the_next_one_is_told(sessi
 
 
 def test_what_is_said_while_it_is_summed_up_stays(session: Session) -> None:
-    """The compaction comes behind it and keeps it; if the session went on elsewhere, nothing is appended."""
+    """Entries appended during the summary are kept; if the session branched, nothing is appended."""
     _, told = compactor(session)
 
     def meanwhile(request: SummaryRequest) -> Summary:
@@ -370,7 +370,7 @@ def test_what_is_said_while_it_is_summed_up_stays(session: Session) -> None:
 
 
 def test_what_the_summarizer_used_is_in_the_ledger(session: Session) -> None:
-    """All calls of one compaction together, apart from the context's size."""
+    """The usage of all calls of one compaction is summed."""
     work, _ = compactor(session, Summary("the story so far", model="m", usage={"input": 900, "output": 50}))
     assert work.compact().status == "compacted"
     (call,) = [call for call in ledger(entry.body for entry in session.get_entries()) if call.purpose == "compaction"]
@@ -383,7 +383,7 @@ def test_what_the_summarizer_used_is_in_the_ledger(session: Session) -> None:
 
 
 def test_the_default_needs_no_model(session: Session) -> None:
-    """It says that it is an extract."""
+    """The default summary says that it is an extract."""
     outcome = Compactor(session, window=2000, settings=SMALL).compact()
     assert outcome.receipt is not None
     entry = session.get_entry(outcome.receipt.id)
@@ -391,7 +391,7 @@ def test_the_default_needs_no_model(session: Session) -> None:
 
 
 def test_files_are_listed_over_several_compactions(session: Session) -> None:
-    """Those that the first one knew are in the second one's list."""
+    """Files of the first compaction are in the list of the second one."""
 
     def touch(name: str, path: str) -> None:
         call = {"type": "toolCall", "id": f"c-{path}", "name": name, "arguments": {"path": path}}
@@ -412,7 +412,7 @@ def test_files_are_listed_over_several_compactions(session: Session) -> None:
 
 @pytest.mark.mission("Y8")
 def test_pruning_appends_edits_and_the_results_stay(session: Session) -> None:
-    """Old results become one line in the context; the entries are as they were."""
+    """Old results become one line in the context, and the entries do not change."""
     ids = []
     for number in range(40):
         call = {"type": "toolCall", "id": f"c{number}", "name": "bash", "arguments": {}}

@@ -1,4 +1,4 @@
-"""Two branches beside each other: what they share, what each took, and how that looks."""
+"""Comparing two branches: what they share, what each used, and how this is shown."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def at(record: Json, seconds: int) -> Json:
 
 
 def answer(entry_id: str, parent: str | None, text: str, cost: float | None = 0.1, *calls: Json) -> Json:
-    """An answer of 100 tokens that may call tools."""
+    """Return an answer of 100 tokens that may call tools."""
     usage = {"input": 60, "output": 40, "totalTokens": 100, "cost": {"total": cost}}
     content = [{"type": "text", "text": text}, *calls]
     return entry("message", entry_id, parent, message=assistant("") | {"content": content, "usage": usage})

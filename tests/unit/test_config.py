@@ -1,4 +1,4 @@
-"""The configuration: documented names, exact places of what is wrong, defaults, and secrets that stay secret."""
+"""The configuration: documented names, defaults, exact places of errors, and secrets."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def refusal(data: bytes | dict[str, Any], name: str = "config.json") -> InvalidC
 
 @pytest.mark.parametrize("name", ["config.toml", "config.json", "config"])
 def test_an_empty_file_gives_the_defaults(name: str) -> None:
-    """In both languages, and nothing is unknown."""
+    """An empty file in TOML or JSON has the defaults and no unknown keys."""
     assert load_config(b"", name) == (Config(), [])
 
 
 def test_the_defaults_are_the_documented_ones() -> None:
-    """Loopback, daily at four, the thresholds of compaction, flush and trimming."""
+    """The gateway listens on loopback, sessions reset daily at four, and all thresholds are as documented."""
     config = Config()
     assert (config.gateway.host, config.gateway.port, config.gateway.token_file) == ("127.0.0.1", 8787, None)
     agent = config.agents.named("main")
@@ -67,7 +67,7 @@ def test_the_defaults_are_the_documented_ones() -> None:
 
 @pytest.mark.promise("P39")
 def test_the_limits_of_the_gateway_are_the_promised_ones() -> None:
-    """Those that docs/explanation/promises.md names."""
+    """The limits are those in docs/explanation/promises.md."""
     limits = Limits()
     assert (limits.body_bytes, limits.header_bytes) == (8 * 1024 * 1024, 16 * 1024)
     assert (limits.connections, limits.event_clients, limits.queued_turns) == (64, 100, 32)
@@ -76,7 +76,7 @@ def test_the_limits_of_the_gateway_are_the_promised_ones() -> None:
 
 @pytest.mark.parametrize("field", msgspec.structs.fields(Limits), ids=lambda field: field.encode_name)
 def test_every_limit_has_a_least_and_a_greatest_value(field: msgspec.structs.FieldInfo) -> None:
-    """The least is taken, nothing and less than nothing are not, nor is a number beyond all sense."""
+    """The minimum is accepted; zero, negative, huge and other values are refused."""
     name = field.encode_name
     assert getattr(load({"limits": {name: 1}}).config.limits, field.name) == 1
     for wrong in (0, -1, HUGE, "many", True, None):
@@ -172,17 +172,17 @@ DOCUMENTED: dict[str, Any] = {
 
 
 def test_what_is_not_supported_is_told() -> None:
-    """A store elsewhere is documented by others, but has no effect here."""
+    """A store in another place is documented by other programs, but not supported here."""
     assert load_config(b'[session]\nstore = "~/elsewhere.json"', "config.toml").unknown == ["session.store"]
 
 
 def test_every_documented_key_is_known() -> None:
-    """A file that says everything has nothing unknown in it."""
+    """A file with all documented keys has no unknown keys."""
     assert load(DOCUMENTED).unknown == []
 
 
 def test_every_documented_key_has_its_effect() -> None:
-    """Each of them is not its default, and reaches the part that acts on it."""
+    """Each value differs from its default and is in the resulting configuration."""
     config = load(DOCUMENTED).config
     agent = config.agents.named("WORK")
     assert (agent.name, agent.access, agent.model_name) == ("At work", "ro", "anthropic/claude-sonnet-4-5")
@@ -212,13 +212,13 @@ def test_every_documented_key_has_its_effect() -> None:
 
 
 def test_the_older_idle_minutes_alone_mean_idle() -> None:
-    """`session.idleMinutes` without anything else turns the daily reset off."""
+    """`session.idleMinutes` alone turns the daily reset off."""
     resets = load({"session": {"idleMinutes": 15}}).config.session.resets
     assert resolve_policy(resets, "direct", None) == ResetPolicy(None, 15, None)
 
 
 def test_toml_and_json_say_the_same() -> None:
-    """The same settings in both languages are one configuration."""
+    """The same settings in TOML and JSON give the same configuration."""
     text = b"""
     user.timeZone = "Asia/Tokyo"
     [session.reset]
@@ -240,7 +240,7 @@ def test_toml_and_json_say_the_same() -> None:
 
 
 def test_an_agent_has_the_defaults_member_by_member() -> None:
-    """What it says itself wins, also deep inside; the rest comes from the defaults."""
+    """Settings of an agent take precedence, also in nested tables; all others come from the defaults."""
     agents = load(
         {
             "agents": {
@@ -273,7 +273,7 @@ def test_an_agent_has_the_defaults_member_by_member() -> None:
     ],
 )
 def test_the_default_agent_says_so_or_is_the_first(agents: list[Any], default: str) -> None:
-    """Without a list it is `main`."""
+    """Without a list of agents it is `main`."""
     assert load({"agents": {"list": agents}}).config.agents.default_id == default
 
 
@@ -282,7 +282,7 @@ def test_the_default_agent_says_so_or_is_the_first(agents: list[Any], default: s
     [({}, "rw"), ({"sandbox": {"workspaceAccess": "none"}}, "none"), ({"workspaceAccess": "ro"}, "ro")],
 )
 def test_the_access_to_a_workspace_can_be_said_in_two_places(own: dict[str, Any], access: str) -> None:
-    """The documented one is that of the sandbox."""
+    """The documented place is that of the sandbox."""
     assert load({"agents": {"defaults": own}}).config.agents.named("main").access == access
 
 
@@ -303,7 +303,7 @@ def test_the_access_to_a_workspace_can_be_said_in_two_places(own: dict[str, Any]
 def test_the_runner_is_the_agent_s_or_that_of_its_model(
     agent: dict[str, Any], provider: dict[str, Any], runner: tuple[str, str | None, str | None]
 ) -> None:
-    """Nothing is connected to if neither is said."""
+    """Without either, the runner is `echo`, which connects to nothing."""
     told = {"baseUrl": "http://127.0.0.1:1/v1", "apiKeyEnv": "KEY", **provider}
     config = load({"agents": {"defaults": agent}, "models": {"providers": {"local": told}}}).config
     settings = config.runner_of("main")
@@ -312,11 +312,11 @@ def test_the_runner_is_the_agent_s_or_that_of_its_model(
     assert (settings.base_url, settings.api_key_env) == ((told["baseUrl"], "KEY") if at_local else (None, None))
 
 
-# -- what is unknown
+# -- unknown keys
 
 
 def test_unknown_keys_are_told_by_their_place_and_change_nothing() -> None:
-    """At every level, in lists and tables of names too; a key that looks like a path is quoted."""
+    """Unknown keys are reported at every level, in lists and tables, too; a key that looks like a path is quoted."""
     loaded = load(
         {
             "gatway": {"port": 1},
@@ -355,7 +355,7 @@ _VALUES = st.recursive(
 
 @given(st.dictionaries(_KEYS | st.sampled_from(sorted(DOCUMENTED)), _VALUES, max_size=4))
 def test_any_object_is_a_configuration_or_is_refused_by_name(values: dict[str, Any]) -> None:
-    """Nothing else comes out of it than a configuration or an `InvalidConfig` with the file and a hint."""
+    """Any object is either loaded or raises `InvalidConfig` with the file and a hint."""
     try:
         loaded = load(values)
     except InvalidConfig as error:
@@ -366,14 +366,14 @@ def test_any_object_is_a_configuration_or_is_refused_by_name(values: dict[str, A
 
 @given(st.binary(max_size=60), st.sampled_from(["a.toml", "a.json"]))
 def test_any_bytes_are_a_configuration_or_are_refused_by_name(data: bytes, name: str) -> None:
-    """Whatever a file holds."""
+    """Any file content is either loaded or raises `InvalidConfig`."""
     try:
         load_config(data, name)
     except InvalidConfig as error:
         assert error.path == name and error.hint
 
 
-# -- what is wrong
+# -- invalid values
 
 
 @pytest.mark.parametrize(
@@ -415,7 +415,7 @@ def test_any_bytes_are_a_configuration_or_are_refused_by_name(data: bytes, name:
     ],
 )
 def test_a_value_that_cannot_be_meant_is_refused_with_its_key(values: dict[str, Any], place: str | None) -> None:
-    """The message begins with the place as a person would write it, and a hint says what to do."""
+    """The message starts with the key in the usual notation, and the error has a hint."""
     error = refusal(values)
     assert error.message.startswith((place or "models.providers.p.models[0].cost.input") + " ")
     assert error.path == "config.json" and error.hint
@@ -432,13 +432,13 @@ def test_a_value_that_cannot_be_meant_is_refused_with_its_key(values: dict[str, 
     ],
 )
 def test_a_file_that_cannot_be_read_is_refused_with_its_line(data: bytes, name: str, line: str) -> None:
-    """Of whatever language, and for bytes that are no text."""
+    """Syntax errors in TOML and JSON, and bytes that are not text, are refused."""
     error = refusal(data, name)
     assert line in error.message and error.path == name and error.hint
 
 
 def test_a_key_that_is_said_twice_is_refused() -> None:
-    """JSON would let the last one win without a word."""
+    """A JSON parser would silently use the last value."""
     assert '"port"' in refusal(b'{"gateway": {"port": 1, "port": 2}}').message
 
 
@@ -450,7 +450,7 @@ def test_a_file_of_json_holds_an_object(data: bytes) -> None:
 
 @pytest.mark.parametrize(("data", "name"), [(b"[" * 100_000, "c.json"), (b"a=" + b"[" * 100_000, "c.toml")])
 def test_a_file_that_is_nested_beyond_all_sense_is_refused(data: bytes, name: str) -> None:
-    """It does not overflow the stack."""
+    """Deep nesting does not overflow the stack."""
     assert refusal(data, name).path == name
 
 
@@ -465,7 +465,7 @@ def test_a_file_that_is_nested_beyond_all_sense_is_refused(data: bytes, name: st
     ],
 )
 def test_what_no_setting_can_hold_is_refused(data: bytes, name: str, problem: str) -> None:
-    """A number beyond all limits, a text that cannot be written."""
+    """Huge numbers and texts that cannot be encoded are refused."""
     assert problem in refusal(data, name).message
 
 
@@ -474,7 +474,7 @@ def test_what_no_setting_can_hold_is_refused(data: bytes, name: str, problem: st
 
 @pytest.mark.promise("P33")
 def test_a_key_is_in_no_representation() -> None:
-    """Of the configuration or of the secret itself; and it cannot be written by accident."""
+    """The representation of the configuration and of the secret hides the key, and the key cannot be serialized."""
     loaded = load(DOCUMENTED)
     secret = loaded.config.models.providers["local"].api_key
     assert secret is not None and secret.reveal() == "sk-canary"
@@ -497,24 +497,24 @@ def test_a_key_is_in_no_representation() -> None:
 )
 @pytest.mark.promise("P33")
 def test_a_key_is_in_no_message(data: bytes) -> None:
-    """Whatever is wrong with the file, neither the error nor its traceback holds the key."""
+    """No error about the file and no traceback contains the key."""
     error = refusal(data)
     assert "canary" not in "".join(traceback.format_exception(error)) + repr(vars(error))
 
 
 def test_a_key_that_is_not_said_right_is_refused() -> None:
-    """An empty one would only fail later, at somebody else's door."""
+    """An empty key would fail only later, at the provider."""
     assert refusal({"models": {"providers": {"p": {"apiKey": " "}}}}).message.startswith("models.providers.p.apiKey ")
 
 
 def test_secrets_are_equal_if_their_texts_are() -> None:
-    """And never equal to a text."""
+    """A secret is never equal to a plain text."""
     assert Secret("a") == Secret("a") and hash(Secret("a")) == hash(Secret("a"))
     assert Secret("a") != Secret("b") and Secret("a") != "a"
     assert Secret("é").matches("é".encode()) and not Secret("a").matches(b"ab")
 
 
-# -- where it listens
+# -- the address of the gateway
 
 
 @pytest.mark.parametrize(
@@ -535,7 +535,7 @@ def test_secrets_are_equal_if_their_texts_are() -> None:
 )
 @pytest.mark.promise("P33")
 def test_who_can_be_reached_from_elsewhere_needs_a_token_file(host: str, loopback: bool) -> None:
-    """A token that was made by itself is for this machine only."""
+    """A generated token is only for loopback; other addresses need a token file."""
     assert Gateway(host=host).loopback is loopback
     Gateway(host=host, token_file="/run/token").check_exposure()
     if loopback:
@@ -559,5 +559,5 @@ def test_who_can_be_reached_from_elsewhere_needs_a_token_file(host: str, loopbac
 )
 @pytest.mark.promise("P34")
 def test_it_may_be_called_by_loopback_its_own_name_and_those_that_are_listed(gateway: Gateway, more: set[str]) -> None:
-    """To listen everywhere does not mean to answer to every name."""
+    """Listening on all addresses does not allow all host names."""
     assert gateway.hosts == {"127.0.0.1", "localhost", "[::1]"} | more

@@ -1,4 +1,4 @@
-"""Conversations: keys, sessions, resets, lists, patches, counters, and store files that people edit."""
+"""Conversations: keys, sessions, resets, lists, patches, counters, and store files edited by hand."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ DIRECT = Inbound(channel="telegram", peer="Ann", to="Ann")
 
 
 class Rig:
-    """Conversations on a folder with a clock that can be set."""
+    """Conversations in a folder, with a clock that can be set."""
 
     def __init__(self, root: Path, seed: str = "", **options: Any) -> None:
         self.clock = Clock()
@@ -54,7 +54,7 @@ class Rig:
         self.file.write_bytes(stored(entries))
 
     def edit(self, key: str, **members: Any) -> None:
-        """Change an entry as a person in an editor does; `None` takes the whole entry away."""
+        """Change an entry as in an editor; `None` removes the whole entry."""
         entries = self.on_disk()
         entries[key] |= members
         self.write(entries)
@@ -97,7 +97,7 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
     ],
 )
 def test_a_message_has_the_key_of_what_it_comes_from(rig: Rig, inbound: Inbound, key: str) -> None:
-    """Explicit keys first, then what started it, then its chat with topic or thread."""
+    """An explicit key comes first, then the trigger, then the chat with topic or thread."""
     bound = rig.all.resolve(inbound)
     assert (bound.text, str(bound.key)) == (key, key)
     assert list(rig.on_disk() or json.loads(Path(rig.all.list(agent=bound.agent).path).read_bytes())) == [key]
@@ -105,7 +105,7 @@ def test_a_message_has_the_key_of_what_it_comes_from(rig: Rig, inbound: Inbound,
 
 @pytest.mark.mission("Y3")
 def test_scopes_links_and_bindings_choose_key_and_agent() -> None:
-    """A linked person has one conversation everywhere; a binding gives a group to an agent."""
+    """A linked user has one conversation on all channels; a binding assigns a group to an agent."""
     routing = Routing(
         dm_scope="per-channel-peer",
         identity_links={"ann": ("telegram:7", "slack:u7")},
@@ -121,7 +121,7 @@ def test_scopes_links_and_bindings_choose_key_and_agent() -> None:
 
 @pytest.mark.mission("Y3")
 def test_what_cannot_be_a_key_is_refused(rig: Rig) -> None:
-    """Nothing is taken for something of the default agent."""
+    """An invalid key does not fall back to the default agent."""
     with pytest.raises(InvalidId):
         rig.all.resolve("agent:")
     for lost in (Inbound(chat_type="group", peer="5"), Inbound(chat_type="room", peer="5")):
@@ -135,7 +135,7 @@ def test_what_cannot_be_a_key_is_refused(rig: Rig) -> None:
 @pytest.mark.mission("Y3")
 @pytest.mark.parametrize("routing", [Routing(), Routing(main_key="home"), Routing(main_key="home", scope="global")])
 def test_the_short_way_to_a_spelling_gives_the_same_as_the_long_one(routing: Routing) -> None:
-    """For every pattern, in every case, with and without agent."""
+    """Both ways give the same spelling for every pattern, in any case, with and without an agent."""
     keys = Keys(routing)
     rests = [p.shape.replace("{uuid}", "0" * 8 + "-0000-0000-0000-" + "0" * 12) for p in PATTERNS]
     rests = [rest.replace("{", "a").replace("*}", "").replace("}", "") for rest in rests]
@@ -149,7 +149,7 @@ def test_the_short_way_to_a_spelling_gives_the_same_as_the_long_one(routing: Rou
 
 @pytest.mark.mission("Y2")
 def test_a_key_that_the_file_spells_otherwise_is_the_same_conversation(tmp_path: Path) -> None:
-    """Bare keys, other cases, and the names of the main conversation; the file keeps its spelling."""
+    """Bare keys, other cases and aliases of the main conversation match; the file keeps its spelling."""
     rig = Rig(tmp_path, routing=Routing(main_key="home"))
     paths = [begun(rig.store) for _ in range(3)]
     ids = [session.id for session in paths]
@@ -172,7 +172,7 @@ def test_a_key_that_the_file_spells_otherwise_is_the_same_conversation(tmp_path:
 
 @pytest.mark.mission("Y1", "Y2")
 def test_a_new_key_gets_a_session_in_the_workspace_of_its_agent(rig: Rig) -> None:
-    """Listed at once, bound on disk, and the same the next time."""
+    """The session is listed at once, bound on disk, and the same the next time."""
     first = rig.all.resolve(DIRECT)
     assert (first.is_new, first.reason, first.previous_id) == (True, "new", None)
     assert [info.id for info in rig.store.list(f"{WORK}/main")] == [first.session_id]
@@ -189,7 +189,7 @@ def test_a_new_key_gets_a_session_in_the_workspace_of_its_agent(rig: Rig) -> Non
 
 @pytest.mark.mission("Y1")
 def test_another_process_finds_the_same_session(rig: Rig, tmp_path: Path) -> None:
-    """Also if the session was moved to another project meanwhile."""
+    """The session is found even if it was moved to another project."""
     bound = rig.all.resolve(MAIN)
     assert Rig(tmp_path, "other").all.resolve(MAIN).session_id == bound.session_id
     with rig.store.open(bound.path) as session:
@@ -201,7 +201,7 @@ def test_another_process_finds_the_same_session(rig: Rig, tmp_path: Path) -> Non
 
 @pytest.mark.mission("Y1")
 def test_looking_makes_nothing(rig: Rig, tmp_path: Path) -> None:
-    """No session, no folder, no store file."""
+    """Reading creates no session, folder or store file."""
     assert rig.all.get(MAIN) is None
     assert rig.all.path_of(MAIN) is None
     assert rig.all.list().rows == ()
@@ -211,7 +211,7 @@ def test_looking_makes_nothing(rig: Rig, tmp_path: Path) -> None:
 
 @pytest.mark.mission("Y5")
 def test_a_file_that_the_entry_names_is_honoured_inside_the_sessions_folder(rig: Rig, tmp_path: Path) -> None:
-    """Outside of it, it is refused; one that is missing is looked for by the id."""
+    """A file outside the folder is refused, and a missing one is looked up by its id."""
     session = begun(rig.store)
     there = rig.file.parent / "mine.jsonl"
     rig.write({MAIN: {"sessionId": session.id, "sessionFile": "mine.jsonl", "updatedAt": NOW}})
@@ -226,7 +226,7 @@ def test_a_file_that_the_entry_names_is_honoured_inside_the_sessions_folder(rig:
 
 @pytest.mark.mission("Y2")
 def test_a_binding_whose_session_is_gone_gets_a_new_one(rig: Rig) -> None:
-    """What was there is remembered, and comes back with the file."""
+    """The old session is remembered and used again if its file returns."""
     old = rig.all.resolve(MAIN)
     deletion = rig.store.delete(old.path)
     new = rig.all.resolve(MAIN)
@@ -239,7 +239,7 @@ def test_a_binding_whose_session_is_gone_gets_a_new_one(rig: Rig) -> None:
 
 
 def test_an_id_that_can_name_no_file_is_refused_with_the_place_of_the_mistake(rig: Rig) -> None:
-    """Somebody wrote it by hand; nothing is begun in its place."""
+    """The id was edited by hand; no new session is started."""
     rig.write({MAIN: {"sessionId": "../x", "updatedAt": NOW}})
     with pytest.raises(InvalidId) as caught:
         rig.all.resolve(MAIN)
@@ -261,7 +261,7 @@ THREAD = Inbound(channel="slack", peer="C1", chat_type="channel", thread="9")
 
 @pytest.mark.mission("Y4")
 def test_a_thread_begins_with_what_was_said_in_its_chat_once(rig: Rig) -> None:
-    """After a reset it is empty; the chat itself does not change."""
+    """A thread is forked from its chat once and is empty after a reset; the chat does not change."""
     chat = rig.all.resolve(Inbound(channel="slack", peer="C1", chat_type="channel"))
     speak(rig, chat, "one")
     thread = rig.all.resolve(THREAD)
@@ -283,7 +283,7 @@ def test_a_thread_begins_with_what_was_said_in_its_chat_once(rig: Rig) -> None:
 @pytest.mark.mission("Y4")
 @pytest.mark.parametrize(("limit", "forked"), [(0, True), (499, False), (500, True)])
 def test_a_long_chat_is_not_copied_into_its_threads(tmp_path: Path, limit: int, forked: bool) -> None:
-    """Up to the limit it is; 0 is no limit."""
+    """A chat up to the limit is copied; 0 means no limit."""
     rig = Rig(tmp_path, parent_fork_max_tokens=limit)
     chat = rig.all.resolve(Inbound(channel="slack", peer="C1", chat_type="channel"))
     speak(rig, chat, "one")
@@ -296,7 +296,7 @@ def test_a_long_chat_is_not_copied_into_its_threads(tmp_path: Path, limit: int, 
 
 @pytest.mark.mission("Y4")
 def test_the_length_of_a_chat_that_nobody_counted_is_estimated(tmp_path: Path) -> None:
-    """From its context."""
+    """The length is estimated from the context."""
     rig = Rig(tmp_path, parent_fork_max_tokens=5)
     speak(rig, rig.all.resolve(Inbound(channel="slack", peer="C1", chat_type="channel")), "one " * 100)
     assert "forkedFromParent" not in rig.all.resolve(THREAD).entry
@@ -306,13 +306,13 @@ def test_the_length_of_a_chat_that_nobody_counted_is_estimated(tmp_path: Path) -
 
 
 def at(text: str, zone: str = "UTC") -> int:
-    """Milliseconds of a local time."""
+    """Return a local time in milliseconds."""
     return int(datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(zone)).timestamp() * 1000)
 
 
 @pytest.mark.mission("Y4")
 def test_by_default_a_session_ends_at_four_in_the_morning(tmp_path: Path) -> None:
-    """One that began at the very hour goes on; the old session is remembered, the settings stay."""
+    """A session that started exactly at four continues; the old one is remembered, and settings stay."""
     rig = Rig(tmp_path, resets=ResetConfig())
     before = rig.all.resolve(MAIN, at("2026-03-01T03:59:59.999"))
     rig.all.patch(MAIN, {"thinkingLevel": "high", "label": "mine"}, now=at("2026-03-01T03:59:59.999"))
@@ -327,7 +327,7 @@ def test_by_default_a_session_ends_at_four_in_the_morning(tmp_path: Path) -> Non
 @pytest.mark.mission("Y4")
 @pytest.mark.parametrize(("day", "hours"), [("2026-03-29", 23), ("2026-10-25", 25)])
 def test_the_hour_is_that_of_the_calendar_when_the_clocks_change(tmp_path: Path, day: str, hours: int) -> None:
-    """In the zone that the configuration names."""
+    """The reset follows the configured time zone."""
     config, _ = read_reset_config({"reset": {"mode": "daily", "atHour": 4, "timeZone": "Europe/Berlin"}})
     rig = Rig(tmp_path, resets=config)
     boundary = at(f"{day}T04:00", "Europe/Berlin")
@@ -338,7 +338,7 @@ def test_the_hour_is_that_of_the_calendar_when_the_clocks_change(tmp_path: Path,
 
 @pytest.mark.mission("Y4")
 def test_a_zone_that_nobody_knows_is_refused(tmp_path: Path) -> None:
-    """At once, with its place; not taken for the local one, and not found out when somebody speaks."""
+    """An unknown time zone raises on start, with its key, and does not fall back to the local zone."""
     odd = ResetRule(time_zone="Mars/Olympus")
     for config, place in (
         (ResetConfig(base=odd), "session.reset.timeZone"),
@@ -354,7 +354,7 @@ IDLE = ResetConfig(base=ResetRule(mode="idle", idle_minutes=10))
 
 @pytest.mark.mission("Y4")
 def test_a_session_ends_when_nobody_speaks(tmp_path: Path) -> None:
-    """Just so long is not longer; every message counts, also before it is written; the system's do not."""
+    """The exact idle time is not exceeded; every message counts, also before it is written, but not system events."""
     rig = Rig(tmp_path, resets=IDLE)
     first = rig.all.resolve(MAIN, NOW)
     assert not rig.all.resolve(MAIN, NOW + 10 * MINUTE).is_new
@@ -369,7 +369,7 @@ def test_a_session_ends_when_nobody_speaks(tmp_path: Path) -> None:
 
 @pytest.mark.mission("Y4")
 def test_type_and_channel_have_policies_of_their_own(tmp_path: Path) -> None:
-    """The channel wins outright; a thread is a thread in every channel."""
+    """The policy of a channel takes precedence; a thread is a thread in every channel."""
     config, _ = read_reset_config(
         {
             "reset": {"mode": "none"},
@@ -390,7 +390,7 @@ def test_type_and_channel_have_policies_of_their_own(tmp_path: Path) -> None:
 
 @pytest.mark.mission("Y4")
 def test_a_reset_begins_a_new_session_and_may_name_a_model(rig: Rig) -> None:
-    """Somebody who thinks that it has another session is told."""
+    """A reset that expects another session raises."""
     old = rig.all.resolve(MAIN)
     new = rig.all.reset(MAIN, "new", "anthropic/claude", expected=old.session_id)
     assert (new.is_new, new.reason, new.previous_id) == (True, "new", old.session_id)
@@ -406,7 +406,7 @@ def test_a_reset_begins_a_new_session_and_may_name_a_model(rig: Rig) -> None:
 
 @pytest.mark.mission("Y4")
 def test_a_reset_can_be_taken_back(rig: Rig) -> None:
-    """With its counters; the new session is then the one to go back to; a reset that is not the last is not undone."""
+    """Counters are restored, the new session can be resumed later, and an outdated expectation raises."""
     old = rig.all.resolve(MAIN)
     rig.all.count(MAIN, old.session_id, usage=Usage(input=10), compactions=1)
     new = rig.all.reset(MAIN, now=NOW + 1)
@@ -422,7 +422,7 @@ def test_a_reset_can_be_taken_back(rig: Rig) -> None:
 
 @pytest.mark.mission("Y4")
 def test_a_session_that_was_resumed_does_not_end_at_once_again(tmp_path: Path) -> None:
-    """Its times begin anew."""
+    """Its times start again."""
     rig = Rig(tmp_path, resets=ResetConfig())
     old = rig.all.resolve(MAIN, NOW)
     rig.all.resolve(MAIN, NOW + DAY)
@@ -432,7 +432,7 @@ def test_a_session_that_was_resumed_does_not_end_at_once_again(tmp_path: Path) -
 
 @pytest.mark.mission("Y4")
 def test_there_is_nothing_to_resume_in_a_new_conversation(rig: Rig) -> None:
-    """Nothing is begun by that."""
+    """Resuming raises and starts nothing."""
     with pytest.raises(SessionNotFound):
         rig.all.resume(MAIN)
     rig.all.resolve(MAIN)
@@ -447,7 +447,7 @@ def test_there_is_nothing_to_resume_in_a_new_conversation(rig: Rig) -> None:
 
 @pytest.mark.mission("Y1", "Y12")
 def test_lists_are_filtered_and_say_how_many_they_hide(rig: Rig) -> None:
-    """Newest first."""
+    """Rows are sorted newest first, and hidden ones are counted."""
     for minutes, key in enumerate(("agent:main:cron:a", GROUP, "agent:ops:main", "global", "unknown")):
         rig.all.resolve(key, NOW + minutes * MINUTE)
     rig.all.patch(GROUP, {"label": "Team", "displayName": "Die Runde"}, now=NOW + MINUTE)
@@ -472,7 +472,7 @@ def test_lists_are_filtered_and_say_how_many_they_hide(rig: Rig) -> None:
 
 @pytest.mark.mission("Y1")
 def test_one_key_in_two_stores_is_one_conversation(rig: Rig) -> None:
-    """The later change wins, the other fills gaps; a key that somebody made up by hand is shown."""
+    """The later change wins, and the other fills gaps; a custom key is listed, too."""
     rig.write({GROUP: {"sessionId": "a", "updatedAt": 1, "label": "old", "model": "m"}, "agent:": {"sessionId": "x"}})
     other = rig.file.parents[2] / "ops/sessions/sessions.json"
     other.parent.mkdir(parents=True)
@@ -487,7 +487,7 @@ def test_one_key_in_two_stores_is_one_conversation(rig: Rig) -> None:
 
 @pytest.mark.mission("Y5")
 def test_a_patch_sets_and_clears_documented_members(rig: Rig) -> None:
-    """Unknown ones in the entry stay; a model is an override."""
+    """Unknown members of the entry stay; a model is stored as an override."""
     rig.write({GROUP: {"sessionId": "g", "future": [1], "verboseLevel": "on", "provider": "x"}})
     patched = rig.all.patch(GROUP, {"thinkingLevel": "high", "verboseLevel": None, "model": "openai/gpt"}, now=NOW)
     assert patched.entry.members == rig.on_disk()[GROUP]
@@ -526,7 +526,7 @@ def test_a_patch_sets_and_clears_documented_members(rig: Rig) -> None:
     ],
 )
 def test_a_patch_that_cannot_be_is_refused(rig: Rig, changes: Json) -> None:
-    """Nothing is written."""
+    """An invalid patch writes nothing."""
     with pytest.raises(Invalid) as caught:
         rig.all.patch(GROUP, changes)
     assert caught.value.hint
@@ -535,7 +535,7 @@ def test_a_patch_that_cannot_be_is_refused(rig: Rig, changes: Json) -> None:
 
 @pytest.mark.mission("Y5")
 def test_a_label_belongs_to_one_conversation(rig: Rig) -> None:
-    """It can be kept, and taken when it is free again."""
+    """A label is unique; it can be set again, and reused when it is free."""
     rig.all.patch(GROUP, {"label": "x" * 64})
     rig.all.patch(GROUP, {"label": "x" * 64})
     with pytest.raises(Conflict, match="label"):
@@ -546,7 +546,7 @@ def test_a_label_belongs_to_one_conversation(rig: Rig) -> None:
 
 @pytest.mark.mission("Y5")
 def test_who_spawned_a_sub_agent_is_said_once(rig: Rig) -> None:
-    """And by itself when it is begun."""
+    """The parent of a sub-agent is set once, or automatically on creation."""
     bound = rig.all.resolve(Inbound(subagent="u1", spawned_by=MAIN))
     assert bound.entry["spawnedBy"] == MAIN
     rig.all.patch(bound.text, {"spawnedBy": MAIN})
@@ -556,7 +556,7 @@ def test_who_spawned_a_sub_agent_is_said_once(rig: Rig) -> None:
 
 @pytest.mark.mission("Y5")
 def test_a_patch_can_ask_for_what_it_found(rig: Rig) -> None:
-    """Of two who saw the same, the second is told; `None` is what is missing."""
+    """A patch with an outdated expectation raises; `None` expects a missing member."""
     rig.all.patch(GROUP, {"thinkingLevel": "low"}, {"thinkingLevel": None})
     with pytest.raises(Conflict, match="low"):
         rig.all.patch(GROUP, {"thinkingLevel": "high"}, {"thinkingLevel": None})
@@ -565,7 +565,7 @@ def test_a_patch_can_ask_for_what_it_found(rig: Rig) -> None:
 
 @pytest.mark.mission("Y5")
 def test_settings_from_before_the_first_message_hold_for_it(rig: Rig) -> None:
-    """A patch makes an entry without session."""
+    """A patch creates an entry without a session."""
     conversation = rig.all.patch(GROUP, {"thinkingLevel": "high"})
     assert conversation.session_id is None
     bound = rig.all.resolve(GROUP)
@@ -577,7 +577,7 @@ def test_settings_from_before_the_first_message_hold_for_it(rig: Rig) -> None:
 
 @pytest.mark.mission("Y1", "B6")
 def test_a_deleted_conversation_goes_to_the_trash_and_comes_back(rig: Rig) -> None:
-    """Session and entry; a message before that begins a new one, and then the old one cannot come back over it."""
+    """Session and entry are restored together, unless a new session was started under the key."""
     bound = rig.all.resolve(GROUP)
     speak(rig, bound, "one")
     rig.edit(GROUP, future=[1])
@@ -601,7 +601,7 @@ def test_a_deleted_conversation_goes_to_the_trash_and_comes_back(rig: Rig) -> No
 
 @pytest.mark.mission("Y1")
 def test_main_and_what_is_not_there_cannot_be_deleted(rig: Rig) -> None:
-    """Under no name; and nobody deletes what has changed under him."""
+    """The main conversation, a missing one and one that has changed cannot be deleted by any name."""
     bound = rig.all.resolve(MAIN)
     for key in ("main", MAIN):
         with pytest.raises(Invalid, match="main"):
@@ -618,7 +618,7 @@ def test_main_and_what_is_not_there_cannot_be_deleted(rig: Rig) -> None:
 
 @pytest.mark.mission("Y1")
 def test_a_file_that_the_entry_names_itself_stays_when_it_is_deleted(rig: Rig) -> None:
-    """Only the binding goes, and it comes back."""
+    """Only the binding is deleted and restored."""
     session = begun(rig.store)
     there = rig.file.parent / "mine.jsonl"
     rig.write({GROUP: {"sessionId": session.id, "sessionFile": "mine.jsonl", "updatedAt": NOW}})
@@ -630,7 +630,7 @@ def test_a_file_that_the_entry_names_itself_stays_when_it_is_deleted(rig: Rig) -
 
 @pytest.mark.mission("Y1")
 def test_a_session_that_another_key_has_too_stays(rig: Rig) -> None:
-    """Only the binding goes."""
+    """Only the binding is deleted."""
     bound = rig.all.resolve(MAIN)
     rig.write({**rig.on_disk(), GROUP: {"sessionId": bound.session_id, "updatedAt": NOW}})
     rig.all.delete(GROUP)
@@ -642,7 +642,7 @@ def test_a_session_that_another_key_has_too_stays(rig: Rig) -> None:
 
 @pytest.mark.mission("Y5", "Y7")
 def test_counters_are_seen_at_once_and_written_later(rig: Rig) -> None:
-    """Sums add up; what nobody told stays unknown; unknown members stay."""
+    """Counters are summed, unreported ones stay unknown, and unknown members stay."""
     bound = rig.all.resolve(MAIN)
     before = rig.file.read_bytes()
     for _ in range(3):
@@ -665,7 +665,7 @@ def test_counters_are_seen_at_once_and_written_later(rig: Rig) -> None:
 
 @pytest.mark.mission("Y5")
 def test_counters_of_a_session_that_is_over_change_nothing(rig: Rig) -> None:
-    """Nor do they bring back what somebody deleted; a counter that nobody knows is refused."""
+    """Deleted entries are not restored, and an unknown counter is refused."""
     old = rig.all.resolve(MAIN)
     rig.all.reset(MAIN)
     rig.all.count(MAIN, old.session_id, usage=Usage(input=1))
@@ -682,7 +682,7 @@ def test_counters_of_a_session_that_is_over_change_nothing(rig: Rig) -> None:
 
 @pytest.mark.mission("Y5")
 def test_counters_are_written_by_themselves_after_a_while_and_when_it_is_over(tmp_path: Path) -> None:
-    """Many in one writing."""
+    """Many changes are written at once."""
     rig = Rig(tmp_path, hold=0.2)
     bound = rig.all.resolve(MAIN)
     inode = rig.file.stat().st_ino
@@ -698,12 +698,12 @@ def test_counters_are_written_by_themselves_after_a_while_and_when_it_is_over(tm
     assert rig.on_disk()[MAIN]["inputTokens"] == 21
 
 
-# -- files that people edit
+# -- files edited by hand
 
 
 @pytest.mark.mission("Y2")
 def test_an_edit_is_picked_up(rig: Rig) -> None:
-    """With the next question."""
+    """An edit is read by the next query."""
     bound = rig.all.resolve(MAIN)
     rig.edit(MAIN, thinkingLevel="high")
     assert rig.all.resolve(MAIN).entry["thinkingLevel"] == "high"
@@ -712,7 +712,7 @@ def test_an_edit_is_picked_up(rig: Rig) -> None:
 
 @pytest.mark.mission("Y2")
 def test_deleting_an_entry_by_hand_begins_a_new_session_and_leaves_the_old_file(rig: Rig) -> None:
-    """Deleting the whole file does so for every key."""
+    """Deleting the whole file does the same for every key."""
     old = rig.all.resolve(MAIN)
     rig.all.resolve(MAIN)
     rig.write({})
@@ -726,7 +726,7 @@ def test_deleting_an_entry_by_hand_begins_a_new_session_and_leaves_the_old_file(
 
 @pytest.mark.mission("Y2")
 def test_a_stale_edit_loses_against_what_was_written_since(rig: Rig) -> None:
-    """A person saved an old copy over a newer session; what is new in the edit stays."""
+    """An old copy saved over a newer session does not replace it; new members in the copy stay."""
     rig.all.resolve(MAIN)
     copy = rig.on_disk()
     new = rig.all.reset(MAIN, now=NOW + MINUTE)
@@ -738,7 +738,7 @@ def test_a_stale_edit_loses_against_what_was_written_since(rig: Rig) -> None:
 
 @pytest.mark.mission("Y2")
 def test_a_broken_file_is_told_and_the_last_good_copy_stays_in_force(rig: Rig, tmp_path: Path) -> None:
-    """Whoever has a session keeps it, nothing is written over the file, and counters wait until it is mended."""
+    """Existing sessions stay usable, the file is not overwritten, and counters wait until it is repaired."""
     bound = rig.all.resolve(MAIN)
     rig.edit(MAIN, thinkingLevel="high")
     assert rig.all.resolve(MAIN).entry["thinkingLevel"] == "high"
@@ -766,7 +766,7 @@ def test_a_broken_file_is_told_and_the_last_good_copy_stays_in_force(rig: Rig, t
 
 @pytest.mark.mission("Y2")
 def test_a_broken_file_without_a_good_copy_stops_everything(rig: Rig) -> None:
-    """It never counts as empty."""
+    """A broken file is never treated as empty."""
     rig.file.parent.mkdir(parents=True)
     rig.file.write_bytes(b"{,")
     for ask in (rig.all.get, rig.all.resolve):
@@ -774,12 +774,12 @@ def test_a_broken_file_without_a_good_copy_stops_everything(rig: Rig) -> None:
             ask(MAIN)
 
 
-# -- how it is done
+# -- implementation
 
 
 @pytest.mark.mission("Y2")
 def test_a_changed_document_is_what_reading_its_text_gives() -> None:
-    """Entries, their places and the text, with everything that JSON can hold."""
+    """Entries, their positions and the text are the same, with any JSON content."""
     document = parse_store(b'{\n  "a": {"n":1.0,"n2":[1, 2]},"b":{}  ,\n"c" : {"s": "\\ud83d"}}\n')
     changes = {
         "a": SessionEntry({"x": (1, 2), "half \ud83d": "\ud83d"}),
@@ -793,7 +793,7 @@ def test_a_changed_document_is_what_reading_its_text_gives() -> None:
 
 @pytest.mark.mission("Y2")
 def test_a_question_reads_the_file_only_if_it_has_changed(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And writes nothing."""
+    """A query writes nothing."""
     rig.all.resolve(MAIN)
     before = snapshot(rig.file.parents[1])
     monkeypatch.setattr("sessile.agents.openclaw.binding_store.parse_store", lambda *a: pytest.fail("it was read"))
@@ -805,7 +805,7 @@ def test_a_question_reads_the_file_only_if_it_has_changed(rig: Rig, monkeypatch:
 
 @pytest.mark.mission("Y1")
 def test_ten_thousand_keys_do_not_slow_down_a_resolve(tmp_path: Path) -> None:
-    """At most a tenth; measured against a store with one key, best of several."""
+    """The slowdown is at most a tenth of the time with one key, as the best of several runs."""
     small, large = Rig(tmp_path / "small"), Rig(tmp_path / "large")
     session = begun(large.store)
     large.write({f"agent:main:telegram:direct:{n}": {"sessionId": session.id, "updatedAt": NOW} for n in range(10_000)})
@@ -824,7 +824,7 @@ def test_ten_thousand_keys_do_not_slow_down_a_resolve(tmp_path: Path) -> None:
 
 @pytest.mark.mission("Y1")
 def test_readers_see_each_count_once_while_it_is_written(rig: Rig) -> None:
-    """A sum never goes back."""
+    """A sum never decreases."""
     bound = rig.all.resolve(MAIN)
     seen: list[int] = []
     done = threading.Event()
@@ -846,13 +846,13 @@ def test_readers_see_each_count_once_while_it_is_written(rig: Rig) -> None:
 
 
 def test_a_session_key_is_as_good_as_its_text(rig: Rig) -> None:
-    """Structures and spellings lead to one conversation."""
+    """A key object and all spellings of its text find the same conversation."""
     key = SessionKey(kind="cron", agent="main", id="nightly")
     assert rig.all.resolve(key).session_id == rig.all.resolve("cron:Nightly").session_id
 
 
 def test_closing_waits_for_whoever_writes_counters_at_that_moment(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else a process that ends takes them along: the thread of the timer ends with it."""
+    """The timer's thread ends with the process, so counters would be lost."""
     bound = rig.all.resolve(DIRECT)
     rig.all.count(bound.text, bound.session_id, usage=Usage(input=7, output=1))
     live = rig.all.internals.agents.of("main")

@@ -1,4 +1,4 @@
-"""From a session to what a model is sent."""
+"""Converting a session to the messages of a model request."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def story() -> Session:
 
 
 def test_the_context_of_a_session_converts_with_the_wrappers_of_the_family() -> None:
-    """Summary and shell run become user messages, what is excluded is not sent, what is hidden is."""
+    """Summaries and shell runs become user messages, excluded messages are omitted, and hidden ones are sent."""
     messages = convert_to_llm(story().context().messages)
     assert [m["role"] for m in messages] == ["user", "user", "assistant", "toolResult", "user", "user"]
     assert messages[0]["content"][0]["text"] == (
@@ -46,7 +46,7 @@ def test_the_context_of_a_session_converts_with_the_wrappers_of_the_family() -> 
 
 
 def test_a_branch_summary_converts_with_its_own_wrapper() -> None:
-    """Its closing tag follows without a newline, as pi writes it."""
+    """The closing tag follows without a newline, as in pi."""
     session = Session.in_memory()
     session.append_message(user("one"))
     session.branch_with_summary(None, "tried A")
@@ -57,7 +57,7 @@ def test_a_branch_summary_converts_with_its_own_wrapper() -> None:
 
 
 def test_both_providers_take_what_comes_out() -> None:
-    """Tool calls and results are paired by id; everything is plain JSON."""
+    """Tool calls and results are paired by id, and everything is plain JSON."""
     messages = story().context().messages
     anthropic, openai = to_anthropic(messages), to_openai(messages)
     call = {"type": "tool_use", "id": "c1", "name": "bash", "input": {"command": "ls"}}

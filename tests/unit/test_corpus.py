@@ -1,7 +1,7 @@
-"""The corpus: one small file for each thing that happened to somebody's session, and what we make of it.
+"""The corpus: one small file for each known kind of damage, and the expected result.
 
-The files in `tests/corpus` are the bytes themselves. Each row of the table says what happened, the ids of the records that
-are read (`-` for one without), the findings of the scanner as (code, offset, length), and those of the tree.
+The files in `tests/corpus` have the exact bytes. Each row of the table has the incident, the ids of the records that
+are read (`-` for a record without an id), the findings of the scanner as (code, offset, length), and those of the tree.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 
 
 def feed(chunks: Iterable[bytes]) -> tuple[list[Item], int]:
-    """What the scanner says of a file that comes in pieces, and how many bytes were line ends."""
+    """Return the items of a file that is fed in chunks, and the number of bytes of line ends."""
     scanner = Scanner()
     items = [item for chunk in chunks for item in scanner.feed(chunk)]
     items += scanner.finish()
@@ -214,7 +214,7 @@ def readable(items: Iterable[Item]) -> list[Line]:
 
 
 def test_every_file_of_the_corpus_is_in_the_table() -> None:
-    """No file is left untested, no row names a file that is not there, no name is used twice."""
+    """Files and rows match one to one, and no name is used twice."""
     assert sorted(case.name for case in CASES) == sorted(path.stem for path in CORPUS.glob("*.jsonl"))
 
 
@@ -222,7 +222,7 @@ def test_every_file_of_the_corpus_is_in_the_table() -> None:
 @pytest.mark.mission("X6")
 @every_case
 def test_readable_records_and_findings_are_the_stated_ones(case: Case) -> None:
-    """The neighbours of the damage are read, and each damage is a finding with its offset and length."""
+    """Records next to the damage are read, and each damage is a finding with its offset and length."""
     items, _ = feed([case.data])
     assert [line.head.id or "-" for line in readable(items)] == case.ids.split()
     findings = [item for item in items if isinstance(item, Finding)]
@@ -233,7 +233,7 @@ def test_readable_records_and_findings_are_the_stated_ones(case: Case) -> None:
 @pytest.mark.promise("P17")
 @every_case
 def test_every_byte_is_accounted_for(case: Case) -> None:
-    """Bytes of lines, bytes of findings and line ends add up to the file, and each line lies where it says."""
+    """Lines, findings and line ends add up to the file, and each line is at its offset."""
     data = case.data
     items, newline_bytes = feed([data])
     covered = newline_bytes
@@ -249,7 +249,7 @@ def test_every_byte_is_accounted_for(case: Case) -> None:
 @pytest.mark.promise("P17")
 @every_case
 def test_the_result_does_not_depend_on_how_the_file_is_fed(case: Case) -> None:
-    """Whole, byte by byte, or in random pieces: the items and the line ends are the same."""
+    """Fed at once, byte by byte or in random chunks, the items and line ends are the same."""
     data = case.data
     whole = feed([data])
     assert feed(data[at : at + 1] for at in range(len(data))) == whole
@@ -261,7 +261,7 @@ def test_the_result_does_not_depend_on_how_the_file_is_fed(case: Case) -> None:
 @pytest.mark.promise("P19")
 @every_case
 def test_the_tree_says_what_is_wrong_with_the_parents(case: Case) -> None:
-    """Circles, missing and forward parents and duplicate ids are findings of the tree."""
+    """Cycles, missing and forward parents and duplicate ids are findings of the tree."""
     heads = [line.head for line in readable(scan(case.data)) if line.head.type != "session"]
     tree = Tree(Node(head.id, head.parentId, flags_of(head)) for head in heads if head.id is not None)
     assert [finding.code for finding in tree.findings] == case.tree
@@ -272,7 +272,7 @@ def test_the_tree_says_what_is_wrong_with_the_parents(case: Case) -> None:
 @pytest.mark.promise("P17")
 @every_case
 def test_every_readable_record_can_be_decoded_migrated_and_put_into_a_context(case: Case) -> None:
-    """Whatever the scanner calls readable goes all the way to the context."""
+    """Every readable record can be processed up to the context."""
     records = [decode(line.raw) for line in readable(scan(case.data))]
     assert all(isinstance(record, dict) for record in records)
     migrate_session_entries(records)

@@ -1,4 +1,4 @@
-"""Listings: what can be told of sessions without opening them."""
+"""Listing sessions without opening them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def listed(tmp_path: Path, *records: dict[str, Any] | str, full: bool = False) -
 
 
 def test_a_listing_tells_the_documented_facts(tmp_path: Path) -> None:
-    """Path, id, project, title, parent, times, count, first message and all texts."""
+    """A row has path, id, project, title, parent, times, count, first message and all texts."""
     first = {
         **said("a", None),
         "message": {"role": "user", "content": [{"type": "text", "text": t} for t in ("x", "y")]},
@@ -54,7 +54,7 @@ def test_a_listing_tells_the_documented_facts(tmp_path: Path) -> None:
 
 
 def test_messages_of_all_roles_and_branches_are_counted(tmp_path: Path) -> None:
-    """Only `message` entries; texts are those of users and assistants."""
+    """Only `message` entries are counted; texts are those of users and assistants."""
     result = {"role": "toolResult", "toolCallId": "c", "content": [{"type": "text", "text": "output"}]}
     info = listed(
         tmp_path,
@@ -69,13 +69,13 @@ def test_messages_of_all_roles_and_branches_are_counted(tmp_path: Path) -> None:
 
 
 def test_a_session_without_messages_says_so(tmp_path: Path) -> None:
-    """It is listed all the same."""
+    """A session without messages is listed."""
     info = listed(tmp_path, header())
     assert (info.first_message, info.message_count, info.title) == ("(no messages)", 0, None)
 
 
 def test_what_the_first_bytes_cannot_tell_is_unknown_and_not_zero(tmp_path: Path) -> None:
-    """A long session is counted only when asked."""
+    """A long session is counted only on request."""
     records = [header(), *(said(str(n), str(n - 1) if n else None, "word " * 50) for n in range(40))]
     info = listed(tmp_path, *records)
     assert (info.message_count, info.all_messages_text) == (None, None)
@@ -85,13 +85,13 @@ def test_what_the_first_bytes_cannot_tell_is_unknown_and_not_zero(tmp_path: Path
 
 
 def test_a_first_message_beyond_the_first_bytes_is_unknown(tmp_path: Path) -> None:
-    """Not "(no messages)"."""
+    """The first message is unknown, not "(no messages)"."""
     info = listed(tmp_path, header(), entry("custom", "x", None, customType="c", data="d" * 9000), said("a", "x"))
     assert (info.first_message, info.message_count) == (None, None)
 
 
 def test_a_header_over_4_kb_is_found(tmp_path: Path) -> None:
-    """In other programs such a session is invisible."""
+    """Other programs do not list such a session."""
     info = listed(tmp_path, header(additionalDirectories=["/d" * 5000]), said("a", None))
     assert info.id == "s1"
     assert get_recent_sessions(tmp_path / "sessions" / FOLDER)[0].name in ("a", "s1")
@@ -99,7 +99,7 @@ def test_a_header_over_4_kb_is_found(tmp_path: Path) -> None:
 
 
 def test_titles_come_from_every_place_where_the_family_keeps_them(tmp_path: Path) -> None:
-    """Header, slot, name entries, and at last the short summary of a compaction."""
+    """A title comes from the header, the slot, a name entry, or the short summary of a compaction."""
     slot = '{"type":"title","v":1,"title":"slot","updatedAt":"","pad":""}'
     compaction = entry("compaction", "c", None, summary="s", shortSummary="short", tokensBefore=1)
     info_entry = entry("session_info", "i", None, name="pi's")
@@ -118,7 +118,7 @@ def test_titles_come_from_every_place_where_the_family_keeps_them(tmp_path: Path
 
 
 def test_a_long_session_that_was_renamed_is_listed_under_its_new_name(tmp_path: Path) -> None:
-    """The old name is among the first bytes, the new one only at the end and in the header."""
+    """The first bytes have the old name; the header and the end have the new one."""
     store = store_at(tmp_path)
     with begun(store) as session:
         session.set_session_name("old")
@@ -129,7 +129,7 @@ def test_a_long_session_that_was_renamed_is_listed_under_its_new_name(tmp_path: 
 
 
 def test_listings_are_sorted_by_modification_newest_first(tmp_path: Path) -> None:
-    """Of one project or of all."""
+    """Listings of one project and of all projects are sorted."""
     store = store_at(tmp_path)
     ids = []
     for number, cwd in enumerate((CWD, "/other", CWD)):
@@ -144,7 +144,7 @@ def test_listings_are_sorted_by_modification_newest_first(tmp_path: Path) -> Non
 
 
 def test_projects_that_share_a_folder_are_kept_apart(tmp_path: Path) -> None:
-    """`/a-b/c` and `/a/b-c` have one folder; the header says which is meant."""
+    """`/a-b/c` and `/a/b-c` share one folder; the header decides."""
     store = store_at(tmp_path)
     with begun(store, cwd="/a-b/c") as first, begun(store, cwd="/a/b-c") as second:
         answer(first, "x")
@@ -158,7 +158,7 @@ def test_projects_that_share_a_folder_are_kept_apart(tmp_path: Path) -> None:
 
 
 def test_a_session_without_a_cwd_or_of_a_renamed_project_is_listed_where_it_lies(tmp_path: Path) -> None:
-    """Nothing is hidden because it was moved by hand."""
+    """A session that was moved by hand is still listed."""
     plain = header("s2")
     del plain["cwd"]
     write_file(tmp_path / "sessions" / FOLDER / "t_s1.jsonl", header(cwd="/old/name"), said("a", None))
@@ -167,7 +167,7 @@ def test_a_session_without_a_cwd_or_of_a_renamed_project_is_listed_where_it_lies
 
 
 def test_what_cannot_be_read_is_left_out(tmp_path: Path) -> None:
-    """Garbage, folders, pipes, links, other JSON: the rest is listed."""
+    """Garbage, folders, pipes, links and other JSON files are skipped."""
     folder = tmp_path / "sessions" / FOLDER
     good = write_file(folder / "t_s1.jsonl", header(), said("a", None))
     (folder / "garbage.jsonl").write_bytes(b"\xff\xfe\x00garbage\n" * 10)
@@ -185,13 +185,13 @@ def test_what_cannot_be_read_is_left_out(tmp_path: Path) -> None:
 
 
 def test_a_damaged_line_before_or_behind_the_header_does_not_hide_a_session(tmp_path: Path) -> None:
-    """As opening it would show it."""
+    """The listing shows the same values as the open session."""
     info = listed(tmp_path, "garbage", header(title="T"), "more garbage", said("a", None))
     assert (info.title, info.first_message, info.message_count) == ("T", "a", 1)
 
 
 def test_listing_nothing_is_an_empty_list(tmp_path: Path) -> None:
-    """And creates nothing."""
+    """A missing folder is an empty list, and nothing is created."""
     store = store_at(tmp_path / "root")
     assert (store.list(CWD), store.list_all(), get_recent_sessions(tmp_path / "no")) == ([], [], [])
     assert find_most_recent_session(tmp_path / "no") is None
@@ -199,7 +199,7 @@ def test_listing_nothing_is_an_empty_list(tmp_path: Path) -> None:
 
 
 def test_listing_changes_nothing_and_reads_little(tmp_path: Path) -> None:
-    """A few kilobytes of each file, however long it is."""
+    """Only a few kilobytes of each file are read, however long it is."""
     records = [header(), *(said(str(n), str(n - 1) if n else None, "x" * 1000) for n in range(1000))]
     write_file(tmp_path / "sessions" / FOLDER / "t_s1.jsonl", *records)
     before = snapshot(tmp_path)
@@ -226,13 +226,13 @@ def test_listing_changes_nothing_and_reads_little(tmp_path: Path) -> None:
     ],
 )
 def test_a_recent_session_has_a_short_name(tmp_path: Path, records: list[dict[str, Any]], name: str) -> None:
-    """Title, else what was asked first, else the id; one line of at most 40 characters."""
+    """The name is the title, the first message or the id, in one line of at most 40 characters."""
     write_file(tmp_path / "t_s1.jsonl", *records)
     assert get_recent_sessions(tmp_path)[0].name == name
 
 
 def test_three_recent_sessions_are_given_unless_told_otherwise(tmp_path: Path) -> None:
-    """Newest first, with their age."""
+    """The default is the three newest sessions with their ages."""
     now = time.time()
     for number in range(5):
         path = write_file(tmp_path / f"t_s{number}.jsonl", header(f"s{number}"))
@@ -258,13 +258,13 @@ def test_three_recent_sessions_are_given_unless_told_otherwise(tmp_path: Path) -
     ],
 )
 def test_ages_are_told_in_words_up_to_a_week(ago: timedelta, text: str) -> None:
-    """Then the date."""
+    """After a week the date is shown."""
     now = datetime.fromisoformat(AT)
     assert age(now - ago, now) == text
 
 
 def test_a_session_is_found_by_its_whole_id_only(tmp_path: Path) -> None:
-    """An id may hold underscores: the end of a file name is not enough."""
+    """Ids may contain underscores, so the end of a file name is not sufficient."""
     store = store_at(tmp_path)
     with begun(store, session_id="a_b") as long:
         pass
@@ -279,7 +279,7 @@ def test_a_session_is_found_by_its_whole_id_only(tmp_path: Path) -> None:
 
 
 def test_a_user_message_is_text_wherever_it_stands(tmp_path: Path) -> None:
-    """Empty and odd contents are passed over."""
+    """Empty and invalid contents are skipped."""
     contents: list[Any] = ["", "  ", [], None, [5]]
     messages: list[Any] = [{"role": "user", "content": content} for content in contents]
     records = [entry("message", str(n), None, message=message) for n, message in enumerate([*messages, 5, user("hi")])]

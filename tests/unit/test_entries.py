@@ -1,4 +1,4 @@
-"""Entries: the value that readers get, and the members that writers make."""
+"""Entries: the values that readers get, and the members that writers create."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sessile.core.entries import Entry, with_base
 
 
 def test_an_entry_is_a_mapping_over_its_line() -> None:
-    """Members are read from the body, which is decoded when somebody looks."""
+    """Members are read from the body, which is decoded on first access."""
     entry = Entry("a", None, encode(said("a", None)))
     assert entry._body is None
     assert (entry["message"]["content"], entry.type, entry["timestamp"]) == ("a", "message", AT)
@@ -30,7 +30,7 @@ def test_an_entry_is_a_mapping_over_its_line() -> None:
 
 
 def test_entries_with_equal_bodies_are_equal_and_hash_alike() -> None:
-    """Also if their lines differ, and to a plain mapping."""
+    """Entries are equal if their lines differ, and equal to a plain mapping."""
     body = said("a", None)
     one = Entry("a", None, encode(body))
     other = Entry("a", None, encode(dict(reversed(body.items()))))
@@ -41,14 +41,14 @@ def test_entries_with_equal_bodies_are_equal_and_hash_alike() -> None:
 
 
 def test_a_given_body_is_taken_instead_of_the_line() -> None:
-    """Migrated entries show what they mean and keep the bytes that they came from."""
+    """Migrated entries have the new body and keep their original bytes."""
     entry = Entry("new", None, b'{"type":"message"}', {"type": "message", "id": "new"})
     assert (entry["id"], entry.raw) == ("new", b'{"type":"message"}')
 
 
 @pytest.mark.mission("X1")
 def test_base_members_come_first_and_cannot_be_overruled() -> None:
-    """Type, id, parent and time in this order, then the payload in its own."""
+    """Type, id, parent and time come first, then the payload in its own order."""
     payload = {"z": 1, "type": "custom", "id": "mine", "parentId": "x", "timestamp": "never", "a": 2}
     made = with_base(payload, "a", None, AT)
     assert list(made.items()) == [
@@ -63,7 +63,7 @@ def test_base_members_come_first_and_cannot_be_overruled() -> None:
 
 @pytest.mark.mission("X1")
 def test_the_header_has_the_documented_members() -> None:
-    """Version 3, absent members are left out, others follow."""
+    """The version is 3, absent members are omitted, and additional members follow."""
     line = encode(entries.header("s", AT, "/w", title="T", parentSession=None))
     assert line == b'{"type":"session","version":3,"id":"s","timestamp":"%s","cwd":"/w","title":"T"}' % AT.encode()
 
@@ -131,7 +131,7 @@ def test_the_header_has_the_documented_members() -> None:
     ids=lambda value: value.get("type"),
 )
 def test_payloads_have_the_documented_members_in_order(payload: dict[str, Any], members: dict[str, Any]) -> None:
-    """What is absent is left out, what may be null is written as null."""
+    """Absent members are omitted, and nullable ones are written as null."""
     assert list(payload.items()) == list(members.items())
 
 
@@ -167,7 +167,7 @@ def test_a_repr_is_one_line_without_the_text() -> None:
 
 
 def test_an_entry_in_a_notebook_is_a_table_in_which_nothing_runs() -> None:
-    """Stored text is escaped, made visible and cut."""
+    """Stored text is escaped, made visible and shortened."""
     entry = Entry(HOSTILE, HOSTILE, encode(entries.message({"role": HOSTILE, "content": HOSTILE + "x" * 10_000})))
     html = entry._repr_html_()
     assert html.startswith("<table>") and html.endswith("</table>")

@@ -1,4 +1,4 @@
-"""When an agent deletes its sessions: the period that settings leave, and the deadline."""
+"""When an agent deletes its sessions: the configured period and the deadline."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CLAUDE = ClaudeCode.expiry
 
 
 def period(user: Any = None, local: Any = None) -> Period:
-    """The period that the settings of Claude Code leave; bytes are a file as it is, numbers are what it says."""
+    """Return the period of Claude Code's settings; bytes are the content of a file, numbers the value in it."""
     said = {"settings.json": user, "settings.local.json": local}
     files = {
         name: value if isinstance(value, bytes) else json.dumps({"cleanupPeriodDays": value, "model": "x"}).encode()
@@ -45,7 +45,7 @@ def period(user: Any = None, local: Any = None) -> Period:
     ],
 )
 def test_the_shortest_period_counts_and_30_days_where_the_user_says_none(user: Any, local: Any, days: float) -> None:
-    """The local file counts in one folder only: elsewhere the user's does, or what Claude Code does by itself."""
+    """The local file applies to one folder only; elsewhere the user's file or the default of Claude Code applies."""
     assert period(user, local) == Period(int(days * DAY))
 
 
@@ -54,7 +54,7 @@ def test_the_shortest_period_counts_and_30_days_where_the_user_says_none(user: A
     [0, 0.5, -1, True, b'{"cleanupPeriodDays": "30"}', b'{"cleanupPeriodDays": 1e999}', b"[]", b"", b"{", b'"x"', b"3"],
 )
 def test_a_period_that_cannot_be_told_is_unknown_and_says_which_file(bad: Any) -> None:
-    """Claude Code refuses less than a day; what it makes of a broken file differs between releases."""
+    """Claude Code refuses less than a day, and its releases treat a broken file differently."""
     for answer, name in ((period(user=bad), "settings.json"), (period(60, bad), "settings.local.json")):
         assert answer.length is None
         assert answer.problem is not None and answer.problem.startswith(f"{name}: ")
@@ -63,5 +63,5 @@ def test_a_period_that_cannot_be_told_is_unknown_and_says_which_file(bad: Any) -
 
 @given(st.integers(0, 2**42), st.integers(1, 10**6))
 def test_the_deadline_is_the_last_change_and_the_period(modified: int, days: int) -> None:
-    """To the millisecond."""
+    """The deadline is exact to the millisecond."""
     assert deadline(modified, period(days)) == modified + days * 24 * 3600 * 1000

@@ -1,4 +1,4 @@
-"""What leaves with a session: its artifacts, by names that lead nowhere else."""
+"""Artifacts in an export: their names, their content and redaction."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from sessions import begun, store_at
 
 @pytest.fixture(params=["folder", "memory"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    """A store on a disk, and one that has no files there."""
+    """A store on disk and one in memory."""
     return store_at(tmp_path) if request.param == "folder" else Store.in_memory()
 
 
 def spill(store: Store, session: Session, name: str, content: bytes) -> None:
-    """Put a file into the artifacts of a session."""
+    """Add a file to the artifacts of a session."""
     path = f"{session.artifacts}/{name}"
     atomic.make_folders(store.fs, os.path.dirname(path))
     atomic.replace(store.fs, path, [content])
 
 
 def test_artifacts_come_from_the_store_of_the_session(store: Store) -> None:
-    """By their names below the folder, byte for byte; a session without any has none."""
+    """Artifacts have their names below the folder and their exact bytes; a session without artifacts has none."""
     with begun(store) as session:
         export = Export(session)
         assert list(export.artifacts(store.fs)) == []
@@ -39,7 +39,7 @@ def test_artifacts_come_from_the_store_of_the_session(store: Store) -> None:
 
 
 def test_artifacts_are_redacted_and_what_is_no_text_is_named_without_content(store: Store) -> None:
-    """Nobody could look for secrets in it, and whoever writes the copy has to know that it is left out."""
+    """Binary files cannot be redacted, so only their names are exported."""
     with begun(store) as session:
         spill(store, session, "a.bin", b"\xff\x00")
         spill(store, session, "b.md", f"token {fill('ghp_<w36>')}".encode())
@@ -48,14 +48,14 @@ def test_artifacts_are_redacted_and_what_is_no_text_is_named_without_content(sto
 
 
 def test_a_file_where_the_artifacts_would_be_is_none(store: Store) -> None:
-    """It lies beside the session by chance, and has no name below the folder."""
+    """A file in place of the artifacts folder is ignored."""
     with begun(store) as session:
         atomic.replace(store.fs, session.artifacts, [b"not a folder"])
         assert list(Export(session).artifacts(store.fs)) == []
 
 
 def test_links_among_artifacts_are_not_followed(tmp_path: Path) -> None:
-    """Neither one to a file nor one to a folder, nor where the whole folder is one."""
+    """Links to files or folders are skipped, also if the artifacts folder itself is a link."""
     store = store_at(tmp_path / "store")
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -74,7 +74,7 @@ def test_links_among_artifacts_are_not_followed(tmp_path: Path) -> None:
 def test_a_name_that_leads_out_of_the_artifacts_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forged: str
 ) -> None:
-    """No disk has such a name, but whoever writes into a database could: a copy would be written, or read, elsewhere."""
+    """A name from a database could point outside the folder and would be read or written there."""
     store = store_at(tmp_path / "store")
     outside = tmp_path / "secret"
     outside.write_text("mine")

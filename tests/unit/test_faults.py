@@ -1,4 +1,4 @@
-"""Planned faults strike where they are planned, and nowhere else."""
+"""Planned faults occur exactly where they are planned."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ APPEND = os.O_CREAT | os.O_RDWR | os.O_APPEND
 
 
 def save(filesystem: Filesystem, path: str, data: bytes) -> None:
-    """A small protocol with six calls, which cleans up after itself as real ones do."""
+    """A small protocol of six calls that cleans up after itself."""
     fd = filesystem.open(path, APPEND)
     try:
         filesystem.lock(fd)
@@ -41,10 +41,10 @@ def save(filesystem: Filesystem, path: str, data: bytes) -> None:
 
 
 class TestCounting:
-    """What is called is counted."""
+    """Calls are counted."""
 
     def test_every_call_is_listed_with_its_path_or_descriptor(self) -> None:
-        """`calls` holds method and subject, in order."""
+        """`calls` has method and subject in order."""
         filesystem = FaultyFilesystem(MemoryFilesystem())
         filesystem.mkdir("/d")
         fd = filesystem.open("/d/a", APPEND)
@@ -61,12 +61,12 @@ class TestCounting:
         assert filesystem.calls[0] == Call(method="mkdir", subject="/d")
 
     def test_the_methods_are_those_of_the_seam(self) -> None:
-        """No method of `Filesystem` is passed on uncounted."""
+        """Every method of `Filesystem` is counted."""
         passed_on = {name for name in vars(FaultyFilesystem) if not name.startswith("_")} - {"heal"}
         assert passed_on == METHODS
 
     def test_a_failed_call_is_counted_too(self) -> None:
-        """A call that the inner file system refuses is a call."""
+        """A call that the inner file system refuses is counted."""
         filesystem = FaultyFilesystem(MemoryFilesystem())
         assert error(filesystem.lstat, "/missing") == errno.ENOENT
         assert filesystem.calls == [("lstat", "/missing")]
@@ -76,7 +76,7 @@ class TestFail:
     """A call raises."""
 
     def test_the_numbered_call_fails_once(self) -> None:
-        """Only that call raises; it carries the path and does nothing."""
+        """Only that call raises; the error has the path, and nothing is done."""
         fault = Fail(errno.EACCES, at=2, on={"mkdir"})
         filesystem = FaultyFilesystem(MemoryFilesystem(), plan=[fault])
         filesystem.mkdir("/a")
@@ -89,7 +89,7 @@ class TestFail:
         assert filesystem.struck == [fault]
 
     def test_a_fault_may_last_until_it_is_healed(self) -> None:
-        """`forever` strikes at every later call too, until `heal`."""
+        """`forever` also fails every later call until `heal`."""
         filesystem = FaultyFilesystem(MemoryFilesystem(), plan=[Fail(errno.EROFS, at=2, on={"mkdir"}, forever=True)])
         filesystem.mkdir("/a")
         assert error(filesystem.mkdir, "/b") == errno.EROFS
@@ -108,7 +108,7 @@ class TestFail:
         assert error(filesystem.lstat, "/a") is None
 
     def test_a_failing_close_closes(self) -> None:
-        """As on Linux the descriptor is gone and its lock free, whatever close said."""
+        """As on Linux, the descriptor is closed and its lock is released."""
         inner = MemoryFilesystem()
         filesystem = FaultyFilesystem(inner, plan=[Fail(errno.EIO, on={"close"})])
         fd = filesystem.open("/a", APPEND)
@@ -119,7 +119,7 @@ class TestFail:
             assert inner.lock(other)
 
     def test_failing_each_call_in_turn_ends_when_nothing_struck(self) -> None:
-        """The loop of SQLite: N from 1 until the scenario passes."""
+        """As in SQLite's tests, the failing call is numbered from 1 until the scenario passes."""
         failed = 0
         while True:
             filesystem = FaultyFilesystem(MemoryFilesystem(), plan=[Fail(errno.EIO, at=failed + 1)])
@@ -132,7 +132,7 @@ class TestFail:
 
     @pytest.mark.parametrize("fault", [{"at": 0}, {"on": {"fsync"}}])
     def test_a_fault_that_can_never_strike_is_refused(self, fault: dict[str, object]) -> None:
-        """A misspelt method or number would make a rig that proves nothing."""
+        """A misspelt method or number would test nothing."""
         with pytest.raises(ValueError, match="never strikes"):
             Fail(errno.EIO, **fault)  # type: ignore[arg-type]
 
@@ -141,7 +141,7 @@ class TestShortWrite:
     """The disk fills up."""
 
     def test_a_write_is_short_and_the_next_one_fails(self) -> None:
-        """The first bytes are stored and counted, then ENOSPC, then there is room again."""
+        """The first bytes are stored and counted, the next write raises ENOSPC, then there is space again."""
         filesystem = FaultyFilesystem(MemoryFilesystem(), plan=[ShortWrite(written=3, at=2)])
         with opened(filesystem, "/a", APPEND) as fd:
             assert filesystem.write(fd, b"whole ") == 6
@@ -151,7 +151,7 @@ class TestShortWrite:
         assert get(filesystem, "/a") == b"whole bro!"
 
     def test_a_full_disk_fails_at_once_and_stays_full(self) -> None:
-        """With no byte of room the write itself raises; `forever` keeps the disk full."""
+        """Without any space the write itself raises; `forever` keeps the disk full."""
         filesystem = FaultyFilesystem(MemoryFilesystem(), plan=[ShortWrite(errno.EDQUOT, written=0, forever=True)])
         with opened(filesystem, "/a", APPEND) as fd:
             for _ in range(3):
@@ -161,10 +161,10 @@ class TestShortWrite:
 
 
 class TestDropUnsynced:
-    """fsyncgate."""
+    """Failed syncs that drop pages (fsyncgate)."""
 
     def test_a_retried_sync_lies(self) -> None:
-        """After the failed sync the data can be read and synced "successfully", and is gone after the power cut."""
+        """After the failed sync the data can be read and synced again, but is lost after the power cut."""
         inner = CrashableFilesystem()
         filesystem = FaultyFilesystem(inner, plan=[DropUnsynced(at=2)])
         with opened(filesystem, "/a", APPEND) as fd:
@@ -190,7 +190,7 @@ class TestDropUnsynced:
         assert get(inner.crash(Random(1)), "/a") == bytes(5) + b"next\n"
 
     def test_a_file_system_that_cannot_crash_is_refused(self) -> None:
-        """Without a record of what is unsynced there is nothing to drop."""
+        """Only a crashable file system records unsynced data."""
         filesystem = FaultyFilesystem(MemoryFilesystem(), plan=[DropUnsynced()])
         with opened(filesystem, "/a", APPEND) as fd, pytest.raises(TypeError, match="CrashableFilesystem"):
             filesystem.sync(fd)
@@ -200,7 +200,7 @@ class TestKill:
     """kill -9 between two calls."""
 
     def test_nothing_is_done_from_the_killed_call_on(self) -> None:
-        """The call is not made, and neither is the clean-up in `finally`: the lock is left to the kernel."""
+        """Neither the call nor the clean-up in `finally` is made; the kernel releases the lock."""
         inner = CrashableFilesystem()
         filesystem = FaultyFilesystem(inner, plan=[Kill(at=4)])
         with pytest.raises(Killed):
@@ -214,7 +214,7 @@ class TestKill:
         assert get(survivor, "/a") == b"written"
 
     def test_the_dead_stay_dead(self) -> None:
-        """Every later call raises `Killed`, whatever method the kill was set on and whoever heals."""
+        """Every later call of any method raises `Killed`, also after `heal`."""
         filesystem = FaultyFilesystem(MemoryFilesystem(), plan=[Kill(on={"mkdir"})])
         for _ in range(2):
             with pytest.raises(Killed):
@@ -224,11 +224,11 @@ class TestKill:
                 filesystem.names("/")
 
     def test_no_handler_for_exceptions_survives_a_kill(self) -> None:
-        """`Killed` is not an `Exception`, as nothing can be done about it."""
+        """`Killed` is not an `Exception`."""
         assert not issubclass(Killed, Exception)
 
     def test_every_point_of_a_scenario_can_be_killed(self) -> None:
-        """Killing at each call in turn shows the file before and after the write, and ends when nothing struck."""
+        """Killing at each call in turn leaves the file as before or after the write."""
         contents = []
         for point in range(1, 99):
             inner = CrashableFilesystem()
@@ -244,7 +244,7 @@ class TestKill:
 
 
 class TestMeddle:
-    """Somebody else acts between two steps."""
+    """An action of another program between two steps."""
 
     def test_an_action_runs_before_the_numbered_call(self) -> None:
         """The file is swapped after the first write, and the second one still goes to the old inode."""
@@ -268,7 +268,7 @@ class TestMeddle:
         assert filesystem.calls == [("mkdir", "/a"), ("mkdir", "/b")]
 
     def test_a_fault_of_ones_own_is_a_small_class(self) -> None:
-        """Anything with a `strike` can be planned."""
+        """Any class with a `strike` method can be planned."""
 
         class Note(Fault):
             def strike(self, filesystem: Filesystem, call: Call, since: int) -> None:
@@ -280,10 +280,10 @@ class TestMeddle:
 
 
 class TestWithout:
-    """Protections can be taken away."""
+    """Protections can be disabled."""
 
     def test_without_locks_everybody_gets_the_lock(self) -> None:
-        """Two descriptors are both told that they hold it."""
+        """Two descriptors both get the lock."""
         filesystem = FaultyFilesystem(MemoryFilesystem(), without={"lock"})
         with opened(filesystem, "/a", APPEND) as one, opened(filesystem, "/a", APPEND) as two:
             assert filesystem.lock(one)
@@ -292,7 +292,7 @@ class TestWithout:
 
     @pytest.mark.parametrize(("without", "lost"), [((), False), (("sync",), True), (("sync_directory",), True)])
     def test_without_a_sync_a_power_cut_loses_data(self, without: tuple[str, ...], lost: bool) -> None:
-        """The sync says that it went well, and some crash shows that it did not."""
+        """The sync reports success, but a crash loses the data."""
         inner = CrashableFilesystem()
         filesystem = FaultyFilesystem(inner, without=without)
         save(filesystem, "/a", b"data")
@@ -301,6 +301,6 @@ class TestWithout:
         assert any(state.names("/") == [] or get(state, "/a") != b"data" for state in states) is lost
 
     def test_only_protections_can_be_left_out(self) -> None:
-        """Leaving out anything else would be another file system, or a typing error."""
+        """Any other method name is refused."""
         with pytest.raises(ValueError, match="left out"):
             FaultyFilesystem(MemoryFilesystem(), without={"fsync"})

@@ -1,4 +1,4 @@
-"""Other agents' files read in place: Claude Code transcripts and Codex rollouts as sessions of ours."""
+"""Reading files of other agents in place: Claude Code transcripts and Codex rollouts as sessions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ AT = "2026-05-01T10:00:00.000Z"
 
 
 def row(kind: str, uuid: str, parent: str | None, content: Any = "text", **members: Any) -> dict[str, Any]:
-    """A row of a Claude transcript."""
+    """Return a row of a Claude transcript."""
     message = {"role": kind, "content": content}
     if kind == "assistant":
         message |= {"id": f"msg_{uuid}", "model": "claude-x", "usage": {"input_tokens": 3, "output_tokens": 4}}
@@ -53,7 +53,7 @@ def opened(tmp_path: Path, rows: list[dict[str, Any]], name: str = SESSION) -> S
 
 
 def test_a_conversation_is_a_tree_like_ours(tmp_path: Path) -> None:
-    """Header, entries, branches and the context come from the rows; the file and its folder are not touched."""
+    """Header, entries, branches and context come from the rows; the file and its folder are not touched."""
     rows = [
         row("user", "u1", None, "question"),
         row("assistant", "a1", "u1", [{"type": "text", "text": "first"}]),
@@ -72,7 +72,7 @@ def test_a_conversation_is_a_tree_like_ours(tmp_path: Path) -> None:
 
 
 def test_the_results_of_parallel_calls_are_all_on_the_path(tmp_path: Path) -> None:
-    """There each hangs from its own call; here they form one chain behind the last call."""
+    """In the transcript each result is a child of its call; here they form one chain after the last call."""
     rows = [
         row("user", "u1", None),
         call("c1", "u1", "m", "t1"),
@@ -104,7 +104,7 @@ def test_progress_is_passed_over(tmp_path: Path) -> None:
 
 
 def test_a_compaction_hangs_from_what_it_summed_up(tmp_path: Path) -> None:
-    """Nothing is cut off; the context has the summary, what was kept, and what came after."""
+    """The history before it stays; the context has the summary, the kept entries and later ones."""
     boundary = {
         **row("system", "b", None),
         "subtype": "compact_boundary",
@@ -132,7 +132,7 @@ def test_a_compaction_hangs_from_what_it_summed_up(tmp_path: Path) -> None:
 
 
 def test_a_persons_title_counts_more_than_a_models(tmp_path: Path) -> None:
-    """The last of the best kind; rows beside the conversation are kept, and nobody has to look at them."""
+    """The last title of the best kind is used; rows outside the conversation are kept, but are not entries."""
     rows = [
         row("user", "u1", None),
         {"type": "ai-title", "aiTitle": "By a model", "sessionId": SESSION},
@@ -149,7 +149,7 @@ def test_a_persons_title_counts_more_than_a_models(tmp_path: Path) -> None:
 
 
 def test_a_sidechain_is_not_where_the_conversation_goes_on(tmp_path: Path) -> None:
-    """Old files hold the rows of sub-agents among the others."""
+    """Old files have the rows of sub-agents among the others."""
     rows = [row("user", "u1", None), row("assistant", "a1", "u1"), row("user", "x", None, isSidechain=True)]
     with opened(tmp_path, rows) as session:
         assert session.leaf_id == "a1"
@@ -157,7 +157,7 @@ def test_a_sidechain_is_not_where_the_conversation_goes_on(tmp_path: Path) -> No
 
 
 def test_blocks_become_ours(tmp_path: Path) -> None:
-    """Thoughts, calls, images, errors and usage."""
+    """Thinking, calls, images, errors and usage are converted."""
     blocks = [
         {"type": "thinking", "thinking": "hm", "signature": "sig"},
         {"type": "tool_use", "id": "t", "name": "Edit", "input": {"file_path": "a.py"}},
@@ -181,7 +181,7 @@ def test_blocks_become_ours(tmp_path: Path) -> None:
 
 
 def test_damage_is_reported_in_its_place(tmp_path: Path) -> None:
-    """A torn row loses nothing but itself."""
+    """Only the torn row is lost."""
     with opened(tmp_path, [row("user", "u1", None)]) as session:
         path = Path(session.path)
     path.write_bytes(
@@ -194,7 +194,7 @@ def test_damage_is_reported_in_its_place(tmp_path: Path) -> None:
 
 
 def test_a_fork_is_a_session_of_ours_with_nothing_lost(tmp_path: Path) -> None:
-    """All rows become entries, at the same leaf; the copy can be written, the original cannot."""
+    """All rows become entries, and the leaf is the same; the copy is writable, the original is not."""
     rows = [
         row("user", "u1", None, "question"),
         row("assistant", "a1", "u1", [{"type": "text", "text": "answer"}]),
@@ -213,7 +213,7 @@ def test_a_fork_is_a_session_of_ours_with_nothing_lost(tmp_path: Path) -> None:
 
 
 def test_what_is_no_session_of_anybody_is_said(tmp_path: Path) -> None:
-    """A typed error, and the file stays as it is."""
+    """The error is typed, and the file is unchanged."""
     path = tmp_path / "notes.jsonl"
     path.write_text('{"a": 1}\n')
     with pytest.raises(NotASession):
@@ -222,7 +222,7 @@ def test_what_is_no_session_of_anybody_is_said(tmp_path: Path) -> None:
 
 
 def test_a_session_that_grows_is_followed(tmp_path: Path) -> None:
-    """Also where the answer to a call comes after the index was saved."""
+    """A result may follow after the index was saved."""
     first = [row("user", f"u{n}", f"u{n - 1}" if n else None) for n in range(100)]
     with opened(tmp_path, [*first, call("c1", "u99", "m", "t1"), call("c2", "c1", "m", "t2")]) as session:
         path = Path(session.path)
@@ -272,7 +272,7 @@ CODEX = [
 
 
 def test_a_rollout_is_one_chain(tmp_path: Path) -> None:
-    """Items in order, with changes of the model; what a screen showed are markers; a compaction begins the context anew."""
+    """Items are in order with model changes, screen events are markers, and a compaction restarts the context."""
     with opened(tmp_path, CODEX, f"rollout-2026-05-01T10-00-00-{SESSION}") as session:
         assert (session.id, session.cwd) == (SESSION, "/work/app")
         kinds = [entry.type if entry.type != "message" else entry["message"]["role"] for entry in session.get_branch()]
@@ -285,7 +285,7 @@ def test_a_rollout_is_one_chain(tmp_path: Path) -> None:
 
 
 def test_a_compressed_rollout_is_like_any_other(tmp_path: Path) -> None:
-    """Codex packs what it has not used for a week: it is listed, counted by model, searched and opened where it lies."""
+    """Codex compresses unused sessions after a week: they are listed, counted, searched and opened in place."""
     with opened(tmp_path, CODEX, f"rollout-2026-05-01T10-00-00-{SESSION}") as session:
         plain = Path(session.path)
         entries = [dict(entry) for entry in session.iter_entries()]
@@ -310,7 +310,7 @@ def test_a_compressed_rollout_is_like_any_other(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("known", "other"), [(Claude(), CODEX[0]), (Codex(), row("user", "u1", None))])
 def test_a_format_is_recognised_by_its_content(known: Format, other: dict[str, Any]) -> None:
-    """Neither takes the other's files, ours, or nonsense for its own."""
+    """A format does not accept files of other formats, native sessions or garbage."""
     ours = b'{"type":"session","version":3,"id":"x","cwd":"/","sessionId":"x","uuid":"y"}\n'
     for first in (json.dumps(other).encode(), ours, b"", b"\x00\xff", b"[]\n", b'"text"\n', b"{}\n"):
         assert not known.recognises(first)
@@ -343,7 +343,7 @@ members = st.fixed_dictionaries(
 def test_a_translator_taken_up_again_goes_on_as_if_it_had_never_stopped(
     rows: list[dict[str, Any]], stop: int, known: Format
 ) -> None:
-    """What it saves is all that it knows."""
+    """The saved state of a translator is complete."""
     lines = [
         item for item in scan(b"".join(json.dumps(each).encode() + b"\n" for each in rows)) if isinstance(item, Line)
     ]
@@ -366,7 +366,7 @@ values = st.recursive(
 
 @given(values, st.sampled_from([Claude(), Codex(), MyAgents()]))
 def test_whatever_a_row_holds_it_becomes_an_entry(value: Any, known: Format) -> None:
-    """Rows are other people's JSON: nothing raises, and each has an id."""
+    """No JSON row raises, and each has an id."""
     row = {"type": "user", "uuid": "x", "message": value, "payload": value, "role": "user", "content": value}
     raw = json.dumps(row | ({"sessile": value} if isinstance(value, list) else {})).encode()
     (line,) = scan(raw + b"\n")
@@ -379,7 +379,7 @@ def test_whatever_a_row_holds_it_becomes_an_entry(value: Any, known: Format) -> 
 
 
 def test_a_check_reads_the_rows_and_a_repair_is_refused(tmp_path: Path) -> None:
-    """A sound file of another agent is sound; a torn row is damage; mending it is the owner's business."""
+    """An intact file has no problems, a torn row is damage, and a repair is refused."""
     with opened(tmp_path, [row("user", "u1", None), row("assistant", "a1", "u1")]) as session:
         path = Path(session.path)
     store = Store(tmp_path / "store")
@@ -396,13 +396,13 @@ def test_a_check_reads_the_rows_and_a_repair_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_first_row_may_be_of_any_length(tmp_path: Path) -> None:
-    """A picture in the first message does not hide whose file it is."""
+    """An image in the first message does not prevent recognition."""
     with opened(tmp_path, [row("user", "u1", None, "x" * 500_000), row("assistant", "a1", "u1")]) as session:
         assert session.leaf_id == "a1"
 
 
 def test_several_results_in_one_row_are_several_entries(tmp_path: Path) -> None:
-    """Each answers its call; what hangs from the row hangs from the last of them; what was said beside stays with it."""
+    """Each result answers its call; children of the row follow the last result, and text in the row stays."""
     results = [{"type": "tool_result", "tool_use_id": tool, "content": f"{tool} done"} for tool in ("t1", "t2", "t3")]
     said = [*results, {"type": "text", "text": "and go on"}]
     rows = [call("c1", None, "m", "t1"), call("c2", "c1", "m", "t2"), call("c3", "c2", "m", "t3")]
@@ -417,7 +417,7 @@ def test_several_results_in_one_row_are_several_entries(tmp_path: Path) -> None:
 
 
 def test_a_text_of_codex_that_is_none_says_nothing() -> None:
-    """Found by fuzzing: it was joined with others in a listing."""
+    """A text that is not a string is ignored in a listing."""
     content = '[{"type":"input_text","text":0.5},{"type":"input_text","text":"hello"}]'
     said = f'{{"type":"response_item","payload":{{"type":"message","role":"user","content":{content}}}}}\n'.encode()
     seen = Codex().glimpse("stem", said, said)

@@ -1,4 +1,4 @@
-"""Full text: which words find what, in which field, on any branch, and what is said about the rest."""
+"""Full-text search: which words match, in which fields, on every branch, and what a search reports as not searched."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def found(root: Path, query: str, **options: Any) -> list[str]:
     ],
 )
 def test_a_word_is_found(tmp_path: Path, query: str, text: str) -> None:
-    """Case, diacritics and the lack of spaces do not keep a word from being found, in the index as in the text."""
+    """Case, diacritics and missing spaces do not prevent a match, in the index or in the text."""
     assert Query(query).find(text)
     session_at(tmp_path, "s1", said("u1", None, text))
     assert found(tmp_path, query) == ["u1"]
@@ -96,7 +96,7 @@ def test_a_word_is_found(tmp_path: Path, query: str, text: str) -> None:
     ],
 )
 def test_a_word_that_is_not_there_is_not_found(tmp_path: Path, query: str, text: str) -> None:
-    """Words are whole words, capitals count where the query has them, and all words must be there."""
+    """Only whole words match, capitals in the query are significant, and all words are required."""
     assert not Query(query).find(text)
     session_at(tmp_path, "s1", said("u1", None, text))
     assert found(tmp_path, query) == []
@@ -126,14 +126,14 @@ def test_a_word_that_is_not_there_is_not_found(tmp_path: Path, query: str, text:
     ],
 )
 def test_any_text_is_a_safe_query(tmp_path: Path, query: str) -> None:
-    """Nothing that people type means anything to SQLite."""
+    """Text with a meaning in SQLite's query syntax is safe."""
     session_at(tmp_path, "s1", said("u1", None, "and or not near a b text x"))
     session_at(tmp_path, "s2", said("u2", None, "nothing of the kind"))
     assert "u2" not in found(tmp_path, query)
 
 
 def test_what_no_index_can_find_is_said(tmp_path: Path) -> None:
-    """Punctuation alone is named in the answer instead of being dropped."""
+    """Words of punctuation only are returned in `ignored`."""
     session_at(tmp_path, "s1", said("u1", None, "x => y"))
     with catalog_of(tmp_path) as catalog:
         results = catalog.search("x =>")
@@ -143,7 +143,7 @@ def test_what_no_index_can_find_is_said(tmp_path: Path) -> None:
 
 
 def test_folding_keeps_places() -> None:
-    """A folded text is as long as the text, so that matches can be marked."""
+    """Folding keeps the length of a text, so that matches can be marked."""
     text = "İstanbul, re\u0301sumé, ﬁ, ＡＢＣ, 가나다, ガ, \ud800, 👩‍💻"
     assert len(fold(text)) == len(text) == len(fold(text, keep_case=True))
     assert [text[a:b] for a, b in Query("resume").find(text)] == ["re\u0301sumé"]
@@ -151,7 +151,7 @@ def test_folding_keeps_places() -> None:
 
 
 def test_long_runs_of_letters_are_indexed_in_linear_time() -> None:
-    """A megabyte of base64 before a foreign letter is walked once."""
+    """A megabyte of base64 before a non-ASCII letter is scanned once."""
     text = "QUJD" * 250_000 + "é"
     assert indexed(text) == text.lower()[:-1] + "e"
 
@@ -160,7 +160,7 @@ def test_long_runs_of_letters_are_indexed_in_linear_time() -> None:
 
 
 def test_fields_are_kept_apart(tmp_path: Path) -> None:
-    """A hit names its field, and fields that were not asked are counted."""
+    """A hit names its field, and matches in fields that were not searched are counted."""
     content = [
         {"type": "thinking", "thinking": "perhaps sesame"},
         {"type": "text", "text": "open sesame"},
@@ -198,7 +198,7 @@ def test_fields_are_kept_apart(tmp_path: Path) -> None:
 
 
 def test_passages_of_every_kind() -> None:
-    """Commands, mentioned files, summaries, labels and custom messages speak too; images and data do not."""
+    """Commands, mentioned files, summaries, labels and custom messages are searched; images and data are not."""
     run = entry("message", "x", None, message={"role": "bashExecution", "command": "ls", "output": "a b"})
     assert passages(run) == {"tool_input": "ls", "tool_result": "a b"}
     files = entry("message", "x", None, message={"role": "fileMention", "files": [{"path": "p", "content": "c"}, 3]})
@@ -212,7 +212,7 @@ def test_passages_of_every_kind() -> None:
 
 
 def test_an_excerpt_shows_the_match_in_its_surroundings() -> None:
-    """It begins with a whole word and marks the matches that it shows."""
+    """An excerpt starts with a whole word and marks its matches."""
     text = "word " * 50 + "needle and thread " + "word " * 50 + "needle"
     cut = excerpt(text, Query("needle").find(text))
     assert [cut.text[a:b] for a, b in cut.marks] == ["needle"]
@@ -224,13 +224,13 @@ def test_an_excerpt_shows_the_match_in_its_surroundings() -> None:
 
 
 def test_every_branch_is_searched(tmp_path: Path) -> None:
-    """Entries that the leaf is not on are found like the others."""
+    """Entries outside the path of the leaf are found, too."""
     session_at(tmp_path, "s1", said("u1", None), said("u2", "u1", "abandoned sesame"), said("u3", "u1"))
     assert found(tmp_path, "sesame") == ["u2"]
 
 
 def test_a_hit_says_where_it_is(tmp_path: Path) -> None:
-    """Path, session, entry, offset of its line, excerpt with marks, rank."""
+    """A hit has path, session, entry, offset of its line, excerpt with marks, and rank."""
     path = session_at(tmp_path, "s1", said("u1", None, "hello"), said("u2", "u1", "open sesame now"))
     with catalog_of(tmp_path) as catalog:
         (hit,) = catalog.search("sesame").hits
@@ -241,7 +241,7 @@ def test_a_hit_says_where_it_is(tmp_path: Path) -> None:
 
 
 def test_better_hits_come_first(tmp_path: Path) -> None:
-    """A short text about the word before a long one that mentions it."""
+    """A short text about the word ranks higher than a long text that mentions it."""
     session_at(
         tmp_path, "s1", said("u1", None, "sesame " + "and other things " * 50), said("u2", None, "sesame sesame")
     )
@@ -250,7 +250,7 @@ def test_better_hits_come_first(tmp_path: Path) -> None:
 
 
 def test_a_rare_hit_among_thousands_of_candidates_is_found(tmp_path: Path) -> None:
-    """Candidates that are none do not use up the search: it goes on with older ones."""
+    """Candidates that do not match are skipped, and the search continues with older ones."""
     common = [said(f"e{n}", None, "retry") for n in range(2500)]
     session_at(tmp_path, "s1", said("old", None, "Retry"), *common)
     assert found(tmp_path, "Retry") == ["old"]
@@ -259,7 +259,7 @@ def test_a_rare_hit_among_thousands_of_candidates_is_found(tmp_path: Path) -> No
 
 
 def test_titles_are_found_by_parts_of_words(tmp_path: Path) -> None:
-    """Three letters or one character of a title are enough, indexed or not."""
+    """Three letters or one ideograph of a title are enough, indexed or not."""
     path = session_at(tmp_path, "s1", said("u1", None), title="Webhook retries 会话")
     with Catalog(PosixFilesystem(), None, AGENTS) as catalog:
         for depth in ("look", "index"):
@@ -270,7 +270,7 @@ def test_titles_are_found_by_parts_of_words(tmp_path: Path) -> None:
 
 
 def test_sessions_that_are_not_indexed_are_pending_or_read_directly(tmp_path: Path) -> None:
-    """A search can be used while the index is filling, and says what it did not search."""
+    """A search works while the index is being built, and reports which sessions it did not search."""
     session_at(tmp_path, "s1", said("u1", None, "sesame"))
     with Catalog(PosixFilesystem(), None, AGENTS) as catalog:
         catalog.catch_up([str(tmp_path / "sessions")])
@@ -281,7 +281,7 @@ def test_sessions_that_are_not_indexed_are_pending_or_read_directly(tmp_path: Pa
 
 
 def test_a_search_can_be_bound_to_some_sessions(tmp_path: Path) -> None:
-    """Rows of a listing are what a search looks through."""
+    """A search can be limited to the rows of a listing."""
     session_at(tmp_path, "s1", said("u1", None, "sesame"))
     session_at(tmp_path, "s2", said("u2", None, "sesame"))
     with catalog_of(tmp_path) as catalog:
@@ -293,7 +293,7 @@ def test_a_search_can_be_bound_to_some_sessions(tmp_path: Path) -> None:
 
 
 def test_words_of_sessions_that_are_gone_are_not_found(tmp_path: Path) -> None:
-    """Neither hits nor counts; and when most words are such, the index begins anew."""
+    """Deleted sessions have no hits and no counts, and the index is rebuilt when most of its words are theirs."""
     for number in range(4):
         session_at(tmp_path, f"s{number}", *(said(f"u{n}", None, "sesame") for n in range(400)))
     catalog_of(tmp_path).close()
@@ -308,7 +308,7 @@ def test_words_of_sessions_that_are_gone_are_not_found(tmp_path: Path) -> None:
 
 
 def test_a_hit_that_the_journal_no_longer_has_is_none(tmp_path: Path) -> None:
-    """A session that is rewritten between catching up and searching gives no wrong hits."""
+    """A session that is rewritten between catch-up and search returns no wrong hits."""
     path = session_at(tmp_path, "s1", said("u1", None, "sesame"), said("u2", None, "sesame"))
     with catalog_of(tmp_path) as catalog:
         Path(path).write_text(Path(path).read_text().replace("sesame", "poppy!", 1))
@@ -318,7 +318,7 @@ def test_a_hit_that_the_journal_no_longer_has_is_none(tmp_path: Path) -> None:
 
 
 def test_news_are_found_after_catching_up(tmp_path: Path) -> None:
-    """A session that grew is indexed from where it was left."""
+    """A session that grew is indexed from the end of the indexed part."""
     path = session_at(tmp_path, "s1", said("u1", None, "sesame"))
     with catalog_of(tmp_path) as catalog:
         append_raw(path, said("u2", "u1", "more sesame"))

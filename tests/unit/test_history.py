@@ -1,4 +1,4 @@
-"""Prompt recall: capture, search, sharing with the family, damage, failing disks, and files that are not ours."""
+"""The prompt history: capture, search, sharing with other programs, damage, failing disks, and foreign files."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def path(tmp_path: Path) -> str:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Do not wait five seconds for a lock, nor long between attempts."""
+    """Shorten the lock timeout and the time between attempts."""
     monkeypatch.setattr(history, "PATIENCE", 0.02)
     monkeypatch.setattr(history, "_FIRST_PAUSE", 0.01)
     monkeypatch.setattr(history, "_LONGEST_PAUSE", 0.02)
@@ -104,7 +104,7 @@ def snapshot(folder: str) -> dict[str, tuple[int, bytes]]:
 
 
 def test_added_prompts_come_back_newest_first_with_time_and_folder(path: str) -> None:
-    """An entry has the time of its capture in whole seconds and the folder it was typed in."""
+    """An entry has its time of capture in whole seconds and its folder."""
     with HistoryStorage(path, clock=iter([10.9, 20.2]).__next__) as storage:
         storage.add("first", "/a")
         storage.add("second")
@@ -115,7 +115,7 @@ def test_added_prompts_come_back_newest_first_with_time_and_folder(path: str) ->
 
 
 def test_prompts_of_one_second_are_ordered_by_id(path: str) -> None:
-    """The later of two prompts of the same second comes first."""
+    """Of two prompts of the same second, the later one comes first."""
     with HistoryStorage(path, clock=lambda: 5.0) as storage:
         for prompt in "abc":
             storage.add(prompt)
@@ -123,7 +123,7 @@ def test_prompts_of_one_second_are_ordered_by_id(path: str) -> None:
 
 
 def test_blank_prompts_are_ignored_and_others_are_stripped(path: str) -> None:
-    """White space around a prompt is not part of it, and alone it is none."""
+    """Surrounding white space is removed, and a blank prompt is ignored."""
     with HistoryStorage(path) as storage:
         for prompt in ("", " \n\t", "  keep \n this  "):
             storage.add(prompt)
@@ -131,7 +131,7 @@ def test_blank_prompts_are_ignored_and_others_are_stripped(path: str) -> None:
 
 
 def test_only_consecutive_duplicates_are_dropped(path: str) -> None:
-    """A, A, B, A gives three rows."""
+    """A, A, B, A is stored as three rows."""
     with HistoryStorage(path) as storage:
         for prompt in ("A", " A ", "B", "A"):
             storage.add(prompt)
@@ -139,7 +139,7 @@ def test_only_consecutive_duplicates_are_dropped(path: str) -> None:
 
 
 def test_the_last_prompt_is_remembered_across_a_restart(path: str) -> None:
-    """Repeating after a restart what was typed last before it adds nothing."""
+    """The last prompt before a restart is not added again after it."""
     for _ in range(2):
         with HistoryStorage(path) as storage:
             storage.add("again")
@@ -156,7 +156,7 @@ def test_text_that_sqlite_cannot_hold_is_replaced_by_the_replacement_character(p
 
 
 def test_prompts_are_written_without_anybody_asking(path: str) -> None:
-    """The thread writes by itself, and ends when nothing is left."""
+    """A background thread writes the prompts and ends when the queue is empty."""
     storage = HistoryStorage(path)
     storage.add("one")
     eventually(lambda: rows(path, "SELECT prompt FROM history") == [("one",)])
@@ -167,21 +167,21 @@ def test_prompts_are_written_without_anybody_asking(path: str) -> None:
 
 
 def test_add_does_not_wait_for_a_locked_database(path: str) -> None:
-    """While another process keeps the lock, capture stays immediate and nothing is lost."""
+    """While another process holds the lock, `add` returns at once and nothing is lost."""
     storage = HistoryStorage(path)
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         began = time.monotonic()
         for number in range(100):
             storage.add(f"prompt {number}")
-        assert time.monotonic() - began < 4  # SQLite waits for 5
+        assert time.monotonic() - began < 4  # SQLite waits for 5 seconds
         other.execute("ROLLBACK")
     storage.close()
     assert len(storage.get_recent()) == 100
 
 
 def test_a_normal_exit_without_close_loses_nothing(path: str) -> None:
-    """Prompts that are queued when the interpreter ends are written first."""
+    """Queued prompts are written before the interpreter exits."""
     program = (
         "import sys; from sessile.storage.history import HistoryStorage\n"
         "storage = HistoryStorage(sys.argv[1])\n"
@@ -192,7 +192,7 @@ def test_a_normal_exit_without_close_loses_nothing(path: str) -> None:
 
 
 def test_threads_may_share_one_storage(path: str) -> None:
-    """Every prompt of every thread arrives once."""
+    """Each prompt of each thread is stored once."""
     with HistoryStorage(path) as storage:
 
         def work(name: int) -> None:
@@ -209,7 +209,7 @@ def test_threads_may_share_one_storage(path: str) -> None:
 
 
 def test_two_processes_may_share_one_file_from_its_very_beginning(path: str) -> None:
-    """Processes that create, write and read the same file at the same time all get through, and no prompt is lost."""
+    """Processes that create, write and read the same file at once all succeed, and no prompt is lost."""
     program = (
         "import sys; from sessile.storage.history import HistoryStorage\n"
         "for number in range(40):\n"
@@ -256,7 +256,7 @@ def storage(path: str) -> Iterator[HistoryStorage]:
     ],
 )
 def test_search_finds_prefixes_and_substrings(storage: HistoryStorage, query: str, found: str) -> None:
-    """Words match by prefix, in any order, accents folded; and everywhere in the text, with no wildcards."""
+    """Words match by prefix in any order without accents, or as a substring without wildcards."""
     assert prompts(storage.search(query)) == [found]
 
 
@@ -264,12 +264,12 @@ def test_search_finds_prefixes_and_substrings(storage: HistoryStorage, query: st
     "query", ["", "  ", "git nothing", "xzy", "-", "*", "NOT", "git OR", "prompt:git", "NEAR(git)"]
 )
 def test_search_finds_nothing_where_nothing_matches(storage: HistoryStorage, query: str) -> None:
-    """Every word must match, and the operators of the query language are plain text."""
+    """Every word must match, and query operators are plain text."""
     assert storage.search(query) == []
 
 
 def test_prefix_and_substring_matches_are_merged_newest_first(path: str) -> None:
-    """The way a prompt was found does not change its place, and the limit cuts the merged list."""
+    """Matches of both kinds are ordered by time, and the limit applies to the merged list."""
     with HistoryStorage(path, clock=iter(range(9)).__next__) as storage:
         for prompt in ("mit one", "commit two", "mit three", "commit four"):
             storage.add(prompt)
@@ -281,7 +281,7 @@ def test_prefix_and_substring_matches_are_merged_newest_first(path: str) -> None
     [(2, 2), (2.9, 2), (0, 0), (-5, 0), (float("nan"), 0), (float("inf"), 0), (-float("inf"), 0), (1e300, 1000)],
 )
 def test_limits_are_floored_and_clamped(path: str, limit: float, count: int) -> None:
-    """No limit gives more than a thousand entries or an error."""
+    """Any limit is accepted, and at most a thousand entries are returned."""
     with HistoryStorage(path) as storage:
         for number in range(1001):
             storage.add(f"prompt {number}")
@@ -289,24 +289,24 @@ def test_limits_are_floored_and_clamped(path: str, limit: float, count: int) -> 
 
 
 def test_very_long_queries_are_answered(storage: HistoryStorage) -> None:
-    """Neither thousands of words nor a word of a hundred thousand letters meets a limit of SQLite."""
+    """Thousands of words or a word of a hundred thousand letters do not exceed a limit of SQLite."""
     assert storage.search(" ".join(map(str, range(5000)))) == []
     assert storage.search("x" * 100_000) == []
 
 
 def test_a_prompt_with_bad_bytes_is_shown(path: str) -> None:
-    """Text that another program stored as bad UTF-8 does not hide the rest."""
+    """Invalid UTF-8 stored by another program does not hide the other prompts."""
     with HistoryStorage(path) as storage:
         storage.add("good")
         sql(path, "INSERT INTO history(prompt, created_at) VALUES (CAST(X'62FF64' AS TEXT), 1)")
         assert prompts(storage.get_recent()) == ["good", "b\ufffdd"]
 
 
-# Sharing with the family
+# Sharing with other programs
 
 
 def test_a_new_file_has_the_documented_tables(path: str) -> None:
-    """Table, index, full-text table and the three triggers; the write-ahead log is on."""
+    """A new file has the table, index, full-text table and three triggers, and uses the write-ahead log."""
     HistoryStorage(path).close()
     columns = [row[1:4] for row in rows(path, "PRAGMA table_info(history)")]
     assert columns == [("id", "INTEGER", 0), ("prompt", "TEXT", 1), ("created_at", "INTEGER", 1), ("cwd", "TEXT", 0)]
@@ -316,7 +316,7 @@ def test_a_new_file_has_the_documented_tables(path: str) -> None:
 
 
 def test_a_database_of_xcsh_gains_the_missing_triggers_and_a_true_index(path: str) -> None:
-    """Rows that were changed and deleted without a trigger are found as they are now, and changes are followed."""
+    """Rows that changed without a trigger are reindexed, and later changes are followed."""
     sql(path, XCSH + "INSERT INTO history(prompt) VALUES ('alpha'), ('beta'), ('gamma');")
     sql(path, "UPDATE history SET prompt = 'delta' WHERE id = 2; DELETE FROM history WHERE id = 3;")
     with HistoryStorage(path) as storage:
@@ -331,7 +331,7 @@ def test_a_database_of_xcsh_gains_the_missing_triggers_and_a_true_index(path: st
 
 
 def test_a_table_without_an_index_is_indexed(path: str) -> None:
-    """A database from before full-text search becomes searchable with all its rows."""
+    """All rows of a database without full-text search become searchable."""
     sql(path, XCSH.split("CREATE INDEX")[0] + "INSERT INTO history(prompt) VALUES ('Crème brûlée');")
     assert HistoryStorage(path, readonly=True).search("rème")
     with HistoryStorage(path) as storage:
@@ -339,7 +339,7 @@ def test_a_table_without_an_index_is_indexed(path: str) -> None:
 
 
 def test_columns_of_others_survive_and_a_unique_prompt_moves_to_the_top(path: str) -> None:
-    """Where the prompt is unique, a repeated one gets the new time and folder and keeps what others know of it."""
+    """If prompts are unique, a repeated one gets the new time and folder and keeps its other columns."""
     sql(path, OMP)
     with HistoryStorage(path, clock=lambda: 9.0) as storage:
         storage.add("new")
@@ -351,7 +351,7 @@ def test_columns_of_others_survive_and_a_unique_prompt_moves_to_the_top(path: st
 
 
 def test_opening_a_complete_database_changes_nothing(path: str) -> None:
-    """Opening and reading leave the file byte for byte as it was, even for a writer."""
+    """Opening and reading keep every byte of the file, also in a writable history."""
     filled(path)
     before = snapshot(os.path.dirname(path))
     with HistoryStorage(path) as storage:
@@ -363,7 +363,7 @@ def test_opening_a_complete_database_changes_nothing(path: str) -> None:
 
 
 def test_a_failed_write_is_told_kept_and_tried_again(path: str, impatient: None) -> None:
-    """Flush raises the typed error with the path; the prompts are written as soon as it is possible."""
+    """`flush` raises the typed error with the path, and the prompts are written by a later attempt."""
     storage = HistoryStorage(path)
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -382,7 +382,7 @@ def test_a_failed_write_is_told_kept_and_tried_again(path: str, impatient: None)
 
 
 def test_prompts_that_cannot_be_written_are_still_recalled(path: str, impatient: None) -> None:
-    """Reading merges what is in the file with what waits in the queue."""
+    """Reading merges the stored prompts with the queued ones."""
     storage = HistoryStorage(path, clock=iter([1, 2, 3, 4]).__next__)
     storage.add("commit one")
     storage.flush()
@@ -399,7 +399,7 @@ def test_prompts_that_cannot_be_written_are_still_recalled(path: str, impatient:
 
 
 def test_a_full_disk_loses_nothing(path: str) -> None:
-    """When no file may grow, flush raises; when it may again, every prompt arrives."""
+    """`flush` raises while files cannot grow; afterwards every prompt is written."""
     program = f"""
 import resource, sys
 from sessile.errors import StorageFailure
@@ -421,7 +421,7 @@ storage.close()
 
 
 def test_sqlite_errors_have_the_types_of_the_error_tree(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A full database is StorageFull, whatever raised it."""
+    """A full database raises StorageFull, whichever SQLite error reports it."""
     storage = HistoryStorage(path)
 
     def full(rows: object, database: object) -> None:
@@ -438,7 +438,7 @@ def test_sqlite_errors_have_the_types_of_the_error_tree(path: str, monkeypatch: 
 
 
 def test_a_history_that_is_deleted_while_in_use_is_made_again(path: str) -> None:
-    """The next prompt finds a new file."""
+    """The next prompt creates a new file."""
     with HistoryStorage(path) as storage:
         storage.add("gone")
         storage.flush()
@@ -448,7 +448,7 @@ def test_a_history_that_is_deleted_while_in_use_is_made_again(path: str) -> None
 
 
 def test_a_database_that_is_not_the_familys_is_refused_and_left_alone(path: str) -> None:
-    """A sound database in which `history` means something else is no damage."""
+    """A valid database with another table named `history` is not treated as damaged."""
     sql(path, "CREATE TABLE history (url TEXT); INSERT INTO history VALUES ('x')")
     with pytest.raises(StorageFailure, match="created_at"):
         HistoryStorage(path)
@@ -457,7 +457,7 @@ def test_a_database_that_is_not_the_familys_is_refused_and_left_alone(path: str)
 
 
 def test_a_column_that_only_others_can_fill_is_a_failure_and_no_damage(path: str) -> None:
-    """A sound database that refuses our rows is not set aside; the prompts wait until it takes them."""
+    """A valid database that rejects our rows is not set aside; the prompts stay in the queue."""
     sql(path, OMP.replace("DEFAULT 1", ""))
     storage = HistoryStorage(path)
     storage.add("x")
@@ -479,7 +479,7 @@ def broken(path: str) -> list[str]:
 
 @pytest.mark.parametrize("garbage", [b"not a database, but long enough to look at" * 100, b"x", bytes(8192)])
 def test_a_file_that_is_no_database_is_set_aside(path: str, garbage: bytes) -> None:
-    """Its bytes are kept under a name that the findings tell, and a working database takes its place."""
+    """The file is renamed, the findings name its new path, and a working database replaces it."""
     Path(path).write_bytes(garbage)
     with HistoryStorage(path, clock=lambda: 77.0) as storage:
         assert broken(path) == ["history.db.broken-77"]
@@ -492,7 +492,7 @@ def test_a_file_that_is_no_database_is_set_aside(path: str, garbage: bytes) -> N
 
 
 def test_a_second_damage_in_the_same_second_gets_its_own_name(path: str) -> None:
-    """Nothing that was set aside is ever overwritten."""
+    """A file that was set aside is never overwritten."""
     for garbage in (b"first damage", b"second damage"):
         Path(path).write_bytes(garbage)
         HistoryStorage(path, clock=lambda: 77.0).close()
@@ -503,7 +503,7 @@ def test_a_second_damage_in_the_same_second_gets_its_own_name(path: str) -> None
 
 
 def test_a_truncated_database_gives_back_the_rows_before_the_cut(path: str) -> None:
-    """What can still be read is carried over, with ids, times and folders."""
+    """Readable rows are recovered with ids, times and folders."""
     filled(path, 2000)
     whole = Path(path).read_bytes()
     Path(path).write_bytes(whole[: len(whole) // 3])
@@ -520,7 +520,7 @@ def test_a_truncated_database_gives_back_the_rows_before_the_cut(path: str) -> N
 
 
 def test_a_bad_page_costs_only_its_own_rows(path: str) -> None:
-    """Rows on both sides of a bad page of the table are carried over."""
+    """Rows before and after a bad page of the table are recovered."""
     filled(path, 2000)
     data = bytearray(Path(path).read_bytes())
     page = data.index(b"prompt number 1000") // 4096 * 4096
@@ -533,7 +533,7 @@ def test_a_bad_page_costs_only_its_own_rows(path: str) -> None:
 
 
 def test_a_damaged_index_costs_no_prompt(path: str) -> None:
-    """When only the full-text index is bad, every prompt is carried over and found by prefix."""
+    """If only the full-text index is damaged, every prompt is recovered and found by prefix."""
     filled(path, 300)
     sql(path, "UPDATE history_fts_data SET block = X'DEADBEEF'")
     with HistoryStorage(path) as storage:
@@ -544,7 +544,7 @@ def test_a_damaged_index_costs_no_prompt(path: str) -> None:
 
 
 def test_damage_that_comes_while_in_use_is_survived(path: str) -> None:
-    """Neither reading nor writing stops because the file went bad under an open history."""
+    """Reading and writing continue if the file is damaged while the history is open."""
     filled(path, 10)
     with HistoryStorage(path) as storage:
         Path(path).write_bytes(b"garbage" * 1000)
@@ -557,7 +557,7 @@ def test_damage_that_comes_while_in_use_is_survived(path: str) -> None:
 
 @pytest.mark.parametrize("repeat", [1, 2000])
 def test_side_files_are_set_aside_with_the_database(path: str, repeat: int) -> None:
-    """The log of a damaged database goes with it, under a name by which SQLite finds it."""
+    """The log of a damaged database is renamed with it, so that SQLite finds it."""
     Path(path).write_bytes(b"garbage" * repeat)
     Path(f"{path}-wal").write_bytes(b"log")
     Path(f"{path}-shm").write_bytes(b"map")
@@ -568,7 +568,7 @@ def test_side_files_are_set_aside_with_the_database(path: str, repeat: int) -> N
 
 @pytest.mark.parametrize("rest", [None, b""])
 def test_a_log_without_its_database_is_not_read_into_a_new_one(path: str, rest: bytes | None) -> None:
-    """SQLite would delete the log, or play it into a database that it does not belong to; it is set aside instead."""
+    """A log without its database is set aside: SQLite would delete it or apply it to the new database."""
     HistoryStorage(path).close()
     with closing(sqlite3.connect(path)) as live:
         live.execute("INSERT INTO history(prompt, created_at) VALUES ('in the log', 1)")
@@ -585,7 +585,7 @@ def test_a_log_without_its_database_is_not_read_into_a_new_one(path: str, rest: 
 
 
 def test_an_empty_file_becomes_a_history(path: str) -> None:
-    """An empty file is no damage."""
+    """An empty file is not damaged."""
     Path(path).touch()
     with HistoryStorage(path) as storage:
         storage.add("x")
@@ -594,7 +594,7 @@ def test_an_empty_file_becomes_a_history(path: str) -> None:
 
 
 def test_a_hundred_flipped_bytes_never_stop_the_history(path: str) -> None:
-    """Wherever one byte goes bad, opening, searching and adding work, and no prompt appears that was not typed."""
+    """With any byte flipped, opening, searching and adding work, and no invented prompt appears."""
     filled(path, 50)
     whole = Path(path).read_bytes()
     for place in range(0, len(whole), len(whole) // 100):
@@ -612,7 +612,7 @@ def test_a_hundred_flipped_bytes_never_stop_the_history(path: str) -> None:
 
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
 def test_files_are_private_whatever_the_umask(tmp_path: Path, umask: int) -> None:
-    """The database and its side files are 0600, a folder made for it is 0700."""
+    """The database and its side files are 0600, and a new folder is 0700."""
     path = str(tmp_path / "new" / "history.db")
     previous = os.umask(umask)
     try:
@@ -630,7 +630,7 @@ def test_files_are_private_whatever_the_umask(tmp_path: Path, umask: int) -> Non
 
 
 def test_a_file_that_others_may_read_is_made_private(path: str) -> None:
-    """A database of the family that is readable by everybody is closed to them."""
+    """A database that is readable by others gets private permissions."""
     sql(path, XCSH)
     os.chmod(path, 0o644)
     HistoryStorage(path).close()
@@ -640,7 +640,7 @@ def test_a_file_that_others_may_read_is_made_private(path: str) -> None:
 @pytest.mark.parametrize("readonly", [False, True])
 @pytest.mark.parametrize("suffix", ["", "-wal"])
 def test_symbolic_links_and_devices_are_refused(path: str, suffix: str, readonly: bool) -> None:
-    """Neither the database nor its log may be anything but a plain file, and what a link names is not touched."""
+    """The database and its log must be regular files, and the target of a link is not touched."""
     filled(path)
     target = f"{path}.target"
     os.rename(path, target) if not suffix else Path(target).touch()
@@ -656,7 +656,7 @@ def test_symbolic_links_and_devices_are_refused(path: str, suffix: str, readonly
 
 
 def test_a_folder_that_cannot_be_made_is_a_typed_error(path: str) -> None:
-    """Trouble with the path is raised on opening, with the path."""
+    """An invalid path raises on opening, and the error has the path."""
     Path(path).touch()
     with pytest.raises(StorageFailure) as caught:
         HistoryStorage(f"{path}/below/history.db")
@@ -664,18 +664,18 @@ def test_a_folder_that_cannot_be_made_is_a_typed_error(path: str) -> None:
 
 
 def test_names_with_special_characters_are_plain_names(tmp_path: Path) -> None:
-    """Characters that mean something in an address mean nothing in a path."""
+    """Characters with a meaning in a URI are plain characters in a path."""
     path = str(tmp_path / "a?mode=ro#b%20c é.db")
     with HistoryStorage(path) as storage:
         storage.add("x")
     assert os.listdir(tmp_path) == [os.path.basename(path)]
 
 
-# Reading only
+# Read-only
 
 
 def test_reading_only_changes_no_file(path: str) -> None:
-    """A reader of a database that nobody uses leaves no side files and not a changed byte."""
+    """Reading an unused database leaves no side files and changes no byte."""
     filled(path)
     before = snapshot(os.path.dirname(path))
     with HistoryStorage(path, readonly=True) as storage:
@@ -686,7 +686,7 @@ def test_reading_only_changes_no_file(path: str) -> None:
 
 
 def test_reading_only_sees_what_a_live_writer_has_in_its_log(path: str) -> None:
-    """Prompts that are only in the write-ahead log are shown, and nothing is changed."""
+    """Prompts that are only in the write-ahead log are returned, and nothing is changed."""
     filled(path)
     program = (
         "import sqlite3, sys\n"
@@ -706,7 +706,7 @@ def test_reading_only_sees_what_a_live_writer_has_in_its_log(path: str) -> None:
 
 
 def test_reading_only_follows_a_busy_writer(path: str) -> None:
-    """A reader that takes no locks never sees half of a change while another process opens, writes and closes."""
+    """A reader without locks never sees a partial change while another process opens, writes and closes."""
     filled(path)
     program = (
         "import sys; from sessile.storage.history import HistoryStorage\n"
@@ -723,7 +723,7 @@ def test_reading_only_follows_a_busy_writer(path: str) -> None:
 
 
 def test_reading_only_of_a_missing_file_is_empty_and_makes_nothing(tmp_path: Path) -> None:
-    """Neither the file nor its folder comes into being; when it does, the reader sees it."""
+    """Neither the file nor its folder is created; a file created later is read."""
     path = str(tmp_path / "none" / "history.db")
     storage = HistoryStorage(path, readonly=True)
     assert storage.get_recent() == storage.search("x") == []
@@ -734,7 +734,7 @@ def test_reading_only_of_a_missing_file_is_empty_and_makes_nothing(tmp_path: Pat
 
 
 def test_reading_only_of_a_damaged_file_says_so_and_leaves_it(path: str) -> None:
-    """Setting aside is for those who may write."""
+    """A reader reports the damage and does not set the file aside."""
     Path(path).write_bytes(b"garbage" * 1000)
     before = snapshot(os.path.dirname(path))
     with pytest.raises(Damaged) as caught:

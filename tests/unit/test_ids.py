@@ -64,7 +64,7 @@ def test_names_that_could_leave_the_folder_are_refused(session_id: str) -> None:
 
 
 def test_entry_ids_are_eight_letters_and_digits_that_use_the_whole_alphabet() -> None:
-    """Each of the 62 characters turns up at each of the eight places."""
+    """Each of the 62 characters occurs at each of the eight positions."""
     random = Random(1)
     ids = {new_entry_id(random.randbytes) for _ in range(5000)}
     assert len(ids) == 5000

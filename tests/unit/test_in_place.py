@@ -84,7 +84,7 @@ def appended(path: Path, before: bytes) -> list[Json]:
 
 
 def told(config: Path) -> list[str]:
-    """Return the conversation as the agent's TypeScript SDK shows it."""
+    """Return the conversation as Claude Code's TypeScript SDK shows it."""
     sessions = ClaudeSessions(PosixFilesystem(), str(config))
     contents = [message.message["content"] for message in sessions.get_session_messages(SESSION)]
     return [each if isinstance(each, str) else "|".join(b.get("text", b["type"]) for b in each) for each in contents]
@@ -371,7 +371,7 @@ def test_whatever_is_appended_is_read_as_it_was_given(
         assert [entry.id for entry in session.get_branch()] == [entry["id"] for entry in live]
 
 
-# -- what it cannot take
+# -- unsupported operations
 
 
 @pytest.mark.mission("B1")
@@ -499,7 +499,7 @@ def test_a_session_of_ours_has_its_tag_in_an_entry(store: Store, tmp_path: Path,
         assert session.tag is None
 
 
-# -- others at work
+# -- concurrent changes
 
 
 def test_a_file_that_others_replace_is_gone_on_with(path: Path, tmp_path: Path, store: Store) -> None:
@@ -515,7 +515,7 @@ def test_a_file_that_others_replace_is_gone_on_with(path: Path, tmp_path: Path, 
 
 
 def test_what_the_leaf_was_taken_out_of_is_not_gone_on_with(path: Path, store: Store) -> None:
-    """A row whose parent is missing would be lost to every reader."""
+    """A row whose parent is missing would be invisible to every reader."""
     with store.open(path, in_place=True) as session:
         new = path.with_name("new")
         new.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))

@@ -163,7 +163,7 @@ def test_results_appended_with_their_calls_become_part_of_the_row(path: Path, ho
 
 @pytest.mark.mission("B1")
 def test_a_result_that_comes_alone_is_refused(path: Path, store: Store) -> None:
-    """The row of its call is already written; nothing is lost, and the hint says how to do it."""
+    """The row of its call is already written; nothing is lost, and the hint has the solution."""
     with store.open(path, in_place=True) as session:
         session.append_message(CALL)
         before = path.read_bytes()
@@ -259,7 +259,7 @@ def test_what_was_written_in_place_is_found_imported_and_converted_back(path: Pa
         assert b"".join(converted(session, "myagents", {})) == path.read_bytes()
 
 
-# -- what it cannot take
+# -- unsupported operations
 
 
 @pytest.mark.mission("B1")
@@ -390,7 +390,7 @@ def test_a_file_that_is_in_no_list_has_no_title_to_change(home: Path, store: Sto
     assert "orphan" not in (home / "sessions.json").read_text()
 
 
-# -- others at work
+# -- concurrent changes
 
 
 @pytest.mark.mission("B4")

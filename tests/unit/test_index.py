@@ -1,4 +1,4 @@
-"""The index is a cache: it may be gone, stale, damaged or refused, and no answer changes."""
+"""The index is a cache: results are the same if it is missing, stale, damaged or unavailable."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.promise("P12")
 
 
 def numbered(start: int, end: int) -> bytes:
-    """A chain of messages as file content."""
+    """Return the content of a file with a chain of messages."""
     lines = (line(f"id{n:06}", f"id{n - 1:06}" if n else None) for n in range(start, end))
     return b"".join(raw + b"\n" for raw in lines)
 
@@ -44,7 +44,7 @@ def reader(fs: Filesystem, index_path: str | None = INDEX) -> JournalReader:
 
 
 def indexed(content: bytes = CONTENT) -> MemoryFilesystem:
-    """A journal whose index is in the cache."""
+    """Create a journal with an index in the cache."""
     fs = settled(MemoryFilesystem(), content)
     journal = reader(fs)
     journal.last()
@@ -54,7 +54,7 @@ def indexed(content: bytes = CONTENT) -> MemoryFilesystem:
 
 
 def scanned_bytes(fs: MemoryFilesystem) -> int:
-    """How much of the journal somebody reads who opens it and asks for the last entry."""
+    """Return how many bytes are read to open the journal and return its last entry."""
     reads: list[tuple[int, int]] = []
 
     class Measured(FaultyFilesystem):
@@ -69,10 +69,10 @@ def scanned_bytes(fs: MemoryFilesystem) -> int:
 
 
 class TestSaving:
-    """Who opens a journal leaves an index for the next one, when that pays."""
+    """Opening a journal saves an index if it is worth its cost."""
 
     def test_a_short_journal_leaves_no_index(self) -> None:
-        """Scanning a few lines again costs less than writing a file."""
+        """Scanning a few lines again is cheaper than writing an index."""
         fs = settled(MemoryFilesystem(), HEADER + b"\n" + numbered(0, SAVE_AFTER_ROWS - 1))
         journal = reader(fs)
         journal.last()
@@ -80,12 +80,12 @@ class TestSaving:
         assert fs.names("/c") == []
 
     def test_a_few_large_lines_are_worth_an_index(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Bytes count as well as rows."""
+        """An index is saved for many bytes as well as for many rows."""
         monkeypatch.setattr(index_module, "SAVE_AFTER_BYTES", 1000)
         indexed(HEADER + b"\n" + line("a", text="x" * 2000) + b"\n")
 
     def test_the_next_one_scans_only_what_is_new(self) -> None:
-        """With an index, opening reads the header, the end, and the lines that were added."""
+        """With an index, opening reads the header, the end and the added lines."""
         fs = indexed(HEADER + b"\n" + numbered(0, 3000))
         add(fs, numbered(3000, 3010))
         size = len(content_of(fs))
@@ -94,7 +94,7 @@ class TestSaving:
         assert scanned_bytes(fs) >= size
 
     def test_an_index_is_written_once(self) -> None:
-        """Neither closing nor a few more entries write the same rows again."""
+        """Closing or a few more entries do not write the index again."""
         fs = FaultyFilesystem(settled(MemoryFilesystem(), CONTENT))
         journal = reader(fs)
         for number in range(N, N + 10):
@@ -105,7 +105,7 @@ class TestSaving:
         assert count(fs, "rename") == 1
 
     def test_a_large_index_is_not_rewritten_for_a_little_news(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """What is new must be a fair share of what is written again."""
+        """The new rows must be a fair share of the rows to be rewritten."""
         monkeypatch.setattr(index_module, "SAVE_AFTER_ROWS", 1)
         fs = indexed(HEADER + b"\n" + numbered(0, 1000))
         before = get(fs, INDEX)
@@ -119,7 +119,7 @@ class TestSaving:
         assert get(fs, INDEX) != before
 
     def test_a_last_line_without_newline_is_shown_and_not_saved(self) -> None:
-        """It may still grow; the lines before it are saved all the same."""
+        """An unterminated last line may still grow, so only the lines before it are saved."""
         fs = settled(MemoryFilesystem(), CONTENT + line("loose", f"id{N - 1:06}"))
         journal = reader(fs)
         assert found(journal, "loose").parent_id == f"id{N - 1:06}"
@@ -133,7 +133,7 @@ class TestSaving:
             assert list(each.findings()) == []
 
     def test_findings_of_a_growing_last_line_are_reported_once(self) -> None:
-        """However often it is looked at, and by whichever handle, before and after it is complete."""
+        """A finding is reported once, by any handle, before and after the line is complete."""
         fs = indexed(CONTENT + b"garbage\n")
         journal = reader(fs)
         for more in (b"\0\0", b'{"type":"message",', b'"no":"id"}', b"\n", b"\xef\xbb\xbf{}"):
@@ -142,7 +142,7 @@ class TestSaving:
             assert journal.findings() == journal.findings() == reader(fs).findings() == expected
 
     def test_an_irregular_journal_is_never_saved(self) -> None:
-        """Doubles, forward parents and circles need the whole file."""
+        """Duplicate ids, forward parents and cycles need the whole file."""
         for raw in (line("id000003"), line("forward", "later") + b"\n" + line("later"), line("self", "self")):
             fs = settled(MemoryFilesystem(), CONTENT + raw + b"\n")
             journal = reader(fs)
@@ -151,7 +151,7 @@ class TestSaving:
             assert fs.names("/c") == []
 
     def test_the_states_of_a_journal_may_be_too_many_to_keep(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Beyond the limit a state is folded from the path when asked for, with the same answer."""
+        """Above the limit a state is computed from the path on request, with the same result."""
         monkeypatch.setattr("sessile.storage.index._MAX_SIZE", 300)
         lines = [HEADER]
         for n in range(120):
@@ -164,7 +164,7 @@ class TestSaving:
         assert journal.state(found(journal, "answer")) == State(mode="a mode of its own 119", models={"default": "p/m"})
 
     def test_an_id_that_looks_like_the_hash_of_another_is_told_from_it(self) -> None:
-        """Eight letters are their own key; a longer id whose hash happens to be those letters is another entry."""
+        """An id of eight letters is its own key; a longer id whose hash has the same letters is another entry."""
         longer = next(f"a longer id {n}" for n in range(10_000) if index_file.key_of(f"a longer id {n}")[0].isascii())
         short = index_file.key_of(longer)[0].decode()
         for first, second in ((longer, short), (short, longer)):
@@ -177,7 +177,7 @@ class TestSaving:
             assert found(reader(fs), "child").parent_id == second
 
     def test_endless_findings_are_counted_not_kept(self) -> None:
-        """A file of garbage does not fill the memory; how much was left out is said."""
+        """A file of garbage does not fill the memory, and the number of omitted findings is reported."""
         content = HEADER + b"\n" + b"garbage\n" * (MAX_FINDINGS + 7) + numbered(0, 100)
         for journal in (reader(settled(MemoryFilesystem(), content)), reader(indexed(content))):
             findings = journal.findings()
@@ -187,7 +187,7 @@ class TestSaving:
 
 
 class TestStale:
-    """The journal has become another one since the index was saved."""
+    """The journal changed after the index was saved."""
 
     @pytest.mark.parametrize(
         "content",
@@ -201,7 +201,7 @@ class TestStale:
     )
     @pytest.mark.parametrize("how", ["in place", "replaced"])
     def test_a_rewritten_journal_is_scanned_anew(self, content: bytes, how: str) -> None:
-        """Whether the file was replaced or changed in place, the old index is not believed."""
+        """The index is not used if the file was replaced or changed in place."""
         fs = indexed()
         if how == "replaced":
             settled(fs, content)
@@ -212,7 +212,7 @@ class TestStale:
         assert ask(reader(fs)) == expect(content)
 
     def test_a_replacement_that_ends_like_the_old_file_is_scanned_anew(self) -> None:
-        """Size and last bytes are the same; the file is another one."""
+        """A new file with the same size and last bytes is scanned again."""
         fs = indexed()
         content = CONTENT.replace(b"id000003", b"id-three")
         settled(fs, content)
@@ -220,7 +220,7 @@ class TestStale:
         assert ask(reader(fs)) == expect(content)
 
     def test_an_open_handle_notices_that_the_file_became_shorter(self) -> None:
-        """What was cut off is no longer shown."""
+        """Truncated entries are no longer returned."""
         fs = indexed()
         journal = reader(fs)
         assert len(ids(journal.rows())) == N
@@ -229,7 +229,7 @@ class TestStale:
         assert ask(journal) == expect(content_of(fs))
 
     def test_a_row_that_was_cut_off_is_refused_with_a_hint(self) -> None:
-        """Reading a row of the file as it was raises instead of giving other bytes."""
+        """Reading a row that was truncated raises instead of returning other bytes."""
         fs = indexed()
         journal = reader(fs)
         row = found(journal, f"id{N - 1:06}")
@@ -243,7 +243,7 @@ class TestStale:
             list(rows)
 
     def test_a_line_that_was_moved_in_place_is_found_again(self) -> None:
-        """The index cannot know of an edit long before its end; the line itself tells."""
+        """An edit long before the end is not in the index, and is detected when the line is read."""
         lines = [line(f"id{n:06}", None, text="x" * 100) for n in range(200)]
         fs = indexed(b"\n".join([HEADER, *lines]) + b"\n")
         journal = reader(fs)
@@ -260,7 +260,7 @@ class TestDamaged:
     def test_a_damaged_block_is_replaced_by_a_good_one(
         self, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Not only is the answer right: the next one who opens has an index again."""
+        """The result is right, and a new index is saved for the next open."""
         monkeypatch.setattr(index_file, "_BLOCK", 64)
         fs = indexed()
         good = get(fs, INDEX)
@@ -273,7 +273,7 @@ class TestDamaged:
         assert get(fs, INDEX) == good
 
     def test_catching_up_over_a_damaged_block_starts_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """New rows look up their parents in the cache; damage met there does not surface either."""
+        """New rows look up their parents in the cache, and damage found there raises no error either."""
         monkeypatch.setattr(index_file, "_BLOCK", 64)
         monkeypatch.setattr(index_module, "SAVE_AFTER_ROWS", 1)
         fs = indexed(HEADER + b"\n" + numbered(0, 30))
@@ -286,7 +286,7 @@ class TestDamaged:
             assert ask(reader(fs)) == expect(content_of(fs))
 
     def test_an_absurd_length_in_the_prefix_costs_no_memory(self) -> None:
-        """The header is not larger than the file, whatever four damaged bytes say."""
+        """The length of the header is limited by the size of the file."""
         fs = indexed()
         good = get(fs, INDEX)
         fs.unlink(INDEX)
@@ -302,7 +302,7 @@ class TestDamaged:
         assert max(asked) <= base.CHUNK
 
     def test_a_folder_or_an_empty_file_in_the_place_of_the_index_is_no_index(self) -> None:
-        """Whatever has the name, the answers come from the journal."""
+        """With another file type in place of the index, results come from the journal."""
         fs = settled(MemoryFilesystem(), CONTENT)
         fs.mkdir(INDEX)
         assert ask(reader(fs)) == expect(CONTENT)
@@ -312,12 +312,12 @@ class TestDamaged:
 
 
 class TestRefused:
-    """The cache cannot be written, or not read."""
+    """The cache cannot be written or read."""
 
     @pytest.mark.parametrize("where", ["/s/s.jsonl/x.index", "/missing/deeper/x.index", "/c/x.index"])
     @pytest.mark.parametrize("method", ["mkdir", "open", "write", "rename", "close", "sync_directory"])
     def test_a_cache_that_cannot_be_written_is_no_failure(self, where: str, method: str) -> None:
-        """The answers are right, nothing is raised, and no temporary file stays."""
+        """Results are right, nothing is raised, and no temporary file remains."""
         inner = settled(MemoryFilesystem(), CONTENT)
         journal = reader(inner, where)
         journal._fs = FaultyFilesystem(inner, plan=[Fail(errno.EROFS, on={method}, forever=True)])
@@ -329,13 +329,13 @@ class TestRefused:
 
     @pytest.mark.promise("P3")
     def test_a_full_disk_keeps_nobody_from_reading(self) -> None:
-        """The half of an index that fitted is removed again."""
+        """The incomplete index is removed, and reading works."""
         fs = settled(MemoryFilesystem(), CONTENT)
         assert ask(reader(FaultyFilesystem(fs, plan=[ShortWrite(written=100)]))) == expect(CONTENT)
         assert fs.names("/c") == []
 
     def test_a_cache_folder_that_vanishes_while_it_is_written_is_no_failure(self) -> None:
-        """Somebody clears the cache at any moment."""
+        """The cache may be cleared at any time."""
         at, struck = 0, True
         while struck:
             at += 1
@@ -357,7 +357,7 @@ class TestRefused:
     def test_every_failing_call_gives_a_typed_error_or_the_right_answer(
         self, monkeypatch: pytest.MonkeyPatch, forever: bool
     ) -> None:
-        """Fail the first call, the second, and so on: nothing raw is raised, and asking again later gives the truth."""
+        """With each call failing in turn, only typed errors are raised, and a later read returns the right result."""
         monkeypatch.setattr(session_file, "CHUNK", 600)
         monkeypatch.setattr(index_module, "SAVE_AFTER_ROWS", 1)
         base = indexed(HEADER + b"\n" + numbered(0, 12))
@@ -389,7 +389,7 @@ class TestRefused:
 
     @pytest.mark.promise("P8")
     def test_a_failure_while_catching_up_adds_no_entry_twice(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Some of the new lines were taken in when the disk failed; asking again begins anew."""
+        """If the disk fails after some new lines were read, the next read starts again."""
         monkeypatch.setattr(session_file, "CHUNK", 300)
         for at in range(1, 8):
             fs = settled(MemoryFilesystem(), HEADER + b"\n" + numbered(0, 5))
@@ -404,10 +404,10 @@ class TestRefused:
 
 @pytest.mark.promise("P13")
 class TestReadingNeverWrites:
-    """A reader changes the cache and nothing else."""
+    """A reader changes only the cache."""
 
     def test_no_read_touches_the_journal(self, tmp_path: Path) -> None:
-        """Bytes, inode, times and the names beside it are the same after every question."""
+        """Bytes, inode, times and the names in the folder are the same after every query."""
         folder, cache = tmp_path / "s", tmp_path / "c"
         folder.mkdir()
         path = folder / "s.jsonl"
@@ -429,7 +429,7 @@ class TestReadingNeverWrites:
         assert [name.name for name in cache.iterdir()] == ["x.index"]
 
     def test_a_reader_without_a_cache_writes_nothing_at_all(self) -> None:
-        """Not one call that changes anything is made."""
+        """No call that changes anything is made."""
         faulty = FaultyFilesystem(settled(MemoryFilesystem(), CONTENT))
         journal = reader(faulty, None)
         ask(journal)
@@ -437,7 +437,7 @@ class TestReadingNeverWrites:
         assert {call.method for call in faulty.calls} <= {"open", "read", "fstat", "lstat", "close"}
 
     def test_descriptors_are_closed_once(self) -> None:
-        """Also that of the index, and also when closing twice."""
+        """The descriptor of the index is closed, too, and closing twice is safe."""
         fs = indexed()
         faulty = FaultyFilesystem(fs)
         journal = reader(faulty)

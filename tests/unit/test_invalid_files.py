@@ -1,4 +1,4 @@
-"""Files that are missing, empty, damaged or no sessions at all."""
+"""Files that are missing, empty, damaged or not sessions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NO_SESSIONS = {
 def test_opening_a_missing_or_empty_path_writes_the_header_at_once(
     tmp_path: Path, content: bytes | None, ours: bool
 ) -> None:
-    """No draft: who names a file wants it."""
+    """A session opened by path is not a draft."""
     path = tmp_path / ("sessions/--x--/t_s.jsonl" if ours else "new/folder/s.jsonl")
     if content is not None:
         path.parent.mkdir(parents=True)
@@ -51,7 +51,7 @@ def test_opening_a_missing_or_empty_path_writes_the_header_at_once(
 
 
 def test_two_who_open_a_missing_path_at_once_get_one_session(tmp_path: Path) -> None:
-    """Neither overwrites what the other has begun."""
+    """Neither overwrites the other."""
     from concurrent.futures import ThreadPoolExecutor
 
     path = tmp_path / "s.jsonl"
@@ -69,7 +69,7 @@ def test_two_who_open_a_missing_path_at_once_get_one_session(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("content", NO_SESSIONS.values(), ids=NO_SESSIONS)
 def test_elsewhere_what_is_no_session_is_refused_and_not_touched(tmp_path: Path, content: bytes) -> None:
-    """For writing as for reading."""
+    """The file is refused for writing and for reading."""
     path = tmp_path / "s.jsonl"
     path.write_bytes(content)
     before = snapshot(tmp_path)
@@ -84,7 +84,7 @@ def test_elsewhere_what_is_no_session_is_refused_and_not_touched(tmp_path: Path,
 
 @pytest.mark.parametrize("content", NO_SESSIONS.values(), ids=NO_SESSIONS)
 def test_below_our_sessions_folder_the_old_bytes_are_moved_aside(tmp_path: Path, content: bytes) -> None:
-    """Under a name that the notice prints, and that no listing shows; the path holds a new session."""
+    """The notice has the new name, which no listing shows, and the path has a new session."""
     path = tmp_path / "sessions" / "--x--" / "t_s.jsonl"
     path.parent.mkdir(parents=True)
     path.write_bytes(content)
@@ -101,7 +101,7 @@ def test_below_our_sessions_folder_the_old_bytes_are_moved_aside(tmp_path: Path,
 
 
 def test_below_our_sessions_folder_reading_moves_nothing(tmp_path: Path) -> None:
-    """Only writing begins anew."""
+    """Only opening for writing replaces the file."""
     path = tmp_path / "sessions" / "--x--" / "t_s.jsonl"
     path.parent.mkdir(parents=True)
     path.write_bytes(b"precious notes\n")
@@ -112,7 +112,7 @@ def test_below_our_sessions_folder_reading_moves_nothing(tmp_path: Path) -> None
 
 
 def test_where_the_file_system_has_no_links_what_the_file_held_is_kept_as_a_copy(tmp_path: Path) -> None:
-    """And the session begins anew there, too."""
+    """A new session is started, too."""
     path = tmp_path / "sessions" / "--x--" / "t_s.jsonl"
     path.parent.mkdir(parents=True)
     path.write_bytes(b"precious notes\n")
@@ -125,7 +125,7 @@ def test_where_the_file_system_has_no_links_what_the_file_held_is_kept_as_a_copy
 
 @pytest.mark.mission("X14")
 def test_the_notice_is_not_lost_when_a_session_switches_to_such_a_file(tmp_path: Path) -> None:
-    """The user is told where the old bytes are."""
+    """The notice has the path of the old bytes."""
     store = store_at(tmp_path)
     path = tmp_path / "sessions" / "--x--" / "t_s.jsonl"
     path.parent.mkdir(parents=True)
@@ -136,7 +136,7 @@ def test_the_notice_is_not_lost_when_a_session_switches_to_such_a_file(tmp_path:
 
 
 def test_a_missing_path_opened_for_reading_is_not_found_and_not_created(tmp_path: Path) -> None:
-    """Reading never writes."""
+    """Reading never creates a file."""
     with pytest.raises(errors.SessionNotFound):
         store_at(tmp_path / "root").open(tmp_path / "no.jsonl", readonly=True)
     assert list(tmp_path.iterdir()) == []
@@ -144,7 +144,7 @@ def test_a_missing_path_opened_for_reading_is_not_found_and_not_created(tmp_path
 
 @pytest.mark.parametrize("readonly", [True, False])
 def test_unreadable_lines_are_skipped_and_reported_with_their_offsets(tmp_path: Path, readonly: bool) -> None:
-    """What is readable is all there; the bad lines stay where they are."""
+    """All readable entries are returned, and the bad lines stay in the file."""
     path = write_file(tmp_path / "s.jsonl", header(), said("a", None), "not json", said("b", "a"), "5", '{"no":"type"}')
     offset = sum(len(line) + 1 for line in lines_of(path)[:2])
     before = Path(path).read_bytes()
@@ -158,7 +158,7 @@ def test_unreadable_lines_are_skipped_and_reported_with_their_offsets(tmp_path: 
 
 
 def test_garbage_before_the_header_is_passed_over(tmp_path: Path) -> None:
-    """The first record counts, not the first line."""
+    """The first record is the header, not the first line."""
     path = write_file(tmp_path / "s.jsonl", "garbage", header(), said("a", None))
     with store_at(tmp_path / "root").open(path) as session:
         assert told(session) == ["a"]
@@ -166,7 +166,7 @@ def test_garbage_before_the_header_is_passed_over(tmp_path: Path) -> None:
 
 
 def test_a_torn_last_line_is_reported_and_the_next_append_starts_on_a_new_line(tmp_path: Path) -> None:
-    """In older programs it swallowed the next entry."""
+    """The next entry is not joined to the torn line."""
     path = write_file(tmp_path / "s.jsonl", header(), said("a", None))
     with open(path, "ab") as file:
         file.write(b'{"type":"message","id":"b","par')
@@ -179,7 +179,7 @@ def test_a_torn_last_line_is_reported_and_the_next_append_starts_on_a_new_line(t
 
 
 def test_a_last_line_without_newline_counts(tmp_path: Path) -> None:
-    """And is not glued to what follows."""
+    """The line is an entry, and the next one is not joined to it."""
     path = write_file(tmp_path / "s.jsonl", header(), said("a", None))
     Path(path).write_bytes(Path(path).read_bytes().removesuffix(b"\n"))
     with store_at(tmp_path / "root").open(path) as session:
@@ -188,7 +188,7 @@ def test_a_last_line_without_newline_counts(tmp_path: Path) -> None:
 
 
 def test_a_second_header_is_ignored_and_reported(tmp_path: Path) -> None:
-    """The first one is the session's."""
+    """The first header is used."""
     path = write_file(tmp_path / "s.jsonl", header(), said("a", None), header("s2"), said("b", "a"))
     with store_at(tmp_path / "root").open(path) as session:
         assert (session.id, told(session)) == ("s1", ["a", "b"])
@@ -196,7 +196,7 @@ def test_a_second_header_is_ignored_and_reported(tmp_path: Path) -> None:
 
 
 def test_loading_a_file_gives_plain_records_or_nothing(tmp_path: Path) -> None:
-    """Missing or no session: an empty list, as documented; nothing is migrated or changed."""
+    """A missing or invalid file is an empty list; nothing is migrated or changed."""
     assert load_entries_from_file(tmp_path / "no.jsonl") == []
     for number, content in enumerate(NO_SESSIONS.values()):
         (tmp_path / f"{number}.jsonl").write_bytes(content)
@@ -208,7 +208,7 @@ def test_loading_a_file_gives_plain_records_or_nothing(tmp_path: Path) -> None:
 
 
 def test_a_session_that_loses_its_content_under_us_gets_no_headless_lines(tmp_path: Path) -> None:
-    """Another program emptied the file: we say so, and write nothing into it."""
+    """If another program emptied the file, the append raises and writes nothing."""
     with store_at(tmp_path).create(CWD, publish=True) as session:
         say(session, "one")
         Path(session.path).write_bytes(b"")
@@ -220,7 +220,7 @@ def test_a_session_that_loses_its_content_under_us_gets_no_headless_lines(tmp_pa
 
 
 def test_lines_that_another_program_appends_are_seen(tmp_path: Path) -> None:
-    """Without closing and opening again."""
+    """They are seen without reopening."""
     path = write_file(tmp_path / "s.jsonl", header(), said("a", None))
     with store_at(tmp_path / "root").open(path, readonly=True) as session:
         append_raw(path, said("b", "a"))

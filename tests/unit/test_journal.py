@@ -1,4 +1,4 @@
-"""The append protocol of the file journal: what it does, and what it refuses."""
+"""The append protocol of the file journal: results, errors and recovery."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ START = HEADER + b"\n"
 
 
 class TestOpening:
-    """What is a journal, and what is not."""
+    """Which files are journals."""
 
     def test_a_file_without_a_header_is_not_touched(self) -> None:
-        """The error says so, and the bytes are the same."""
+        """The file is refused, and its bytes are unchanged."""
         for content in (b"", b"\n", b"garbage\n", b'{"type":"message","id":"a"}\n' + START, b"\0" * 100):
             fs = settled(MemoryFilesystem(), content)
             with pytest.raises(NotASession) as caught:
@@ -58,7 +58,7 @@ class TestOpening:
             assert fs._open == {}
 
     def test_a_title_line_and_damage_may_come_before_the_header(self) -> None:
-        """Peers keep a slot for the title there; a byte order mark comes from editors."""
+        """Other programs write a title slot before the header, and editors add a byte order mark."""
         fs = settled(
             MemoryFilesystem(), b'\xef\xbb\xbf{"type":"title","title":"x"}\n\0\0\n' + START + line("a") + b"\n"
         )
@@ -67,7 +67,7 @@ class TestOpening:
         assert ids(journal.rows()) == ["a"]
 
     def test_a_missing_file_is_named_and_not_created(self) -> None:
-        """Opening never makes a session."""
+        """Opening never creates a session."""
         fs = MemoryFilesystem()
         fs.mkdir("/s")
         with pytest.raises(SessionNotFound):
@@ -76,14 +76,14 @@ class TestOpening:
 
     @pytest.mark.promise("P32")
     def test_a_symbolic_link_is_refused(self, tmp_path: Path) -> None:
-        """Whatever it points to, nothing is opened through it."""
+        """Nothing is opened through a symbolic link."""
         (tmp_path / "real.jsonl").write_bytes(START)
         (tmp_path / "link.jsonl").symlink_to(tmp_path / "real.jsonl")
         with pytest.raises(UnsafePath):
             FileJournal(PosixFilesystem(), str(tmp_path / "link.jsonl"))
 
     def test_a_second_header_is_reported_and_ignored(self) -> None:
-        """The first one counts."""
+        """The first header is used."""
         fs = settled(MemoryFilesystem(), START + line("a") + b"\n" + HEADER.replace(b"the-", b"other-") + b"\n")
         journal = journal_on(fs)
         assert journal.session_id == "the-session"
@@ -91,17 +91,17 @@ class TestOpening:
 
 
 class TestAppending:
-    """What others do to the file meanwhile."""
+    """Appending while other programs change the file."""
 
     def test_an_empty_batch_writes_no_byte(self) -> None:
-        """Not even a newline."""
+        """An empty batch does not even write a newline."""
         fs = settled(MemoryFilesystem())
         journal_on(fs).append([], unexpected)
         assert content_of(fs) == START
 
     @pytest.mark.promise("P18")
     def test_a_half_line_is_news_when_it_is_completed(self) -> None:
-        """A writer in chunks was met in the middle of its line, at opening and again at an append."""
+        """An incomplete line, found on opening and on appending, is news once it is complete."""
         fs = settled(MemoryFilesystem(), START + line("a") + b"\n" + line("b", "a")[:20])
         journal = journal_on(fs)
         add(fs, line("b", "a")[20:] + b"\n" + line("c", "b")[:9])
@@ -110,7 +110,7 @@ class TestAppending:
         assert content_of(fs).endswith(line("c", "b")[:9] + b"\n" + line("d", "b") + b"\n")
 
     def test_a_last_line_without_newline_is_no_news_when_it_gets_one(self) -> None:
-        """It was an entry before."""
+        """The line was already an entry, so only the entries after it are news."""
         fs = settled(MemoryFilesystem(), START + line("a"))
         journal = journal_on(fs)
         assert ids(journal.rows()) == ["a"]
@@ -118,7 +118,7 @@ class TestAppending:
         assert news_of(journal) == ["b"]
 
     def test_a_file_cut_short_is_all_news(self) -> None:
-        """Another program has rewritten it in place; we go on behind what it left."""
+        """After a truncation all entries are news, and the next append follows the last one."""
         fs = settled(MemoryFilesystem(), START + b"\n".join(chain("a", "b", "c")) + b"\n")
         journal = journal_on(fs)
         with opened(fs, PATH, os.O_RDWR) as fd:
@@ -129,7 +129,7 @@ class TestAppending:
 
     @pytest.mark.promise("P14")
     def test_an_emptied_file_is_no_session_any_more(self) -> None:
-        """A line is never written where there is no header."""
+        """Nothing is appended to a file without a header."""
         fs = settled(MemoryFilesystem(), START + line("a") + b"\n")
         journal = journal_on(fs)
         for size in (0, 10):
@@ -141,7 +141,7 @@ class TestAppending:
 
     @pytest.mark.promise("P2")
     def test_a_mark_is_synced_even_if_the_file_became_shorter(self) -> None:
-        """Sizes that were synced once say nothing about new bytes at a lower place."""
+        """A size that was synced before does not cover new bytes at a lower offset."""
         fs = FaultyFilesystem(settled(MemoryFilesystem(), START + line("a", text="x" * 500) + b"\n"))
         journal = journal_on(fs)
         put(journal, line("b", "a"))
@@ -151,7 +151,7 @@ class TestAppending:
         assert count(fs, "sync") == 2
 
     def test_without_power_nothing_is_synced_until_flush(self) -> None:
-        """The caller has chosen that the end of the process is enough."""
+        """With the durability "process" only `flush` syncs."""
         fs = FaultyFilesystem(settled(MemoryFilesystem()))
         journal = journal_on(fs, power=False)
         put(journal, *chain("a", "b"))
@@ -160,7 +160,7 @@ class TestAppending:
         assert count(fs, "sync") == 1
 
     def test_an_append_costs_few_calls(self) -> None:
-        """Lock, look, look, write, look, unlock; no reading where nobody else wrote."""
+        """An append locks, checks twice, writes, checks and unlocks; it reads nothing if the file is unchanged."""
         fs = FaultyFilesystem(settled(MemoryFilesystem()))
         journal = journal_on(fs)
         put(journal, line("a"))
@@ -171,10 +171,10 @@ class TestAppending:
 
 @pytest.mark.promise("P14")
 class TestReplacedByOthers:
-    """Somebody has put another file in the place of ours."""
+    """Another program replaced the file."""
 
     def test_the_same_session_is_continued_in_the_new_file(self) -> None:
-        """All of it is news; the old file gets nothing."""
+        """All entries of the new file are news, and the old file is not written to."""
         fs = settled(MemoryFilesystem(), START + line("a") + b"\n")
         journal = journal_on(fs)
         fs.link(PATH, "/s/old")
@@ -185,7 +185,7 @@ class TestReplacedByOthers:
         assert get(fs, "/s/old") == START + line("a") + b"\n"
 
     def test_another_session_is_left_alone(self) -> None:
-        """The error stays until the session is opened anew, and reopening does not slip into the other one."""
+        """The error is latched, and reopening does not continue in the other session."""
         fs = settled(MemoryFilesystem())
         journal = journal_on(fs)
         other = HEADER.replace(b"the-", b"other-") + b"\n"
@@ -197,7 +197,7 @@ class TestReplacedByOthers:
         assert fs._open == {}
 
     def test_a_deleted_session_is_not_made_again(self) -> None:
-        """A file without a header would be the result."""
+        """An append would create a file without a header."""
         fs = settled(MemoryFilesystem())
         journal = journal_on(fs)
         fs.unlink(PATH)
@@ -214,12 +214,12 @@ class TestReplacedByOthers:
 
 @pytest.mark.mission("X18")
 class TestLatching:
-    """The first error stays until the journal is reopened."""
+    """The first error is latched until the journal is reopened."""
 
     def test_a_failed_write_is_raised_again_logged_once_and_cleared_by_reopening(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """Every later append raises it; reading goes on; reopening begins anew."""
+        """Later appends raise the same error, reading works, and reopening clears it."""
         fs = FaultyFilesystem(settled(MemoryFilesystem()), plan=[Fail(errno.EDQUOT, on={"write"}, at=2)])
         journal = journal_on(fs)
         put(journal, line("a"))
@@ -244,7 +244,7 @@ class TestLatching:
         assert content_of(fs) == START + line("a") + b"\n" + line("b", "a") + b"\n"
 
     def test_closing_frees_everything_then_raises_the_first_error(self) -> None:
-        """The lock too; a second close is silent."""
+        """The lock is released, too; a second close raises nothing."""
         inner = settled(MemoryFilesystem())
         fs = FaultyFilesystem(inner, plan=[Fail(errno.EIO, on={"write"})])
         journal = journal_on(fs)
@@ -258,7 +258,7 @@ class TestLatching:
         journal.close()
 
     def test_a_closed_session_says_so(self) -> None:
-        """Not that a descriptor is bad."""
+        """The error says that the session is closed, not that a descriptor is invalid."""
         journal = journal_on(settled(MemoryFilesystem()))
         journal.close()
         uses: list[Callable[[], object]] = [
@@ -271,7 +271,7 @@ class TestLatching:
                 use()
 
     def test_a_busy_session_is_not_latched(self) -> None:
-        """The next try may find the lock free."""
+        """The next attempt may get the lock."""
         fs = settled(MemoryFilesystem())
         one, two = journal_on(fs), journal_on(fs)
         one.hold()
@@ -284,11 +284,11 @@ class TestLatching:
 
 @pytest.mark.promise("P7")
 class TestSyncing:
-    """Durable, or an error; never a second try."""
+    """A sync succeeds or raises; it is never retried."""
 
     @pytest.mark.parametrize("forever", [False, True])
     def test_a_failed_sync_is_never_retried(self, forever: bool) -> None:
-        """Neither by the same commit nor by another, by a flush, an append or closing."""
+        """No commit, flush, append or close syncs again after a failure."""
         fs = FaultyFilesystem(settled(MemoryFilesystem()), plan=[Fail(errno.EIO, on={"sync"}, forever=forever)])
         journal = journal_on(fs)
         one = journal.append([line("a")], unexpected)
@@ -308,7 +308,7 @@ class TestSyncing:
         assert count(fs, "sync") == 1
 
     def test_what_was_not_confirmed_stays_so_after_reopening(self) -> None:
-        """The kernel has dropped the pages: a sync that succeeds later must not confirm them."""
+        """The kernel has dropped the pages, so a later successful sync must not confirm them."""
         inner = settled(CrashableFilesystem())
         fs = FaultyFilesystem(inner, plan=[DropUnsynced()])
         journal = journal_on(fs)
@@ -322,7 +322,7 @@ class TestSyncing:
             journal.commit(lost.mark)
 
     def test_what_was_confirmed_stays_confirmed_after_a_failure(self) -> None:
-        """A receipt is not taken back."""
+        """A commit that succeeded before the failure still succeeds."""
         fs = FaultyFilesystem(settled(MemoryFilesystem()), plan=[Fail(errno.EIO, on={"sync"}, at=2)])
         journal = journal_on(fs)
         first = journal.append([line("a")], unexpected)
@@ -332,7 +332,7 @@ class TestSyncing:
         journal.commit(first.mark)
 
     def test_an_append_written_while_a_sync_fails_is_not_confirmed_by_the_next_one(self) -> None:
-        """Its page may have been in the same batch."""
+        """Its page may be among those that the failed sync dropped."""
         inner = settled(MemoryFilesystem())
         fs = FaultyFilesystem(inner, plan=[Fail(errno.EIO, on={"sync"})])
         journal = journal_on(fs)
@@ -354,7 +354,7 @@ class TestSyncing:
 
     @pytest.mark.mission("X17")
     def test_eight_threads_share_their_syncs(self) -> None:
-        """The first who waits syncs for all who wait: there are far fewer syncs than commits, and no commit without one."""
+        """One sync serves all waiting threads: there are far fewer syncs than commits, and every commit is synced."""
         slow = Always(lambda call: time.sleep(0.002), on={"sync"})
         fs = FaultyFilesystem(settled(MemoryFilesystem()), plan=[slow])
         journal = journal_on(fs)
@@ -369,7 +369,7 @@ class TestSyncing:
         assert 10 <= count(fs, "sync") < 60
 
     def test_a_commit_covers_only_what_was_written_before_its_sync_began(self) -> None:
-        """A line that is written during a sync needs another one."""
+        """A line written during a sync needs another sync."""
         fs = FaultyFilesystem(settled(MemoryFilesystem()))
         journal = journal_on(fs)
         first = journal.append([line("a")], unexpected)
@@ -388,7 +388,7 @@ class TestSyncing:
         assert count(fs, "sync") == 2
 
     def test_closing_waits_for_a_sync(self) -> None:
-        """The descriptor is not closed under it."""
+        """The descriptor is not closed during a sync."""
         started, finish = threading.Event(), threading.Event()
 
         def wait(call: object) -> None:
@@ -431,12 +431,14 @@ def path(tmp_path: Path) -> str:
 
 @pytest.fixture
 def child() -> Iterator[Callable[[Callable[[], object]], int]]:
-    """Runs something in a forked process and gives its id; the process is killed at the end if need be."""
+    """Return a function that runs a callable in a forked process and returns its id; kill the process at the end."""
     children: list[int] = []
 
     def run(work: Callable[[], object]) -> int:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons fear for threads; there are none here
+            warnings.simplefilter(
+                "ignore", DeprecationWarning
+            )  # newer Python versions warn about threads; there are none here
             pid = os.fork()
         if pid == 0:
             code = 1
@@ -458,18 +460,18 @@ def child() -> Iterator[Callable[[Callable[[], object]], int]]:
 
 
 def exit_code(pid: int) -> int:
-    """Waits for a child."""
+    """Wait for a child and return its exit code."""
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 @pytest.mark.promise("P4")
 class TestProcesses:
-    """Locks and forks, with real processes."""
+    """Locks and forks with real processes."""
 
     def test_a_child_appends_with_the_journal_of_its_parent(
         self, path: str, child: Callable[[Callable[[], object]], int]
     ) -> None:
-        """Both write at the same time; every line of both is there, whole."""
+        """Parent and child write at the same time, and every line of both is complete."""
         journal = FileJournal(PosixFilesystem(), path, power=False)
         put(journal, line("root"))
 
@@ -488,7 +490,7 @@ class TestProcesses:
     def test_a_child_does_not_share_the_lock_of_its_parent(
         self, path: str, child: Callable[[Callable[[], object]], int]
     ) -> None:
-        """While the parent holds the session, the child that inherited it waits, and its waiting frees nothing."""
+        """While the parent holds the session, the child waits, and its waiting does not release the lock."""
         journal = FileJournal(PosixFilesystem(), path, patience=0.05)
         journal.hold()
 
@@ -506,7 +508,7 @@ class TestProcesses:
     def test_a_child_is_told_what_was_appended_since_its_parent_looked(
         self, path: str, child: Callable[[Callable[[], object]], int]
     ) -> None:
-        """Its descriptor is a new one, but what it knows of the file is what its parent knew."""
+        """The child opens a new descriptor, but its state is that of its parent."""
         journal = FileJournal(PosixFilesystem(), path, power=False)
         put(journal, line("a"))
         put(FileJournal(PosixFilesystem(), path, power=False), line("b", "a"))
@@ -519,7 +521,7 @@ class TestProcesses:
     def test_a_child_forked_in_the_middle_of_a_sync_does_not_wait_for_its_end(
         self, path: str, child: Callable[[Callable[[], object]], int]
     ) -> None:
-        """The thread that syncs is not there in the child, and would never be done."""
+        """The syncing thread does not exist in the child, so the child must not wait for it."""
         journal = FileJournal(PosixFilesystem(), path)
 
         def work() -> None:
@@ -535,7 +537,7 @@ class TestProcesses:
     def test_a_child_does_not_keep_the_lock_of_a_file_that_its_parent_replaces(
         self, path: str, child: Callable[[Callable[[], object]], int]
     ) -> None:
-        """It inherited the descriptor, so that closing it is not enough: whoever knows the old file must not wait."""
+        """The child inherited the descriptor; a handle on the old file must still get the lock."""
         journal, other = FileJournal(PosixFilesystem(), path), FileJournal(PosixFilesystem(), path, patience=0.0)
         child(lambda: time.sleep(60))
         journal.replace(lambda raw: None)
@@ -546,7 +548,7 @@ class TestProcesses:
     def test_a_killed_holder_frees_the_lock_at_once_and_a_live_one_is_named(
         self, path: str, child: Callable[[Callable[[], object]], int]
     ) -> None:
-        """Waiting ends with the process that is in the way; when that dies nothing is left to clean up."""
+        """The error names the process that holds the lock; after its death the lock is free."""
         ready, tell = os.pipe()
 
         def hold() -> None:
@@ -565,13 +567,13 @@ class TestProcesses:
         assert caught.value.hint
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
-        put(FileJournal(PosixFilesystem(), path, patience=0.0), line("a"))  # not even a moment of waiting
+        put(FileJournal(PosixFilesystem(), path, patience=0.0), line("a"))  # without waiting
         os.close(ready)
         os.close(tell)
 
     @pytest.mark.promise("P23")
     def test_a_stopped_holder_is_not_robbed(self, path: str, child: Callable[[Callable[[], object]], int]) -> None:
-        """However long it sleeps, its lock is its own."""
+        """A stopped process keeps its lock, however long it is stopped."""
         ready, tell = os.pipe()
 
         def hold() -> None:
@@ -588,7 +590,7 @@ class TestProcesses:
         os.close(tell)
 
     def test_a_system_that_cannot_name_the_holder_says_so(self) -> None:
-        """A sandbox without /proc is no reason for another error."""
+        """Without /proc the error is the same, but does not name the process."""
         inner = settled(MemoryFilesystem())
         journal_on(inner).hold()
         fs = FaultyFilesystem(inner, plan=[Fail(errno.ENOENT, on={"lock_holder"})])
@@ -596,13 +598,13 @@ class TestProcesses:
             put(journal_on(fs), line("a"))
 
     def test_a_file_system_without_locks_is_a_typed_error(self) -> None:
-        """Appending without a lock would be worse."""
+        """Appending without a lock is refused."""
         fs = FaultyFilesystem(settled(MemoryFilesystem()), plan=[Fail(errno.ENOLCK, on={"lock"})])
         with pytest.raises(StorageFailure, match="lock"):
             put(journal_on(fs), line("a"))
 
     def test_the_patient_one_gets_the_lock_when_it_is_given_back(self) -> None:
-        """Waiting is not in vain."""
+        """A waiting append gets the lock when it is released."""
         fs = settled(MemoryFilesystem())
         holder, waiter = journal_on(fs), journal_on(fs, patience=10)
         holder.hold()
@@ -616,14 +618,14 @@ class TestProcesses:
 @pytest.mark.promise("P11")
 @pytest.mark.mission("X17")
 class TestReplacing:
-    """The file is rewritten as a whole, at once."""
+    """Rewriting the whole file atomically."""
 
     CONTENT = (
         START + b"\xef\xbb\xbf" + line("a") + b"\r\n\0\0\ngarbage\xff\n" + line("b", "a") + line("c", "b") + b"\n\n{to"
     )
 
     def test_unedited_lines_and_garbage_stay_byte_for_byte(self) -> None:
-        """Only the bytes of the edited line are other ones."""
+        """Only the bytes of the edited line change."""
         fs = settled(MemoryFilesystem(), self.CONTENT)
         journal = journal_on(fs)
         new = line("b", "a", text="看" * 100)
@@ -633,7 +635,7 @@ class TestReplacing:
         assert [journal.read(found(journal, i)) for i in "abc"] == [line("a"), new, line("c", "b")]
 
     def test_another_handle_follows_to_the_new_file(self) -> None:
-        """What it appends next lands there; nothing is lost in the old one."""
+        """Its next append is in the new file, and nothing is lost in the old one."""
         fs = settled(MemoryFilesystem(), self.CONTENT)
         one, two = journal_on(fs), journal_on(fs)
         put(two, line("d", "c"))
@@ -646,7 +648,7 @@ class TestReplacing:
         assert contents(two)[0] == line("a", None, edited=True)
 
     def test_the_original_is_kept_under_another_name(self) -> None:
-        """Byte for byte, in a folder that is made for it."""
+        """The original is kept byte for byte in a new folder."""
         fs = settled(MemoryFilesystem(), self.CONTENT)
         journal_on(fs).replace(lambda raw: line("x") if raw == line("a") else None, keep="/o/deep/1.original")
         assert get(fs, "/o/deep/1.original") == self.CONTENT
@@ -654,7 +656,7 @@ class TestReplacing:
         assert content_of(fs) == self.CONTENT.replace(line("a"), line("x"))
 
     def test_an_original_is_never_overwritten(self) -> None:
-        """If the name is taken nothing happens at all."""
+        """If the name exists, nothing is changed."""
         fs = settled(MemoryFilesystem(), self.CONTENT)
         atomic.write_new(fs, "/s/taken", [b"older"])
         journal = journal_on(fs)
@@ -667,7 +669,7 @@ class TestReplacing:
         put(journal, line("z"))
 
     def test_a_writer_without_lock_in_between_stops_the_rewrite(self) -> None:
-        """Its line would be lost; nothing is changed, and the next try includes it."""
+        """The rewrite raises so that the new line is not lost; the next attempt includes it."""
         fs = settled(MemoryFilesystem(), self.CONTENT)
         journal = journal_on(fs)
         late = b"\n" + line("late") + b"\n"
@@ -686,7 +688,7 @@ class TestReplacing:
         assert ids(journal.rows()) == ["z", "b", "c", "late"]
 
     def test_what_was_appended_before_is_durable_afterwards(self) -> None:
-        """The new file was synced as a whole: a mark from before needs no further sync."""
+        """The new file was synced as a whole, so an earlier mark needs no further sync."""
         fs = FaultyFilesystem(settled(MemoryFilesystem()))
         journal = journal_on(fs)
         appended = journal.append([line("a")], unexpected)
@@ -696,7 +698,7 @@ class TestReplacing:
         assert count(fs, "sync") == syncs
 
     def test_a_held_session_is_never_without_its_lock(self) -> None:
-        """Another process that tries at any moment of the rewrite does not get it, by the name or by the old file."""
+        """Another process never gets the lock during a rewrite, neither by name nor through the old file."""
         at, struck = 0, True
         while struck:
             at += 1
@@ -718,7 +720,7 @@ class TestReplacing:
         assert at > 10
 
     def test_the_index_of_the_old_file_is_not_used_for_the_new_one(self) -> None:
-        """Every place behind the edited line has moved."""
+        """All offsets after the edited line have changed."""
         lines = [line(f"id{n:06}", None, text="x" * 10) for n in range(100)]
         fs = settled(MemoryFilesystem(), START + b"\n".join(lines) + b"\n")
         journal = journal_on(fs, index_path=INDEX)
@@ -729,10 +731,10 @@ class TestReplacing:
 
 
 class TestDrafts:
-    """Holding and renaming."""
+    """Holding and renaming a session."""
 
     def test_a_held_session_stays_held_across_appends_and_reopening(self) -> None:
-        """Only release and close give the lock back."""
+        """Only `release` and `close` release the lock."""
         fs = settled(MemoryFilesystem())
         journal, other = journal_on(fs), journal_on(fs)
         journal.hold()
@@ -745,7 +747,7 @@ class TestDrafts:
         other.hold()
 
     def test_a_renamed_session_goes_on_under_its_new_name(self) -> None:
-        """Same file, same lock, new path in receipts and errors."""
+        """The file and its lock stay the same; receipts and errors have the new path."""
         fs = settled(MemoryFilesystem())
         journal = journal_on(fs)
         journal.hold()
@@ -758,7 +760,7 @@ class TestDrafts:
             FileJournal(fs, "/c/new.jsonl", patience=0).hold()
 
     def test_a_name_that_is_taken_is_not_taken_away(self) -> None:
-        """Nothing is changed, and the journal stays usable."""
+        """An existing file is not overwritten, and the journal stays usable."""
         fs = settled(settled(MemoryFilesystem()), b"other", "/s/other.jsonl")
         journal = journal_on(fs)
         with pytest.raises(SessionExists):
@@ -767,7 +769,7 @@ class TestDrafts:
         put(journal, line("a"))
 
     def test_a_refused_name_is_a_typed_error(self) -> None:
-        """The session keeps the name that it has."""
+        """The session keeps its name."""
         fs = FaultyFilesystem(settled(MemoryFilesystem()), plan=[Fail(errno.EACCES, on={"rename"})])
         journal = journal_on(fs)
         with pytest.raises(PermissionRefused):
@@ -777,7 +779,7 @@ class TestDrafts:
         put(journal, line("a"))
 
     def test_a_session_replaced_while_held_is_locked_anew(self) -> None:
-        """The lock goes with the name: the new file must not be written without it."""
+        """The new file is locked before it is written to."""
         fs = settled(MemoryFilesystem())
         journal = journal_on(fs)
         journal.hold()
@@ -788,12 +790,12 @@ class TestDrafts:
 
 
 def once(limits: list[int], call: object) -> int | None:
-    """The next limit, as long as there is one."""
+    """Return the next limit, or `None` if none is left."""
     return limits.pop() if limits else None
 
 
 def test_a_short_write_that_goes_on_is_completed() -> None:
-    """A signal may cut a write in two; the line is whole all the same, and stands once."""
+    """If a signal interrupts a write, the line is still complete and written once."""
     for cut in range(1, len(line("a")) + 1):
         inner = settled(MemoryFilesystem())
         cuts = [cut]
@@ -805,7 +807,7 @@ def test_a_short_write_that_goes_on_is_completed() -> None:
 
 @pytest.mark.promise("P3")
 def test_a_full_disk_leaves_no_fragment_at_any_length() -> None:
-    """Whatever part of the line still fitted is taken back, and after reopening there is room for all of it."""
+    """The written part of a line is removed, and after reopening the whole line can be appended."""
     for written in range(len(line("b", "a")) + 2):
         inner = settled(MemoryFilesystem(), START + line("a"))
         fs = FaultyFilesystem(inner, plan=[ShortWrite(written=written)])
@@ -822,7 +824,7 @@ def test_a_full_disk_leaves_no_fragment_at_any_length() -> None:
 
 @pytest.mark.promise("P3")
 def test_a_fragment_is_left_alone_when_somebody_wrote_behind_it() -> None:
-    """Cutting it off would take the other line with it."""
+    """Truncating the fragment would remove the other line."""
     inner = settled(MemoryFilesystem())
     meddle = Meddle(lambda: add(inner, b"\nother\n"), on={"write"}, at=2)
     fs = FaultyFilesystem(inner, plan=[meddle, ShortWrite(written=9)])
@@ -833,7 +835,7 @@ def test_a_fragment_is_left_alone_when_somebody_wrote_behind_it() -> None:
 
 
 def test_revising_with_an_error_of_the_storage_is_not_taken_for_one_of_the_journal() -> None:
-    """A full blob store, say: nothing was written here, so nothing is latched."""
+    """An error of another store, such as a full blob store, is not latched: nothing was written here."""
     fs = settled(MemoryFilesystem())
     journal = journal_on(fs)
     put(journal_on(fs), line("x"))
@@ -848,10 +850,10 @@ def test_revising_with_an_error_of_the_storage_is_not_taken_for_one_of_the_journ
 
 
 class TestNewsAcrossARewrite:
-    """What others have appended stays news when we rewrite the file."""
+    """Entries of other writers stay news after our own rewrite."""
 
     def test_divergence_is_seen_after_our_own_rewrite(self, tmp_path: Path) -> None:
-        """A second writer's entry below our leaf counts as divergence, although the header was rewritten since."""
+        """An entry that another writer appended below our leaf is a divergence, even after we rewrote the file."""
         store = Store(tmp_path)
         ours = store.create("/work/app", publish=True)
         ours.append_message({"role": "user", "content": "where both stand"})
@@ -864,7 +866,7 @@ class TestNewsAcrossARewrite:
         ours.close()
 
     def test_the_original_is_copied_where_no_link_can_reach(self) -> None:
-        """A file on another device than the store is kept as a copy."""
+        """A file on another device than the store is copied."""
         fs = FaultyFilesystem(MemoryFilesystem(), plan=[Fail(errno.EXDEV, on={"link"})])
         store = Store("/root", fs=fs)
         session = store.create("/work/app", publish=True)
@@ -876,10 +878,10 @@ class TestNewsAcrossARewrite:
 
 
 class TestTelling:
-    """Every error names the file, and most say what to do."""
+    """Errors name the file, and most have a hint."""
 
     def test_a_closed_session_is_named(self) -> None:
-        """With what to do about it."""
+        """The error of a closed session has a hint."""
         journal = journal_on(settled(MemoryFilesystem()))
         journal.close()
         with pytest.raises(StorageFailure) as caught:
@@ -888,7 +890,7 @@ class TestTelling:
 
     @pytest.mark.parametrize("content", [START.replace(b'"id":"', b'"id":"other'), b""], ids=["another", "emptied"])
     def test_a_session_that_lost_its_place_or_its_content_is_named(self, content: bytes) -> None:
-        """Whether another one has its name, or it was emptied."""
+        """The error names the file if it was replaced by another session or emptied."""
         fs = settled(MemoryFilesystem())
         journal = journal_on(fs)
         if content:
@@ -901,14 +903,14 @@ class TestTelling:
         assert caught.value.path == PATH
 
     def test_a_name_that_is_taken_is_named(self) -> None:
-        """It is that of the other file."""
+        """The error names the existing file."""
         fs = settled(settled(MemoryFilesystem()), b"other", "/s/other.jsonl")
         with pytest.raises(SessionExists) as caught:
             journal_on(fs).rename("/s/other.jsonl")
         assert caught.value.path == "/s/other.jsonl" and caught.value.hint
 
     def test_a_failed_sync_says_why(self) -> None:
-        """The number of the system's error, the file, and what is safe."""
+        """The error has the errno, the file, and which data is safe."""
         fs = FaultyFilesystem(settled(MemoryFilesystem()), plan=[Fail(errno.EIO, on={"sync"})])
         journal = journal_on(fs)
         appended = journal.append([line("a")], unexpected)
@@ -918,7 +920,7 @@ class TestTelling:
         assert caught.value.hint
 
     def test_a_rewrite_that_somebody_disturbed_may_be_tried_again(self) -> None:
-        """And says so."""
+        """The hint says that the rewrite can be repeated."""
         fs = settled(MemoryFilesystem(), START + line("a") + b"\n")
         journal = journal_on(fs)
 
@@ -931,7 +933,7 @@ class TestTelling:
         assert (caught.value.path, caught.value.hint) == (PATH, "try again")
 
     def test_a_fragment_that_stays_is_logged(self, caplog: pytest.LogCaptureFixture) -> None:
-        """Whoever looks for the reason of damage finds it."""
+        """A warning in the log explains the damage."""
         plan = [ShortWrite(written=9), Fail(errno.EIO, on={"truncate"})]
         journal = journal_on(FaultyFilesystem(settled(MemoryFilesystem()), plan=plan))
         with pytest.raises(SessileError):
@@ -939,7 +941,7 @@ class TestTelling:
         assert f"an incomplete line remains at the end of {PATH}" in caplog.text
 
     def test_a_program_that_takes_our_lines_away_each_time_is_given_up(self) -> None:
-        """After a hundred tries, with the name of the file."""
+        """The append raises after a hundred attempts, and the error names the file."""
         inner = settled(MemoryFilesystem())
 
         def cut(call: Call) -> None:
@@ -953,10 +955,10 @@ class TestTelling:
 
 
 class TestNamesAreDurable:
-    """A file that survives a power cut under no name is lost."""
+    """The name of a file must be durable, too: without it the file is lost after a power cut."""
 
     def test_the_first_commit_syncs_the_folder_and_later_ones_do_not(self) -> None:
-        """Whoever made the file may have died before its name was durable."""
+        """The process that created the file may have died before the name was durable."""
         fs = FaultyFilesystem(settled(MemoryFilesystem()))
         journal = journal_on(fs)
         for number in range(3):
@@ -966,13 +968,13 @@ class TestNamesAreDurable:
 
     @pytest.mark.parametrize(("path", "folders"), [("/c/new.jsonl", ["/c", "/s"]), ("/s/new.jsonl", ["/s"])])
     def test_renaming_syncs_every_folder_that_it_changes(self, path: str, folders: list[str]) -> None:
-        """The one that has the name now, and the one that had it."""
+        """Both the old and the new folder are synced."""
         fs = FaultyFilesystem(settled(MemoryFilesystem()))
         journal_on(fs).rename(path)
         assert [call.subject for call in fs.calls if call.method == "sync_directory"] == folders
 
     def test_after_a_failed_sync_reopening_writes_the_file_anew_once(self) -> None:
-        """What the kernel shows may not be on the disk; a second reopening has nothing to make sure of."""
+        """The kernel may show data that is not on the disk; a second reopening does not write again."""
         inner = settled(MemoryFilesystem())
         fs = FaultyFilesystem(inner, plan=[Fail(errno.EIO, on={"sync"})])
         journal = journal_on(fs)

@@ -1,4 +1,4 @@
-"""The append protocol with something going wrong between any two of its steps."""
+"""The append protocol with a fault between any two of its steps."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Plan = Callable[[int], list[Fault]]
 
 
 def played(plan: Plan, content: bytes, play: Callable[[FaultyFilesystem], object]) -> Iterator[FaultyFilesystem]:
-    """Plays with the fault at the first call, at the second, and so on until nothing strikes."""
+    """Run the scenario with the fault at the first call, the second, and so on, until no fault occurs."""
     for at in counting(1):
         fs = FaultyFilesystem(settled(CrashableFilesystem(), content), plan=plan(at))
         play(fs)
@@ -38,7 +38,7 @@ def played(plan: Plan, content: bytes, play: Callable[[FaultyFilesystem], object
 
 
 class Ledger:
-    """Appends three lines and remembers what was acknowledged, and the first error."""
+    """Appends three lines and records the acknowledged ones and the first error."""
 
     def __init__(self) -> None:
         self.acknowledged: list[bytes] = []
@@ -73,7 +73,7 @@ class Ledger:
 
 
 def check(content: bytes, before: bytes, ledger: Ledger) -> None:
-    """Nothing that was there has changed, all that was acknowledged is there, and nothing was glued or left half."""
+    """Assert that old bytes are unchanged, acknowledged lines are present, and no line is joined or incomplete."""
     assert content.startswith(before)
     after = content[len(before) :]
     assert set(ledger.acknowledged) <= set(after.split(b"\n"))
@@ -85,7 +85,7 @@ def check(content: bytes, before: bytes, ledger: Ledger) -> None:
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.EINTR, errno.EACCES])
 @pytest.mark.parametrize("content", [START, TORN], ids=["sound", "torn"])
 def test_any_failing_call_is_typed_latched_and_loses_nothing(code: int, content: bytes) -> None:
-    """Fail each call in turn: a typed error with the path, the file well-formed, and after reopening all goes on."""
+    """Each failing call raises a typed error with the path, the file stays valid, and reopening works."""
     ledger = Ledger()
     for fs in played(lambda at: [Fail(code, at=at)], content, ledger.play):
         assert (ledger.error is not None) == bool(fs.struck)
@@ -97,7 +97,7 @@ def test_any_failing_call_is_typed_latched_and_loses_nothing(code: int, content:
 
 @pytest.mark.promise("P8")
 def test_a_storage_that_fails_for_good_never_acknowledges_what_is_not_there() -> None:
-    """From any call on everything fails: what was acknowledged before is there, and nothing else is claimed."""
+    """If every call fails from some call on, the acknowledged lines are in the file, and no others are acknowledged."""
     for at in counting(1):
         inner = settled(MemoryFilesystem(), START)
         fs = FaultyFilesystem(inner, plan=[Fail(errno.EIO, at=at, forever=True)])
@@ -118,7 +118,7 @@ def test_a_storage_that_fails_for_good_never_acknowledges_what_is_not_there() ->
 
 @pytest.mark.promise("P3")
 def test_a_disk_that_fills_up_at_any_write_and_any_byte_leaves_whole_lines() -> None:
-    """Short writes of every length at each write: no half line stays, and no acknowledged one is lost."""
+    """After a short write of any length no incomplete line remains, and no acknowledged line is lost."""
     ledger = Ledger()
     for written in range(0, len(OURS[0]) + 2, 5):
         for at in (1, 2, 3):
@@ -132,7 +132,7 @@ def test_a_disk_that_fills_up_at_any_write_and_any_byte_leaves_whole_lines() -> 
 @pytest.mark.promise("P3")
 @pytest.mark.promise("P6")
 def test_a_fragment_that_cannot_be_taken_back_stays_alone() -> None:
-    """It is reported as damage, and the next append begins a new line."""
+    """The fragment is reported as damage, and the next append starts on a new line."""
     inner = settled(MemoryFilesystem(), START)
     plan = [ShortWrite(written=9), Fail(errno.EIO, on={"truncate"})]
     journal = journal_on(FaultyFilesystem(inner, plan=plan))
@@ -145,7 +145,7 @@ def test_a_fragment_that_cannot_be_taken_back_stays_alone() -> None:
 
 
 class TestForeignWriters:
-    """Programs that know no lock write, delete and replace between any two of our calls."""
+    """Programs without locks write, delete and replace the file between any two of our calls."""
 
     @pytest.mark.promise("P5")
     @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ class TestForeignWriters:
     def test_bytes_between_any_two_calls_leave_our_line_on_a_line_of_its_own(
         self, foreign: bytes, content: bytes
     ) -> None:
-        """The line is there, where the receipt says, as a line; the foreign bytes are there as well, unaltered."""
+        """The line is complete at the position in the receipt, and the foreign bytes are unchanged."""
         ours = line("ours", "old")
         for at in counting(1):
             inner = settled(MemoryFilesystem(), content)
@@ -181,7 +181,7 @@ class TestForeignWriters:
     @pytest.mark.promise("P5")
     @pytest.mark.parametrize("seed", range(30))
     def test_a_peer_that_writes_in_chunks_all_the_time_costs_no_line(self, seed: int) -> None:
-        """Before each call of ours it may write some bytes of its lines, and die in the middle of one."""
+        """The other program may write parts of lines before each of our calls, and stop in the middle of one."""
         rng = Random(seed)
         inner = settled(MemoryFilesystem(), START)
         journal = journal_on(inner)
@@ -202,12 +202,12 @@ class TestForeignWriters:
         own_lines = after.split(b"\n")
         for raw in ours:
             assert raw in own_lines
-        # What a handle tells its owner is what the file holds, whoever wrote it.
+        # The entries of a handle are those in the file, whichever program wrote them.
         assert {row.id for row in journal_on(inner).rows()} >= {f"ours{n}" for n in range(20)}
 
     @pytest.mark.promise("P5")
     def test_lines_that_slip_in_before_ours_are_news_for_the_next_append(self) -> None:
-        """Nobody was asked about them when our line was written; somebody is asked later."""
+        """They were not known when our line was written, so the next append gets them."""
         inner = settled(MemoryFilesystem(), START)
         journal = journal_on(inner)
         foreign = line("foreign", "old") + b"\n"
@@ -219,7 +219,7 @@ class TestForeignWriters:
 
     @pytest.mark.promise("P14")
     def test_a_file_deleted_between_any_two_calls_is_noticed_and_not_made_again(self) -> None:
-        """Unless it happened after the last look, the append raises; nothing has the name afterwards."""
+        """The append raises unless the file was deleted after the last check; the file is not created again."""
         ours = line("ours", "old")
         for at in counting(1):
             inner = settled(MemoryFilesystem(), START)
@@ -242,7 +242,7 @@ class TestForeignWriters:
     @pytest.mark.promise("P14")
     @pytest.mark.parametrize("content", [START, TORN, HEADER + b"\n", START + line("more") + b"\n"])
     def test_a_file_replaced_between_any_two_calls_gets_our_line(self, content: bytes) -> None:
-        """The append goes on in the new file; its own bytes stay, and it never lacks a header."""
+        """The append continues in the new file, keeps its bytes, and never writes to a file without a header."""
         ours = line("ours", "old")
         for at in counting(1):
             inner = settled(MemoryFilesystem(), START)
@@ -262,7 +262,7 @@ class TestForeignWriters:
 
     @pytest.mark.promise("P22")
     def test_another_session_in_our_place_gets_nothing(self) -> None:
-        """Swapped between any two calls, its bytes stay as they were."""
+        """The other session is unchanged, whenever it replaced ours."""
         ours, other = line("ours", "old"), HEADER.replace(b"the-", b"other-") + b"\n" + line("theirs") + b"\n"
         for at in counting(1):
             inner = settled(MemoryFilesystem(), START)
@@ -279,13 +279,13 @@ class TestForeignWriters:
 
 
 class TestCrashes:
-    """Killed, or without power, at any moment."""
+    """A kill or a power cut at any moment."""
 
     @pytest.mark.promise("P1")
     @pytest.mark.promise("P2")
     @pytest.mark.parametrize("content", [START, TORN], ids=["sound", "torn"])
     def test_no_acknowledged_line_is_lost_wherever_a_run_ends(self, content: bytes) -> None:
-        """After a kill and after a power cut, in every state that the models allow; the next append stands on its own."""
+        """In every state that the models allow after a kill or a power cut, the next append is on its own line."""
         for at in counting(1):
             inner = settled(CrashableFilesystem(), content)
             fs = FaultyFilesystem(inner, plan=[Kill(at=at)])
@@ -313,7 +313,7 @@ class TestCrashes:
     @pytest.mark.promise("P11")
     @pytest.mark.parametrize("keep", [None, "/o/original"])
     def test_a_rewrite_leaves_the_old_file_or_the_new_one_whole(self, keep: str | None) -> None:
-        """Whenever it ends; the new one only where the original is safe under its other name."""
+        """The new file is only in place if the original is safe under its other name."""
         old = START + b"garbage\xff\n" + line("b", "old") + b"\n"
         new = old.replace(line("old"), line("old", None, edited=True))
         seen = set()
@@ -344,7 +344,7 @@ class TestCrashes:
     @pytest.mark.parametrize("keep", [None, "/o/original"])
     @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
     def test_a_rewrite_that_fails_anywhere_is_typed_and_cleans_up(self, keep: str | None, code: int) -> None:
-        """Old or new, no temporary name, no second name of a file that is still the session; and it can be done again."""
+        """The file is the old or the new one, no temporary or second name remains, and the rewrite can be repeated."""
         old = START + line("b", "old") + b"\n"
         edited = line("old", None, edited=True)
         new = old.replace(line("old"), edited)
@@ -376,7 +376,7 @@ class TestCrashes:
 
 
 def test_temporary_names_never_look_like_sessions() -> None:
-    """The family lists every name that ends in `.jsonl`."""
+    """Other programs list every name that ends in `.jsonl`."""
     name = atomic.temp_beside(PATH).rsplit("/", 1)[1]
     assert name.startswith(".")
     assert not name.endswith(".jsonl")
@@ -384,7 +384,7 @@ def test_temporary_names_never_look_like_sessions() -> None:
 
 
 def test_a_storage_that_takes_nothing_and_says_nothing_is_given_up() -> None:
-    """A write of zero bytes is no reason to try for ever."""
+    """A write of zero bytes is not repeated forever."""
     fs = FaultyFilesystem(settled(MemoryFilesystem(), START), plan=[Always(lambda call: 0, on={"write"})])
     with pytest.raises(SessileError):
         atomic.replace(fs, "/s/other", [b"x"])
@@ -395,7 +395,7 @@ def test_a_storage_that_takes_nothing_and_says_nothing_is_given_up() -> None:
 
 
 def test_a_chain_of_many_lines_is_one_write() -> None:
-    """A batch is never torn by another writer, because it goes out as a whole."""
+    """A batch is a single write, so other writers cannot split it."""
     fs = FaultyFilesystem(settled(MemoryFilesystem(), START))
     put(journal_on(fs), *chain("a", "b", "c"))
     assert [call.method for call in fs.calls].count("write") == 1

@@ -23,7 +23,7 @@ def interrupt() -> None:
 
 
 class TestDescriptors:
-    """Any number can be a descriptor."""
+    """Any number is a valid descriptor."""
 
     def test_a_program_without_standard_input_gets_descriptor_zero_and_works(self) -> None:
         """Appending, flushing and unlocking work with it."""
@@ -40,7 +40,7 @@ class TestDescriptors:
         assert inner._open == {}
 
     def test_a_journal_keeps_its_index_where_it_is_told(self) -> None:
-        """The next process that opens a long session finds it there."""
+        """The next process that opens a long session finds the index."""
         lines = [line(f"id{number:06}") for number in range(100)]
         fs = settled(MemoryFilesystem(), START + b"\n".join(lines) + b"\n")
         journal = journal_on(fs, index_path=INDEX)
@@ -64,7 +64,7 @@ class TestGivingBack:
         put(journal_on(fs), line("b", "a"))
 
     def test_holding_that_fails_leaves_no_lock(self) -> None:
-        """The lock was already taken when the name could not be checked."""
+        """The lock is released if the name cannot be checked after locking."""
         inner = settled(MemoryFilesystem())
         journal = journal_on(FaultyFilesystem(inner, plan=[Fail(errno.EIO, on={"lstat"})]))
         with pytest.raises(StorageFailure) as caught:

@@ -27,10 +27,10 @@ def cut(fs: MemoryFilesystem, size: int) -> None:
 
 
 class TestOneLine:
-    """Our line is written again only if it is not on a line of its own."""
+    """Our line is written again only if it is not on its own line."""
 
     def test_a_line_written_behind_ours_before_we_look_is_no_reason_to_write_again(self) -> None:
-        """Our line was already on its own."""
+        """Our line was already on its own line."""
         fs = settled(MemoryFilesystem(), START)
         journal = journal_on(fs)
         journal._fs = FaultyFilesystem(fs, plan=[Meddle(lambda: add(fs, THEIRS + b"\n"), on={"fstat"})])
@@ -39,7 +39,7 @@ class TestOneLine:
         assert offset == len(START)
 
     def test_behind_a_torn_line_ours_stands_once_whatever_slips_in(self) -> None:
-        """The leading newline is enough."""
+        """The leading newline is sufficient."""
         fs = settled(MemoryFilesystem(), TORN)
         journal = journal_on(fs)
         journal._fs = FaultyFilesystem(fs, plan=[Meddle(lambda: add(fs, b"more"), on={"write"})])

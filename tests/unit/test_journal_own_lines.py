@@ -51,7 +51,7 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_what_a_journal_says_is_what_the_file_holds(steps: list[tuple[str, str]]) -> None:
-    """Whatever we and other programs without the lock append, including incomplete lines and repeated ids."""
+    """The entries are those in the file after any appends by us and by programs without the lock."""
     fs = settled(MemoryFilesystem())
     journal = journal_on(fs)
     for number, (step, entry_id) in enumerate(steps):
@@ -70,6 +70,6 @@ def test_what_a_journal_says_is_what_the_file_holds(steps: list[tuple[str, str]]
             put(journal, b"[1]", b'{"type":"custom"}', text + b"\r")
         else:
             put(journal, line(f"l{number}", entry_id, data="x" * 70_000))
-        if step != "append":  # else the next step comes right behind it
+        if step != "append":  # otherwise the next step follows immediately
             assert ask(journal, IDS) == expect(content_of(fs), IDS)
     assert ask(journal, IDS) == expect(content_of(fs), IDS)

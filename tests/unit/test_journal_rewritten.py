@@ -24,7 +24,7 @@ def changed(*names: str, text: str) -> Edit:
 
 
 class TestNews:
-    """What others have appended stays news; our own entries do not become news."""
+    """Entries of other writers stay news; our own entries do not become news."""
 
     @pytest.mark.parametrize(
         "edit",
@@ -39,7 +39,7 @@ class TestNews:
         ids=["ours longer", "ours shorter", "ours", "theirs shorter", "theirs longer", "both shorter"],
     )
     def test_whatever_is_edited_the_lines_of_others_are_news_and_ours_are_not(self, edit: Edit) -> None:
-        """The start of the news moves with the lines before it, and with no others."""
+        """The start of the news moves with edits before it, and with no others."""
         fs = settled(MemoryFilesystem(), START)
         journal = journal_on(fs)
         put(journal_on(fs), *THEIRS)
@@ -47,7 +47,7 @@ class TestNews:
         assert news_of(journal) == ["t0", "t1", "t2"]
 
     def test_however_many_lines_of_others_are_edited_the_first_one_is_news(self) -> None:
-        """Editing lines in the news does not move their start."""
+        """Edits of the news do not move their start."""
         fs = settled(MemoryFilesystem(), START)
         journal = journal_on(fs)
         names = [f"t{number:03}" for number in range(400)]
@@ -102,7 +102,7 @@ class TestRenaming:
         assert fs.names("/s") == ["s.jsonl"]
 
     def test_an_interruption_behind_the_renaming_is_raised_and_the_session_goes_on_under_its_new_name(self) -> None:
-        """The journal uses the path where the file is."""
+        """The journal uses the new path."""
         fs = settled(InterruptedBehind(), START)
         journal = journal_on(fs)
         with pytest.raises(KeyboardInterrupt):

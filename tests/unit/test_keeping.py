@@ -1,4 +1,4 @@
-"""Keeping sessions that their agent will delete: which they are, copies that are exact, and what a listing makes of both."""
+"""Keeping sessions that another agent will delete: deadlines, exact copies, and listings."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PROJECT = "-work-app"
 
 
 class Home(NamedTuple):
-    """A home with a store of ours and the folder of Claude Code."""
+    """A home with our store and the folder of Claude Code."""
 
     path: Path
 
@@ -40,7 +40,7 @@ class Home(NamedTuple):
         return self.path / "own" / "kept" / "claude" / PROJECT
 
     def library(self, fs: Any = None) -> Library:
-        """What a person has, found anew."""
+        """Return a new library of all sources."""
         sources = [
             Source("claude", str(self.path / "claude"), str(self.path / "claude" / "projects")),
             Source("pi", str(self.path / "pi"), str(self.path / "pi" / "sessions")),
@@ -51,7 +51,7 @@ class Home(NamedTuple):
         return library
 
     def write(self, session: str = SESSION, *, age: float = 0, text: str = "find the webhook", more: str = "") -> Path:
-        """A session that was changed last so many days ago."""
+        """Create a session that was last changed this many days ago."""
         self.project.mkdir(parents=True, exist_ok=True)
         path = self.project / f"{session}.jsonl"
         path.write_text(json.dumps({**row("user", "u1", None, text), "sessionId": session}) + "\n" + more)
@@ -70,14 +70,14 @@ def home(tmp_path: Path) -> Home:
 
 
 def outlook(home: Home, **options: Any) -> Outlook:
-    """What will become of the sessions of Claude Code."""
+    """Return the outlook for the sessions of Claude Code."""
     with home.library() as library:
         (found,) = expiring(library, now=NOW, **options)
         return found
 
 
 def expected(home: Home, **options: Any) -> list[str]:
-    """The ids of the sessions that will be gone."""
+    """Return the ids of the sessions that will be deleted."""
     return [Path(session.path).stem for session in outlook(home, **options).sessions]
 
 
@@ -92,19 +92,19 @@ def listed(home: Home, wanted: Filter | None = None) -> list[str]:
 
 
 def state(folder: Path) -> dict[str, tuple[bytes, int, int]]:
-    """Every file below a folder: its bytes, its time and its mode; and every folder."""
+    """Return every folder, and every file with its bytes, time and mode."""
     return {
         str(path): (path.read_bytes() if path.is_file() else b"", path.stat().st_mtime_ns, path.stat().st_mode)
         for path in sorted(folder.rglob("*"))
     }
 
 
-# -- what will be deleted
+# -- deadlines
 
 
 @pytest.mark.parametrize(("age", "warned"), [(22.999, False), (23, True), (29.999, True), (30.001, True), (300, True)])
 def test_a_session_expires_within_seven_days_from_its_23rd_day_on(home: Home, age: float, warned: bool) -> None:
-    """To the millisecond; what is overdue, because Claude Code was not started, is still there to be kept."""
+    """The limit is exact to the millisecond; overdue sessions that still exist are included."""
     home.write(age=age)
     found = outlook(home)
     assert found.problem is None
@@ -112,7 +112,7 @@ def test_a_session_expires_within_seven_days_from_its_23rd_day_on(home: Home, ag
 
 
 def test_the_border_is_exact(home: Home) -> None:
-    """A millisecond decides, in the direction that keeps."""
+    """One millisecond decides, and the exact limit still counts as expiring."""
     path = home.write()
     border = (NOW + 7 * DAY - 30 * DAY) * 1_000_000
     for modified, warned in ((border, True), (border + 999_999, True), (border + 1_000_000, False)):
@@ -121,7 +121,7 @@ def test_the_border_is_exact(home: Home) -> None:
 
 
 def test_settings_and_the_span_move_the_border(home: Home) -> None:
-    """A longer period, a shorter one in the local file, another look ahead, and all of them at last."""
+    """A longer period, a shorter one in the local settings, and `within_days` move the limit."""
     home.write(age=25)
     assert expected(home) == [SESSION]
     assert expected(home, within_days=4.9) == []
@@ -135,14 +135,14 @@ def test_settings_and_the_span_move_the_border(home: Home) -> None:
 
 
 def test_the_next_to_go_comes_first(home: Home) -> None:
-    """Whoever is interrupted has kept the most urgent ones."""
+    """After an interruption the most urgent sessions have been kept."""
     home.write(age=24)
     home.write(OTHER, age=29)
     assert expected(home) == [OTHER, SESSION]
 
 
 def test_an_unknown_period_gives_no_deadline_and_says_why(home: Home) -> None:
-    """Nothing is called safe: whoever wants all of them gets them, without a deadline."""
+    """Without a known period no session has a deadline, but all can still be listed."""
     path = home.write(age=29)
     home.settings('{"cleanupPeriodDays": 0}')
     found = outlook(home)
@@ -154,7 +154,7 @@ def test_an_unknown_period_gives_no_deadline_and_says_why(home: Home) -> None:
 
 
 def test_settings_behind_a_link_are_read_if_the_caller_follows_it(home: Home) -> None:
-    """Whoever keeps settings in a repository has links here; the storage follows none by itself."""
+    """Settings may be a link into a repository; the storage itself follows no links."""
     home.write(age=29)
     (home.path / "dotfiles.json").write_text('{"cleanupPeriodDays": 365}')
     (home.path / "claude" / "settings.json").symlink_to(home.path / "dotfiles.json")
@@ -163,7 +163,7 @@ def test_settings_behind_a_link_are_read_if_the_caller_follows_it(home: Home) ->
 
 
 def test_sub_agents_and_other_agents_have_no_deadline_and_empty_sessions_no_warning(home: Home) -> None:
-    """A sub-agent goes with its session; an empty session is not worth a warning, but is kept with the others."""
+    """A sub-agent is deleted with its session; an empty session has no warning, but is kept with the others."""
     path = home.write(age=25)
     agents = home.project / SESSION / "subagents"
     agents.mkdir(parents=True)
@@ -185,7 +185,7 @@ def test_sub_agents_and_other_agents_have_no_deadline_and_empty_sessions_no_warn
 
 @pytest.mark.mission("B7")
 def test_a_copy_has_the_bytes_and_times_of_its_original_which_is_only_read(home: Home) -> None:
-    """The transcript and all that lies beside it, for the user's eyes only; the originals are as they were."""
+    """The transcript and its files are copied with private permissions, and the originals do not change."""
     path = home.write(age=25, more='{"torn": \x00')
     beside = {
         f"{SESSION}/subagents/agent-1.jsonl": b"{}\n",
@@ -204,7 +204,7 @@ def test_a_copy_has_the_bytes_and_times_of_its_original_which_is_only_read(home:
     assert state(home.path / "claude") == before
     assert (done.agent, done.copy, done.failed, done.left_out) == ("claude", str(home.kept / path.name), [], [])
     assert sorted(done.written) == sorted(str(home.kept / name) for name in (path.name, *beside))
-    assert done.written[-1] == done.copy  # what belongs to it is there before it is
+    assert done.written[-1] == done.copy  # related files are written before the session
     for name in (path.name, *beside):
         copy, original = home.kept / name, home.project / name
         assert copy.read_bytes() == original.read_bytes()
@@ -216,7 +216,7 @@ def test_a_copy_has_the_bytes_and_times_of_its_original_which_is_only_read(home:
 
 
 def test_what_is_kept_is_not_written_again_nor_warned_of(home: Home) -> None:
-    """Until it grows: then the copy grows too, and nothing has to be put aside."""
+    """If the original grows, the copy grows, too, and nothing is set aside."""
     path = home.write(age=25)
     first = keep(home, path)
     before = state(home.kept)
@@ -232,7 +232,7 @@ def test_what_is_kept_is_not_written_again_nor_warned_of(home: Home) -> None:
 
 
 def test_a_file_that_was_only_touched_gives_its_copy_the_new_time(home: Home) -> None:
-    """No byte is written, and the warning is gone."""
+    """No byte is written, and the warning disappears."""
     path = home.write(age=25)
     keep(home, path)
     home.write(age=24)
@@ -244,7 +244,7 @@ def test_a_file_that_was_only_touched_gives_its_copy_the_new_time(home: Home) ->
 
 @pytest.mark.parametrize("text", ["another", "a much longer text than the one before, so that the file has grown"])
 def test_an_original_that_lost_bytes_puts_the_copy_aside_and_says_where(home: Home, text: str) -> None:
-    """Whatever happens to the original, every byte that was kept stays, once, and no listing shows it as a session."""
+    """Every byte that was kept stays in one place, and no listing shows it as a session."""
     path = home.write(age=25)
     keep(home, path)
     old = path.read_bytes()
@@ -264,7 +264,7 @@ def test_an_original_that_lost_bytes_puts_the_copy_aside_and_says_where(home: Ho
 
 
 def test_links_are_left_out_and_told(home: Home) -> None:
-    """What they lead to is not part of the session."""
+    """The target of a link is not part of the session."""
     path = home.write(age=25)
     (home.project / SESSION).mkdir()
     link = home.project / SESSION / "secret"
@@ -274,7 +274,7 @@ def test_links_are_left_out_and_told(home: Home) -> None:
 
 
 class ReadOnly(PosixFilesystem):
-    """A file system that refuses to change anything below a folder, and to read one file of it."""
+    """A file system that refuses changes below a folder, and refuses to read one of its files."""
 
     def __init__(self, folder: Path, locked: str = "") -> None:
         self.folder = str(folder)
@@ -305,7 +305,7 @@ class ReadOnly(PosixFilesystem):
 
 
 def test_a_folder_on_a_mount_for_reading_only_can_be_kept(home: Home) -> None:
-    """A file beside the session that cannot be read does not keep the session from being kept; it is told by its name."""
+    """An unreadable file beside the session is reported, and the session is kept."""
     path = home.write(age=25)
     (home.project / SESSION).mkdir()
     locked = home.project / SESSION / "locked.txt"
@@ -319,7 +319,7 @@ def test_a_folder_on_a_mount_for_reading_only_can_be_kept(home: Home) -> None:
 
 
 class Restless(PosixFilesystem):
-    """A file system on which somebody writes into a file whenever a piece of it was read, so many times."""
+    """A file system on which a file grows after each of the first reads."""
 
     def __init__(self, path: Path, times: int) -> None:
         self.path = path
@@ -335,7 +335,7 @@ class Restless(PosixFilesystem):
 
 
 def test_a_session_that_grows_while_it_is_copied_is_read_again(home: Home) -> None:
-    """The copy is the file at one moment; one that never comes to rest is told, and leaves nothing behind."""
+    """The copy is consistent; if the file never stops growing, keeping raises and leaves nothing behind."""
     path = home.write(age=25)
     with home.library() as library:
         library.store.fs = Restless(path, 2)
@@ -350,7 +350,7 @@ def test_a_session_that_grows_while_it_is_copied_is_read_again(home: Home) -> No
 
 
 class Sweeping(PosixFilesystem):
-    """A file system on which the original is deleted as soon as it was opened."""
+    """A file system on which the original is deleted after it was opened."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -363,7 +363,7 @@ class Sweeping(PosixFilesystem):
 
 
 def test_a_session_that_is_deleted_while_it_is_copied_is_kept(home: Home) -> None:
-    """An open file has all its bytes; a file beside it that is gone before is not missed, the session itself is."""
+    """An open file is copied completely; a file that is already deleted raises."""
     path = home.write(age=25)
     content = path.read_bytes()
     with home.library() as library:
@@ -375,7 +375,7 @@ def test_a_session_that_is_deleted_while_it_is_copied_is_kept(home: Home) -> Non
 
 
 def test_only_other_agents_sessions_are_kept(home: Home) -> None:
-    """Not one's own, not copies, not files that no agent owns; each with what to do instead."""
+    """Own sessions, copies and files without an agent are refused, with a hint."""
     path = home.write(age=25)
     done = keep(home, path)
     own = home.path / "own" / "sessions" / "--work--" / "x.jsonl"
@@ -390,7 +390,7 @@ def test_only_other_agents_sessions_are_kept(home: Home) -> None:
 
 
 def test_a_link_in_place_of_the_archive_is_not_followed(home: Home) -> None:
-    """Nothing is written where somebody else may have pointed us."""
+    """Nothing is written through a link."""
     path = home.write(age=25)
     (home.path / "own").mkdir()
     (home.path / "trap").mkdir()
@@ -400,12 +400,12 @@ def test_a_link_in_place_of_the_archive_is_not_followed(home: Home) -> None:
     assert os.listdir(home.path / "trap") == []
 
 
-# -- what a listing makes of them
+# -- listings
 
 
 @pytest.mark.mission("B1")
 def test_a_copy_is_listed_found_and_searched_as_soon_as_its_original_is_gone(home: Home) -> None:
-    """Before, the session is listed once, and the number of copies is known; afterwards nothing is missing."""
+    """While the original exists, only the original is listed; otherwise its copy is listed."""
     path = home.write(age=25)
     done = keep(home, path)
     assert listed(home) == [str(path)]
@@ -428,7 +428,7 @@ def test_a_copy_is_listed_found_and_searched_as_soon_as_its_original_is_gone(hom
 
 
 def test_a_copy_with_more_bytes_than_its_original_is_listed_beside_it(home: Home) -> None:
-    """What the original lost is not hidden by it; a name still means the original."""
+    """The copy is listed because the original lost bytes; the name still finds the original."""
     path = home.write(age=25, more="{}\n" * 100)
     done = keep(home, path)
     home.write(age=24)
@@ -438,7 +438,7 @@ def test_a_copy_with_more_bytes_than_its_original_is_listed_beside_it(home: Home
 
 
 def test_a_library_sees_copies_that_were_made_since_it_was_opened(home: Home) -> None:
-    """Its next catch-up looks for the folders again."""
+    """The next catch-up looks for new folders."""
     path = home.write(age=25)
     with home.library() as library:
         copy = Keeper(library).keep(str(path)).copy
@@ -448,7 +448,7 @@ def test_a_library_sees_copies_that_were_made_since_it_was_opened(home: Home) ->
 
 
 def test_copies_survive_their_agent(home: Home) -> None:
-    """Also when its whole folder is gone."""
+    """Copies are listed even if the agent's folder is gone."""
     done = keep(home, home.write(age=25))
     with Library(Store(home.path / "own"), cache=None) as library:
         library.catch_up()
@@ -457,7 +457,7 @@ def test_copies_survive_their_agent(home: Home) -> None:
 
 
 def test_a_copy_of_what_was_imported_is_not_listed_or_counted_again(home: Home) -> None:
-    """Neither when the original is gone nor when nobody knows its folder; a copy of something else stays."""
+    """The copy is hidden if the original or its folder is gone; a copy of another session is listed."""
     answer = json.dumps(row("assistant", "a1", "u1", [{"type": "text", "text": "here"}])) + "\n"
     path = home.write(age=25, more=answer)
     other = keep(home, home.write(OTHER, age=25)).copy
@@ -476,7 +476,7 @@ def test_a_copy_of_what_was_imported_is_not_listed_or_counted_again(home: Home) 
 
 
 def test_sub_agents_of_what_was_imported_are_counted_once(home: Home) -> None:
-    """They are copied with their session; those of a session that was not imported stay."""
+    """Sub-agents are imported with their session; those of other sessions are listed in place."""
     answer = json.dumps(row("assistant", "a1", None, [{"type": "text", "text": "here"}])) + "\n"
     for session in (SESSION, OTHER):
         agent = home.write(session).with_suffix("") / "subagents" / "agent-a1.jsonl"
@@ -492,7 +492,7 @@ def test_sub_agents_of_what_was_imported_are_counted_once(home: Home) -> None:
 
 
 def test_a_copy_of_another_session_with_that_id_is_listed(home: Home) -> None:
-    """What was imported came from elsewhere."""
+    """The imported session came from another place."""
     copy = keep(home, home.write(age=25)).copy
     elsewhere = home.path / "elsewhere" / f"{SESSION}.jsonl"
     elsewhere.parent.mkdir()

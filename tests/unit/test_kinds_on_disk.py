@@ -1,4 +1,4 @@
-"""The exact text of every kind of entry that we write."""
+"""The exact text of every kind of entry."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.mission("X1"), pytest.mark.mission("X2")]
 
 
 def written(tmp_path: Path, append: Callable[[Session], Any]) -> str:
-    """The line of one entry, with id and parent replaced by `ID` and `PARENT`."""
+    """Return the line of an entry, with id and parent replaced by `ID` and `PARENT`."""
     with begun(store_at(tmp_path)) as session:
         parent = say(session, "first")
         append(session)
@@ -140,12 +140,12 @@ LINES: dict[str, Row] = {
 def test_an_entry_is_written_as_the_family_writes_it(
     tmp_path: Path, append: Callable[[Session], Any], line: str
 ) -> None:
-    """Base members first, payload in the order of the documents, no spaces, what is absent left out."""
+    """Base members come first, the payload is in the documented order, without spaces or absent members."""
     assert written(tmp_path, append) == line
 
 
 def test_the_header_is_the_first_line_and_says_no_more_than_it_must(tmp_path: Path) -> None:
-    """Title and parent only if given."""
+    """Title and parent are written only if given."""
     store = store_at(tmp_path)
     with begun(store, session_id="s1") as session:
         head = f'{{"type":"session","version":3,"id":"s1","timestamp":"{AT}","cwd":"{CWD}"}}\n'
@@ -157,7 +157,7 @@ def test_the_header_is_the_first_line_and_says_no_more_than_it_must(tmp_path: Pa
 
 
 def test_ids_are_eight_letters_and_digits_and_sessions_are_uuids_of_version_7(tmp_path: Path) -> None:
-    """Sorted by time; the same clock and random bytes give the same file."""
+    """Session ids sort by time; the same clock and random bytes give the same file."""
     files = []
     for name in ("a", "b"):
         with begun(store_at(tmp_path / name)) as session:
@@ -182,14 +182,14 @@ def test_ids_are_eight_letters_and_digits_and_sessions_are_uuids_of_version_7(tm
     ],
 )
 def test_both_shapes_of_a_model_change_are_read(change: dict[str, str], models: dict[str, str]) -> None:
-    """pi's and oh-my-pi's."""
+    """The shapes of pi and oh-my-pi are read."""
     session = Session.in_memory()
     session.append_many([{"type": "model_change", **change}])
     assert session.context().models == models
 
 
 def test_the_later_kinds_of_the_family_count_in_the_state() -> None:
-    """Service tier, tool selection and context are read as their writers mean them."""
+    """Service tier, tool selection and context are read as other programs write them."""
     session = Session.in_memory()
     session.append_many(
         [

@@ -1,4 +1,4 @@
-"""Large texts and images in sessions: out of the file, and back."""
+"""Large texts and images of a session are stored outside the file and restored."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def session(tmp_path: Path) -> Session:
 @pytest.mark.mission("X19")
 @pytest.mark.parametrize("text", ["x" * 500_001, "日" * 500_001, "😀" * 250_001, "a" + "😀" * 250_000], ids=len)
 def test_a_text_over_the_limit_is_cut_in_the_file_and_kept_in_full(session: Session, text: str) -> None:
-    """Counted in UTF-16 units, ended by the notice; the blob brings it back."""
+    """The length is counted in UTF-16 units, a notice follows the cut, and the blob has the full text."""
     entry_id = say(session, text)
     stored = records_of(session.path)[1]
     cut = stored["message"]["content"]
@@ -51,14 +51,14 @@ def test_a_text_over_the_limit_is_cut_in_the_file_and_kept_in_full(session: Sess
 
 @pytest.mark.mission("X19")
 def test_a_text_at_the_limit_stays_whole(session: Session) -> None:
-    """Exactly 500,000 units are no reason to cut."""
+    """Exactly 500,000 units are not cut."""
     say(session, "x" * 500_000)
     assert records_of(session.path)[1]["message"]["content"] == "x" * 500_000
 
 
 @pytest.mark.mission("X19")
 def test_texts_are_cut_at_any_depth_and_working_members_are_removed(session: Session) -> None:
-    """Line counts are those of what is stored, and again those of the whole."""
+    """Line counts match the stored text, and the full text after restoring."""
     long = "line\n" * 110_000
     data = {"files": [{"content": long, "lineCount": 110_001}], "partialJson": "{", "deep": {"jsonlEvents": []}}
     entry_id = session.append_custom_entry("x", data).id
@@ -70,7 +70,7 @@ def test_texts_are_cut_at_any_depth_and_working_members_are_removed(session: Ses
 
 @pytest.mark.mission("X19")
 def test_a_session_shows_what_reopening_it_would_show(session: Session, tmp_path: Path) -> None:
-    """The cut text, in memory as on disk; the caller's own message is not touched."""
+    """The cut text is the same in memory and on disk; the caller's message is not changed."""
     message = user("x" * 600_000)
     session.append_message(message)
     shown = told(session)
@@ -83,7 +83,7 @@ def test_a_session_shows_what_reopening_it_would_show(session: Session, tmp_path
 
 @pytest.mark.mission("X19")
 def test_a_full_text_whose_blob_is_gone_stays_cut_and_is_reported(session: Session, tmp_path: Path) -> None:
-    """The rest of the entry is still there."""
+    """The rest of the entry is still restored."""
     entry_id = say(session, "x" * 600_000)
     for blob in (tmp_path / "blobs").iterdir():
         blob.unlink()
@@ -93,7 +93,7 @@ def test_a_full_text_whose_blob_is_gone_stays_cut_and_is_reported(session: Sessi
 
 @pytest.mark.mission("X19")
 def test_an_entry_that_is_too_large_even_then_is_refused(session: Session) -> None:
-    """One line is one write; nothing was written, and the next append works."""
+    """Nothing is written, and the next append works."""
     with pytest.raises(errors.TooLarge):
         session.append_custom_entry("x", ["y" * 499_999] * 20)
     assert len(lines_of(session.path)) == 1
@@ -102,7 +102,9 @@ def test_an_entry_that_is_too_large_even_then_is_refused(session: Session) -> No
 
 @pytest.mark.mission("X20")
 def test_images_become_blobs_at_every_place_and_come_back_at_every_place(session: Session) -> None:
-    """In messages, custom messages, and where xcsh never resolves them: details, data, nested calls."""
+    """Images are restored in messages, custom messages, details, data and nested calls, some of which xcsh never
+    resolves.
+    """
     session.append_message({"role": "user", "content": [image()]})
     session.append_custom_message_entry("c", [image()], details={"content": [image()]})
     nested = {"role": "toolResult", "content": [], "details": {"content": [image()], "image_url": URL}}
@@ -127,7 +129,7 @@ def test_images_become_blobs_at_every_place_and_come_back_at_every_place(session
 @pytest.mark.mission("X20")
 @pytest.mark.parametrize(("length", "stays"), [(1020, True), (1024, False)])
 def test_small_images_stay_in_the_line(session: Session, length: int, stays: bool) -> None:
-    """From 1024 characters on an image is a blob."""
+    """An image of 1024 characters or more becomes a blob."""
     data = PNG[:length]
     session.append_message({"role": "user", "content": [image(data)]})
     assert (records_of(session.path)[1]["message"]["content"][0]["data"] == data) == stays
@@ -139,7 +141,7 @@ def test_small_images_stay_in_the_line(session: Session, length: int, stays: boo
     "spelling", [PNG[:100] + "\n" + PNG[100:], PNG.replace("+", "-").replace("/", "_"), PNG.rstrip("=")]
 )
 def test_another_spelling_of_base64_is_restored_as_it_was(session: Session, spelling: str) -> None:
-    """The model gets the image; the full entry gets the text that was appended."""
+    """The model gets the image, and the full entry has the original text."""
     entry_id = session.append_message({"role": "user", "content": [image(spelling)]}).id
     shown = session.context().messages[0]["content"][0]["data"]
     plain = "".join(spelling.split()).replace("-", "+").replace("_", "/").rstrip("=")
@@ -152,7 +154,7 @@ def test_another_spelling_of_base64_is_restored_as_it_was(session: Session, spel
 def test_a_blob_that_is_missing_or_damaged_is_reported_and_its_ref_stays(
     session: Session, tmp_path: Path, damage: str
 ) -> None:
-    """Damage is noticed by the hash, and storing the image again heals it."""
+    """Damage is detected by the hash, and storing the image again repairs it."""
     session.append_message({"role": "user", "content": [image()]})
     session.close()
     blob = tmp_path / "blobs" / hashlib.sha256(base64.b64decode(PNG)).hexdigest()
@@ -172,7 +174,7 @@ def test_a_blob_that_is_missing_or_damaged_is_reported_and_its_ref_stays(
     "text", ["blob:sha256:../../etc/passwd", "blob:sha256:" + "g" * 64, "blob:sha256:" + "A" * 64, "blob:sha256:"]
 )
 def test_a_ref_that_is_not_64_hex_digits_is_plain_text(session: Session, text: str) -> None:
-    """No file is looked for, nothing is reported."""
+    """No file is searched, and nothing is reported."""
     session.append_message({"role": "user", "content": [image(text)]})
     assert session.context().messages[0]["content"][0]["data"] == text
     assert session.findings == []
@@ -180,7 +182,7 @@ def test_a_ref_that_is_not_64_hex_digits_is_plain_text(session: Session, text: s
 
 @pytest.mark.mission("X20")
 def test_a_literal_ref_in_a_text_is_only_text(session: Session, tmp_path: Path) -> None:
-    """Even if there is such a blob."""
+    """The text is not changed even if the blob exists."""
     secret = store_at(tmp_path).blobs.put(b"secret")
     session.append_message(user(secret.ref))
     session.append_message({"role": "user", "content": [{"type": "text", "text": secret.ref}]})
@@ -190,7 +192,7 @@ def test_a_literal_ref_in_a_text_is_only_text(session: Session, tmp_path: Path) 
 
 @pytest.mark.mission("X20")
 def test_a_file_of_xcsh_with_refs_is_resolved_from_its_own_root(tmp_path: Path) -> None:
-    """Written by another program, read in place."""
+    """A file of another program is read in place with the blobs of its root."""
     root = tmp_path / ".xcsh" / "agent"
     data = base64.b64decode(PNG)
     (root / "blobs").mkdir(parents=True)
@@ -230,7 +232,7 @@ def test_a_blob_is_durable_before_the_line_that_names_it(tmp_path: Path) -> None
 
 @pytest.mark.mission("X19")
 def test_lone_surrogates_in_a_cut_text_come_back(session: Session) -> None:
-    """JavaScript writes them, so they exist."""
+    """JavaScript programs write lone surrogates."""
     text = "\ud83d" + "x" * 600_000
     entry_id = say(session, text)
     assert session.get_full_entry(entry_id)["message"]["content"] == text

@@ -1,4 +1,4 @@
-"""The leaf survives reopening, and what stores it is nobody's entry."""
+"""The leaf survives reopening, and its marker is not an entry."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def markers(path: str) -> list[dict[str, object]]:
 
 
 def test_a_branch_without_an_append_survives_reopening(tmp_path: Path) -> None:
-    """The next append hangs from the entry that was branched to, not from the marker."""
+    """The parent of the next append is the target of the branch, not the marker."""
     session, one, _, _ = three(tmp_path)
     session.branch(one)
     session.close()
@@ -61,7 +61,7 @@ def test_a_reset_without_an_append_survives_reopening(tmp_path: Path) -> None:
 
 
 def test_the_leaf_survives_many_reopenings_without_more_markers(tmp_path: Path) -> None:
-    """One marker is enough; who only opens and closes writes none."""
+    """One marker is sufficient; opening and closing alone writes none."""
     session, one, two, _ = three(tmp_path)
     session.branch(one)
     session.close()
@@ -80,7 +80,7 @@ def test_the_leaf_survives_many_reopenings_without_more_markers(tmp_path: Path) 
     "moves", [["one", "three"], [None, "three"], []], ids=["there and back", "reset and back", "none"]
 )
 def test_a_leaf_that_is_the_last_entry_needs_no_marker(tmp_path: Path, moves: list[str | None]) -> None:
-    """Moving away and back, or not at all, writes nothing."""
+    """Moving away and back writes nothing."""
     session, one, _, leaf = three(tmp_path)
     places = {"one": one, "three": leaf}
     for move in moves:
@@ -90,7 +90,7 @@ def test_a_leaf_that_is_the_last_entry_needs_no_marker(tmp_path: Path, moves: li
 
 
 def test_a_branch_followed_by_an_append_writes_no_marker(tmp_path: Path) -> None:
-    """The append itself is the last line."""
+    """The appended entry is the last line."""
     session, one, _, _ = three(tmp_path)
     session.branch(one)
     say(session, "four")
@@ -100,7 +100,7 @@ def test_a_branch_followed_by_an_append_writes_no_marker(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("move", [lambda s, e: s.branch(e, durable=True), lambda s, e: s.reset_leaf(durable=True)])
 def test_a_durable_branch_is_stored_at_once(tmp_path: Path, move: Callable[[Session, str], None]) -> None:
-    """Another handle opens there while ours is still open, and closing writes it no second time."""
+    """Another handle opens at the new leaf, and closing does not store it again."""
     session, one, _, _ = three(tmp_path)
     move(session, one)
     with other_store_at(tmp_path).open(session.path, readonly=True) as other:
@@ -110,7 +110,7 @@ def test_a_durable_branch_is_stored_at_once(tmp_path: Path, move: Callable[[Sess
 
 
 def test_the_marker_is_no_entry_of_the_users(tmp_path: Path) -> None:
-    """No view shows it, no verb takes its id."""
+    """No view shows the marker, and no method accepts its id."""
     session, one, two, three_ = three(tmp_path)
     session.branch(one, durable=True)
     marker = str(markers(session.path)[0]["id"])
@@ -135,7 +135,7 @@ def test_the_marker_is_no_entry_of_the_users(tmp_path: Path) -> None:
 
 
 def test_nobody_can_append_a_marker_as_an_entry(tmp_path: Path) -> None:
-    """It would become the parent of what follows."""
+    """A marker would become the parent of the next entry."""
     session, *_ = three(tmp_path)
     with pytest.raises(errors.InvalidEntry, match="reserved"):
         session.append_custom_entry(MARKER)
@@ -143,7 +143,7 @@ def test_nobody_can_append_a_marker_as_an_entry(tmp_path: Path) -> None:
 
 
 def test_markers_are_not_given_to_edits(tmp_path: Path) -> None:
-    """Rewriting sees the user's entries only."""
+    """A rewrite sees only entries."""
     session, one, *_ = three(tmp_path)
     session.branch(one, durable=True)
     seen = []
@@ -157,7 +157,7 @@ def test_markers_are_not_given_to_edits(tmp_path: Path) -> None:
 
 
 def test_a_reading_handle_writes_no_marker(tmp_path: Path) -> None:
-    """Its leaf is its own."""
+    """The leaf of a read-only handle is not stored."""
     session, one, *_ = three(tmp_path)
     session.close()
     before = snapshot(tmp_path)
@@ -172,7 +172,7 @@ def test_a_reading_handle_writes_no_marker(tmp_path: Path) -> None:
 
 
 def test_no_marker_is_written_into_a_foreign_file(tmp_path: Path) -> None:
-    """Outside our sessions folder branching is for this handle only, and asking for more is refused."""
+    """Outside our sessions folder a branch is only for this handle, and a durable one is refused."""
     path = write_file(tmp_path / "elsewhere" / "s.jsonl", header(), said("a", None), said("b", "a"))
     session = store_at(tmp_path / "root").open(path)
     with pytest.raises(errors.Unsupported) as refusal:
@@ -186,7 +186,7 @@ def test_no_marker_is_written_into_a_foreign_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("tries", [1, 2])
 def test_no_marker_is_written_when_others_appended_since(tmp_path: Path, tries: int) -> None:
-    """Their entry stays the last one, however often we try."""
+    """The entry of the other writer stays the last one."""
     session, one, *_ = three(tmp_path)
     with other_store_at(tmp_path).open(session.path) as other:
         theirs = say(other, "theirs")
@@ -200,7 +200,7 @@ def test_no_marker_is_written_when_others_appended_since(tmp_path: Path, tries: 
 
 
 def test_garbage_of_others_is_no_entry_and_does_not_cost_the_leaf(tmp_path: Path) -> None:
-    """The marker stands on a line of its own behind it."""
+    """The marker is on its own line after the garbage."""
     session, one, *_ = three(tmp_path)
     with open(session.path, "ab") as file:
         file.write(b"garbage\n{torn")
@@ -212,7 +212,7 @@ def test_garbage_of_others_is_no_entry_and_does_not_cost_the_leaf(tmp_path: Path
 
 
 def test_a_repeated_key_does_not_make_others_entries_ours(tmp_path: Path) -> None:
-    """After a call that appended nothing, others are still the ones who appended last."""
+    """After a repeated call that appended nothing, the other writer's entry is still the last one."""
     session, one, *_ = three(tmp_path)
     payload = {"type": "message", "message": user("x")}
     with other_store_at(tmp_path).open(session.path) as other:
@@ -225,7 +225,7 @@ def test_a_repeated_key_does_not_make_others_entries_ours(tmp_path: Path) -> Non
 
 
 def test_the_family_reopens_at_the_same_place(tmp_path: Path) -> None:
-    """Where the last line is the leaf, the marker leads to the same context and says nothing itself."""
+    """A program that uses the last line as the leaf gets the same context from the marker."""
     session, one, *_ = three(tmp_path)
     session.branch(one)
     session.close()
@@ -234,7 +234,7 @@ def test_the_family_reopens_at_the_same_place(tmp_path: Path) -> None:
 
 
 def with_foreign_entry(tmp_path: Path) -> tuple[str, str, str, Session]:
-    """A session whose marker pi has taken for a parent, while our handle is open."""
+    """Return an open session in which pi appended an entry below our marker."""
     session, one, *_ = three(tmp_path)
     session.branch(one, durable=True)
     marker = str(markers(session.path)[0]["id"])
@@ -243,7 +243,7 @@ def with_foreign_entry(tmp_path: Path) -> tuple[str, str, str, Session]:
 
 
 def test_an_entry_that_pi_hung_from_the_marker_hangs_from_its_target(tmp_path: Path) -> None:
-    """Path, tree, children and context pass over the marker."""
+    """Path, tree, children and context skip the marker."""
     one, _, path, ours = with_foreign_entry(tmp_path)
     ours.close()
     with store_at(tmp_path).open(path) as session:
@@ -258,7 +258,7 @@ def test_an_entry_that_pi_hung_from_the_marker_hangs_from_its_target(tmp_path: P
 
 @pytest.mark.parametrize("reopened", [False, True], ids=["our own marker", "a marker that was there"])
 def test_an_entry_below_the_marker_diverges_from_ours(tmp_path: Path, reopened: bool) -> None:
-    """Our parent has gained a child that we did not write, though it names the marker."""
+    """The new entry counts as a child of our parent, although it names the marker."""
     session, one, *_ = three(tmp_path)
     session.branch(one, durable=True)
     if reopened:
@@ -274,7 +274,7 @@ def test_an_entry_below_the_marker_diverges_from_ours(tmp_path: Path, reopened: 
 
 
 def test_following_an_entry_below_the_marker_hangs_from_that_entry(tmp_path: Path) -> None:
-    """And the history is one line."""
+    """The history is one chain."""
     _, _, _, session = with_foreign_entry(tmp_path)
     receipt = session.append_many([{"type": "message", "message": user("on")}], on_leaf_moved="follow")[0]
     assert receipt.parent_id == "pi"
@@ -284,7 +284,7 @@ def test_following_an_entry_below_the_marker_hangs_from_that_entry(tmp_path: Pat
 
 @pytest.mark.parametrize("parent", ["lost", "m", "n"], ids=["missing", "itself", "a circle of markers"])
 def test_a_marker_that_leads_nowhere_does_not_hide_the_history(tmp_path: Path, parent: str) -> None:
-    """Then the last entry of the user's is the leaf, as if there were no marker."""
+    """With an invalid marker the last entry is the leaf."""
     marker = entry("custom", "m", parent, customType=MARKER)
     other = entry("custom", "n", "m", customType=MARKER)
     path = tmp_path / "sessions" / "--x--" / "t_s1.jsonl"
@@ -295,7 +295,7 @@ def test_a_marker_that_leads_nowhere_does_not_hide_the_history(tmp_path: Path, p
 
 
 def test_a_fork_opens_at_the_leaf_of_its_source(tmp_path: Path) -> None:
-    """Also when the source has only moved, and after the fork is reopened."""
+    """The leaf is copied even if the source only moved it, and survives reopening the fork."""
     session, one, *_ = three(tmp_path)
     session.branch(one)
     fork = session.fork()
@@ -310,7 +310,7 @@ def test_a_fork_opens_at_the_leaf_of_its_source(tmp_path: Path) -> None:
 
 
 def test_the_marker_is_a_plain_custom_entry_of_the_family(tmp_path: Path) -> None:
-    """Base members, `customType`, and nothing else."""
+    """The marker has only the base members and `customType`."""
     session, one, *_ = three(tmp_path)
     session.branch(one)
     session.close()

@@ -1,4 +1,4 @@
-"""A library: how sessions are found by the names that people give them."""
+"""A library: finding sessions by name, listing, searching, and catching up."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .test_catalog import session_at
 
 
 def names(tmp_path: Path, name: str) -> list[str]:
-    """The files that a name means: one, none, or the candidates of an ambiguous one."""
+    """Return the files that a name matches: one, none, or the candidates of an ambiguous name."""
     with Library(Store(tmp_path)) as library:
         try:
             return [Path(library.find(name)).name]
@@ -31,14 +31,14 @@ def names(tmp_path: Path, name: str) -> list[str]:
 
 
 def test_a_session_is_found_by_id_by_its_beginning_and_by_words(tmp_path: Path) -> None:
-    """A whole id means one session, four characters may mean some; anything else is words; a whole title comes first."""
+    """A name is a full id, a prefix of at least four characters, a full title, or words."""
     first = session_at(tmp_path, "0199aaaa", said("u1", None, "retry the webhook"))
     second = session_at(tmp_path, "0199aaaa-2", said("u1", None, "something else"), title="Webhook queue")
     third = session_at(tmp_path, "0199bbbb", said("u1", None, "x"), title="Webhook")
     a, b, c = (Path(path).name for path in (first, second, third))
     assert names(tmp_path, "0199aaaa") == [a]
     assert names(tmp_path, "0199aaa") == sorted([a, b])
-    assert names(tmp_path, "019") == []  # too short for an id, and in no text
+    assert names(tmp_path, "019") == []  # too short for an id, and not in any text
     assert names(tmp_path, "queue webhook") == [b]
     assert names(tmp_path, "WEBHOOK") == [c]
     assert names(tmp_path, "retry") == [a]
@@ -46,7 +46,7 @@ def test_a_session_is_found_by_id_by_its_beginning_and_by_words(tmp_path: Path) 
 
 
 def test_a_whole_id_is_found_however_short_it_is(tmp_path: Path) -> None:
-    """Others make shorter ones than we do; of several files with one id each is named by its path."""
+    """Short ids of other programs are found; if several files have the same id, the hint is to use the path."""
     short = session_at(tmp_path, "c", said("u1", None, "x"))
     session_at(tmp_path, "cccc", said("u1", None, "c"))
     assert names(tmp_path, "c") == [Path(short).name]
@@ -57,7 +57,7 @@ def test_a_whole_id_is_found_however_short_it_is(tmp_path: Path) -> None:
 
 
 def test_the_last_and_those_before(tmp_path: Path) -> None:
-    """@last counts backwards, @here only looks at one folder."""
+    """@last counts backwards; @here looks only at one folder."""
     paths = [session_at(tmp_path, f"s{n}00", said("u1", None, "x")) for n in range(3)]
     with Library(Store(tmp_path)) as library:
         newest = [row.path for row in _rows(library)]
@@ -75,7 +75,7 @@ def _rows(library: Library) -> list[SessionRow]:
 
 
 def test_entries_and_labels_are_found_by_their_beginning() -> None:
-    """A label names the tip of a branch; what means several entries is ambiguous."""
+    """A prefix or a label finds an entry; a prefix of several entries is ambiguous."""
     session = Session.in_memory("/work")
     at = session.append_message({"role": "user", "content": "x"}).id
     session.append_label_change(at, "here")
@@ -88,16 +88,16 @@ def test_entries_and_labels_are_found_by_their_beginning() -> None:
 
 @pytest.mark.parametrize("name", ["/work/\0", "./\0.jsonl", "a/\0/agent-1", "\0", "ab\0cd"])
 def test_a_name_that_no_file_can_have_means_no_session(tmp_path: Path, name: str) -> None:
-    """Whoever asks over the network may send one."""
+    """A request over the network may contain an invalid name."""
     with Library(Store(tmp_path)) as library, pytest.raises(SessionNotFound):
         library.find(name)
 
 
 class TestCatchingUp:
-    """`list` and `search` read what has changed by themselves, and name what they had no time for."""
+    """`list` and `search` read changed files automatically and return the ones they had no time for."""
 
     def test_a_fresh_library_lists_and_finds_what_is_on_the_disk(self, tmp_path: Path) -> None:
-        """Nobody has to call `catch_up`; what is appended later is found, too, and nothing is left unread."""
+        """New sessions and later entries are found without a call of `catch_up`, and nothing is left unread."""
         path = session_at(tmp_path, "0199aaaa", said("u1", None, "retry the webhook"))
         with Library(Store(tmp_path)) as library:
             results = library.search("webhook")
@@ -111,7 +111,7 @@ class TestCatchingUp:
             assert library.usage().uncounted == 0 and library.facets().project
 
     def test_what_the_time_was_too_short_for_is_named(self, tmp_path: Path) -> None:
-        """An empty result is never the whole answer while there are unread files: they are in `unread`."""
+        """Files that were not read before the deadline are in `unread`."""
         paths = {str(session_at(tmp_path, f"s{n}00", said("u1", None, "x" * 5_000 + " webhook"))) for n in range(3)}
         with Library(Store(tmp_path)) as library:
             results = library.search("webhook", timeout=0)
@@ -130,7 +130,7 @@ class TestCatchingUp:
             assert {hit.path for hit in library.search("webhook", timeout=None).hits} == paths
 
     def test_a_caller_may_catch_up_itself(self, tmp_path: Path) -> None:
-        """Without `auto_catch_up` questions are answered from the last catch-up."""
+        """Without `auto_catch_up`, queries use the last catch-up."""
         session_at(tmp_path, "0199aaaa", said("u1", None, "retry the webhook"))
         with Library(Store(tmp_path), auto_catch_up=False) as library:
             assert (library.list().rows, library.search("webhook").hits) == ([], [])
@@ -149,7 +149,7 @@ class TestCatchingUp:
 
 
 def test_times_of_a_row_and_a_filter_are_aware_datetimes(tmp_path: Path) -> None:
-    """Rows have UTC times; a filter compares instants, in any zone, and refuses a time without one."""
+    """Rows have UTC times; a filter accepts any time zone and refuses a naive time."""
     path = session_at(tmp_path, "0199aaaa", said("u1", None, "x"))
     os.utime(path, ns=(0, 1_771_237_230_123_456_789))
     modified = datetime(2026, 2, 16, 10, 20, 30, 123456, tzinfo=UTC)
@@ -171,7 +171,7 @@ def test_times_of_a_row_and_a_filter_are_aware_datetimes(tmp_path: Path) -> None
 
 
 def test_a_notebook_shows_tables_in_which_nothing_runs(tmp_path: Path) -> None:
-    """Titles, projects and excerpts are stored text: they are escaped."""
+    """Titles, projects and excerpts are escaped."""
     hostile = "<script>alert(1)</script> & <img src=x onerror=y>"
     session_at(tmp_path, "0199aaaa", said("u1", None, hostile), title=hostile)
     with Library(Store(tmp_path)) as library:

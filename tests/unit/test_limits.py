@@ -1,4 +1,4 @@
-"""Every limit, one below it, at it, and one above: what fits is taken, what does not is refused by name."""
+"""Every limit is tested below, at and above its value: valid values are accepted, others are refused by name."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from sessile.session import MAX_LINE
 
 pytestmark = pytest.mark.promise("P26")
 
-Place = tuple[tuple[str, dict[str, str]], ...]  # names, with what must stand beside each; "" is in a list
+Place = tuple[tuple[str, dict[str, str]], ...]  # names, each with its required siblings; "" is an item of a list
 
 
 class Bound(NamedTuple):
-    """A limit of the configuration: where it stands, the last value that it lets through, and the first that it does not."""
+    """A limit of the configuration: its place, the last valid values, and the first invalid one."""
 
     place: Place
     inside: tuple[Any, ...]
@@ -33,7 +33,7 @@ class Bound(NamedTuple):
 
 
 def bounds_of(kind: Any, place: Place) -> Iterator[Bound]:
-    """Every limit in a type of the configuration, whatever it is nested in."""
+    """Return every limit in a type of the configuration, including nested ones."""
     inspect = msgspec.inspect
     match kind:
         case inspect.StructType(fields=fields):
@@ -64,14 +64,14 @@ BOUNDS = list(bounds_of(msgspec.inspect.type_info(Config), ()))
 
 
 def document(place: Place, value: Any) -> Any:
-    """A configuration that sets one thing."""
+    """Return a configuration with a single setting."""
     for name, needed in reversed(place):
         value = {**needed, name: value} if name else [value]
     return value
 
 
 def refusal(place: Place, value: Any) -> InvalidConfig | None:
-    """What loading says about a configuration that sets one thing."""
+    """Return the error of a configuration with a single setting."""
     try:
         load_config(json.dumps(document(place, value)).encode(), "config.json")
     except InvalidConfig as error:
@@ -80,7 +80,7 @@ def refusal(place: Place, value: Any) -> InvalidConfig | None:
 
 
 def test_every_limit_of_the_configuration_holds() -> None:
-    """Each number and each text that has a bound, found by asking the types themselves."""
+    """All bounded numbers and texts are taken from the types themselves."""
     for place, inside, outside in BOUNDS:
         for value in inside:
             said = refusal(place, value)
@@ -94,7 +94,7 @@ def test_every_limit_of_the_configuration_holds() -> None:
 
 
 def line_of(size: int) -> dict[str, Any]:
-    """A payload whose line has that many bytes, of strings that are each small enough to stay in it."""
+    """Return a payload whose line has this many bytes, in strings too small to be externalized."""
     piece = "x" * 400_000
     payload: dict[str, Any] = {"type": "custom", "customType": "big", "data": [piece] * (size // 400_003 - 1)}
     base = {"id": "12345678", "parentId": None, "timestamp": "2026-01-01T00:00:00.000Z"}
@@ -106,7 +106,7 @@ def line_of(size: int) -> dict[str, Any]:
 
 
 def test_a_line_is_bounded() -> None:
-    """One byte over the limit is refused, and nothing was written."""
+    """A line one byte above the limit is refused, and nothing is written."""
     session = Session.in_memory()
     for size in (MAX_LINE - 1, MAX_LINE):
         session.append_many([line_of(size)], expected_leaf="root")
@@ -116,7 +116,7 @@ def test_a_line_is_bounded() -> None:
 
 
 def test_the_depth_of_an_entry_is_bounded() -> None:
-    """Counted from the entry itself."""
+    """The depth is counted from the entry itself."""
 
     def nested(depth: int) -> Any:
         value: Any = 1
@@ -139,7 +139,7 @@ def test_the_depth_of_an_entry_is_bounded() -> None:
 
 @pytest.mark.parametrize(("length", "fits"), [(0, False), (1, True), (2, True), (127, True), (128, True), (129, False)])
 def test_a_session_id_is_bounded(length: int, fits: bool) -> None:
-    """From one character to 128."""
+    """A session id has 1 to 128 characters."""
     name = "a" * length
     if fits:
         assert check_session_id(name) == name
@@ -150,7 +150,7 @@ def test_a_session_id_is_bounded(length: int, fits: bool) -> None:
 
 @pytest.mark.parametrize("by", [-1, 0, 1])
 def test_a_string_over_the_limit_leaves_the_line_and_is_kept(by: int) -> None:
-    """The line holds at most so much of it; the full text comes back."""
+    """The line has only the start of the string; the full text can be restored."""
     session = Session.in_memory()
     text = "x" * (large.MAX_STRING + by)
     receipt = session.append_message({"role": "user", "content": text})
@@ -162,7 +162,7 @@ def test_a_string_over_the_limit_leaves_the_line_and_is_kept(by: int) -> None:
 
 @pytest.mark.parametrize("by", [-1, 0, 1])
 def test_a_line_that_is_read_is_bounded(by: int) -> None:
-    """A longer one is told, never held."""
+    """A longer line is reported and never held in memory."""
     limit = 2_000
     assert limit < lines.MAX_LINE
     raw = b'{"type":"custom","id":"a","x":"' + b"x" * (limit + by - 33) + b'"}'

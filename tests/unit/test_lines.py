@@ -223,7 +223,7 @@ def test_hostile_lines_take_linear_time(data: bytes) -> None:
 
 
 def test_what_is_wrong_with_a_line_is_told_by_its_column() -> None:
-    """The offset tells the line."""
+    """The detail has the column, and the offset identifies the line."""
     (finding,) = (item for item in scan(A + b"\n" + b'{"type":"x","id":"\0"}' + b"\n") if isinstance(item, Finding))
     assert finding.detail.startswith("Invalid control character at: column 19")
 

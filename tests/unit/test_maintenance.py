@@ -1,4 +1,4 @@
-"""Clean-up shows a plan first, spares what is in use, and can be undone; only emptying the trash removes anything."""
+"""Clean-up makes a plan first, skips sessions in use, and can be undone; only emptying the trash is final."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def store(tmp_path: Path, clock: Clock) -> Store:
 
 
 def age(path: str, days: float) -> None:
-    """Let a file, or a folder with all that is in it, be last changed that many days ago."""
+    """Set the modification time of a file or a folder with its content to this many days ago."""
     moment = NOW - days * DAY
     for folder, _, names in os.walk(path):
         for name in names:
@@ -45,7 +45,7 @@ def age(path: str, days: float) -> None:
 
 
 def session(store: Store, days: float, text: str = "hello", cwd: str = CWD) -> Session:
-    """A closed session that was last used that many days ago."""
+    """Create a closed session that was last used this many days ago."""
     with begun(store, cwd) as made:
         if text:
             answer(made, text)
@@ -68,11 +68,11 @@ def spared(plan: PrunePlan) -> dict[str | None, str]:
 
 
 class TestPlan:
-    """What a rule means and what it spares."""
+    """What a rule selects and what it skips."""
 
     @pytest.mark.promise("P15")
     def test_a_plan_changes_nothing(self, store: Store) -> None:
-        """It says what would go, why, and how many bytes that are."""
+        """A plan has the sessions to delete, the reasons and the number of bytes."""
         made = session(store, 40)
         artifact(made, 40)
         before = snapshot(store.layout.root)
@@ -85,7 +85,7 @@ class TestPlan:
         assert snapshot(store.layout.root) == before
 
     def test_everything_that_is_asked_for_must_apply(self, store: Store) -> None:
-        """Age, size with artifacts, emptiness and project narrow each other down."""
+        """Age, size with artifacts, emptiness and project must all match."""
         old, new = session(store, 40), session(store, 5)
         large, silent = session(store, 40, cwd="/work/app/sub"), session(store, 40, text="", cwd="/work/application")
         artifact(large, 40, data=b"x" * 10_000)
@@ -97,7 +97,7 @@ class TestPlan:
         assert gone(plan_prune(store, PruneRule(older_than=41 * DAY))) == []
 
     def test_a_session_with_anything_in_it_is_not_empty(self, store: Store) -> None:
-        """Neither one with artifacts nor one with bytes that cannot be read."""
+        """A session with artifacts or unreadable bytes is not empty."""
         torn, spilled, settings = (session(store, 40, text="") for _ in range(3))
         append_raw(torn.path, '{"type":"message","id":"lost')
         artifact(spilled, 40)
@@ -108,7 +108,7 @@ class TestPlan:
         assert gone(plan_prune(store, PruneRule(empty=True))) == [settings.id]
 
     def test_the_newest_are_kept(self, store: Store) -> None:
-        """As many as the rule says, whatever else it says."""
+        """The newest sessions are kept, whatever the other conditions are."""
         sessions = [session(store, days) for days in (40, 50, 60)]
         plan = plan_prune(store, PruneRule(keep=2))
         assert gone(plan) == [sessions[2].id]
@@ -116,12 +116,12 @@ class TestPlan:
 
     @pytest.mark.parametrize("rule", [PruneRule(), PruneRule(project=CWD)])
     def test_a_rule_that_means_everything_is_refused(self, store: Store, rule: PruneRule) -> None:
-        """Somebody has forgotten to say something."""
+        """A rule without conditions is refused as a probable mistake."""
         with pytest.raises(errors.Invalid):
             plan_prune(store, rule)
 
     def test_pinned_and_recent_sessions_are_spared(self, store: Store) -> None:
-        """Whatever the rule says; a sub-agent's file that was just written counts as use."""
+        """They are skipped by any rule; a recently written file of a sub-agent counts as use."""
         pinned, recent, busy = session(store, 40), session(store, 0.9), session(store, 40)
         artifact(busy, 0.5, "agent.jsonl", b"{}\n")
         plan = plan_prune(store, PruneRule(older_than=0), pinned=[pinned.id])
@@ -129,13 +129,13 @@ class TestPlan:
         assert spared(plan) == {pinned.id: "pinned", recent.id: "recent", busy.id: "recent"}
 
     def test_a_clock_that_was_wrong_spares(self, store: Store) -> None:
-        """A session from the future is recent."""
+        """A session with a time in the future is recent."""
         made = session(store, -400)
         assert spared(plan_prune(store, PruneRule(larger_than=0))) == {made.id: "recent"}
 
     def test_drafts_links_and_other_files_are_spared(self, store: Store, tmp_path: Path) -> None:
-        """Nothing is pruned that is not plainly a session of this store."""
-        store.create("/drafts")._writing().close()  # as the end of its process would
+        """Only regular session files of this store are pruned."""
+        store.create("/drafts")._writing().close()  # as when its process ends
         (draft,) = Path(store.layout.sessions, "--drafts--").glob("*.draft")
         session(store, 40, cwd="/elsewhere")
         os.rename(f"{store.layout.sessions}/--elsewhere--", tmp_path / "disk")
@@ -151,13 +151,13 @@ class TestPlan:
 
 
 def wait_at(gate: tuple[int, int]) -> None:
-    """Return when the parent sends something, or is gone."""
+    """Wait until the parent sends something or exits."""
     os.close(gate[1])
     os.read(gate[0], 1)
 
 
 def hold(root: str, path: str, gate: tuple[int, int], tell: Tell) -> None:
-    """Have a session open, idle, until something comes through the gate."""
+    """Keep a session open and idle until something comes through the gate."""
     opened = Store(root).open(path)
     tell("open")
     wait_at(gate)
@@ -165,7 +165,7 @@ def hold(root: str, path: str, gate: tuple[int, int], tell: Tell) -> None:
 
 
 def hold_draft(root: str, gate: tuple[int, int], tell: Tell) -> None:
-    """Have a draft."""
+    """Hold a draft."""
     draft = Store(root).create(CWD)
     say(draft, "pending")
     tell(draft.path)
@@ -174,7 +174,7 @@ def hold_draft(root: str, gate: tuple[int, int], tell: Tell) -> None:
 
 @pytest.fixture
 def gate() -> Iterator[tuple[int, int]]:
-    """A pipe that a child waits at."""
+    """A pipe on which a child waits."""
     ends = os.pipe()
     yield ends
     for end in ends:
@@ -182,11 +182,11 @@ def gate() -> Iterator[tuple[int, int]]:
 
 
 class TestOpenSessions:
-    """What other processes have open stays."""
+    """Sessions that are open in other processes are skipped."""
 
     @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="only Linux shows who has a file open")
     def test_a_session_that_another_process_has_open_is_spared(self, store: Store, gate: tuple[int, int]) -> None:
-        """Even if it is idle and holds no lock; when it is closed, it can go."""
+        """An open session is skipped even if it is idle and not locked; after closing it can be deleted."""
         made = session(store, 40)
         early = plan_prune(store, OLD)
         assert gone(early) == [made.id]
@@ -206,7 +206,7 @@ class TestOpenSessions:
     def test_a_draft_that_another_process_another_process_holds_is_open(
         self, store: Store, gate: tuple[int, int]
     ) -> None:
-        """A draft is locked for life."""
+        """A draft is locked as long as it exists."""
         child = Child(partial(hold_draft, store.layout.root, gate))
         child.wait_for_word()
         (draft,) = Path(store.layout.folder(CWD)).glob("*.draft")
@@ -220,7 +220,7 @@ class TestOpenSessions:
     def test_a_lock_alone_is_enough_where_the_system_tells_nothing(
         self, store: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The plan says that it could not see more."""
+        """If the system does not list open files, locked sessions are skipped, and the plan says so."""
         monkeypatch.setattr("sessile.upkeep.prune.open_files", lambda: None)
         made = session(store, 40)
         plan = plan_prune(store, OLD)
@@ -232,11 +232,11 @@ class TestOpenSessions:
 
 
 class TestApply:
-    """Moving to the trash."""
+    """Moving sessions to the trash."""
 
     @pytest.mark.promise("P15")
     def test_each_session_is_a_deletion_that_can_be_undone(self, store: Store, clock: Clock) -> None:
-        """Artifacts and sub-agents go along, and come back the same bytes and times."""
+        """Artifacts and sub-agents are moved along and restored with the same bytes and times."""
         sessions = [session(store, 40), session(store, 50)]
         artifact(sessions[0], 40, "agent.jsonl", b"{}\n")
         before = {path: kept for path, kept in snapshot(store.layout.sessions).items() if "app--/" in path}
@@ -251,7 +251,7 @@ class TestApply:
         assert after == before
 
     def test_what_was_used_pinned_or_moved_since_the_plan_stays(self, store: Store) -> None:
-        """Each is looked at once more, and the reason is told."""
+        """Each session is checked again, and the reason is reported."""
         used, spilled, pinned, deleted, rest = (session(store, 40) for _ in range(5))
         plan = plan_prune(store, OLD)
         append_raw(used.path, "more")
@@ -268,7 +268,7 @@ class TestApply:
         assert done.bytes == os.path.getsize(f"{store.layout.trash}/{done.deletions[0].token}/0")
 
     def test_a_plan_for_another_store_moves_nothing(self, store: Store, tmp_path: Path) -> None:
-        """Only a store's own sessions can be deleted."""
+        """A store deletes only its own sessions."""
         made = session(store, 40)
         other = store_at(tmp_path / "other")
         done = apply_prune(other, plan_prune(store, OLD))
@@ -277,11 +277,11 @@ class TestApply:
 
 
 class TestTrash:
-    """What is in the trash, taking it back, and removing it."""
+    """Listing, restoring and emptying the trash."""
 
     @pytest.mark.promise("P15")
     def test_the_latest_deletion_is_undone_first(self, store: Store, clock: Clock) -> None:
-        """One after the other, until there is nothing left to undo."""
+        """Deletions are undone one by one until none is left."""
         sessions = [session(store, 40) for _ in range(2)]
         for made in sessions:
             store.delete(made.id)
@@ -293,7 +293,7 @@ class TestTrash:
         assert told.value.hint == "run `sessile trash` to list deletions"
 
     def test_a_deletion_that_moved_nothing_is_not_the_latest(self, store: Store, clock: Clock) -> None:
-        """A crash may have come before its first file moved."""
+        """A crash may leave a deletion without any file."""
         made = session(store, 40)
         store.delete(made.id)
         clock.seconds += 1
@@ -304,7 +304,7 @@ class TestTrash:
         assert undo_last(store).paths == (made.path,)
 
     def test_the_trash_is_emptied_by_age_and_only_when_confirmed(self, store: Store, clock: Clock) -> None:
-        """A plan says what would be gone for good; without confirmation nothing is removed."""
+        """The plan lists what would be removed; without confirmation nothing is removed."""
         sessions = [session(store, 40) for _ in range(2)]
         artifact(sessions[0], 40)
         first = store.delete(sessions[0].id)
@@ -325,7 +325,7 @@ class TestTrash:
         assert [info.id for info in store.list_all()] == [sessions[1].id]
 
     def test_what_was_taken_back_since_the_plan_is_not_removed(self, store: Store) -> None:
-        """The plan is old news then."""
+        """A restored session is not affected by an older plan."""
         made = session(store, 40)
         token = store.delete(made.id).token
         plan = plan_empty_trash(store)
@@ -334,7 +334,7 @@ class TestTrash:
         assert [info.id for info in store.list_all()] == [made.id]
 
     def test_links_in_the_trash_are_removed_and_not_followed(self, store: Store, tmp_path: Path) -> None:
-        """What they lead to stays."""
+        """The target of a link stays."""
         made = session(store, 40)
         os.makedirs(made.artifacts)
         (tmp_path / "precious").mkdir()
@@ -346,14 +346,14 @@ class TestTrash:
         assert (tmp_path / "precious" / "file").read_text() == "kept"
 
     def test_an_unknown_age_is_not_old(self, store: Store) -> None:
-        """A folder that somebody else put there goes only with everything."""
+        """A folder without a known date is removed only with the whole trash."""
         os.makedirs(f"{store.layout.trash}/by-hand")
         assert [item.at for item in plan_empty_trash(store, older_than=0).kept] == [None]
         assert [item.token for item in plan_empty_trash(store).items] == ["by-hand"]
 
     @pytest.mark.promise("P30")
     def test_no_token_leads_out_of_the_trash(self, store: Store) -> None:
-        """A plan that somebody has written by hand removes nothing else."""
+        """A forged plan cannot remove anything else."""
         made = session(store, 40)
         store.delete(session(store, 40).id)
         plan = plan_empty_trash(store)
@@ -365,7 +365,7 @@ class TestTrash:
 
 
 class TestBlobs:
-    """Sweeping what nothing names."""
+    """Sweeping unreferenced blobs."""
 
     @staticmethod
     def put(store: Store, data: bytes, days: float = 40) -> str:
@@ -375,7 +375,7 @@ class TestBlobs:
 
     @pytest.mark.promise("P15")
     def test_only_old_orphans_are_swept_and_undo_brings_them_back(self, store: Store) -> None:
-        """Blobs that a session, the trash, an original, an artifact or another blob names stay, and so do young ones."""
+        """Recent blobs and blobs referenced by a session, the trash, an original, an artifact or another blob stay."""
         orphan, young = self.put(store, b"orphan"), self.put(store, b"young", 0.5)
         named = [self.put(store, f"named {number}".encode()) for number in range(5)]
         kept, deleted, spilled = session(store, 40), session(store, 40), session(store, 40)
@@ -401,7 +401,7 @@ class TestBlobs:
         assert os.path.getmtime(store.blobs.path(orphan)) == NOW - 40 * DAY
 
     def test_what_is_named_or_stored_anew_since_the_plan_stays(self, store: Store) -> None:
-        """Files that changed are read again before anything moves."""
+        """Changed files are read again before anything is moved."""
         named, renewed = self.put(store, b"named"), self.put(store, b"renewed")
         made = session(store, 40)
         plan = plan_blob_sweep(store)
@@ -415,7 +415,7 @@ class TestBlobs:
     def test_a_reference_across_two_pieces_of_a_file_counts(
         self, store: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Wherever the reading happens to stop."""
+        """A reference may cross the boundary of two blocks."""
         digest = self.put(store, b"named")
         made = session(store, 40)
         append_raw(made.path, f'"blob:sha256:{digest}"')
@@ -424,7 +424,7 @@ class TestBlobs:
             assert plan_blob_sweep(store).orphans == ()
 
     def test_nothing_is_swept_where_a_link_leads_away(self, store: Store, tmp_path: Path) -> None:
-        """There may be sessions behind it that name the blob."""
+        """Sessions behind the link may reference the blob."""
         self.put(store, b"orphan")
         os.makedirs(store.layout.sessions)
         os.symlink(tmp_path, f"{store.layout.sessions}/--elsewhere--")
@@ -432,7 +432,7 @@ class TestBlobs:
             plan_blob_sweep(store)
 
     def test_files_that_are_no_blobs_are_left_alone(self, store: Store) -> None:
-        """Whatever somebody has put into the folder."""
+        """Other files in the folder are ignored."""
         self.put(store, b"orphan")
         stray = Path(store.layout.blobs, "README")
         stray.write_text("mine")
@@ -441,10 +441,10 @@ class TestBlobs:
 
 
 class TestDiskUse:
-    """Where the bytes are."""
+    """Disk usage by kind."""
 
     def test_every_byte_is_counted_once_and_by_its_kind(self, store: Store, tmp_path: Path) -> None:
-        """The sum is what the files below the root take; links are told and not followed."""
+        """The sum is the size of all files below the root; links are reported and not followed."""
         made = session(store, 40)
         artifact(made, 40, data=b"x" * 100)
         deleted = session(store, 40)
@@ -473,7 +473,7 @@ class TestDiskUse:
         draft.close()
 
     def test_a_cache_elsewhere_counts_too(self, tmp_path: Path) -> None:
-        """And a store without a single file takes nothing."""
+        """A cache outside the root is counted; an empty store uses no space."""
         store = store_at(tmp_path / "root", cache=tmp_path / "cache")
         assert disk_usage(store).total == 0
         (tmp_path / "cache").mkdir()

@@ -1,4 +1,4 @@
-"""The memory file system beyond the contract, and what its crashable form leaves after a kill or a power cut."""
+"""The memory file system beyond the contract, and its crashable variant after a kill or a power cut."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ EVERY_MODEL = pytest.mark.parametrize("model", list(CrashModel))
 
 
 def save(filesystem: Filesystem, path: str, data: bytes) -> None:
-    """Append and sync the file, not its name."""
+    """Append to the file and sync it, but not its name."""
     with opened(filesystem, path, APPEND) as fd:
         filesystem.write(fd, data)
         filesystem.sync(fd)
 
 
 def found(filesystem: Filesystem, path: str) -> bytes | None:
-    """The content of a file, or None if it is missing."""
+    """Return the content of a file, or `None` if it is missing."""
     return None if error(filesystem.lstat, path) == errno.ENOENT else get(filesystem, path)
 
 
 def states(
     filesystem: CrashableFilesystem, path: str, model: CrashModel = CrashModel.ORDERED, samples: int = 300
 ) -> set[bytes | None]:
-    """The contents of `path` in many crash states, None where it is missing."""
+    """Return the contents of `path` in many crash states, `None` where it is missing."""
     return {found(filesystem.crash(Random(seed), model), path) for seed in range(samples)}
 
 
 class TestMemoryFilesystem:
-    """Only in memory."""
+    """Properties of the memory file system alone."""
 
     def test_the_root_is_there_and_cannot_be_touched(self) -> None:
-        """`/` exists from the start; it cannot be made, removed, renamed or replaced."""
+        """`/` always exists; it cannot be created, removed, renamed or replaced."""
         filesystem = MemoryFilesystem()
         assert filesystem.names("/") == []
         filesystem.mkdir("/d")
@@ -55,14 +55,14 @@ class TestMemoryFilesystem:
 
     @pytest.mark.parametrize("path", ["", "a", "a/b", "/.", "/..", "/d/.."])
     def test_paths_that_are_not_plain_are_refused(self, path: str) -> None:
-        """There is no current folder, so relative paths and dots are EINVAL rather than a surprise."""
+        """There is no current folder, so relative paths and dots raise EINVAL."""
         filesystem = MemoryFilesystem()
         filesystem.mkdir("/d")
         assert error(filesystem.mkdir, path) == errno.EINVAL
         assert error(filesystem.open, path, APPEND) == errno.EINVAL
 
     def test_errors_carry_the_path(self) -> None:
-        """An `OSError` names the file or both files that it is about."""
+        """An `OSError` has the path of one or both files."""
         filesystem = MemoryFilesystem()
         with pytest.raises(FileNotFoundError) as missing:
             filesystem.lstat("/missing")
@@ -72,7 +72,7 @@ class TestMemoryFilesystem:
         assert (unmoved.value.filename, unmoved.value.filename2) == ("/missing", "/target")
 
     def test_descriptors_and_inodes_are_never_used_twice(self) -> None:
-        """A stale descriptor stays bad and a new file never looks like a deleted one."""
+        """A closed descriptor stays invalid, and a new file never has the inode of a deleted one."""
         filesystem = MemoryFilesystem()
         seen = set()
         for _ in range(3):
@@ -82,7 +82,7 @@ class TestMemoryFilesystem:
         assert len({fd for fd, _ in seen}) == len({inode for _, inode in seen}) == 3
 
     def test_time_is_the_clock_that_was_given(self) -> None:
-        """Times of modification come from the injected clock, in nanoseconds."""
+        """Modification times come from the injected clock, in nanoseconds."""
         now = 7
         filesystem = MemoryFilesystem(clock=lambda: now)
         put(filesystem, "/a", b"")
@@ -93,7 +93,7 @@ class TestMemoryFilesystem:
         assert filesystem.lstat("/").st_mtime_ns == 7
 
     def test_without_a_clock_every_change_is_later_than_the_last(self) -> None:
-        """The default clock is a counter: two runs give the same times, and no two changes the same one."""
+        """The default clock is a counter, so times are reproducible and unique."""
 
         def run() -> list[int]:
             filesystem = MemoryFilesystem()
@@ -105,7 +105,7 @@ class TestMemoryFilesystem:
         assert run() == sorted(set(run()))
 
     def test_two_memories_are_two_devices(self) -> None:
-        """Device and inode together never take files of two memory file systems for one."""
+        """Device and inode together identify a file across memory file systems."""
         one, two = MemoryFilesystem(), MemoryFilesystem()
         assert one.lstat("/").st_dev != two.lstat("/").st_dev
 
@@ -114,7 +114,7 @@ class TestKill:
     """After kill -9."""
 
     def test_everything_written_survives_and_locks_are_free(self) -> None:
-        """Unsynced content and names are there, old descriptors are not, and the lock can be taken."""
+        """Unsynced content and names exist, old descriptors are invalid, and the lock is free."""
         filesystem = CrashableFilesystem()
         fd = filesystem.open("/a", APPEND)
         filesystem.write(fd, b"unsynced")
@@ -126,7 +126,7 @@ class TestKill:
             assert survivor.lock(other)
 
     def test_what_was_unsynced_can_still_be_lost_to_a_power_cut(self) -> None:
-        """A kill makes nothing durable; a sync by the next process does."""
+        """A kill makes nothing durable, but a sync by the next process does."""
         filesystem = CrashableFilesystem()
         put(filesystem, "/a", b"data")
         survivor = filesystem.kill()
@@ -136,7 +136,7 @@ class TestKill:
         assert states(survivor, "/a") == {b"data!"}
 
     def test_the_survivor_and_the_original_go_separate_ways(self) -> None:
-        """Neither sees what happens in the other afterwards."""
+        """Changes in one are not visible in the other."""
         filesystem = CrashableFilesystem()
         put(filesystem, "/a", b"both")
         survivor = filesystem.kill()
@@ -151,7 +151,7 @@ class TestPowerCut:
 
     @EVERY_MODEL
     def test_synced_content_under_a_synced_name_survives(self, model: CrashModel) -> None:
-        """Content by `sync`, names by `sync_directory`, in every model and whatever is unsynced beside it."""
+        """Content needs `sync`, names need `sync_directory`; this holds in every model, whatever else is unsynced."""
         filesystem = CrashableFilesystem()
         save(filesystem, "/a", b"durable")
         filesystem.sync_directory("/")
@@ -163,14 +163,14 @@ class TestPowerCut:
 
     @EVERY_MODEL
     def test_syncing_a_file_does_not_make_its_name_durable(self, model: CrashModel) -> None:
-        """A synced file may be missing until its folder is synced, and is never incomplete."""
+        """A synced file may be missing until its folder is synced, but is never incomplete."""
         filesystem = CrashableFilesystem()
         save(filesystem, "/a", b"data")
         assert states(filesystem, "/a", model) == {None, b"data"}
 
     @EVERY_MODEL
     def test_syncing_a_folder_does_not_make_content_durable(self, model: CrashModel) -> None:
-        """The name is there for certain, the content is not: the empty files of git before 2.36."""
+        """The name survives, but the content may not, as in git before 2.36."""
         filesystem = CrashableFilesystem()
         put(filesystem, "/a", b"data")
         filesystem.sync_directory("/")
@@ -180,7 +180,7 @@ class TestPowerCut:
 
     @EVERY_MODEL
     def test_a_file_needs_the_names_of_all_folders_above(self, model: CrashModel) -> None:
-        """Syncing the inner folder alone keeps the file only if the outer name happens to survive."""
+        """After syncing only the inner folder, the file survives only if the outer name does."""
         filesystem = CrashableFilesystem()
         filesystem.mkdir("/d")
         save(filesystem, "/d/a", b"data")
@@ -190,7 +190,7 @@ class TestPowerCut:
         assert states(filesystem, "/d/a", model) == {b"data"}
 
     def test_ordered_content_is_a_prefix_torn_anywhere(self) -> None:
-        """Every prefix of the bytes written is possible and nothing else is."""
+        """Exactly the prefixes of the written bytes are possible."""
         filesystem = CrashableFilesystem()
         filesystem.sync_directory("/")
         for line in (b"ab", b"cd", b"ef"):
@@ -199,7 +199,7 @@ class TestPowerCut:
         assert states(filesystem, "/a") == {b"abcdef"[:length] for length in range(7)}
 
     def test_ordered_truncation_happens_or_not(self) -> None:
-        """A truncation is in its place in the order and never half done."""
+        """A truncation keeps its place in the order and is never partial."""
         filesystem = CrashableFilesystem()
         save(filesystem, "/a", b"0123")
         filesystem.sync_directory("/")
@@ -208,7 +208,7 @@ class TestPowerCut:
         assert states(filesystem, "/a") == {b"0123", b"", b"x"}
 
     def test_weak_content_has_holes_of_whole_sectors(self) -> None:
-        """Any sectors or pages survive; a missing one before a surviving one is a run of zeros."""
+        """Any sectors or pages may survive; a missing one before a surviving one reads as zeros."""
         filesystem = CrashableFilesystem()
         save(filesystem, "/a", b"s" * 100)
         filesystem.sync_directory("/")
@@ -223,7 +223,7 @@ class TestPowerCut:
         assert holes
 
     def test_weak_growth_may_bring_nothing_but_zeros(self) -> None:
-        """The size of an append may survive without any of its bytes: the NUL runs of ext4's delayed allocation."""
+        """The size may survive without the bytes, as with ext4's delayed allocation."""
         filesystem = CrashableFilesystem()
         save(filesystem, "/a", b"line\n")
         filesystem.sync_directory("/")
@@ -231,7 +231,7 @@ class TestPowerCut:
         assert states(filesystem, "/a", CrashModel.WEAK) == {b"line\n", b"line\nmore\n", b"line\n" + bytes(5)}
 
     def test_adversarial_garbage_stays_inside_what_was_not_synced(self) -> None:
-        """A torn sector may hold anything, but never in place of a synced byte."""
+        """A torn sector may have any content, but never replaces a synced byte."""
         filesystem = CrashableFilesystem()
         save(filesystem, "/a", b"durable")
         filesystem.sync_directory("/")
@@ -241,7 +241,7 @@ class TestPowerCut:
         assert any(content is not None and set(content[7:]) - set(b"maybe\0") for content in contents)
 
     def test_names_keep_their_order_unless_the_model_is_adversarial(self) -> None:
-        """Of one folder a prefix of the changes survives; the adversarial model takes any of them."""
+        """A prefix of the changes of a folder survives; in the adversarial model any of them."""
         filesystem = CrashableFilesystem()
         for path in ("/a", "/b", "/c"):
             put(filesystem, path, b"")
@@ -253,7 +253,7 @@ class TestPowerCut:
         assert listings(CrashModel.ADVERSARIAL) == {"", "a", "b", "c", "ab", "ac", "bc", "abc"}
 
     def test_a_lost_rename_stops_both_of_its_folders(self) -> None:
-        """What came later in either folder is lost with it: both are prefixes, unless the model is adversarial."""
+        """Later changes of both folders are lost, too, unless the model is adversarial."""
         filesystem = CrashableFilesystem()
         filesystem.mkdir("/d")
         filesystem.mkdir("/e")
@@ -271,7 +271,7 @@ class TestPowerCut:
 
     @EVERY_MODEL
     def test_changes_of_one_name_keep_their_order(self, model: CrashModel) -> None:
-        """A file that was renamed twice has one of its three names, in every model."""
+        """A file that was renamed twice has one of its three names in every model."""
         filesystem = CrashableFilesystem()
         put(filesystem, "/a", b"")
         filesystem.sync_directory("/")
@@ -282,7 +282,7 @@ class TestPowerCut:
 
     @EVERY_MODEL
     def test_a_removal_that_was_not_synced_may_come_undone(self, model: CrashModel) -> None:
-        """An unlinked file can be back after the crash, whole."""
+        """An unlinked file may exist again after the crash, with its full content."""
         filesystem = CrashableFilesystem()
         save(filesystem, "/a", b"data")
         filesystem.sync_directory("/")
@@ -297,7 +297,7 @@ class TestPowerCut:
     def test_a_rename_is_atomic_and_loses_nothing(
         self, model: CrashModel, target: str, synced: tuple[str, ...]
     ) -> None:
-        """The file is under one name or the other, also between folders, also into a folder that was only just made."""
+        """The file has the old or the new name, also between folders and into a new folder."""
         filesystem = CrashableFilesystem()
         filesystem.mkdir("/d")
         save(filesystem, "/a", b"data")
@@ -316,7 +316,7 @@ class TestPowerCut:
 
     @EVERY_MODEL
     def test_a_removed_folder_takes_nothing_with_it_that_was_moved_out(self, model: CrashModel) -> None:
-        """The removal of a folder never survives without the rename that emptied it, even if only it was synced."""
+        """The removal of a folder never survives without the rename that emptied it."""
         filesystem = CrashableFilesystem()
         filesystem.mkdir("/old")
         filesystem.mkdir("/new")
@@ -333,7 +333,7 @@ class TestPowerCut:
 
     @EVERY_MODEL
     def test_hard_links_still_share_one_file(self, model: CrashModel) -> None:
-        """Two names of one file are two names of one file after the crash too."""
+        """Two names of one file still share it after the crash."""
         filesystem = CrashableFilesystem()
         save(filesystem, "/a", b"data")
         filesystem.link("/a", "/b")
@@ -346,7 +346,7 @@ class TestPowerCut:
 
     @EVERY_MODEL
     def test_a_seed_gives_its_state_again(self, model: CrashModel) -> None:
-        """The same seed draws the same state, and drawing changes nothing in the original."""
+        """The same seed returns the same state, and the original does not change."""
         filesystem = CrashableFilesystem()
         for number in range(5):
             put(filesystem, f"/{number}", b"x" * 2000)
@@ -360,7 +360,7 @@ class TestPowerCut:
 
     @EVERY_MODEL
     def test_what_a_crash_left_is_durable_and_works_on(self, model: CrashModel) -> None:
-        """A second crash loses nothing more, and new changes are unsynced again."""
+        """A second crash loses nothing more, and new changes are unsynced."""
         filesystem = CrashableFilesystem()
         save(filesystem, "/a", b"x" * 2000)
         filesystem.sync_directory("/")
@@ -372,14 +372,14 @@ class TestPowerCut:
 
 
 def replace(filesystem: Filesystem, path: str, data: bytes) -> None:
-    """The protocol of every replaced file: write beside it, sync, rename, sync the folder."""
+    """Replace a file: write a temporary file, sync, rename, sync the folder."""
     save(filesystem, path + ".tmp", data)
     filesystem.rename(path + ".tmp", path)
     filesystem.sync_directory("/")
 
 
 class TestTeeth:
-    """The crash models find the bugs that they are made for."""
+    """The crash models find the bugs they are made for."""
 
     def outcomes(
         self, model: CrashModel, without: set[str], act: Callable[[Filesystem, str, bytes], None]
@@ -391,22 +391,22 @@ class TestTeeth:
 
     @EVERY_MODEL
     def test_a_synced_replacement_is_complete(self, model: CrashModel) -> None:
-        """With both syncs only the new content is left."""
+        """With both syncs only the new content is possible."""
         assert self.outcomes(model, set(), replace) == {b"new"}
 
     @EVERY_MODEL
     def test_a_replacement_without_sync_is_caught(self, model: CrashModel) -> None:
-        """Without syncing the file first, the new name can hold an empty file."""
+        """Without the sync of the file, the new name may have an empty file."""
         assert b"" in self.outcomes(model, {"sync"}, replace)
 
     @EVERY_MODEL
     def test_a_replacement_without_directory_sync_is_caught(self, model: CrashModel) -> None:
-        """Without syncing the folder, the old content can be back."""
+        """Without the sync of the folder, the old content may return."""
         assert self.outcomes(model, {"sync_directory"}, replace) == {b"old", b"new"}
 
     @EVERY_MODEL
     def test_rewriting_in_place_is_caught(self, model: CrashModel) -> None:
-        """Truncating and writing again can leave neither the old nor the new content."""
+        """Truncating and rewriting in place may leave neither the old nor the new content."""
 
         def rewrite(filesystem: Filesystem, path: str, data: bytes) -> None:
             with opened(filesystem, path, os.O_WRONLY | os.O_TRUNC) as fd:

@@ -1,4 +1,4 @@
-"""Notes of memory flushes in a workspace: files, days, modes, links, and others who write there too."""
+"""Notes of memory flushes in a workspace: files, days, modes, links, and concurrent writers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def noted(workspace: Path, reply: str = "Paris is booked.", **options: Any) -> s
 
 @pytest.fixture
 def open_umask() -> Any:
-    """A user who lets everybody read new files."""
+    """A umask that lets everyone read new files."""
     before = os.umask(0)
     yield
     os.umask(before)
@@ -44,7 +44,7 @@ def open_umask() -> Any:
 
 @pytest.mark.usefixtures("open_umask")
 def test_notes_begin_a_file_that_only_its_owner_can_read(tmp_path: Path) -> None:
-    """And a folder, below a workspace that may be missing."""
+    """The folder and a missing workspace are created, too."""
     workspace = tmp_path / "agents/main"
     assert noted(workspace) == DAY
     file = workspace / DAY
@@ -54,7 +54,7 @@ def test_notes_begin_a_file_that_only_its_owner_can_read(tmp_path: Path) -> None
 
 
 def test_notes_are_appended_and_modes_stay(tmp_path: Path) -> None:
-    """What a person wrote is not touched, whatever its bytes."""
+    """The existing text is not changed, whatever its bytes are."""
     file = tmp_path / DAY
     file.parent.mkdir(mode=0o755)
     file.write_bytes(b"# My day\r\n\xff\xfe no newline at the end")
@@ -65,7 +65,7 @@ def test_notes_are_appended_and_modes_stay(tmp_path: Path) -> None:
 
 
 def test_the_same_flush_is_noted_once(tmp_path: Path) -> None:
-    """Whatever the model says the second time; another cycle is another flush."""
+    """A second answer of the model to the same flush is ignored; another cycle is another flush."""
     noted(tmp_path)
     before = (tmp_path / DAY).read_bytes()
     assert noted(tmp_path, "other words") is None
@@ -76,14 +76,14 @@ def test_the_same_flush_is_noted_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("reply", ["", " \n ", "NO_REPLY", "NO_REPLY nothing new"])
 def test_silence_leaves_no_trace(tmp_path: Path, reply: str) -> None:
-    """Neither a file nor a folder."""
+    """Neither a file nor a folder is created."""
     assert noted(tmp_path, reply) is None
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("zone", [UTC, BERLIN, ZoneInfo("Pacific/Apia")])
 def test_a_flush_around_midnight_is_found_in_the_file_of_the_day_before(tmp_path: Path, zone: Any) -> None:
-    """Also if the day before had an hour less."""
+    """The file is found even if the previous day had an hour less."""
     midnight = int(datetime(2026, 3, 30, tzinfo=zone).timestamp() * 1000)
     assert noted(tmp_path, now=midnight - 1, zone=zone) == "memory/2026-03-29.md"
     assert noted(tmp_path, now=midnight, zone=zone) is None
@@ -92,7 +92,7 @@ def test_a_flush_around_midnight_is_found_in_the_file_of_the_day_before(tmp_path
 
 
 def test_a_file_of_the_day_before_that_is_none_does_not_stop_anybody(tmp_path: Path) -> None:
-    """A link or a folder of that name holds no notes of ours."""
+    """A link or a folder with the name of the previous day's file is ignored."""
     (tmp_path / "memory").mkdir()
     (tmp_path / "memory/2026-11-15.md").symlink_to("/etc/hostname")
     assert noted(tmp_path) == DAY
@@ -106,7 +106,7 @@ def test_a_file_of_the_day_before_that_is_none_does_not_stop_anybody(tmp_path: P
 
 
 def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
-    """Neither through the folder nor through the file, even if it leads to nothing yet."""
+    """Links in place of the folder or the file are refused, also dangling ones."""
     outside, workspace = tmp_path / "outside", tmp_path / "workspace"
     outside.mkdir()
     workspace.mkdir()
@@ -124,7 +124,7 @@ def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
 
 
 def test_a_link_that_is_put_in_place_meanwhile_is_noticed(tmp_path: Path) -> None:
-    """Between the look at the folder and the opening of the file: nothing is appended there."""
+    """If a link replaces the folder before the file is opened, nothing is appended."""
     outside = tmp_path / "outside"
     outside.mkdir()
     (tmp_path / "memory").mkdir()
@@ -141,7 +141,7 @@ def test_a_link_that_is_put_in_place_meanwhile_is_noticed(tmp_path: Path) -> Non
 
 
 def test_a_workspace_may_be_a_link_itself(tmp_path: Path) -> None:
-    """Where it is, is for its owner to say."""
+    """The owner decides where the workspace is."""
     (tmp_path / "real").mkdir()
     (tmp_path / "workspace").symlink_to(tmp_path / "real")
     assert noted(tmp_path / "workspace") == DAY
@@ -150,7 +150,7 @@ def test_a_workspace_may_be_a_link_itself(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["file for a folder", "folder for a file", "pipe"])
 def test_what_is_no_plain_file_is_refused(tmp_path: Path, kind: str) -> None:
-    """With its path, at once, and without a change."""
+    """The error has the path, and nothing is changed."""
     if kind == "file for a folder":
         (tmp_path / "memory").write_bytes(b"mine")
     else:
@@ -161,20 +161,20 @@ def test_what_is_no_plain_file_is_refused(tmp_path: Path, kind: str) -> None:
     assert str(tmp_path / "memory") in str(caught.value.filename)
 
 
-# -- failures, and others at work
+# -- failures and concurrent changes
 
 
 @pytest.mark.parametrize("code", [errno.EACCES, errno.EROFS])
 @pytest.mark.parametrize("method", ["mkdir", "open"])
 def test_a_folder_that_may_not_be_written_is_told(tmp_path: Path, code: int, method: str) -> None:
-    """As a refusal with its path and a hint."""
+    """The error has the path and a hint."""
     with pytest.raises(PermissionRefused) as caught:
         noted(tmp_path, fs=FaultyFilesystem(FS, plan=[Fail(code, on={method})]))
     assert caught.value.path and caught.value.hint
 
 
 def test_a_full_disk_is_told(tmp_path: Path) -> None:
-    """And what to do about it."""
+    """The error has a hint."""
     with pytest.raises(StorageFull, match="No space") as caught:
         noted(tmp_path, fs=FaultyFilesystem(FS, plan=[Fail(errno.ENOSPC, on={"write"})]))
     assert caught.value.path == str(tmp_path / DAY)
@@ -182,7 +182,7 @@ def test_a_full_disk_is_told(tmp_path: Path) -> None:
 
 
 def test_an_editor_that_replaces_the_file_meanwhile_keeps_its_text(tmp_path: Path) -> None:
-    """The notes go into the file that has the name, not into the one that lost it."""
+    """The notes are appended to the current file of that name, not to the replaced one."""
     noted(tmp_path, key="first")
     file = tmp_path / DAY
 
@@ -196,7 +196,7 @@ def test_an_editor_that_replaces_the_file_meanwhile_keeps_its_text(tmp_path: Pat
 
 
 def test_an_editor_that_never_stops_is_told(tmp_path: Path) -> None:
-    """Nobody waits for ever."""
+    """After some attempts an error is raised."""
     noted(tmp_path, key="first")
 
     def save() -> None:
@@ -209,7 +209,7 @@ def test_an_editor_that_never_stops_is_told(tmp_path: Path) -> None:
 
 
 def test_what_somebody_else_appended_behind_a_failure_stays(tmp_path: Path) -> None:
-    """Then nothing is cut off again."""
+    """The failed block is not truncated if another program appended after it."""
     noted(tmp_path, key="first")
     file = tmp_path / DAY
 
@@ -224,7 +224,7 @@ def test_what_somebody_else_appended_behind_a_failure_stays(tmp_path: Path) -> N
 
 
 def test_somebody_who_holds_the_file_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For a while."""
+    """The wait has a timeout."""
     monkeypatch.setattr(line_file, "_PATIENCE", 0.05)
     noted(tmp_path, key="first")
     fd = FS.open(str(tmp_path / DAY), os.O_RDWR)
@@ -236,7 +236,7 @@ def test_somebody_who_holds_the_file_is_waited_for(tmp_path: Path, monkeypatch: 
 
 
 def test_threads_and_processes_do_not_mix_their_notes(tmp_path: Path) -> None:
-    """Every block is there once and whole, also if several of them repeat the same flush."""
+    """Every block is complete and written once, even if several processes repeat the same flush."""
     long = "word " * 4000
 
     def work(name: int) -> None:

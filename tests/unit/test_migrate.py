@@ -106,7 +106,7 @@ def test_every_header_gets_the_version() -> None:
 
 @pytest.mark.parametrize("version", [3, 3.0, 4, 99, "3", "next", [1]])
 def test_ours_and_later_versions_are_left_alone(version: object) -> None:
-    """Nothing changes."""
+    """Entries of version 3 and later do not change."""
     records = [header(version=version), {**said("a"), "id": "a", "message": {"role": "hookMessage"}}]
     before = copy.deepcopy(records)
     assert migrate_session_entries(records) is False

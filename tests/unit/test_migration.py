@@ -1,4 +1,4 @@
-"""Older versions: migrated in memory for readers, and at once on disk for writers."""
+"""Older versions are migrated in memory for readers, and on disk for writers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.mission("X5")
 
 
 def v1(kind: str, **members: Any) -> dict[str, Any]:
-    """An entry of version 1: no id, no parent."""
+    """Return an entry of version 1, without id and parent."""
     return {"type": kind, "timestamp": AT, **members}
 
 
@@ -43,7 +43,7 @@ def path(tmp_path: Path) -> str:
 
 
 def test_version_1_is_written_at_once_when_opened_for_writing(tmp_path: Path, path: str) -> None:
-    """A linear chain, a linked compaction, no index member, `hookMessage` renamed; what is unknown stays."""
+    """Entries form a chain, compactions get ids, `hookMessage` is renamed, and unknown members stay."""
     store_at(tmp_path / "root").open(path).close()
     head, *entries = records_of(path)
     assert head == {**old_header(), "version": 3}
@@ -57,7 +57,7 @@ def test_version_1_is_written_at_once_when_opened_for_writing(tmp_path: Path, pa
 
 
 def test_the_original_is_kept_and_the_user_told_where(tmp_path: Path, path: str) -> None:
-    """Byte for byte, in our data folder; nothing is left beside the file."""
+    """The original is kept byte for byte in our data folder, and nothing is left next to the file."""
     before = Path(path).read_bytes()
     with store_at(tmp_path / "root").open(path) as session:
         (notice,) = session.notices
@@ -69,7 +69,7 @@ def test_the_original_is_kept_and_the_user_told_where(tmp_path: Path, path: str)
 
 
 def test_opening_for_reading_migrates_in_memory_only(tmp_path: Path, path: str) -> None:
-    """The same answers; every file keeps its bytes and times, and there is no original."""
+    """The results are the same, all files keep their bytes and times, and no original is kept."""
     before = snapshot(tmp_path)
     with store_at(tmp_path / "root").open(path, readonly=True) as reader:
         assert told(reader) == ["sum", "two", "three", "four"]
@@ -82,7 +82,7 @@ def test_opening_for_reading_migrates_in_memory_only(tmp_path: Path, path: str) 
 
 
 def test_ids_are_the_same_at_every_reading(tmp_path: Path, path: str) -> None:
-    """Derived from session id and record number, so that links survive."""
+    """Ids are derived from session id and record number, so links stay valid."""
     found = []
     for name in ("a", "b"):
         with store_at(tmp_path / name, random=lambda n: b"\7" * n).open(path, readonly=True) as session:
@@ -94,7 +94,7 @@ def test_ids_are_the_same_at_every_reading(tmp_path: Path, path: str) -> None:
 
 
 def test_appending_after_a_migration_goes_on_where_the_file_ended(tmp_path: Path, path: str) -> None:
-    """Migrated once: the second opening rewrites nothing."""
+    """Opening the file again does not migrate it again."""
     store = store_at(tmp_path / "root")
     with store.open(path) as session:
         last = session.get_entries()[-1].id
@@ -106,7 +106,7 @@ def test_appending_after_a_migration_goes_on_where_the_file_ended(tmp_path: Path
 
 
 def test_version_2_keeps_ids_and_the_bytes_of_lines_that_need_no_change(tmp_path: Path) -> None:
-    """Only the header and the renamed message are written anew."""
+    """Only the header and the renamed message are rewritten."""
     spaced = '{ "type":"message", "id":"b", "parentId":"a", "message": {"role":"user","content":"\\u0062", "n":1.0} }'
     hook = {**said("c", "b"), "message": {"role": "hookMessage", "content": "c", "extra": 1}}
     path = write_file(tmp_path / "s.jsonl", old_header(2), said("a", None), spaced, hook)
@@ -120,7 +120,7 @@ def test_version_2_keeps_ids_and_the_bytes_of_lines_that_need_no_change(tmp_path
 
 
 def test_garbage_lines_survive_a_migration_and_are_reported_either_way(tmp_path: Path) -> None:
-    """With the offsets that they have in the file as it is."""
+    """Findings have the offsets in the current file."""
     path = write_file(tmp_path / "s.jsonl", old_header(), "not json", v1("message", message=user("one")), "[5]")
     offset = len(lines_of(path)[0]) + 1
     store = store_at(tmp_path / "root")
@@ -136,7 +136,7 @@ def test_garbage_lines_survive_a_migration_and_are_reported_either_way(tmp_path:
 
 @pytest.mark.parametrize("call", ["write", "sync", "rename", "link"])
 def test_a_migration_that_fails_leaves_the_file_as_it_was(tmp_path: Path, path: str, call: str) -> None:
-    """Whole and unmigrated, and opening it again works."""
+    """The file is complete and not migrated, and opening it again works."""
     before = Path(path).read_bytes()
     filesystem = FaultyFilesystem(PosixFilesystem(), plan=[Fail(5, on={call})])
     with pytest.raises(errors.StorageFailure):
@@ -148,7 +148,7 @@ def test_a_migration_that_fails_leaves_the_file_as_it_was(tmp_path: Path, path: 
 
 
 def test_a_migration_in_our_own_store_is_no_other(tmp_path: Path) -> None:
-    """Also found by its id, and the newest to continue."""
+    """The session is found by its id and can be continued."""
     path = write_file(tmp_path / "sessions" / "--work-app--" / "t_s1.jsonl", *STORY)
     with store_at(tmp_path).continue_recent(CWD) as session:
         assert (session.path, told(session)[-1]) == (path, "four")
@@ -156,7 +156,7 @@ def test_a_migration_in_our_own_store_is_no_other(tmp_path: Path) -> None:
 
 
 def test_a_future_version_can_be_read_but_not_written(tmp_path: Path) -> None:
-    """What we do not understand we do not touch."""
+    """A file of an unknown version is never changed."""
     path = write_file(tmp_path / "s.jsonl", {**header(), "version": 4}, said("a", None))
     before = snapshot(tmp_path)
     store = store_at(tmp_path / "root")
@@ -169,7 +169,7 @@ def test_a_future_version_can_be_read_but_not_written(tmp_path: Path) -> None:
 
 
 def test_version_3_is_not_rewritten(tmp_path: Path) -> None:
-    """Opening and closing leaves the bytes and the inode."""
+    """Opening and closing keep the bytes and the inode."""
     path = write_file(tmp_path / "s.jsonl", header(), said("a", None), answered("b", "a"))
     before = snapshot(tmp_path)[path]
     store_at(tmp_path / "root").open(path).close()

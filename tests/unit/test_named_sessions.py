@@ -1,4 +1,4 @@
-"""Sessions by the names of another program: found without a listing, begun once, shared, deleted into the trash."""
+"""Sessions named by another program: found without a listing, created once, shared, and deleted to the trash."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.mission("B9")
 
 @pytest.fixture
 def threads(tmp_path: Path) -> NamedSessions:
-    """The sessions of one program."""
+    """Return the sessions of one program."""
     return NamedSessions(Store(tmp_path / "root"), "langgraph")
 
 
@@ -30,7 +30,7 @@ def said(session: Session) -> list[str]:
 
 
 def test_a_name_gives_the_same_session_again_also_to_another_process(threads: NamedSessions) -> None:
-    """The file follows from the names, and the header says them."""
+    """The path is derived from the names, which are in the header."""
     session = threads.open("team", "thread 1")
     session.append_custom_entry("said", "hello")
     assert threads.open("team", "thread 1") is session
@@ -42,14 +42,14 @@ def test_a_name_gives_the_same_session_again_also_to_another_process(threads: Na
 
 
 def test_a_name_that_was_never_opened_has_no_session(threads: NamedSessions) -> None:
-    """Looking for one makes nothing."""
+    """Looking for a session creates nothing."""
     assert threads.find("team", "thread 1") is None
     assert threads.list() == []
     assert threads.delete("team", "thread 1") is None
 
 
 def test_a_session_is_listed_at_once_under_its_scope(threads: NamedSessions) -> None:
-    """Scopes are kept apart; all of them are the program's."""
+    """Scopes are separate, and a program can list all of its scopes."""
     for scope, name in (("a", "1"), ("a", "2"), ("b", "1"), ("", "x")):
         threads.open(scope, name)
     NamedSessions(threads.store, "other").open("a", "3")
@@ -59,10 +59,10 @@ def test_a_session_is_listed_at_once_under_its_scope(threads: NamedSessions) -> 
 
 
 def test_the_session_that_was_changed_last_is_listed_first(threads: NamedSessions) -> None:
-    """The time is that of the storage."""
+    """The order uses the modification times of the files."""
     first, second = threads.open("", "1"), threads.open("", "2")
     second.append_custom_entry("said", "a")
-    time.sleep(0.05)  # the clock of a disk may go in steps of some milliseconds
+    time.sleep(0.05)  # the clock of a file system may have a resolution of some milliseconds
     first.append_custom_entry("said", "b")
     listed = threads.list("")
     assert [named.name for named in listed] == ["1", "2"]
@@ -70,7 +70,7 @@ def test_the_session_that_was_changed_last_is_listed_first(threads: NamedSession
 
 
 def test_a_deleted_session_can_be_brought_back_and_the_name_begins_anew(threads: NamedSessions) -> None:
-    """The trash has what was said."""
+    """The trash has the old entries."""
     threads.open("", "x").append_custom_entry("said", "old")
     token = threads.delete("", "x")
     assert token is not None and threads.find("", "x") is None
@@ -82,7 +82,7 @@ def test_a_deleted_session_can_be_brought_back_and_the_name_begins_anew(threads:
 
 
 def test_a_session_that_another_process_has_begun_anew_is_not_taken_for_the_old_one(tmp_path: Path) -> None:
-    """What was kept open is the file in the trash."""
+    """The cached handle of the deleted file is not returned."""
     mine, other = (NamedSessions(Store(tmp_path), "p") for _ in range(2))
     mine.open("", "x").append_custom_entry("said", "old")
     other.delete("", "x")
@@ -91,7 +91,7 @@ def test_a_session_that_another_process_has_begun_anew_is_not_taken_for_the_old_
 
 
 def test_a_file_that_somebody_has_only_just_begun_is_no_session_yet(threads: NamedSessions) -> None:
-    """Whoever opens it writes the header with the names, not one without."""
+    """Opening an empty file writes the header with the names."""
     path = Path(threads.path("team", "x"))
     path.parent.mkdir(parents=True)
     path.touch()
@@ -100,7 +100,7 @@ def test_a_file_that_somebody_has_only_just_begun_is_no_session_yet(threads: Nam
 
 
 def test_only_a_safe_word_can_name_a_program(tmp_path: Path) -> None:
-    """It becomes a part of paths."""
+    """The name of a program is part of paths."""
     with pytest.raises(InvalidId):
         NamedSessions(Store(tmp_path), "../x")
 
@@ -110,7 +110,7 @@ NAMES = st.text(max_size=100) | st.sampled_from(["..", "/", "a/b", "\0", "\ud83d
 
 @given(st.sets(st.tuples(NAMES, NAMES), max_size=8))
 def test_any_names_are_kept_apart_and_come_back_as_they_are(names: set[tuple[str, str]]) -> None:
-    """No name leaves the folder of sessions, and no two share a file."""
+    """Every name stays inside the sessions folder, and no two names share a file."""
     threads = NamedSessions(Store.in_memory(), "p")
     for scope, name in names:
         threads.open(scope, name)
@@ -123,7 +123,7 @@ def test_any_names_are_kept_apart_and_come_back_as_they_are(names: set[tuple[str
 
 
 def test_sessions_that_nobody_uses_are_closed(tmp_path: Path) -> None:
-    """One that somebody still has stays the one that everybody gets."""
+    """A session that is still referenced stays open and is returned again."""
     threads = NamedSessions(Store(tmp_path), "p", keep_open=2)
     held = threads.open("", "held")
     for number in range(20):
@@ -135,7 +135,7 @@ def test_sessions_that_nobody_uses_are_closed(tmp_path: Path) -> None:
 
 
 def test_of_sessions_that_were_let_go_nothing_is_known_any_more(tmp_path: Path) -> None:
-    """A program may use names without end."""
+    """The cache does not grow with the number of names."""
     threads = NamedSessions(Store(tmp_path), "p", keep_open=2)
     for number in range(10):
         threads.open("", str(number)).append_custom_entry("said", "x")
@@ -148,7 +148,7 @@ def test_of_sessions_that_were_let_go_nothing_is_known_any_more(tmp_path: Path) 
 
 
 def test_a_leaf_that_was_moved_durably_survives_that_its_session_makes_room(tmp_path: Path) -> None:
-    """Though nobody has closed the session: too many others were used since."""
+    """The leaf is stored even if the session was evicted without being closed."""
     threads = NamedSessions(Store(tmp_path), "p", keep_open=2)
     session = threads.open("", "x")
     leaf = session.append_custom_entry("said", "one").id
@@ -163,7 +163,7 @@ def test_a_leaf_that_was_moved_durably_survives_that_its_session_makes_room(tmp_
 
 
 def test_whoever_is_busy_in_a_session_keeps_nobody_from_opening_others(tmp_path: Path) -> None:
-    """A session that makes room for others is not waited for."""
+    """Evicting a busy session does not block."""
     threads = NamedSessions(Store(tmp_path), "p", keep_open=1)
     session = threads.open("", "x")
     with session._lock, ThreadPoolExecutor(1) as pool:
@@ -171,7 +171,7 @@ def test_whoever_is_busy_in_a_session_keeps_nobody_from_opening_others(tmp_path:
 
 
 def test_no_more_sessions_stay_open_than_they_may_though_they_were_held_for_a_while(tmp_path: Path) -> None:
-    """Being found again does not make one stay for ever."""
+    """Finding a session again does not keep it open forever."""
     threads = NamedSessions(Store(tmp_path), "p", keep_open=2)
     held = [threads.open("", str(number)) for number in range(5)]
     assert [threads.find("", str(number)) for number in range(5)] == held
@@ -189,7 +189,7 @@ def _append(root: str, name: str, count: int) -> None:
 
 
 def test_many_processes_begin_one_session_together(tmp_path: Path) -> None:
-    """One of them makes the file; what each appends is on one path, in the order of the file."""
+    """One process creates the file, and the entries of all processes are on one path in file order."""
     spawn = multiprocessing.get_context("spawn")
     processes = [spawn.Process(target=_append, args=(str(tmp_path), name, 25)) for name in "abcd"]
     for process in processes:
@@ -204,7 +204,7 @@ def test_many_processes_begin_one_session_together(tmp_path: Path) -> None:
 
 
 def test_follow_stands_on_what_others_appended(tmp_path: Path) -> None:
-    """A leaf does not move by itself, so that nobody's branch is changed by others."""
+    """A leaf moves only on request, so other writers do not change a branch."""
     mine = NamedSessions(Store(tmp_path), "p").open("", "x")
     other = NamedSessions(Store(tmp_path), "p").open("", "x")
     receipt = other.append_custom_entry("said", "hello")
@@ -214,7 +214,7 @@ def test_follow_stands_on_what_others_appended(tmp_path: Path) -> None:
 
 
 def test_who_follows_can_append_though_another_has_gone_back(tmp_path: Path) -> None:
-    """What was looked at is no reason to refuse any more."""
+    """After `follow` the entries of the other writer no longer prevent an append."""
     mine, other = (NamedSessions(Store(tmp_path), "p").open("", "x") for _ in range(2))
     first = mine.append_custom_entry("said", "first").id
     other.follow()

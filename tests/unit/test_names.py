@@ -1,4 +1,4 @@
-"""Names of sessions: appended, cleaned, and read from every member of the family."""
+"""Names of sessions: appended, cleaned, and read from the files of pi, xcsh and oh-my-pi."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.mission("X17")
 
 
 def slot(title: str, source: str | None = None) -> str:
-    """The first line of an oh-my-pi file: 256 bytes with its newline."""
+    """Return the first line of an oh-my-pi file: 256 bytes with its newline."""
     record = {"type": "title", "v": 1, "title": title, "source": source, "updatedAt": "2026-02-16T10:20:30.000Z"}
     record = {name: value for name, value in record.items() if value is not None} | {"pad": ""}
     record["pad"] = " " * (255 - len(dumps(record).encode()))
@@ -27,7 +27,7 @@ def opened(tmp_path: Path, *records: dict[str, object] | str) -> Session:
 
 
 def test_a_name_is_appended_and_in_our_own_root_also_stands_in_the_header(tmp_path: Path) -> None:
-    """pi reads the entry, xcsh and oh-my-pi the header; other lines keep their bytes."""
+    """pi reads the entry, xcsh and oh-my-pi read the header; all other lines keep their bytes."""
     with begun(store_at(tmp_path)) as session:
         say(session, "one")
         before = lines_of(session.path)[1:]
@@ -49,7 +49,7 @@ def test_a_name_is_appended_and_in_our_own_root_also_stands_in_the_header(tmp_pa
 
 
 def test_in_a_foreign_file_the_header_stays_as_it_is(tmp_path: Path) -> None:
-    """Appending is enough."""
+    """Only the entry is appended."""
     path = write_file(tmp_path / "s.jsonl", header(title="old"), said("a", None))
     before = lines_of(path)
     with store_at(tmp_path / "root").open(path) as session:
@@ -61,7 +61,7 @@ def test_in_a_foreign_file_the_header_stays_as_it_is(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("foreign", [False, True])
 def test_an_automatic_name_never_replaces_one_that_a_person_gave(tmp_path: Path, foreign: bool) -> None:
-    """Also after reopening, in our files and in others."""
+    """The user's name stays after reopening, in native and other files."""
     path = write_file(tmp_path / ("s.jsonl" if foreign else "sessions/--x--/t_s1.jsonl"), header(), said("a", None))
     store = store_at(tmp_path)
     with store.open(path) as session:
@@ -99,7 +99,7 @@ def test_a_name_that_was_given_in_pi_is_a_persons(tmp_path: Path) -> None:
     ],
 )
 def test_control_characters_become_spaces_and_spaces_collapse(tmp_path: Path, given: str, stored: str) -> None:
-    """A name is shown on terminals."""
+    """A name must be safe to show on a terminal."""
     with begun(store_at(tmp_path)) as session:
         assert session.set_session_name(given)
         assert session.title == stored
@@ -109,7 +109,7 @@ def test_control_characters_become_spaces_and_spaces_collapse(tmp_path: Path, gi
 
 @pytest.mark.parametrize("name", ["", "   ", "\n\x00\x1b"])
 def test_a_name_of_nothing_is_refused(tmp_path: Path, name: str) -> None:
-    """It says so, and writes nothing."""
+    """An empty name raises, and nothing is written."""
     with begun(store_at(tmp_path)) as session:
         session.set_session_name("kept")
         before = Path(session.path).read_bytes()
@@ -118,7 +118,7 @@ def test_a_name_of_nothing_is_refused(tmp_path: Path, name: str) -> None:
 
 
 def test_an_empty_session_info_clears_the_name(tmp_path: Path) -> None:
-    """As pi does: of all name entries the last counts, on any branch."""
+    """As in pi, the last name entry on any branch counts."""
     names = [entry("session_info", "b", "a", name="first"), entry("session_info", "c", None, name="second")]
     with opened(tmp_path, header(), said("a", None), *names) as session:
         assert session.title == "second"
@@ -132,7 +132,7 @@ def test_an_empty_session_info_clears_the_name(tmp_path: Path) -> None:
 
 @pytest.mark.mission("X2")
 def test_a_title_change_names_the_session(tmp_path: Path) -> None:
-    """oh-my-pi's form, with its source."""
+    """The entry of oh-my-pi is read with its source."""
     change = entry("title_change", "b", "a", title="new", previousTitle="old", source="auto")
     with opened(tmp_path, header(title="old", titleSource="user"), said("a", None), change) as session:
         assert (session.title, session.title_source) == ("new", "auto")
@@ -140,7 +140,7 @@ def test_a_title_change_names_the_session(tmp_path: Path) -> None:
 
 @pytest.mark.mission("X2")
 def test_the_title_slot_of_oh_my_pi_is_read_as_part_of_the_header(tmp_path: Path) -> None:
-    """The slot beats the header's own title; the header is the second line."""
+    """The slot takes precedence over the title in the header, which is the second line."""
     line = slot("from the slot", "user")
     assert len(line.encode()) == 255
     with opened(tmp_path, line, header(title="stale"), said("a", None)) as session:
@@ -152,7 +152,7 @@ def test_the_title_slot_of_oh_my_pi_is_read_as_part_of_the_header(tmp_path: Path
 
 @pytest.mark.mission("X2")
 def test_an_empty_title_slot_takes_the_headers_title_away(tmp_path: Path) -> None:
-    """As oh-my-pi folds it."""
+    """As in oh-my-pi, an empty slot removes the title."""
     with opened(tmp_path, slot(""), header(title="stale", titleSource="auto")) as session:
         assert session.title is None
         assert "title" not in session.header
@@ -160,7 +160,7 @@ def test_an_empty_title_slot_takes_the_headers_title_away(tmp_path: Path) -> Non
 
 @pytest.mark.mission("X2")
 def test_appending_and_rewriting_keep_the_title_slot_byte_for_byte(tmp_path: Path) -> None:
-    """It is oh-my-pi's to write."""
+    """Only oh-my-pi writes the slot."""
     line = slot("slot")
     path = write_file(tmp_path / "s.jsonl", line, header(), said("a", None))
     with store_at(tmp_path / "root").open(path) as session:
@@ -173,6 +173,6 @@ def test_appending_and_rewriting_keep_the_title_slot_byte_for_byte(tmp_path: Pat
 
 
 def test_naming_needs_a_session_open_for_writing(tmp_path: Path) -> None:
-    """A reader cannot."""
+    """A read-only session cannot be named."""
     with opened(tmp_path, header()) as session, pytest.raises(errors.ReadOnly):
         session.set_session_name("x")

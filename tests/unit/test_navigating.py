@@ -1,4 +1,4 @@
-"""Going to another entry of the tree."""
+"""Navigating to another entry of the tree."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def summed(request: SummaryRequest) -> Summary:
 
 
 def test_going_to_what_a_user_said_means_to_say_it_anew(session: Session) -> None:
-    """The leaf becomes its parent, the text goes to the editor."""
+    """The leaf becomes the parent of the user message, and its text goes to the editor."""
     ids = talk(session, "first", "answer", "second", "answer")
     found = Navigator(session).navigate_tree(ids[2])
     assert found == (ids[1], "second", None, False) and session.leaf_id == ids[1]
@@ -45,7 +45,7 @@ def test_going_to_what_a_user_said_means_to_say_it_anew(session: Session) -> Non
 
 
 def test_going_to_an_answer_means_to_go_on_after_it(session: Session) -> None:
-    """Going to where one is does nothing."""
+    """The leaf becomes the answer; navigating to the current leaf does nothing."""
     ids = talk(session, "first", "answer", "second", "answer")
     assert Navigator(session).navigate_tree(ids[1]) == (ids[1], None, None, False)
     assert Navigator(session).navigate_tree(ids[1]).leaf_id == ids[1]
@@ -55,7 +55,7 @@ def test_going_to_an_answer_means_to_go_on_after_it(session: Session) -> None:
 
 
 def test_the_branch_that_is_left_is_summed_up(session: Session) -> None:
-    """With the documented beginning, as an entry at the new leaf; a label goes there too."""
+    """The summary has the documented prefix and is appended at the new leaf, with its label."""
     ids = talk(session, "first", "answer", "second", "answer")
     found = Navigator(session, summed).navigate_tree(ids[1], summarize=True, label="back")
     entry = session.get_entry(found.summary_id or "")
@@ -65,7 +65,7 @@ def test_the_branch_that_is_left_is_summed_up(session: Session) -> None:
 
 
 def test_a_branch_without_anything_to_say_is_told_so(session: Session) -> None:
-    """As the family does it."""
+    """The summary of a branch without messages is a fixed text."""
     ids = talk(session, "first", "answer")
     session.append_thinking_level_change("high")
     found = Navigator(session, summed).navigate_tree(ids[1], summarize=True)
@@ -74,7 +74,7 @@ def test_a_branch_without_anything_to_say_is_told_so(session: Session) -> None:
 
 
 def test_a_summary_that_fails_moves_nothing(session: Session) -> None:
-    """The leaf is where it was."""
+    """The leaf does not move."""
     ids = talk(session, "first", "answer", "second", "answer")
     with pytest.raises(SummarizerFailed):
         Navigator(session, lambda request: Summary("half", "length")).navigate_tree(ids[1], summarize=True)
@@ -82,7 +82,7 @@ def test_a_summary_that_fails_moves_nothing(session: Session) -> None:
 
 
 def test_hooks_can_cancel_and_supply(session: Session) -> None:
-    """And are told where the leaf is."""
+    """Hooks can also see the new leaf."""
     ids = talk(session, "first", "answer", "second", "answer")
     hooks, told = Hooks(), []
     hooks.on("session_before_tree", lambda event: {"cancel": event["targetId"] == ids[0]})

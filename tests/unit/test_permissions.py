@@ -1,4 +1,4 @@
-"""Nobody else can read our files, and no name leads out of the root."""
+"""Files are private, and no name leads outside the root."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def modes(root: Path) -> dict[str, int]:
 
 @pytest.mark.promise("P28")
 def test_files_are_0600_and_folders_0700_whatever_the_umask(tmp_path: Path, umask: int) -> None:
-    """Journals, drafts, blobs, breadcrumbs, originals, trash and caches alike."""
+    """This applies to journals, drafts, blobs, breadcrumbs, originals, the trash and caches."""
     root = tmp_path / "root"
     store = store_at(root, terminal="pts-3")
     draft = store.create("/draft")
@@ -64,7 +64,7 @@ def test_files_are_0600_and_folders_0700_whatever_the_umask(tmp_path: Path, umas
 
 
 def test_a_link_in_the_place_of_a_journal_is_not_written_through(tmp_path: Path) -> None:
-    """Neither to a session nor to an empty or missing file."""
+    """The target can be a session, an empty file or missing."""
     folder = tmp_path / "root" / "sessions" / FOLDER
     target = write_file(tmp_path / "target.jsonl", header(), said("a", None))
     (tmp_path / "empty").touch()
@@ -80,7 +80,7 @@ def test_a_link_in_the_place_of_a_journal_is_not_written_through(tmp_path: Path)
 
 
 def test_a_session_that_becomes_a_link_is_not_written_through(tmp_path: Path) -> None:
-    """The next append notices that the name is no longer our file."""
+    """The next append checks that the name is still our file."""
     target = tmp_path / "target"
     with begun(store_at(tmp_path / "root")) as session:
         say(session, "one")
@@ -97,7 +97,7 @@ def test_a_session_that_becomes_a_link_is_not_written_through(tmp_path: Path) ->
 
 @pytest.mark.parametrize("kind", ["fifo", "folder"])
 def test_what_is_no_plain_file_is_refused_and_never_blocks(tmp_path: Path, kind: str) -> None:
-    """A pipe stays a pipe."""
+    """A pipe is refused without blocking, and stays unchanged."""
     path = tmp_path / "s.jsonl"
     os.mkfifo(path) if kind == "fifo" else path.mkdir()
     mode = os.lstat(path).st_mode
@@ -109,7 +109,7 @@ def test_what_is_no_plain_file_is_refused_and_never_blocks(tmp_path: Path, kind:
 
 
 def test_a_folder_of_the_store_that_is_a_link_is_not_used(tmp_path: Path) -> None:
-    """New folders are made inside the root only."""
+    """Folders are created only inside the root."""
     (tmp_path / "elsewhere").mkdir()
     root = tmp_path / "root"
     root.mkdir()
@@ -123,7 +123,7 @@ def test_a_folder_of_the_store_that_is_a_link_is_not_used(tmp_path: Path) -> Non
     "cwd", ["..", "../..", "/..", "/../../etc", "a/../../b", "/" + "x" * 5000, "\\..\\..", "/a\nb", "."]
 )
 def test_no_cwd_leads_out_of_the_root(tmp_path: Path, cwd: str) -> None:
-    """Whatever it is, its folder lies in `sessions`."""
+    """The folder of any cwd is in `sessions`."""
     root = tmp_path / "a" / "b" / "root"
     with begun(store_at(root, terminal="pts-3"), cwd=cwd) as session:
         say(session, "one")
@@ -134,7 +134,7 @@ def test_no_cwd_leads_out_of_the_root(tmp_path: Path, cwd: str) -> None:
 
 @pytest.mark.parametrize("cwd", ["", "\0", "/a\0/../b"])
 def test_a_cwd_that_no_system_has_is_refused(tmp_path: Path, cwd: str) -> None:
-    """Before anything is created."""
+    """The error is raised before anything is created."""
     store = Store(tmp_path / "root")
     for ask in (store.create, store.continue_recent, store.list):
         with pytest.raises(errors.InvalidId):
@@ -144,14 +144,14 @@ def test_a_cwd_that_no_system_has_is_refused(tmp_path: Path, cwd: str) -> None:
 
 @pytest.mark.parametrize("ref", ["..", ".", "a..", "\0", "a\0.jsonl", "x" * 300, "\ud800", "/\ud800.jsonl"])
 def test_no_reference_leads_to_a_strange_file(tmp_path: Path, ref: str) -> None:
-    """An id is an id; a path with a NUL is none."""
+    """Ids are validated, and a path with NUL is refused."""
     with pytest.raises(errors.SessileError):
         store_at(tmp_path / "root").open(ref, readonly=True)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_an_id_inside_a_file_is_never_part_of_a_path(tmp_path: Path) -> None:
-    """Forking a hostile file makes a session with an id of ours."""
+    """A fork of a hostile file gets a new id."""
     path = write_file(tmp_path / "s.jsonl", header("../../evil", cwd="/../../etc"), said("../../x", None))
     store = store_at(tmp_path / "root")
     with store.fork_from(path, CWD) as fork:

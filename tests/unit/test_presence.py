@@ -1,4 +1,4 @@
-"""Where the gateway of a store is: one at a time, noted while it runs, not believed when it is gone."""
+"""The presence of a gateway: one per store, noted while it runs, and ignored when it is gone."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def store(tmp_path: Path) -> Store:
 
 
 def test_one_holds_the_place_and_others_are_told_who(store: Store) -> None:
-    """As long as it is held, also by another object of this process."""
+    """Another object in the same process is refused, too."""
     presence = Presence(store)
     with presence.held(), presence.announced("http://127.0.0.1:7", "/t") as note:
         with pytest.raises(Conflict, match=r"http://127\.0\.0\.1:7, process") as caught, Presence(store).held():
@@ -33,7 +33,7 @@ def test_one_holds_the_place_and_others_are_told_who(store: Store) -> None:
 
 
 def test_a_note_is_there_only_while_the_gateway_is(store: Store) -> None:
-    """It says where the gateway is, since when, and where its token lies."""
+    """The note has the address of the gateway, its start time and the path of its token."""
     presence = Presence(store)
     path = Path(store.layout.root) / "gateway.json"
     with presence.held():
@@ -45,7 +45,7 @@ def test_a_note_is_there_only_while_the_gateway_is(store: Store) -> None:
 
 
 def test_what_a_killed_process_leaves_is_not_believed(store: Store, tmp_path: Path) -> None:
-    """The kernel freed its lock: the note is there, and its gateway is not."""
+    """The note remains, but its lock is free, so the gateway is not running."""
     code = (
         "import sys\n"
         "from sessile import Store\nfrom sessile.gateway.conversations.presence import Presence\n"
@@ -71,7 +71,7 @@ def test_what_a_killed_process_leaves_is_not_believed(store: Store, tmp_path: Pa
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"url": 1}', b"\xff"])
 def test_a_note_that_cannot_be_read_tells_nothing(store: Store, content: bytes) -> None:
-    """It is not taken for a gateway, and not for none either."""
+    """An unreadable note is neither a running gateway nor a missing note."""
     root = Path(store.layout.root)
     root.mkdir()
     (root / "gateway.json").write_bytes(content)
@@ -81,7 +81,7 @@ def test_a_note_that_cannot_be_read_tells_nothing(store: Store, content: bytes) 
 
 
 def test_of_many_one_that_ends_by_an_error_leaves_nothing_behind(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lock of its own that stayed would never be taken away: it has no note that tells of a dead gateway."""
+    """The lock is removed on an error: without a note nothing would clean it up later."""
     monkeypatch.setattr(store, "database", object())
     presence = Presence(store)
     with pytest.raises(ZeroDivisionError), presence.held():
@@ -91,7 +91,7 @@ def test_of_many_one_that_ends_by_an_error_leaves_nothing_behind(store: Store, m
 
 
 def test_looking_writes_nothing(store: Store) -> None:
-    """A store that nobody has used stays away."""
+    """Looking does not create the store."""
     presence = Presence(store)
     assert presence.look() is None and not presence.is_held() and presence.running() is None
     assert not Path(store.layout.root).exists()

@@ -1,6 +1,7 @@
-"""Conversations through time: nights, idle hours, changes of the clocks, heartbeats, and the way back.
+"""Resets of conversations over time: nights, idle hours, clock changes, heartbeats, and undo.
 
-A journey is a row of moments at which somebody speaks. It is told as letters: the first session is A, the next new one B.
+A journey is a series of times at which messages arrive. Its result is a string of letters: A is the first session, B
+the next new one.
 """
 
 from __future__ import annotations
@@ -31,19 +32,19 @@ pytestmark = pytest.mark.mission("Y4")
 SECOND, MINUTE, HOUR = 1_000, 60_000, 3_600_000
 DAY = 24 * HOUR
 BERLIN, NEW_YORK = ZoneInfo("Europe/Berlin"), ZoneInfo("America/New_York")
-LORD_HOWE = ZoneInfo("Australia/Lord_Howe")  # whose clocks change by half an hour
+LORD_HOWE = ZoneInfo("Australia/Lord_Howe")  # where clocks change by half an hour
 THREAD = "agent:main:discord:channel:c:thread:1"
 SLACK = "agent:main:slack:channel:c"
 
 
 def at(text: str, zone: tzinfo = UTC, fold: int = 0) -> int:
-    """A wall-clock time in a zone, in milliseconds since 1970; `fold=1` is the second of two equal ones."""
+    """Return a wall-clock time in a zone, in milliseconds since 1970; `fold=1` is the second of two equal ones."""
     moment = datetime.fromisoformat(text).replace(tzinfo=zone, fold=fold).astimezone(UTC)
     return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
 
 
 class Traveller:
-    """Conversations whose clock stands wherever somebody speaks."""
+    """Conversations whose clock is set to the time of each message."""
 
     def __init__(self, zone: tzinfo = UTC, **session: Any) -> None:
         self.clock = Clock(0)
@@ -54,7 +55,7 @@ class Traveller:
         self.restart("first")
 
     def restart(self, seed: str) -> None:
-        """Another process on the same disk."""
+        """Start another process on the same disk."""
         self.store = Store("/ours", fs=self.fs, clock=self.clock, random=numbered(seed), durability="process")
         resets, _ = read_reset_config(self.session)
         self.all = Conversations(
@@ -62,7 +63,7 @@ class Traveller:
         )
 
     def speak(self, now: int, source: Inbound | str = MAIN) -> str:
-        """The letter of the session that a message goes to."""
+        """Return the letter of the session that gets a message."""
         self.clock.seconds = now / 1000
         return self.letter(self.all.resolve(source, now).session_id)
 
@@ -75,7 +76,7 @@ class Traveller:
         return "".join(self.speak(moment, source) for moment in moments)
 
     def reason(self, now: int, source: Inbound | str = MAIN) -> str | None:
-        """Why a message at that moment begins a new session."""
+        """Return why a message at this time starts a new session."""
         self.clock.seconds = now / 1000
         return self.all.resolve(source, now).reason
 
@@ -87,7 +88,7 @@ class Traveller:
 
 
 def test_a_night_begins_a_new_session_whenever_the_next_message_comes() -> None:
-    """One, however many nights nobody spoke; then the next night counts from there."""
+    """One new session starts, however many nights have passed; the next reset counts from there."""
     one = Traveller()
     evening = at("2026-03-01T22:00")
     assert one.journey(evening, evening + HOUR, evening + 6 * HOUR - 1) == "AAA"
@@ -104,14 +105,14 @@ def test_a_night_begins_a_new_session_whenever_the_next_message_comes() -> None:
 
 @pytest.mark.parametrize("hour", [0, 4, 12, 23])
 def test_the_very_millisecond_of_the_hour_is_the_new_day(hour: int) -> None:
-    """A session that begins in it lasts until the next one."""
+    """A session that starts exactly at the hour lasts until the next day."""
     one = Traveller(reset={"mode": "daily", "atHour": hour})
     turn = at(f"2026-03-02T{hour:02d}:00")
     assert one.journey(turn - 1, turn, turn + DAY - 1, turn + DAY) == "ABBC"
 
 
 def test_the_hour_is_that_of_the_zone_that_is_named() -> None:
-    """Of the base, and of a channel; else that of the person."""
+    """The time zone of the channel or the base is used, otherwise the local one."""
     slack = {"slack": {"mode": "daily", "timeZone": "Australia/Lord_Howe"}}
     one = Traveller(BERLIN, reset={"timeZone": "America/New_York"}, resetByChannel=slack)
     begin = at("2026-07-01T12:00")
@@ -125,7 +126,7 @@ def test_the_hour_is_that_of_the_zone_that_is_named() -> None:
 
 
 def test_without_resets_a_conversation_lasts_for_years() -> None:
-    """Whatever the hour, and however long nobody speaks."""
+    """Neither the hour nor a long pause starts a new session."""
     one = Traveller(reset={"mode": "none"}, idleMinutes=5)
     assert one.journey(*(at("2026-01-01T00:00") + number * 100 * DAY for number in range(20))) == "A" * 20
 
@@ -134,7 +135,7 @@ def test_without_resets_a_conversation_lasts_for_years() -> None:
 
 
 def test_idle_minutes_count_from_the_last_message() -> None:
-    """Just so many are not too many; a conversation that goes on lasts for ever."""
+    """The exact number of minutes is not exceeded, and an active conversation never ends."""
     one = Traveller(reset={"mode": "idle", "idleMinutes": 30})
     now = at("2026-03-01T20:00")
     half_hours = [now + number * 30 * MINUTE for number in range(50)]
@@ -144,7 +145,7 @@ def test_idle_minutes_count_from_the_last_message() -> None:
 
 
 def test_minutes_are_real_ones_when_the_clocks_change() -> None:
-    """An hour that is skipped is no idle hour, and one that comes twice is."""
+    """A skipped hour is not idle time, and a repeated hour is."""
     rules = {"mode": "idle", "idleMinutes": 30}
     spring, autumn = Traveller(BERLIN, reset=rules), Traveller(BERLIN, reset=rules)
     assert spring.journey(at("2026-03-29T01:50", BERLIN), at("2026-03-29T03:10", BERLIN)) == "AA"
@@ -156,14 +157,14 @@ def test_minutes_are_real_ones_when_the_clocks_change() -> None:
     [("02:00", "idle"), ("02:59:59.999", "idle"), ("03:00:00.001", "daily"), ("03:30", "daily"), ("04:00", None)],
 )
 def test_of_two_ends_the_first_is_told(spoke: str, reason: str | None) -> None:
-    """Idle for an hour, or four o'clock; the next message comes at five."""
+    """If both the idle time and the hour have passed, the reason is the earlier one."""
     one = Traveller(reset={"mode": "daily", "idleMinutes": 60})
     one.speak(at(f"2026-03-02T{spoke}"))
     assert one.reason(at("2026-03-02T05:00")) == reason
 
 
 def test_either_end_is_enough() -> None:
-    """Somebody who never pauses still gets a new session at four; somebody who pauses gets one before."""
+    """An active conversation is reset at four, and an idle one before that."""
     one = Traveller(reset={"mode": "daily", "idleMinutes": 60})
     busy = [at("2026-03-02T03:10") + number * 40 * MINUTE for number in range(3)]  # 03:10, 03:50, 04:30
     assert one.journey(*busy) == "AAB"
@@ -174,7 +175,7 @@ def test_either_end_is_enough() -> None:
 
 
 def test_each_conversation_lives_by_its_own_rules() -> None:
-    """One night and one long pause, for a direct chat, a group, a thread and a channel."""
+    """A direct chat, a group, a thread and a channel have different resets after a night and a long pause."""
     session: dict[str, Any] = {
         "reset": {"mode": "daily", "atHour": 4},
         "resetByType": {"group": {"mode": "idle", "idleMinutes": 120}, "thread": {"mode": "none"}},
@@ -192,7 +193,7 @@ def test_each_conversation_lives_by_its_own_rules() -> None:
     expected = {MAIN: "AAABBB", GROUP: "AABBBC", THREAD: "AAAAAA", SLACK: "AAAABB"}
     for source, letters in expected.items():
         assert Traveller(**session).journey(*moments, source=source) == letters, source
-    # One after the other in the same store, they do not disturb each other.
+    # Conversations in the same store do not affect each other.
     together = Traveller(**session)
     told: dict[str, list[str]] = {source: [] for source in expected}
     for moment in moments:
@@ -203,7 +204,7 @@ def test_each_conversation_lives_by_its_own_rules() -> None:
 
 
 def test_a_direct_chat_lives_by_the_channel_that_the_message_comes_from() -> None:
-    """The same main conversation ends for whoever speaks from there."""
+    """The policy of the channel of the current message applies to the shared main conversation."""
     one = Traveller(reset={"mode": "none"}, resetByChannel={"slack": {"mode": "idle", "idleMinutes": 1}})
     slack, telegram = Inbound(channel="slack", peer="u"), Inbound(channel="telegram", peer="u")
     now = at("2026-03-01T12:00")
@@ -217,7 +218,7 @@ def test_a_direct_chat_lives_by_the_channel_that_the_message_comes_from() -> Non
 
 
 def test_a_heartbeat_neither_keeps_a_session_nor_ends_it() -> None:
-    """It speaks in the old one through the night; the first person to speak gets the new one."""
+    """Heartbeats stay in the old session overnight; the next user message starts a new one."""
     one = Traveller(reset={"mode": "daily", "idleMinutes": 60})
     heartbeat = Inbound(session_key=MAIN, system=True)
     evening = at("2026-03-01T23:00")
@@ -234,7 +235,7 @@ def test_a_heartbeat_neither_keeps_a_session_nor_ends_it() -> None:
 
 
 def test_a_heartbeat_does_not_hide_a_night() -> None:
-    """A beat at four leaves the reset for the person."""
+    """A heartbeat at four does not prevent the reset at the next user message."""
     one = Traveller()
     heartbeat = Inbound(session_key=MAIN, system=True)
     turn = at("2026-03-02T04:00")
@@ -243,11 +244,11 @@ def test_a_heartbeat_does_not_hide_a_night() -> None:
     assert one.reason(turn + 2 * HOUR) == "daily"
 
 
-# -- the way back
+# -- undo
 
 
 def test_a_night_can_be_taken_back_until_the_next_one() -> None:
-    """And then that one, too; every session of the past stays within reach."""
+    """After the next night that reset can be undone, and all earlier sessions can be resumed."""
     one = Traveller()
     turn = at("2026-03-02T04:00")
     assert one.journey(turn - 1, turn) == "AB"
@@ -263,7 +264,7 @@ def test_a_night_can_be_taken_back_until_the_next_one() -> None:
 
 
 def test_going_back_counts_as_speaking() -> None:
-    """Idle minutes count from then on, and the night counts from then on."""
+    """Idle time and the daily reset count from the time of the resume."""
     one = Traveller(reset={"mode": "daily", "idleMinutes": 60})
     noon = at("2026-03-01T12:00")
     assert one.journey(noon, noon + 2 * HOUR) == "AB"
@@ -272,7 +273,7 @@ def test_going_back_counts_as_speaking() -> None:
 
 
 def test_a_session_that_is_resumed_in_the_hour_that_comes_twice_is_not_ended_by_the_second() -> None:
-    """One calendar day has one reset."""
+    """There is one reset per calendar day."""
     one = Traveller(NEW_YORK, reset={"mode": "daily", "atHour": 1})
     first, second = (at("2026-11-01T01:00", NEW_YORK, fold) for fold in (0, 1))
     assert one.journey(first - 1, first) == "AB"
@@ -295,7 +296,7 @@ def test_a_session_that_is_resumed_in_the_hour_that_comes_twice_is_not_ended_by_
 def test_an_hour_that_does_not_exist_is_the_moment_of_the_jump(
     zone: tzinfo, hour: int, jump: str, next_turn: str
 ) -> None:
-    """One reset that night, not early and not late; the next one is at its hour again."""
+    """There is one reset that night at the jump, and the next one is at the usual hour."""
     one = Traveller(zone, reset={"mode": "daily", "atHour": hour})
     moment, after = at(jump, zone), at(next_turn, zone)
     evening = moment - 5 * HOUR
@@ -304,7 +305,7 @@ def test_an_hour_that_does_not_exist_is_the_moment_of_the_jump(
 
 @pytest.mark.parametrize(("zone", "hour", "turn"), [(BERLIN, 2, "2026-10-25T02:00"), (NEW_YORK, 1, "2026-11-01T01:00")])
 def test_an_hour_that_comes_twice_ends_a_session_once(zone: tzinfo, hour: int, turn: str) -> None:
-    """At its first beginning; a session that began between the two goes on over the second."""
+    """The first occurrence resets; a session started between both continues."""
     one = Traveller(zone, reset={"mode": "daily", "atHour": hour})
     first, second = at(turn, zone), at(turn, zone, fold=1)
     assert second - first == HOUR
@@ -314,7 +315,7 @@ def test_an_hour_that_comes_twice_ends_a_session_once(zone: tzinfo, hour: int, t
 
 
 def test_half_an_hour_that_comes_twice_does_not_touch_the_full_one() -> None:
-    """Lord Howe, 5 April 2026: at two it is half past one again, and two comes a second time, as the first of its date."""
+    """Lord Howe, 5 April 2026: at two the clocks go back to half past one, so two o'clock occurs twice."""
     one = Traveller(LORD_HOWE, reset={"mode": "daily", "atHour": 2})
     two = at("2026-04-05T02:00", LORD_HOWE)
     assert two - at("2026-04-04T02:00", LORD_HOWE) == DAY + 30 * MINUTE
@@ -333,20 +334,20 @@ def test_half_an_hour_that_comes_twice_does_not_touch_the_full_one() -> None:
     ],
 )
 def test_four_in_the_morning_is_four_in_the_morning(zone: tzinfo, day: str, length: int) -> None:
-    """However long the day before it was."""
+    """The length of the previous day does not matter."""
     one = Traveller(zone)
     turn = at(f"{day}T04:00", zone)
     assert one.journey(turn - length - 1, turn - length, turn - 1, turn) == "ABBC"
 
 
 def hours_of(zone: tzinfo, first: int, last: int, hour: int) -> Iterator[int]:
-    """The moments at which a date reaches an hour, found by looking at a clock every minute."""
+    """Return the times at which a date reaches an hour, found by checking a clock every minute."""
     seen = set()
     for moment in range(first - DAY, last, MINUTE):
         local = datetime.fromtimestamp(moment / 1000, zone)
         if local.hour >= hour and local.date() not in seen:
             seen.add(local.date())
-            if moment > first - DAY:  # else the date had reached it before we looked
+            if moment > first - DAY:  # otherwise the date had reached it before the first check
                 yield moment
 
 
@@ -373,14 +374,14 @@ CHANGES = [
 def test_every_journey_around_a_change_of_the_clocks_goes_by_the_calendar(
     change: tuple[str, str], hour: int, idle: int | None, seconds: list[int], near: list[int]
 ) -> None:
-    """A session goes on just if no date reached its hour since it began, and nobody was silent for too long."""
+    """A session continues exactly if no date reached its hour since the start, and it was not idle too long."""
     name, day = change
     rules = {"mode": "daily", "atHour": hour, **({} if idle is None else {"idleMinutes": idle})}
     one = Traveller(ZoneInfo(name), reset=rules)
     ends = turns(name, day, hour)
     begin = at(f"{day}T00:00") - DAY // 2
     moments = [begin + second * SECOND for second in seconds]
-    # Half of them at a turn of the day, or just beside it.
+    # Half of them are at a turn of the day or close to it.
     moments += [end + step for end, step in zip(ends, near, strict=False) if begin <= end + step <= begin + 2 * DAY]
     expected = ""
     started = spoken = None
@@ -400,7 +401,7 @@ def test_every_journey_around_a_change_of_the_clocks_goes_by_the_calendar(
 
 
 def test_a_clock_that_goes_back_ends_nothing() -> None:
-    """A time in the future says nothing; when the clock is right again, the session still goes on."""
+    """A time in the future is ignored, and the session continues when the clock is right again."""
     one = Traveller(reset={"mode": "daily", "idleMinutes": 60})
     noon = at("2026-03-01T12:00")
     assert one.journey(noon, noon - 3 * DAY, noon + HOUR) == "AAA"
@@ -408,7 +409,7 @@ def test_a_clock_that_goes_back_ends_nothing() -> None:
 
 
 def test_another_process_goes_on_where_the_last_one_was() -> None:
-    """With the time of the last message, which may have waited to be written."""
+    """The time of the last message is known, even if it was written later."""
     one = Traveller(reset={"mode": "idle", "idleMinutes": 60})
     noon = at("2026-03-01T12:00")
     assert one.journey(noon, noon + HOUR) == "AA"
@@ -418,7 +419,7 @@ def test_another_process_goes_on_where_the_last_one_was() -> None:
 
 
 def test_two_processes_that_wake_up_after_a_night_share_the_new_session() -> None:
-    """Whoever is second finds the session of the first."""
+    """The second process uses the session of the first one."""
     one = Traveller()
     turn = at("2026-03-02T04:00")
     one.speak(turn - HOUR)

@@ -1,4 +1,4 @@
-"""The review of an export: findings by name, with what stands around them, and never a secret."""
+"""The review of an export: findings with names and surrounding text, and never a secret."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sessile import Export, Session
 from sessile.export import review_export, share_redactor, share_report
 from sessions import begun, store_at
 
-ONE = "ghp_" + "aB3dE5fG7hJ9kL1mN3pQ5rS7tU9vW1xY3z5A"  # of the shape of a secret, and nobody's
+ONE = "ghp_" + "aB3dE5fG7hJ9kL1mN3pQ5rS7tU9vW1xY3z5A"  # has the shape of a secret, but is not a real one
 OTHER = "ghp_" + "zY9xW7vU5tS3rQ1pN9mL7kJ5hG3fE1dC9bA7"
 
 
@@ -24,7 +24,7 @@ def session(tmp_path: Path) -> Session:
 
 
 def test_findings_have_names_counts_places_and_surroundings(session: Session) -> None:
-    """What stands around one secret has the other replaced, too, and is cut where it gets long."""
+    """The text around a secret has other secrets replaced and is shortened."""
     review = review_export(session, leaf=None, redactor=share_redactor())
     assert [(found.id, found.times, len(found.places)) for found in review.findings] == [
         ("github-token#1", 2, 2),
@@ -39,7 +39,7 @@ def test_findings_have_names_counts_places_and_surroundings(session: Session) ->
 
 
 def test_names_of_a_review_keep_what_they_name_in_an_export(session: Session) -> None:
-    """The same rules over the same session give the same names; placeholders do as well."""
+    """The same rules and session give the same names and placeholders in review and export."""
     for keep in (["github-token#2"], ["[REDACTED:github-token#2]"]):
         export = Export(session, redactor=share_redactor(keep=keep))
         text = b"".join(export.written("jsonl")).decode()
@@ -49,7 +49,7 @@ def test_names_of_a_review_keep_what_they_name_in_an_export(session: Session) ->
 
 
 def test_a_secret_in_title_or_label_is_found_there(tmp_path: Path) -> None:
-    """What is in no entry has a place, too."""
+    """A secret outside the entries has a place, too."""
     with begun(store_at(tmp_path)) as session:
         at = session.append_message(user("hello")).id
         session.append_label_change(at, ONE)
@@ -59,7 +59,7 @@ def test_a_secret_in_title_or_label_is_found_there(tmp_path: Path) -> None:
 
 
 def test_images_are_counted_where_they_leave(tmp_path: Path) -> None:
-    """Those of another branch do not."""
+    """Images on other branches are not counted."""
     image = {"type": "image", "data": "aGVsbG8=", "mimeType": "image/png"}
     with begun(store_at(tmp_path)) as session:
         root = session.append_message(user("hello")).id
@@ -71,7 +71,7 @@ def test_images_are_counted_where_they_leave(tmp_path: Path) -> None:
 
 
 def test_the_home_folder_is_personal(tmp_path: Path) -> None:
-    """It is hidden only if somebody asks for that."""
+    """It is hidden only on request."""
     with begun(store_at(tmp_path)) as session:
         session.append_message(user("see /srv/people/ana/notes"))
         for personal, rules in ((False, []), (True, ["home-folder"])):
@@ -80,7 +80,7 @@ def test_the_home_folder_is_personal(tmp_path: Path) -> None:
 
 
 def test_a_report_is_a_document_without_secrets(session: Session) -> None:
-    """Its items are what was replaced."""
+    """The report lists what was replaced."""
     review = review_export(session, leaf=None, redactor=share_redactor())
     told = share_report(session.id, review.report)
     assert (told["schema"], told["session"], len(told["items"])) == ("sessile.share-report/1", session.id, 2)

@@ -1,4 +1,4 @@
-"""Other content in place of entries: a verb of the caller, with the original kept."""
+"""Rewriting entries on request of the caller, with the original kept."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def session(tmp_path: Path) -> Session:
 
 
 def test_edited_entries_change_and_all_others_stay_byte_for_byte(session: Session) -> None:
-    """Also lines that are written in another style than ours, and garbage."""
+    """Lines in another style and garbage are not changed."""
     append_raw(
         session.path, '{ "type" : "message", "id":"x", "parentId": null, "message": {"role":"user"} }', "garbage"
     )
@@ -55,7 +55,7 @@ def records_of_line(line: bytes) -> dict[str, Any]:
 
 
 def test_the_original_is_kept_byte_for_byte_and_its_path_returned(session: Session, tmp_path: Path) -> None:
-    """In the store's own folder, under a name that no listing shows."""
+    """The original is in the store's folder, under a name that no listing shows."""
     before = Path(session.path).read_bytes()
     kept = session.rewrite_entries(lambda e: {**e, "x": 1})
     assert kept is not None
@@ -66,7 +66,7 @@ def test_the_original_is_kept_byte_for_byte_and_its_path_returned(session: Sessi
 
 
 def test_the_original_of_a_foreign_file_is_kept_in_our_data_folder(tmp_path: Path) -> None:
-    """Nothing is left beside a file of another program."""
+    """Nothing is left next to a file of another program."""
     path = write_file(tmp_path / "there" / "s.jsonl", header(), said("a", None))
     with store_at(tmp_path / "root").open(path) as session:
         kept = session.rewrite_entries(lambda e: {**e, "x": 1})
@@ -77,7 +77,7 @@ def test_the_original_of_a_foreign_file_is_kept_in_our_data_folder(tmp_path: Pat
 
 @pytest.mark.parametrize("member", ["id", "parentId", "type"])
 def test_identity_and_place_of_an_entry_cannot_be_edited(session: Session, member: str) -> None:
-    """The file stays as it was and the session usable."""
+    """The file is not changed, and the session stays usable."""
     before = Path(session.path).read_bytes()
     with pytest.raises(errors.InvalidEntry):
         session.rewrite_entries(lambda e: {**e, member: "other"})
@@ -87,7 +87,7 @@ def test_identity_and_place_of_an_entry_cannot_be_edited(session: Session, membe
 
 
 def test_an_edit_that_raises_changes_nothing(session: Session) -> None:
-    """Its error comes through."""
+    """The error of the edit is raised."""
     before = Path(session.path).read_bytes()
 
     def fail(entry: object) -> None:
@@ -100,7 +100,7 @@ def test_an_edit_that_raises_changes_nothing(session: Session) -> None:
 
 
 def test_entries_that_another_handle_appended_survive_a_rewrite(session: Session, tmp_path: Path) -> None:
-    """A rewrite publishes the file, not one process's memory of it."""
+    """A rewrite uses the file, not the entries known to one process."""
     with other_store_at(tmp_path).open(session.path) as other:
         theirs = say(other, "theirs")
         session.rewrite_entries(lambda e: {**e, "x": 1})
@@ -110,7 +110,7 @@ def test_entries_that_another_handle_appended_survive_a_rewrite(session: Session
 
 
 def test_a_rewrite_is_temp_sync_rename_and_sync_of_the_folder(tmp_path: Path) -> None:
-    """In this order, so that the file is the old or the new one whatever happens."""
+    """With this order the file is the old or the new one after any crash."""
     with begun(store_at(tmp_path)) as session:
         say(session, "one")
     filesystem = FaultyFilesystem(PosixFilesystem())
@@ -125,7 +125,7 @@ def test_a_rewrite_is_temp_sync_rename_and_sync_of_the_folder(tmp_path: Path) ->
 
 
 def test_unknown_members_survive_a_rewrite(tmp_path: Path) -> None:
-    """The edit gets them and gives them back."""
+    """The edit gets unknown members and returns them."""
     path = write_file(tmp_path / "s.jsonl", header(), {**said("a", None), "future": [1, {"x": None}]})
     with store_at(tmp_path / "root").open(path) as session:
         session.rewrite_entries(lambda e: {**e, "new": True})
@@ -134,7 +134,7 @@ def test_unknown_members_survive_a_rewrite(tmp_path: Path) -> None:
 
 @pytest.mark.mission("X19")
 def test_a_rewritten_text_is_not_restored_from_the_blob_of_the_old_one(session: Session) -> None:
-    """The full text of a string goes when the string does; that of another string stays."""
+    """The blob reference of a replaced string is removed; those of other strings stay."""
     long = {"a": "x" * 600_000, "b": "y" * 600_000}
     entry_id = session.append_custom_entry("x", long).id
     session.rewrite_entries(lambda e: {**e, "data": {**e["data"], "a": "short"}} if e.id == entry_id else None)
@@ -150,7 +150,7 @@ def test_a_rewritten_text_is_not_restored_from_the_blob_of_the_old_one(session: 
 
 @pytest.mark.mission("X19")
 def test_a_rewrite_cuts_and_externalises_like_an_append(session: Session) -> None:
-    """Large content does not come in by the back door."""
+    """Large content of an edited entry is stored as in an append."""
     target = session.get_entries()[0].id
     session.rewrite_entries(lambda e: {**e, "message": user("z" * 600_000)} if e.id == target else None)
     assert max(map(len, lines_of(session.path))) < 510_000
@@ -159,7 +159,7 @@ def test_a_rewrite_cuts_and_externalises_like_an_append(session: Session) -> Non
 
 @pytest.mark.mission("X14")
 def test_the_arguments_of_a_tool_call_are_rewritten_by_its_id(session: Session) -> None:
-    """Only that call of that message; the context follows, the original is kept."""
+    """Only this call of this message changes, the context has the new arguments, and the original is kept."""
     session.context()
     before = lines_of(session.path)
     kept = session.rewrite_tool_call("c2", {"path": "c", "deep": {"n": [1]}})
@@ -173,7 +173,7 @@ def test_the_arguments_of_a_tool_call_are_rewritten_by_its_id(session: Session) 
 
 @pytest.mark.mission("X14")
 def test_a_cut_argument_of_a_rewritten_call_does_not_come_back(session: Session) -> None:
-    """Restoring gives the new arguments."""
+    """Restoring returns the new arguments."""
     entry_id = session.append_message(assistant(call("big", text="x" * 600_000))).id
     session.rewrite_tool_call("big", {"text": "short"})
     assert session.get_full_entry(entry_id)["message"]["content"][0]["arguments"] == {"text": "short"}
@@ -181,7 +181,7 @@ def test_a_cut_argument_of_a_rewritten_call_does_not_come_back(session: Session)
 
 @pytest.mark.mission("X14")
 def test_an_unknown_tool_call_is_refused_and_the_file_stays(session: Session) -> None:
-    """A text that happens to hold the id is no call."""
+    """A text that contains the id is not a call."""
     say(session, 'look: "id":"nope"')
     before = Path(session.path).read_bytes()
     with pytest.raises(errors.EntryNotFound):
@@ -190,7 +190,7 @@ def test_an_unknown_tool_call_is_refused_and_the_file_stays(session: Session) ->
 
 
 def test_an_index_that_was_saved_before_does_not_outlive_a_rewrite(session: Session, tmp_path: Path) -> None:
-    """Whoever opens next sees the new content."""
+    """The next reader gets the new content."""
     target = session.get_entries()[0].id
     session.close()
     with store_at(tmp_path).open(session.path) as again:

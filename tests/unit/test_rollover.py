@@ -125,7 +125,7 @@ def test_the_newest_comes_first_and_only_it_carries_its_members() -> None:
     entry = rolled(ENTRY, "two", "three", "four")
     assert [previous.session_id for previous in previous_sessions(entry)] == ["three", "two", "one"]
     assert ["members" in record for record in entry[PREVIOUS]] == [True, False, False]
-    # A transcript of another name is found by it for ever.
+    # A transcript with another name is always found by that name.
     assert entry[PREVIOUS][2]["sessionFile"] == "one-topic-7.jsonl"
 
 
@@ -179,7 +179,7 @@ def test_a_reset_is_taken_back_whole() -> None:
 
 
 def test_a_resumed_session_is_not_reset_again_by_the_next_message() -> None:
-    """Its times start anew."""
+    """Its times start again."""
     new = roll_over({**ENTRY, "sessionStartedAt": 0, "lastInteractionAt": 0}, "two", NOW, "daily")
     back = resume(new, 1, NOW + 1)
     assert times_of(back) == Times(NOW + 1, NOW + 1, NOW + 1)
@@ -198,7 +198,7 @@ def test_an_older_session_comes_back_with_unknown_counters() -> None:
 
 @pytest.mark.parametrize("number", [0, -1, 2, 99])
 def test_a_session_that_is_not_in_the_list_cannot_be_resumed(number: int) -> None:
-    """The error tells how many there are."""
+    """The error has the number of sessions."""
     with pytest.raises(SessionNotFound, match=r"has 1 earlier session\n") as refused:
         resume(rolled(ENTRY, "two"), number, NOW)
     assert refused.value.hint

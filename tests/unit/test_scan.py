@@ -1,4 +1,4 @@
-"""Scanning journals for substrings and regular expressions: every escape, every field, any size."""
+"""Scanning journals for substrings and regular expressions: all escapes, all fields, any size."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def ids(path: str, needle: str, *, regex: bool = False, case: bool | None = None
     ],
 )
 def test_a_needle_is_found_however_it_is_escaped(tmp_path: Path, needle: str) -> None:
-    """As JavaScript writes it, as Python does, with every character as \\uXXXX in either case, with \\/."""
+    """A needle matches the escapes of JavaScript and Python, \\uXXXX in either case, and \\/."""
     text = f"before {needle} after"
     units = text.encode("utf-16-be")
     escaped = "".join(f"\\u{units[i : i + 2].hex()}" for i in range(0, len(units), 2))
@@ -72,7 +72,7 @@ def test_a_needle_is_found_however_it_is_escaped(tmp_path: Path, needle: str) ->
 
 
 def test_case_counts_if_the_needle_has_a_capital(tmp_path: Path) -> None:
-    """Else letters and their capitals are the same, foreign ones too; and one can decide otherwise."""
+    """Without a capital the search ignores case, also for non-ASCII letters; this can be overridden."""
     path = session_at(tmp_path, said("e1", None, "Übung und Test"), said("e2", None, "übung und test"))
     assert ids(path, "übung") == ["e1", "e2"]
     assert ids(path, "Übung") == ["e1"]
@@ -82,7 +82,7 @@ def test_case_counts_if_the_needle_has_a_capital(tmp_path: Path) -> None:
 
 
 def test_a_match_names_its_field(tmp_path: Path) -> None:
-    """Text, thinking, tool input and tool results; ids, images and headers are no text."""
+    """Text, thinking, tool input and tool results are searched; ids, images and headers are not."""
     content = [
         {"type": "thinking", "thinking": "needle 1", "thinkingSignature": "needle"},
         {"type": "text", "text": "needle 2"},
@@ -108,7 +108,7 @@ def test_a_match_names_its_field(tmp_path: Path) -> None:
 
 
 def test_a_match_says_where_its_line_is_and_how_often(tmp_path: Path) -> None:
-    """The offset is that of the entry, also behind another one on the same line."""
+    """The offset is that of the entry, even if another entry is on the same line."""
     glued = json.dumps(said("e2", None, "x needle needle"))
     path = session_at(tmp_path, json.dumps(said("e1", None, "x")) + glued)
     (match,) = found(path, "needle")
@@ -117,7 +117,7 @@ def test_a_match_says_where_its_line_is_and_how_often(tmp_path: Path) -> None:
 
 
 def test_a_regular_expression_sees_the_text(tmp_path: Path) -> None:
-    """It is tried on decoded texts, with smart case."""
+    """The expression is matched against decoded texts, with smart case."""
     path = session_at(
         tmp_path, said("e1", None, "error 404\nnext"), said("e2", None, "Error 5"), said("e3", None, "中文")
     )
@@ -125,19 +125,19 @@ def test_a_regular_expression_sees_the_text(tmp_path: Path) -> None:
     assert ids(path, r"Error \d+", regex=True) == ["e2"]
     assert ids(path, r"\d$", regex=True) == ["e2"]
     assert ids(path, r"[一-龥]{2}", regex=True) == ["e3"]
-    assert ids(path, r"x*", regex=True) == ["e1"]  # an empty match is none
+    assert ids(path, r"x*", regex=True) == ["e1"]  # an empty match does not count
 
 
 @pytest.mark.parametrize("needle", ["(", "[a", "*", "a{99999999999}", "(?P<x>a)(?P<x>b)"])
 def test_a_bad_expression_is_a_typed_error(needle: str) -> None:
-    """It says what is wrong, and what to do."""
+    """The error has the reason and a hint."""
     with pytest.raises(InvalidQuery) as raised:
         Needle(needle, regex=True)
     assert raised.value.hint
 
 
 def test_a_needle_must_be_something() -> None:
-    """Nothing, and a novel, are refused."""
+    """An empty or very long needle is refused."""
     for needle in ("", "x" * 10_001):
         with pytest.raises(InvalidQuery):
             Needle(needle)
@@ -152,7 +152,7 @@ def test_a_missing_file_is_a_typed_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("chunk", [1, 7, 64, 1000])
 def test_blocks_may_end_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
-    """A needle is found on both sides of every block boundary, and in a last line without a newline."""
+    """A needle across a block boundary or in an unterminated last line is found."""
     path = session_at(tmp_path, *(said(f"e{n}", None, f"n{n} 会话 " + "y" * n) for n in range(30)))
     os.truncate(path, os.stat(path).st_size - 1)
     monkeypatch.setattr(search, "CHUNK", chunk)
@@ -161,7 +161,7 @@ def test_blocks_may_end_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_damaged_lines_do_not_hide_others(tmp_path: Path) -> None:
-    """NUL runs, garbage and torn lines are passed over."""
+    """NUL runs, garbage and torn lines are skipped."""
     path = session_at(
         tmp_path, "\0\0\0", "needle but no json", said("e1", None, "needle"), '{"type":"message","id":"needle'
     )
@@ -169,7 +169,7 @@ def test_damaged_lines_do_not_hide_others(tmp_path: Path) -> None:
 
 
 def test_memory_is_bounded_and_long_lines_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A line over the limit is a finding with its place; its neighbours are searched."""
+    """A line above the limit is reported with its place; the other lines are searched."""
     monkeypatch.setattr(search, "MAX_LINE", 3 << 20)
     path = session_at(tmp_path, said("e1", None, "needle"))
     start = os.stat(path).st_size

@@ -1,4 +1,4 @@
-"""A session: appending, moving the leaf, durability, closing."""
+"""A session: appending, moving the leaf, durability and closing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sessions import header as header_of
 
 @pytest.mark.mission("X7")
 def test_every_append_makes_one_entry_below_the_leaf_and_becomes_the_leaf(tmp_path: Path) -> None:
-    """Each line hangs from the one before, and the receipt says so."""
+    """Each entry is a child of the one before, and its receipt names it."""
     with begun(store_at(tmp_path)) as session:
         parent: str | None = None
         for number in range(4):
@@ -31,7 +31,7 @@ def test_every_append_makes_one_entry_below_the_leaf_and_becomes_the_leaf(tmp_pa
 
 @pytest.mark.mission("X7")
 def test_a_receipt_says_where_the_line_lies(tmp_path: Path) -> None:
-    """File, offset and length lead to the bytes of the entry."""
+    """Path, offset and length of a receipt locate the bytes of the entry."""
     with begun(store_at(tmp_path)) as session:
         session.append_message(user("ä"))
         receipt = session.append_message(user("found"))
@@ -45,7 +45,7 @@ def test_a_receipt_says_where_the_line_lies(tmp_path: Path) -> None:
 
 @pytest.mark.mission("X8")
 def test_branching_changes_no_line_and_the_next_append_hangs_from_the_target(tmp_path: Path) -> None:
-    """Branch and reset write nothing; what follows begins a branch or a new root."""
+    """Branch and reset write nothing; the next append starts a branch or a new root."""
     with begun(store_at(tmp_path)) as session:
         first, second = say(session, "one"), say(session, "two")
         before = Path(session.path).read_bytes()
@@ -61,7 +61,7 @@ def test_branching_changes_no_line_and_the_next_append_hangs_from_the_target(tmp
 
 @pytest.mark.mission("X8")
 def test_branching_to_an_unknown_entry_is_refused_with_the_words_of_the_family(tmp_path: Path) -> None:
-    """The leaf stays where it was."""
+    """An unknown entry raises, and the leaf does not move."""
     with begun(store_at(tmp_path)) as session:
         leaf = say(session, "one")
         with pytest.raises(errors.EntryNotFound, match="entry not found: 'nobody'"):
@@ -86,7 +86,7 @@ def test_a_branch_summary_hangs_from_the_target_and_names_it(tmp_path: Path, fro
 
 @pytest.mark.mission("X8")
 def test_a_branch_summary_of_an_unknown_entry_writes_nothing(tmp_path: Path) -> None:
-    """The target is looked up before anything moves."""
+    """The target is checked before anything changes."""
     with begun(store_at(tmp_path)) as session:
         leaf = say(session, "one")
         with pytest.raises(errors.EntryNotFound):
@@ -96,7 +96,7 @@ def test_a_branch_summary_of_an_unknown_entry_writes_nothing(tmp_path: Path) -> 
 
 @pytest.mark.mission("X8")
 def test_a_branch_summary_that_cannot_be_written_does_not_move_the_leaf(tmp_path: Path) -> None:
-    """Branch and summary are one step."""
+    """Branch and summary are one operation."""
     with begun(store_at(tmp_path)) as session:
         first, leaf = say(session, "one"), say(session, "two")
         with pytest.raises(errors.InvalidEntry):
@@ -108,7 +108,7 @@ def test_a_branch_summary_that_cannot_be_written_does_not_move_the_leaf(tmp_path
     "payload", [{}, {"type": ""}, {"type": "session"}, {"type": "title"}, {"type": 5}, "text", None]
 )
 def test_what_is_no_entry_is_refused(payload: object) -> None:
-    """A header or a title slot among the entries would make the file unreadable for others."""
+    """A header or a title slot among the entries would make the file unreadable for other programs."""
     session = Session.in_memory()
     with pytest.raises(errors.InvalidEntry):
         session.append_many([payload])  # type: ignore[list-item]
@@ -117,14 +117,14 @@ def test_what_is_no_entry_is_refused(payload: object) -> None:
 
 @pytest.mark.parametrize("message", [{}, {"role": None}, {"content": "x"}, "text"])
 def test_a_message_without_a_role_is_refused(message: object) -> None:
-    """No reader of the family would know what to do with it."""
+    """No other program could read such a message."""
     with pytest.raises(errors.InvalidEntry):
         Session.in_memory().append_message(message)  # type: ignore[arg-type]
 
 
 @pytest.mark.mission("X18")
 def test_an_entry_that_cannot_be_written_leaves_session_and_file_as_they_were(tmp_path: Path) -> None:
-    """NaN has no form in JSON; nothing is latched, the next append works."""
+    """NaN cannot be written as JSON; the error is not latched, and the next append works."""
     with begun(store_at(tmp_path)) as session:
         leaf = say(session, "one")
         before = Path(session.path).read_bytes()
@@ -139,7 +139,7 @@ def test_an_entry_that_cannot_be_written_leaves_session_and_file_as_they_were(tm
 def test_a_failed_write_is_raised_latched_and_logged_once_until_reopening(
     tmp_path: Path, fault: Fail, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The call that lost data says so, later ones say it again, and a clean reopen clears it."""
+    """The failed call and all later ones raise; reopening clears the error."""
     with begun(store_at(tmp_path)) as session:
         leaf = say(session, "safe")
     filesystem = FaultyFilesystem(PosixFilesystem(), plan=[fault])
@@ -160,7 +160,7 @@ def test_a_failed_write_is_raised_latched_and_logged_once_until_reopening(
 
 @pytest.mark.mission("X18")
 def test_memory_never_runs_ahead_of_the_disk(tmp_path: Path) -> None:
-    """After a failed write the session shows what reopening would show."""
+    """After a failed write the session has the same entries as after reopening."""
     path = begun(store_at(tmp_path)).path
     filesystem = FaultyFilesystem(PosixFilesystem(), plan=[Fail(errno.ENOSPC, at=2, on={"write"})])
     session = store_at(tmp_path, fs=filesystem).open(path)
@@ -173,7 +173,7 @@ def test_memory_never_runs_ahead_of_the_disk(tmp_path: Path) -> None:
 
 @pytest.mark.mission("X18")
 def test_closing_frees_descriptor_and_lock_before_it_raises_the_first_error(tmp_path: Path) -> None:
-    """Whoever opens next is not kept waiting by one who failed."""
+    """After a failed close the session can be opened without waiting."""
     path = begun(store_at(tmp_path)).path
     filesystem = FaultyFilesystem(PosixFilesystem(), plan=[Fail(errno.ENOSPC, on={"write"})])
     session = store_at(tmp_path, fs=filesystem).open(path)
@@ -187,7 +187,7 @@ def test_closing_frees_descriptor_and_lock_before_it_raises_the_first_error(tmp_
 
 
 def test_closing_twice_is_once(tmp_path: Path) -> None:
-    """Also of a draft, and of a session whose leaf could not be stored."""
+    """Closing twice is safe, also for a draft and for a session whose leaf could not be stored."""
     store = store_at(tmp_path)
     draft = store.create(CWD)
     say(draft, "pending")
@@ -205,7 +205,7 @@ def test_closing_twice_is_once(tmp_path: Path) -> None:
 
 
 def test_a_closed_session_takes_no_more_entries(tmp_path: Path) -> None:
-    """It says so instead of opening the file again."""
+    """The append raises and does not reopen the file."""
     session = begun(store_at(tmp_path))
     session.close()
     with pytest.raises(errors.StorageFailure, match="closed"):
@@ -214,7 +214,7 @@ def test_a_closed_session_takes_no_more_entries(tmp_path: Path) -> None:
 
 @pytest.mark.mission("X14")
 def test_a_session_in_memory_does_all_without_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Append, branch, label, fork and image blobs work; the disk stays empty."""
+    """Append, branch, label, fork and image blobs work, and nothing is written to the disk."""
     monkeypatch.chdir(tmp_path)
     session = Session.in_memory("/anywhere")
     first = say(session, "one")
@@ -231,7 +231,7 @@ def test_a_session_in_memory_does_all_without_a_file(tmp_path: Path, monkeypatch
 
 @pytest.mark.mission("X14")
 def test_a_new_session_belongs_to_the_same_project_and_names_its_parent(tmp_path: Path) -> None:
-    """The session itself stays open."""
+    """The original session stays open."""
     with begun(store_at(tmp_path)) as session, session.new_session(parent_session=session.path) as new:
         assert (new.cwd, new.header["parentSession"], new.is_draft) == (CWD, session.path, True)
         assert new.id != session.id
@@ -240,7 +240,7 @@ def test_a_new_session_belongs_to_the_same_project_and_names_its_parent(tmp_path
 
 @pytest.mark.mission("X14")
 def test_setting_the_session_file_goes_on_in_the_other_file(tmp_path: Path) -> None:
-    """The old file keeps its bytes; appends, leaf and blobs are those of the new one."""
+    """The old file is unchanged; appends, leaf and blobs are those of the new file."""
     store = store_at(tmp_path)
     with begun(store) as session, begun(store) as other:
         say(session, "old")
@@ -255,7 +255,7 @@ def test_setting_the_session_file_goes_on_in_the_other_file(tmp_path: Path) -> N
 
 @pytest.mark.mission("X14")
 def test_setting_a_session_file_that_cannot_be_opened_leaves_the_session_as_it_is(tmp_path: Path) -> None:
-    """A wrong path costs nothing."""
+    """An invalid path raises, and the session is unchanged."""
     bad = tmp_path / "bad.jsonl"
     bad.write_text("not a session\n")
     with begun(store_at(tmp_path / "root")) as session:
@@ -266,7 +266,7 @@ def test_setting_a_session_file_that_cannot_be_opened_leaves_the_session_as_it_i
 
 @pytest.mark.mission("X17")
 def test_flush_syncs_what_was_appended(tmp_path: Path) -> None:
-    """With "process" durability nothing is synced before; flush reaches the disk."""
+    """With the durability "process" only `flush` syncs."""
     path = begun(store_at(tmp_path)).path
     filesystem = FaultyFilesystem(PosixFilesystem())
     with store_at(tmp_path, fs=filesystem).open(path) as session:
@@ -277,7 +277,7 @@ def test_flush_syncs_what_was_appended(tmp_path: Path) -> None:
 
 
 def test_a_reading_session_takes_nothing_and_can_look_around(tmp_path: Path) -> None:
-    """Every verb that writes is refused; moving the view's own leaf is not."""
+    """Every method that writes is refused; moving the leaf of the view is allowed."""
     store = store_at(tmp_path)
     with begun(store) as session:
         first = say(session, "one")
@@ -302,7 +302,7 @@ def test_a_reading_session_takes_nothing_and_can_look_around(tmp_path: Path) -> 
 
 @pytest.mark.mission("X12")
 def test_the_context_of_a_session_equals_the_documented_function(tmp_path: Path) -> None:
-    """State and messages of a path with a compaction, at the leaf and at an earlier entry."""
+    """State and messages of a path with a compaction are the same, at the leaf and at an earlier entry."""
     with begun(store_at(tmp_path)) as session:
         session.append_model_change("anthropic/claude")
         session.append_thinking_level_change("high")
@@ -324,7 +324,7 @@ def test_the_context_of_a_session_equals_the_documented_function(tmp_path: Path)
 
 @pytest.mark.mission("X12")
 def test_a_missing_parent_ends_the_history_unless_it_is_bridged(tmp_path: Path) -> None:
-    """Both ways say what is missing."""
+    """Both modes report the missing parent."""
     torn = {"type": "message", "id": "b", "parentId": "lost", "timestamp": "2026-02-16T10:20:30.000Z"}
     first = {"type": "message", "id": "a", "parentId": None, "timestamp": "2026-02-16T10:20:30.000Z"}
     path = write_file(
@@ -340,7 +340,7 @@ def test_a_missing_parent_ends_the_history_unless_it_is_bridged(tmp_path: Path) 
 
 @pytest.mark.mission("X2")
 def test_context_edits_and_reset_boundaries_change_the_context_and_no_entry(tmp_path: Path) -> None:
-    """What the model no longer sees is still in the session."""
+    """Entries that are removed from the context stay in the session."""
     with begun(store_at(tmp_path)) as session:
         first, second = say(session, "one"), say(session, "two")
         session.append_context_edit(first, None)
@@ -354,7 +354,7 @@ def test_context_edits_and_reset_boundaries_change_the_context_and_no_entry(tmp_
 
 
 def test_many_threads_append_one_chain(tmp_path: Path) -> None:
-    """Nothing is lost, doubled or hung from the wrong place."""
+    """No entry is lost, duplicated or attached to the wrong parent."""
     from concurrent.futures import ThreadPoolExecutor
 
     with begun(store_at(tmp_path)) as session, ThreadPoolExecutor(4) as pool:
@@ -366,7 +366,7 @@ def test_many_threads_append_one_chain(tmp_path: Path) -> None:
 
 
 def test_a_name_that_could_not_be_given_is_not_there(tmp_path: Path) -> None:
-    """A file that cannot be replaced keeps its old name everywhere: in its header, its entries and its listing."""
+    """If the file cannot be replaced, header, entries and listing keep the old name."""
     with begun(store_at(tmp_path)) as session:
         say(session, "x")
         session.set_session_name("Before")
@@ -378,10 +378,10 @@ def test_a_name_that_could_not_be_given_is_not_there(tmp_path: Path) -> None:
 
 
 class TestRepr:
-    """What a person sees of a session while debugging."""
+    """The text representations of sessions, receipts and nodes."""
 
     def test_it_is_one_line_with_id_title_leaf_and_path(self, tmp_path: Path) -> None:
-        """A draft, a session that is read-only and one that is closed say so; texts are not shown."""
+        """Drafts, read-only and closed sessions are marked as such; texts are not shown."""
         store = store_at(tmp_path)
         with store.create("/work/app", title="Fix\nthe " + "x" * 100) as session:
             leaf = say(session, "a secret")
@@ -394,7 +394,7 @@ class TestRepr:
             assert repr(reader).endswith("(read-only)>")
 
     def test_receipts_and_nodes(self) -> None:
-        """A receipt leaves out what is not set; a node of the tree names its entry, its label and its children."""
+        """A receipt omits unset fields; a node shows its entry, label and children."""
         session = Session.in_memory()
         receipt = session.append_message(user("hello"))
         assert repr(receipt) == (
@@ -405,7 +405,7 @@ class TestRepr:
         assert repr(session.get_tree()[0]) == f"<TreeNode {receipt.id} 'here' children=1>"
 
     def test_a_notebook_shows_a_table_in_which_nothing_runs(self, tmp_path: Path) -> None:
-        """Title and project are stored text: they are escaped."""
+        """Title and project are escaped."""
         hostile = "<script>alert(1)</script>&\u202e"
         with store_at(tmp_path).create("/work/<b>", title=hostile) as session:
             say(session, "hello")

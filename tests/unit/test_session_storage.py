@@ -24,7 +24,7 @@ Make = Callable[[str | None], SessionStorage]
 
 @pytest.fixture(params=["file", "memory"])
 def make(request: pytest.FixtureRequest) -> Make:
-    """Makes a storage, with or without a trash."""
+    """Return a function that creates a storage with or without a trash."""
     if request.param == "file":
         return lambda trash: FileSessionStorage(trash=trash)
     return lambda trash: MemorySessionStorage(trash=trash)
@@ -37,15 +37,15 @@ def storage(make: Make) -> SessionStorage:
 
 @pytest.fixture
 def root(tmp_path: Path) -> str:
-    """A folder that exists on the disk and does not exist in memory; the storage makes it when it writes."""
+    """A folder that exists on disk but not in memory; the storage creates it on the first write."""
     return str(tmp_path / "root")
 
 
 class TestTexts:
-    """Whole files of text."""
+    """Reading and writing whole text files."""
 
     def test_written_text_is_read_back(self, storage: SessionStorage, root: str) -> None:
-        """Any text comes back as it was written, and the folder is made."""
+        """Any text is read back unchanged, and the folder is created."""
         text = "naïve 看一下 \u2028 line\n\0"
         storage.write_text(f"{root}/a/b.txt", text)
         assert storage.read_text(f"{root}/a/b.txt") == text
@@ -53,13 +53,13 @@ class TestTexts:
         assert storage.read_text(f"{root}/a/b.txt") == "new"
 
     def test_replacing_leaves_no_temporary_file(self, storage: SessionStorage, root: str) -> None:
-        """After writing twice the folder holds the one file."""
+        """After two writes the folder contains only the file."""
         storage.write_text(f"{root}/a.txt", "one")
         storage.write_text(f"{root}/a.txt", "two")
         assert storage.list_files_sync(root, "*") == [f"{root}/a.txt"]
 
     def test_a_missing_file_is_named(self, storage: SessionStorage, root: str) -> None:
-        """Reading what is not there raises a typed error with the path."""
+        """Reading a missing file raises a typed error with the path."""
         for read in (storage.read_text, storage.stat_sync, lambda path: storage.read_text_prefix(path, 9)):
             with pytest.raises(SessionNotFound) as caught:
                 read(f"{root}/missing")
@@ -69,7 +69,7 @@ class TestTexts:
     def test_a_prefix_counts_bytes_and_cuts_between_characters(
         self, storage: SessionStorage, root: str, size: int
     ) -> None:
-        """Of a character of which only a part lies in the prefix nothing is returned."""
+        """A partial character at the end of the prefix is omitted."""
         text = "aé看😀b"
         storage.write_text(f"{root}/a", text)
         prefix = storage.read_text_prefix(f"{root}/a", size)
@@ -79,14 +79,14 @@ class TestTexts:
         assert not following or len((prefix + following).encode()) > size
 
     def test_bytes_that_are_not_utf8_are_shown_as_replacement_characters(self, tmp_path: Path) -> None:
-        """A damaged file can still be looked at."""
+        """A damaged file can still be read."""
         (tmp_path / "a").write_bytes(b"x\xffy")
         assert FileSessionStorage().read_text(str(tmp_path / "a")) == "x\ufffdy"
         assert FileSessionStorage().read_text_prefix(str(tmp_path / "a"), 2) == "x\ufffd"
 
     @pytest.mark.promise("P11")
     def test_a_failed_replacement_leaves_the_old_text(self) -> None:
-        """Whatever call fails, the file is the old one or the new one, and no temporary file stays."""
+        """Whichever call fails, the file has the old or the new content, and no temporary file remains."""
         at = 0
         struck = True
         while struck:
@@ -105,17 +105,17 @@ class TestTexts:
 
 
 class TestNames:
-    """Folders, lists, renaming."""
+    """Creating folders, listing and renaming."""
 
     def test_ensure_dir_makes_all_parents_and_may_be_repeated(self, storage: SessionStorage, root: str) -> None:
-        """A folder that is there already is no error."""
+        """An existing folder is not an error."""
         storage.ensure_dir_sync(f"{root}/a/b/c")
         storage.ensure_dir_sync(f"{root}/a/b/c")
         assert storage.exists_sync(f"{root}/a/b/c")
         assert not storage.exists(f"{root}/a/b/d")
 
     def test_listing_knows_star_extension_and_name(self, storage: SessionStorage, root: str) -> None:
-        """The three documented patterns, sorted, absolute; folders are not files."""
+        """The three documented patterns return sorted absolute paths, without folders."""
         for name in ("b.jsonl", "a.jsonl", "c.txt", ".d.jsonl", "[x].txt"):
             storage.write_text(f"{root}/{name}", "")
         storage.ensure_dir_sync(f"{root}/folder.jsonl")
@@ -128,14 +128,14 @@ class TestNames:
     def test_listing_a_missing_folder_gives_nothing_and_creates_nothing(
         self, storage: SessionStorage, root: str
     ) -> None:
-        """No folder, no files, no error; a file is no folder either."""
+        """A missing folder or a file returns an empty list."""
         assert storage.list_files_sync(f"{root}/missing", "*") == []
         assert not storage.exists_sync(root)
         storage.write_text(f"{root}/a", "")
         assert storage.list_files_sync(f"{root}/a", "*") == []
 
     def test_relative_paths_mean_the_working_folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """What is listed is absolute however the folder was named."""
+        """Paths are absolute, even if the folder is relative."""
         monkeypatch.chdir(tmp_path)
         storage = FileSessionStorage()
         storage.write_text("a.jsonl", "x")
@@ -143,7 +143,7 @@ class TestNames:
         assert storage.read_text("a.jsonl") == "x"
 
     def test_renaming_replaces_and_unlinking_removes(self, storage: SessionStorage, root: str) -> None:
-        """The target is replaced at once; what is gone is gone."""
+        """Renaming replaces the target, and unlinking removes the file."""
         storage.write_text(f"{root}/a", "one")
         storage.write_text(f"{root}/b/c", "two")
         storage.rename(f"{root}/a", f"{root}/b/c")
@@ -157,7 +157,7 @@ class TestNames:
             storage.rename(f"{root}/a", f"{root}/z")
 
     def test_stat_tells_size_and_age(self, storage: SessionStorage, root: str) -> None:
-        """Sizes are bytes; the age comes as milliseconds and as a moment in UTC, and both agree."""
+        """The size is in bytes; the modification time is in milliseconds and as a UTC datetime, and both agree."""
         before = time.time() - 1
         storage.write_text(f"{root}/a", "é")
         info = storage.stat_sync(f"{root}/a")
@@ -169,7 +169,7 @@ class TestNames:
 
     @pytest.mark.skipif(os.getuid() == 0, reason="root may do anything")
     def test_a_refused_folder_is_a_typed_error(self, tmp_path: Path) -> None:
-        """Permissions are named as such."""
+        """A permission error has its own type."""
         tmp_path.chmod(0o500)
         try:
             with pytest.raises(PermissionRefused):
@@ -179,10 +179,10 @@ class TestNames:
 
 
 class TestWriter:
-    """Lines, one after the other."""
+    """Writing lines."""
 
     def test_appending_goes_on_and_writing_begins_anew(self, storage: SessionStorage, root: str) -> None:
-        """`a` keeps what is there, `w` does not; each line is visible at once."""
+        """`a` keeps the content, `w` does not; each line is visible at once."""
         path = f"{root}/s/a.jsonl"
         writer = storage.open_writer(path)
         writer.write_line('{"a":1}\n')
@@ -202,7 +202,7 @@ class TestWriter:
         assert writer.get_error() is again.get_error() is anew.get_error() is None
 
     def test_a_closed_writer_refuses(self, storage: SessionStorage, root: str) -> None:
-        """Writing after closing raises and is not latched as an error of the file."""
+        """Writing after closing raises, and this is not latched as an error of the file."""
         writer = storage.open_writer(f"{root}/a")
         writer.close()
         uses: list[Callable[[], object]] = [lambda: writer.write_line("x\n"), writer.fsync, writer.flush]
@@ -214,7 +214,7 @@ class TestWriter:
     @pytest.mark.mission("X18")
     @pytest.mark.promise("P3")
     def test_the_first_error_is_latched_raised_again_and_told_once(self) -> None:
-        """A full disk is raised by the line that met it, by everything after it, and by close."""
+        """A full disk is raised by the failing write, by every later call, and by close."""
         heard: list[SessileError] = []
         faulty = FaultyFilesystem(MemoryFilesystem(), plan=[ShortWrite(written=3, at=2)])
         writer = SessionStorage(faulty).open_writer("/a", on_error=heard.append)
@@ -232,7 +232,7 @@ class TestWriter:
         assert first.value.path == "/a"
 
     def test_a_failed_sync_is_not_tried_again(self) -> None:
-        """The kernel would say yes the second time."""
+        """The kernel would report success the second time."""
         faulty = FaultyFilesystem(MemoryFilesystem(), plan=[Fail(errno.EIO, on={"sync"})])
         writer = SessionStorage(faulty).open_writer("/a")
         writer.write_line("x\n")
@@ -243,7 +243,7 @@ class TestWriter:
         assert [call.method for call in faulty.calls].count("sync") == 1
 
     def test_an_error_while_opening_is_raised_and_told(self) -> None:
-        """There is no writer without a file."""
+        """An error on opening is raised and reported."""
         heard: list[SessileError] = []
         faulty = FaultyFilesystem(MemoryFilesystem(), plan=[Fail(errno.EIO, on={"open"})])
         with pytest.raises(StorageFailure):
@@ -251,7 +251,7 @@ class TestWriter:
         assert len(heard) == 1
 
     def test_an_error_while_closing_is_raised(self) -> None:
-        """Some disks only say at the end that they failed."""
+        """Some file systems report errors only on closing."""
         faulty = FaultyFilesystem(MemoryFilesystem(), plan=[Fail(errno.EIO, on={"close"})])
         writer = SessionStorage(faulty).open_writer("/a")
         with pytest.raises(StorageFailure):
@@ -262,10 +262,10 @@ class TestWriter:
 
 @pytest.mark.promise("P15")
 class TestDeleting:
-    """Deleting a session moves it to the trash."""
+    """A deleted session is moved to the trash."""
 
     def test_without_a_trash_nothing_is_deleted(self, storage: SessionStorage, root: str) -> None:
-        """The error says what to do, and the session stays."""
+        """The error has a hint, and the session is not deleted."""
         storage.write_text(f"{root}/s.jsonl", "x")
         with pytest.raises(InvalidConfig) as caught:
             storage.delete_session_with_artifacts(f"{root}/s.jsonl")
@@ -273,7 +273,7 @@ class TestDeleting:
         assert storage.read_text(f"{root}/s.jsonl") == "x"
 
     def test_file_and_artifacts_are_moved_and_come_back(self, make: Make, root: str) -> None:
-        """Nothing of the session is left in its place, and the trash gives all of it back, byte for byte."""
+        """The session and its artifacts are moved, and restoring returns the same bytes."""
         storage = make(f"{root}/trash")
         storage.write_text(f"{root}/p/s.jsonl", "session")
         storage.write_text(f"{root}/p/s/artifact.txt", "artifact")
@@ -288,7 +288,7 @@ class TestDeleting:
         assert storage.read_text(f"{root}/p/s/artifact.txt") == "artifact"
 
     def test_the_same_session_can_be_deleted_twice(self, make: Make, root: str) -> None:
-        """A second deletion does not disturb the first one."""
+        """A second deletion does not affect the first one."""
         storage = make(f"{root}/trash")
         for text in ("first", "second"):
             storage.write_text(f"{root}/s.jsonl", text)
@@ -296,7 +296,7 @@ class TestDeleting:
         assert len(Trash(storage._fs, f"{root}/trash").list()) == 2
 
     def test_a_missing_session_is_named(self, make: Make, root: str) -> None:
-        """Deleting what is not there raises and leaves the trash empty."""
+        """Deleting a missing session raises, and the trash stays empty."""
         storage = make(f"{root}/trash")
         with pytest.raises(SessionNotFound):
             storage.delete_session_with_artifacts(f"{root}/s.jsonl")

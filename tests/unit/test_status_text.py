@@ -1,4 +1,4 @@
-"""What `/status` and the list of sessions say, and the notices of a turn."""
+"""The texts of `/status` and of the list of sessions, and the notices of a turn."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ FULL = Status(
 
 
 def test_the_status_tells_everything_line_by_line() -> None:
-    """In the documented order, with the documented signs."""
+    """The lines have the documented order and signs."""
     assert status_lines(FULL) == [
         "Sessile 0.6.0 (abc1234)",
         "🕒 2026-11-16 01:00 CET",
@@ -86,7 +86,7 @@ def test_the_status_tells_everything_line_by_line() -> None:
 
 
 def test_what_is_unknown_is_called_unknown() -> None:
-    """Never 0; what does not apply has no line."""
+    """Unknown values are never 0, and inapplicable lines are omitted."""
     assert status_lines(Status(version="0.6.0", now=NOW, zone=UTC, key="k")) == [
         "Sessile 0.6.0",
         "🕒 2026-11-16 00:00 UTC",
@@ -100,7 +100,7 @@ def test_what_is_unknown_is_called_unknown() -> None:
 
 
 def test_zero_is_zero() -> None:
-    """A new session has used nothing, and that is known."""
+    """The usage of a new session is known to be zero."""
     changes = {
         "input_tokens": 0,
         "output_tokens": 0,
@@ -125,7 +125,7 @@ def test_zero_is_zero() -> None:
     ],
 )
 def test_the_status_says_when_the_session_will_end(policy: ResetPolicy, told: str) -> None:
-    """So that no reset comes as a surprise."""
+    """Users can see the next reset."""
     assert f"🔁 Reset: {told}" in status_lines(msgspec.structs.replace(FULL, resets=policy))
 
 
@@ -142,12 +142,12 @@ def test_the_status_says_when_the_session_will_end(policy: ResetPolicy, told: st
     ],
 )
 def test_a_context_is_told_with_its_window(used: int | None, window: int | None, text: str) -> None:
-    """And never more than 999 per cent of it."""
+    """The percentage is at most 999."""
     assert context_text(used, window) == text
 
 
 def test_an_estimate_is_marked() -> None:
-    """Where there is a number."""
+    """Only known values are marked."""
     assert context_text(10, 100, estimated=True) == "~10/100 (10%)"
     assert context_text(None, 100, estimated=True) == "unknown/100"
 
@@ -166,7 +166,7 @@ def test_an_estimate_is_marked() -> None:
     ],
 )
 def test_ages_are_told_in_one_unit(then: int | None, told: str) -> None:
-    """Two clocks may differ by some seconds."""
+    """Times slightly in the future are accepted, because clocks may differ."""
     assert ago(then, NOW) == told
 
 
@@ -204,12 +204,12 @@ def test_notices_have_the_documented_words() -> None:
     ],
 )
 def test_a_kind_comes_from_the_key_or_the_chat(key: str, chat_type: str | None, kind: str) -> None:
-    """By structure."""
+    """The structure of the key decides."""
     assert session_kind(parse_key(key), chat_type) == kind
 
 
 def test_flags_are_those_of_the_documents() -> None:
-    """In their order; what is not set has none."""
+    """Flags have the documented order, and unset ones are omitted."""
     entry = {
         "sessionId": "abc",
         "thinkingLevel": "high",
@@ -230,7 +230,7 @@ def test_flags_are_those_of_the_documents() -> None:
 
 
 def test_a_row_has_the_documented_members_and_null_for_what_is_unknown() -> None:
-    """A wrong type is unknown, too."""
+    """Values of a wrong type are unknown, too."""
     row = session_row("k", "direct", {"updatedAt": NOW - 5, "sessionId": "s", "model": 7, "inputTokens": True}, NOW)
     assert (row["key"], row["kind"], row["sessionId"], row["updatedAt"], row["ageMs"]) == (
         "k",
@@ -250,7 +250,7 @@ def test_a_row_has_the_documented_members_and_null_for_what_is_unknown() -> None
 
 
 def test_the_columns_of_a_row() -> None:
-    """Kind, key, age, model, context and flags; keys are shortened in their middle, models at their end."""
+    """The columns are kind, key, age, model, context and flags; keys are shortened in the middle, models at the end."""
     entry: Json = {
         "updatedAt": NOW - 2 * MINUTE,
         "sessionId": "s",
@@ -274,7 +274,7 @@ def test_the_columns_of_a_row() -> None:
 
 @given(st.text(max_size=60))
 def test_a_shortened_key_fits_and_keeps_its_ends(key: str) -> None:
-    """Whatever characters it has; nothing in it drives a terminal."""
+    """The shortened key can have any characters and never controls a terminal."""
     shown = cells_of(session_row(key, "direct", {}, NOW), NOW)[1]
     assert width(shown) <= 26
     assert "\x1b" not in shown and "\n" not in shown
@@ -292,7 +292,7 @@ def test_the_list_is_sorted_and_counts_what_it_shows() -> None:
 
 
 def test_only_the_active_ones_can_be_listed() -> None:
-    """Up to just so many minutes ago; of an unknown time nobody knows."""
+    """The exact number of minutes is included; sessions of unknown time are not."""
     edge = NOW - 10 * MINUTE
     document = listing("/store", rows(edge - 1, edge, NOW, None, NOW + 5), NOW, active_minutes=10)
     assert [row["key"] for row in document["sessions"]] == ["k4", "k2", "k1"]
@@ -314,5 +314,5 @@ def test_active_minutes_are_a_positive_number(minutes: int) -> None:
     )
 )
 def test_any_entry_can_be_shown(entry: dict[str, Any]) -> None:
-    """Other programs write these entries, and people edit them."""
+    """Entries may be written by other programs or edited by hand."""
     assert len(cells_of(session_row("k", "direct", entry, NOW), NOW)) == len(COLUMNS)

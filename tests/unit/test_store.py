@@ -1,4 +1,4 @@
-"""A store: creating, opening, copying, and leaving everything else alone."""
+"""A store: creating, opening, copying, and leaving other files unchanged."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.mission("X14")
 
 
 def test_a_session_is_opened_by_id_by_path_and_by_path_object(tmp_path: Path) -> None:
-    """Always the same file."""
+    """All three open the same file."""
     store = store_at(tmp_path)
     with begun(store) as session:
         leaf = say(session, "one")
@@ -44,7 +44,7 @@ def test_a_session_is_opened_by_id_by_path_and_by_path_object(tmp_path: Path) ->
 
 
 def test_a_relative_path_is_one_of_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also a bare name, if it ends in .jsonl."""
+    """A relative path starts at the current folder; a bare name must end in .jsonl."""
     write_file(tmp_path / "s.jsonl", header(), said("a", None))
     monkeypatch.chdir(tmp_path)
     for ref in ("s.jsonl", "./s.jsonl"):
@@ -53,7 +53,7 @@ def test_a_relative_path_is_one_of_the_current_folder(tmp_path: Path, monkeypatc
 
 
 def test_a_chosen_id_is_used_once(tmp_path: Path) -> None:
-    """In any project of the store."""
+    """An id is unique in all projects of the store."""
     store = store_at(tmp_path)
     with begun(store, session_id="mine") as session:
         assert session.id == "mine"
@@ -63,14 +63,14 @@ def test_a_chosen_id_is_used_once(tmp_path: Path) -> None:
 
 
 def test_two_handles_of_two_stores_share_one_session(tmp_path: Path) -> None:
-    """What one appends the other sees."""
+    """Entries appended by one handle are seen by the other."""
     with begun(store_at(tmp_path)) as one, other_store_at(tmp_path).open(one.path) as two:
         first = say(one, "one")
         assert [e.id for e in two.get_entries()] == [first]
 
 
 def test_the_cache_can_be_elsewhere_and_is_worth_nothing(tmp_path: Path) -> None:
-    """Deleting it loses nothing; reading a foreign store leaves nothing in its root."""
+    """Deleting the cache loses nothing, and reading a foreign store writes nothing to its root."""
     path = tmp_path / "pi" / "sessions" / "--x--" / "t_s1.jsonl"
     write_file(path, header(), *(said(str(n), str(n - 1) if n else None) for n in range(3000)))
     before = snapshot(tmp_path / "pi")
@@ -83,7 +83,7 @@ def test_the_cache_can_be_elsewhere_and_is_worth_nothing(tmp_path: Path) -> None
 
 
 def test_reading_changes_no_file_of_any_kind(tmp_path: Path) -> None:
-    """Every question of a reader leaves content, time and inode of every file."""
+    """No read changes the content, time or inode of any file."""
     store = store_at(tmp_path)
     with begun(store) as session:
         first = say(session, "one")
@@ -111,7 +111,7 @@ def test_reading_changes_no_file_of_any_kind(tmp_path: Path) -> None:
 
 @pytest.mark.mission("X1")
 def test_a_file_of_pi_opens_and_keeps_its_lines(tmp_path: Path) -> None:
-    """Member order, model shape and unknown members as pi writes them."""
+    """Member order, model shape and unknown members stay as pi writes them."""
     lines = [
         '{"type":"session","version":3,"id":"0199-pi","timestamp":"2026-02-16T10:20:30.000Z","cwd":"/p"}',
         '{"type":"model_change","id":"aa","parentId":null,"timestamp":"2026-02-16T10:20:30.000Z","provider":"p","modelId":"m"}',
@@ -132,7 +132,7 @@ def test_a_file_of_pi_opens_and_keeps_its_lines(tmp_path: Path) -> None:
 
 @pytest.mark.mission("X1")
 def test_a_file_of_oh_my_pi_opens_and_keeps_its_lines(tmp_path: Path) -> None:
-    """Slot, header with members of its own, roles of models, the later kinds."""
+    """The title slot, the header, model roles and newer kinds of entries stay as they are."""
     slot = '{"type":"title","v":1,"title":"T","updatedAt":"x","pad":"' + " " * 100 + '"}'
     records: list[Any] = [
         slot,
@@ -156,7 +156,7 @@ def test_a_file_of_oh_my_pi_opens_and_keeps_its_lines(tmp_path: Path) -> None:
 
 
 def test_a_store_in_memory_has_the_same_verbs() -> None:
-    """Create, list, continue, delete and undo."""
+    """Create, list, continue, delete and undo work in memory."""
     store = Store.in_memory()
     with store.create(CWD) as session:
         say(session, "one")
@@ -172,14 +172,14 @@ def test_a_store_in_memory_has_the_same_verbs() -> None:
 
 
 def test_two_sessions_in_memory_know_nothing_of_each_other() -> None:
-    """Each has a store of its own."""
+    """Each has its own store."""
     one, two = Session.in_memory(), Session.in_memory()
     say(one, "one")
     assert (two.get_entries(), len(one.get_entries())) == ([], 1)
 
 
 def test_a_durability_that_is_none_is_refused(tmp_path: Path) -> None:
-    """A receipt says what it promises."""
+    """An invalid durability raises."""
     with pytest.raises(errors.Invalid):
         Store(tmp_path, durability="hope")  # type: ignore[arg-type]
     with begun(Store(tmp_path)) as session:
@@ -187,7 +187,7 @@ def test_a_durability_that_is_none_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_failed_open_leaves_no_descriptor_open(tmp_path: Path) -> None:
-    """A service that tries for ever must not run out of them."""
+    """A service that retries forever must not run out of descriptors."""
     bad = tmp_path / "bad.jsonl"
     bad.write_text("no\n")
     future = write_file(tmp_path / "future.jsonl", {**header(), "version": 9})
@@ -204,7 +204,7 @@ def test_a_failed_open_leaves_no_descriptor_open(tmp_path: Path) -> None:
 
 
 def test_a_handle_goes_on_in_the_file_that_another_handle_has_rewritten(tmp_path: Path) -> None:
-    """Readers, writers and forks see what was appended behind a rewrite, also those who opened before it."""
+    """Readers, writers and forks see entries appended after a rewrite, even if they were opened before it."""
     store = Store(tmp_path)
     with store.create("/work/app", publish=True) as ours:
         ours.append_message({"role": "user", "content": "one"})
@@ -219,7 +219,7 @@ def test_a_handle_goes_on_in_the_file_that_another_handle_has_rewritten(tmp_path
 
 
 def test_a_handle_keeps_what_it_has_when_its_file_becomes_something_else(tmp_path: Path) -> None:
-    """A file that is no session, or another one, is not taken for ours."""
+    """A file that is not a session, or is another session, is not used."""
     store = Store(tmp_path)
     with store.create("/work/app", publish=True) as session:
         session.append_message({"role": "user", "content": "kept"})
@@ -232,7 +232,7 @@ def test_a_handle_keeps_what_it_has_when_its_file_becomes_something_else(tmp_pat
 
 
 def test_a_failing_disk_never_becomes_a_new_session() -> None:
-    """Who cannot read the newest session is told so; a listing goes on without it and warns."""
+    """If the newest session cannot be read, `continue_recent` raises, and a listing omits it."""
     fs = FaultyFilesystem(MemoryFilesystem())
     store = Store("/root", fs=fs)
     store.create("/work/app", publish=True).close()
@@ -244,7 +244,7 @@ def test_a_failing_disk_never_becomes_a_new_session() -> None:
 
 
 def test_a_repr_names_the_root_and_the_durability(tmp_path: Path) -> None:
-    """One line, without secrets; a notebook shows the newest sessions in a table in which nothing runs."""
+    """The text is one line without secrets; a notebook shows the newest sessions in an escaped table."""
     hostile = "<script>alert(1)</script>"
     store = store_at(tmp_path)
     assert repr(store) == f"<Store {str(tmp_path)!r} durability='process'>"

@@ -1,4 +1,4 @@
-"""Looking for bytes by the C library gives what Python gives, also with NUL bytes, at the edges and beyond them."""
+"""A substring search with the C library returns the same as Python, also with NUL bytes and at the edges."""
 
 from __future__ import annotations
 

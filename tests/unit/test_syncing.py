@@ -1,4 +1,4 @@
-"""Sessions from one store to another: byte for byte, as often as one likes, and nothing lost on either side."""
+"""Syncing sessions between stores: exact copies, repeatable, and without loss on either side."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def talk(store: Store, *texts: str) -> Session:
 
 
 def contents(store: Store) -> dict[str, bytes]:
-    """Every file below the sessions of a store, by its place there."""
+    """Return every file below the sessions of a store by its relative path."""
     top = Path(store.layout.sessions)
     return {str(path.relative_to(top)): path.read_bytes() for path in top.rglob("*") if path.is_file()}
 
@@ -53,7 +53,7 @@ def texts(store: Store, session_id: str) -> set[str]:
 
 
 def test_every_session_comes_byte_for_byte_with_what_belongs_to_it(source: Store, target: Store) -> None:
-    """Damaged ones, old versions and sub-agents are among the demo's."""
+    """The sessions of the demo include damaged ones, old versions and sub-agents."""
     make_demo(source)
     session = talk(source, "x" * 600_000)
     Path(session.artifacts).mkdir()
@@ -66,7 +66,7 @@ def test_every_session_comes_byte_for_byte_with_what_belongs_to_it(source: Store
 
 
 def test_what_is_there_already_is_not_written_again(source: Store, target: Store) -> None:
-    """The second time changes neither bytes nor times."""
+    """A second sync changes neither bytes nor times."""
     make_demo(source)
     list(sync(source, target))
     before = {
@@ -77,7 +77,7 @@ def test_what_is_there_already_is_not_written_again(source: Store, target: Store
 
 
 def test_a_session_that_went_on_gets_the_entries_that_it_lacks(source: Store, target: Store) -> None:
-    """Only these are written, and the copy is the same file again."""
+    """Only missing entries are written, and both files are equal again."""
     session = talk(source, "one")
     list(sync(source, target))
     session.append_message(user("two"))
@@ -87,7 +87,7 @@ def test_a_session_that_went_on_gets_the_entries_that_it_lacks(source: Store, ta
 
 
 def test_two_copies_that_went_on_apart_end_with_the_entries_of_both(source: Store, target: Store) -> None:
-    """As branches: nothing of either side is lost."""
+    """The entries of both sides are kept as branches."""
     session = talk(source, "one")
     list(sync(source, target))
     session.append_message(user("here"))
@@ -101,7 +101,7 @@ def test_two_copies_that_went_on_apart_end_with_the_entries_of_both(source: Stor
 
 
 def test_an_entry_that_was_rewritten_is_told_and_both_copies_stay(source: Store, target: Store) -> None:
-    """Nobody can know which one is wanted; the other sessions come all the same."""
+    """The conflict is reported, and the other sessions are synced."""
     session = talk(source, "secret")
     list(sync(source, target))
     other = talk(source, "more")
@@ -115,7 +115,7 @@ def test_an_entry_that_was_rewritten_is_told_and_both_copies_stay(source: Store,
 def test_a_rewritten_entry_of_the_same_length_is_told_though_the_ends_are_the_same(
     source: Store, target: Store
 ) -> None:
-    """Size and end of two files say that they are one only if nothing was written since the copy was made."""
+    """Equal size and end are not sufficient if the source was written after the copy was made."""
     session = talk(source, "secret", "x" * 10_000)
     list(sync(source, target))
     session.rewrite_entries(
@@ -127,7 +127,7 @@ def test_a_rewritten_entry_of_the_same_length_is_told_though_the_ends_are_the_sa
 
 
 def test_a_copy_that_has_grown_has_the_time_of_its_original(source: Store, target: Store) -> None:
-    """So that the next sync has to look at its end only, as at that of a new one."""
+    """The next sync then only has to compare the ends."""
     session = talk(source, "one")
     list(sync(source, target))
     session.append_message(user("two"))
@@ -137,7 +137,7 @@ def test_a_copy_that_has_grown_has_the_time_of_its_original(source: Store, targe
 
 
 def test_copies_that_differ_only_in_their_times_are_the_same(source: Store, target: Store) -> None:
-    """They are compared byte for byte then, also where entries of an old version have no ids to go by."""
+    """The files are compared byte for byte, because entries of old versions have no ids."""
     path = write_file(f"{source.layout.folder('/work/app')}/old.jsonl", header(version=1), {"type": "message"})
     list(sync(source, target))
     os.utime(path, ns=(1, 1))
@@ -146,7 +146,7 @@ def test_copies_that_differ_only_in_their_times_are_the_same(source: Store, targ
 
 
 def test_a_session_that_was_moved_there_goes_on_where_it_is(source: Store, target: Store) -> None:
-    """It is known by its name, not by its folder."""
+    """A session is identified by its file name, not by its folder."""
     session = talk(source, "one")
     list(sync(source, target))
     with target.open(session.id) as copy:
@@ -159,7 +159,7 @@ def test_a_session_that_was_moved_there_goes_on_where_it_is(source: Store, targe
 
 
 def test_drafts_stay_where_they_are(source: Store, target: Store) -> None:
-    """Nobody has answered there yet."""
+    """A draft has no answer yet."""
     with source.create("/work/app") as draft:
         draft.append_message(user("one"))
         assert list(sync(source, target)) == []
@@ -168,7 +168,7 @@ def test_drafts_stay_where_they_are(source: Store, target: Store) -> None:
 
 
 def test_pins_come_along(source: Store, target: Store) -> None:
-    """Those that the target has stay."""
+    """Pins of the target stay."""
     Library(source).pins.add("a")
     Library(target).pins.add("b")
     list(sync(source, target))
@@ -176,7 +176,7 @@ def test_pins_come_along(source: Store, target: Store) -> None:
 
 
 def test_a_preview_writes_nothing(source: Store, target: Store) -> None:
-    """It says what would be done."""
+    """A preview reports what would be done."""
     session = talk(source, "one")
     (done,) = sync(source, target, preview=True)
     assert (done.state, done.entries) == ("new", 0) and done.bytes > 0
@@ -189,7 +189,7 @@ def test_a_preview_writes_nothing(source: Store, target: Store) -> None:
 
 
 def test_a_kill_before_any_call_leaves_whole_sessions_and_the_next_time_goes_on(source: Store) -> None:
-    """Wherever the process died, a session is not there or is what it was in the source."""
+    """After a kill at any call, a session is missing or complete, and the next sync continues."""
     for number in range(2):
         talk(source, f"a{number}", "x" * 600_000)
     whole = contents(source)
@@ -221,7 +221,7 @@ def bind(store: Store, key: str, session: Session, updated: int) -> None:
 
 
 def test_only_what_can_be_an_agent_is_brought(source: Store, target: Store) -> None:
-    """Another spelling in the folder of agents is no second agent."""
+    """A folder with another spelling of an agent's id is skipped."""
     bind(source, "agent:main:a", talk(source, "one"), 1_000)
     agents = Path(source.layout.root) / "agents"
     (agents / "Main").mkdir()
@@ -231,7 +231,7 @@ def test_only_what_can_be_an_agent_is_brought(source: Store, target: Store) -> N
 
 
 def test_bindings_come_along_and_of_two_the_newer_holds(source: Store, target: Store) -> None:
-    """Paths of sessions are those of the target afterwards."""
+    """Paths of sessions are those of the target."""
     one, two = talk(source, "one"), talk(source, "two")
     bind(source, "agent:main:a", one, 1_000)
     bind(source, "agent:main:b", two, 5_000)

@@ -123,5 +123,5 @@ def test_what_is_no_date_is_none(value: object) -> None:
     ],
 )
 def test_names_are_one_clean_line(name: str, clean: str) -> None:
-    """Control characters become spaces, runs of spaces one, the ends are trimmed."""
+    """Control characters become spaces, runs of spaces become one, and both ends are trimmed."""
     assert clean_name(name) == clean

@@ -142,7 +142,7 @@ def test_an_answer_from_before_the_compaction_is_out_of_date() -> None:
     assert context_tokens([summary, kept, later], ["a", "b", "c"]) == Snapshot(100, "provider", "c")
     at_once = answer(USED, timestamp=AT_MS)
     assert context_tokens([summary, at_once]).source == "estimate"
-    assert context_tokens([summary, answer(USED)]).source == "estimate"  # nobody knows when it was given
+    assert context_tokens([summary, answer(USED)]).source == "estimate"  # its time is unknown
 
 
 def test_an_empty_context_takes_nothing() -> None:

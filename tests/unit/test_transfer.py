@@ -1,4 +1,4 @@
-"""Forks, branches as sessions of their own, and moves: nothing is cut off, nothing is left behind."""
+"""Forks, branched sessions and moves keep the whole history and all files of a session."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ IMAGE = {"type": "image", "mimeType": "image/png", "data": "QUJD" * 400}
 
 
 def spill(session: Session) -> None:
-    """Artifacts as tools and sub-agents leave them."""
+    """Write artifacts as tools and sub-agents do."""
     folder = Path(session.artifacts)
     (folder / "deep").mkdir(parents=True)
     (folder / "0.bash.log").write_bytes(b"output\n")
@@ -58,7 +58,7 @@ def two_branches(store: Store) -> tuple[Session, list[str]]:
 
 @pytest.mark.mission("X14")
 def test_a_fork_holds_all_branches_byte_for_byte_under_a_new_id(tmp_path: Path) -> None:
-    """Its header names the source; the source is only read."""
+    """The header names the source, and the source is only read."""
     session, _ = two_branches(store_at(tmp_path))
     before = Path(session.path).read_bytes()
     with session.fork() as fork:
@@ -75,7 +75,7 @@ def test_a_fork_holds_all_branches_byte_for_byte_under_a_new_id(tmp_path: Path) 
 
 
 def test_a_fork_is_published_even_if_its_source_is_a_draft(tmp_path: Path) -> None:
-    """Who forks wants to keep it."""
+    """A fork of a draft is not a draft."""
     store = store_at(tmp_path)
     with store.create(CWD) as draft:
         say(draft, "question")
@@ -86,7 +86,7 @@ def test_a_fork_is_published_even_if_its_source_is_a_draft(tmp_path: Path) -> No
 
 @pytest.mark.mission("X24")
 def test_a_fork_has_copies_of_the_artifacts(tmp_path: Path) -> None:
-    """Changing one does not change the other; links are not followed."""
+    """Changing a copy does not change the original; links are not followed."""
     with begun(store_at(tmp_path)) as session:
         say(session, "one")
         spill(session)
@@ -98,7 +98,7 @@ def test_a_fork_has_copies_of_the_artifacts(tmp_path: Path) -> None:
 
 
 def test_unknown_members_of_the_header_pass_into_a_fork(tmp_path: Path) -> None:
-    """But not the list of files that the source was in before: that is its own story."""
+    """The list of earlier files of the source is not copied."""
     source = header(additionalDirectories=["/data"], previousSessionFiles=["/old.jsonl"], future={"a": 1})
     path = write_file(tmp_path / "s.jsonl", source, said("a", None))
     with store_at(tmp_path / "root").fork_from(path, CWD) as fork:
@@ -108,7 +108,7 @@ def test_unknown_members_of_the_header_pass_into_a_fork(tmp_path: Path) -> None:
 
 
 def test_forking_from_another_root_brings_blobs_and_artifacts_along(tmp_path: Path) -> None:
-    """Into another project; the source stays as it was, in content and time."""
+    """The fork can be in another project, and the source keeps its content and times."""
     theirs = store_at(tmp_path / "theirs")
     with begun(theirs) as source:
         say(source, "one")
@@ -132,7 +132,7 @@ def test_forking_from_another_root_brings_blobs_and_artifacts_along(tmp_path: Pa
 
 
 def test_a_session_of_another_root_is_read_with_the_blobs_of_that_root(tmp_path: Path) -> None:
-    """Opened in place; and what is appended there is stored there, where its owner looks."""
+    """A session opened in place reads and stores blobs in its own root."""
     theirs = store_at(tmp_path / "theirs")
     with begun(theirs) as source:
         source.append_message({"role": "user", "content": [IMAGE]})
@@ -146,7 +146,7 @@ def test_a_session_of_another_root_is_read_with_the_blobs_of_that_root(tmp_path:
 
 
 def test_forking_from_what_is_no_session_makes_none(tmp_path: Path) -> None:
-    """xcsh makes an empty session of a missing source; nobody wants that."""
+    """A missing or invalid source raises; xcsh would create an empty session."""
     store = store_at(tmp_path / "root")
     with pytest.raises(errors.SessionNotFound):
         store.fork_from(tmp_path / "missing.jsonl", CWD)
@@ -159,7 +159,7 @@ def test_forking_from_what_is_no_session_makes_none(tmp_path: Path) -> None:
 
 @pytest.mark.mission("X5")
 def test_forking_an_old_version_gives_a_new_one_and_leaves_the_source(tmp_path: Path) -> None:
-    """The copy is migrated, the file is not."""
+    """The copy is migrated, and the source is unchanged."""
     old = header()
     del old["version"]
     path = write_file(tmp_path / "s.jsonl", old, {"type": "message", "message": user("one")})
@@ -174,7 +174,7 @@ def test_forking_an_old_version_gives_a_new_one_and_leaves_the_source(tmp_path: 
 
 
 def test_a_branched_session_holds_the_path_and_nothing_else(tmp_path: Path) -> None:
-    """In a file of its own that is there at once."""
+    """The new file has only the path, and is written at once."""
     store = store_at(tmp_path)
     session, (one, two, three) = two_branches(store)
     with session.create_branched_session(two) as branched:
@@ -191,7 +191,7 @@ def test_a_branched_session_holds_the_path_and_nothing_else(tmp_path: Path) -> N
 
 
 def test_labels_on_the_path_do_not_cut_the_history(tmp_path: Path) -> None:
-    """A known bug of the family: what came before a label was lost."""
+    """Entries before a label are kept; other programs have a known bug here."""
     with begun(store_at(tmp_path)) as session:
         one = say(session, "one")
         session.append_label_change(one, "start")
@@ -211,7 +211,7 @@ def test_labels_on_the_path_do_not_cut_the_history(tmp_path: Path) -> None:
 
 
 def test_a_compaction_that_keeps_from_a_label_keeps_from_the_next_entry(tmp_path: Path) -> None:
-    """The label is left out; the kept range must not be."""
+    """The label is omitted, and the kept range stays the same."""
     with begun(store_at(tmp_path)) as session:
         one = say(session, "one")
         label = session.append_label_change(one, "x").id
@@ -226,7 +226,7 @@ def test_a_compaction_that_keeps_from_a_label_keeps_from_the_next_entry(tmp_path
 
 
 def test_a_compaction_of_pi_that_keeps_from_a_leaf_marker_keeps_from_the_next_entry(tmp_path: Path) -> None:
-    """pi takes our marker for a custom entry, and may cut there."""
+    """pi treats our marker as a custom entry and may cut there."""
     with begun(store_at(tmp_path)) as session:
         one = say(session, "one")
         say(session, "aside")
@@ -242,7 +242,7 @@ def test_a_compaction_of_pi_that_keeps_from_a_leaf_marker_keeps_from_the_next_en
 
 
 def test_unknown_members_survive_chaining_anew(tmp_path: Path) -> None:
-    """An entry that hung from a label is written again, with all that it held."""
+    """An entry whose parent was a label gets a new parent and keeps all other members."""
     odd = {**said("b", "l"), "future": {"x": [1, None]}}
     path = write_file(
         tmp_path / "s.jsonl", header(), said("a", None), entry("label", "l", "a", targetId="a", label="x"), odd
@@ -259,7 +259,7 @@ def test_unknown_members_survive_chaining_anew(tmp_path: Path) -> None:
 
 @pytest.mark.mission("X24")
 def test_moving_takes_file_artifacts_and_breadcrumb_along(tmp_path: Path) -> None:
-    """The session goes on under its new path; other lines keep their bytes."""
+    """The session continues at its new path, and all other lines keep their bytes."""
     store = store_at(tmp_path, terminal="pts-3")
     with begun(store) as session:
         leaf = say(session, "one")
@@ -283,7 +283,7 @@ def test_moving_takes_file_artifacts_and_breadcrumb_along(tmp_path: Path) -> Non
 
 
 def test_moving_to_the_same_place_changes_nothing(tmp_path: Path) -> None:
-    """Not even the time of the file."""
+    """Even the time of the file stays the same."""
     with begun(store_at(tmp_path)) as session:
         before = snapshot(tmp_path)
         session.move_to(CWD)
@@ -291,7 +291,7 @@ def test_moving_to_the_same_place_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_a_draft_moves_as_a_draft(tmp_path: Path) -> None:
-    """And is published where it went."""
+    """The draft is published in its new place."""
     store = store_at(tmp_path)
     with store.create(CWD) as session:
         say(session, "question")
@@ -305,7 +305,7 @@ def test_a_draft_moves_as_a_draft(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("taken", ["file", "artifact"])
 def test_a_move_to_a_place_that_is_taken_changes_nothing(tmp_path: Path, taken: str) -> None:
-    """It can be tried again when the place is free."""
+    """The move can be repeated when the place is free."""
     with begun(store_at(tmp_path)) as session:
         say(session, "one")
         spill(session)
@@ -324,7 +324,7 @@ def test_a_move_to_a_place_that_is_taken_changes_nothing(tmp_path: Path, taken: 
 
 
 def test_a_move_whose_artifacts_cannot_follow_does_not_happen(tmp_path: Path) -> None:
-    """File and artifacts are always together."""
+    """A session file and its artifacts always stay together."""
     with begun(store_at(tmp_path)) as session:
         say(session, "one")
         spill(session)
@@ -339,7 +339,7 @@ def test_a_move_whose_artifacts_cannot_follow_does_not_happen(tmp_path: Path) ->
 
 
 def test_a_move_takes_copies_of_the_artifacts_where_the_file_system_has_no_links(tmp_path: Path) -> None:
-    """Also one that was broken off when some were copied."""
+    """The artifacts are copied, also after a first attempt failed halfway."""
     with begun(store_at(tmp_path)) as session:
         say(session, "one")
         spill(session)
@@ -357,7 +357,7 @@ def test_a_move_takes_copies_of_the_artifacts_where_the_file_system_has_no_links
 
 
 def test_a_file_outside_the_store_stays_where_it_is_when_moved(tmp_path: Path) -> None:
-    """Only its header says the new project."""
+    """Only the project in its header changes."""
     path = write_file(tmp_path / "here" / "s.jsonl", header(), said("a", None))
     with store_at(tmp_path / "root").open(path) as session:
         session.move_to("/other")
@@ -366,7 +366,7 @@ def test_a_file_outside_the_store_stays_where_it_is_when_moved(tmp_path: Path) -
 
 
 def test_blobs_are_named_by_the_root_of_a_session_file(tmp_path: Path) -> None:
-    """A file that lies in no root is served by ours."""
+    """A file outside any root uses our blobs."""
     ours = BlobStore(f"{tmp_path}/blobs")
     assert ours.of_session(f"{tmp_path}/sessions/--x--/a.jsonl") is ours
     assert ours.of_session("/anywhere/a.jsonl") is ours

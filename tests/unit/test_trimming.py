@@ -86,7 +86,7 @@ def test_only_long_results_are_trimmed(chars: int, is_trimmed: bool) -> None:
 
 
 def test_what_stands_before_the_first_question_or_behind_the_last_answers_stays() -> None:
-    """The last three answers and what follows them are fresh."""
+    """The last three answers and later messages are protected."""
     long = result(9000)
     messages = [long, user("q"), long, assistant("1"), long, assistant("2"), assistant("3"), long]
     assert trimmed(messages, 100, hard_clear=False).trimmed == ("e2",)

@@ -1,4 +1,4 @@
-"""The log of turns: what waits is durable, what begins is noted, and nothing stays when nothing is left to do."""
+"""The log of turns: waiting turns are durable, running ones are noted, and finished ones leave no file."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def begun_in(root: Path) -> Path:
 
 
 def test_nothing_is_left_where_nobody_ever_spoke(tmp_path: Path) -> None:
-    """There is not even a folder; looking makes none."""
+    """Neither reading nor opening creates a folder."""
     assert log_in(tmp_path).left() == []
     assert list(tmp_path.iterdir()) == []
 
 
 def test_what_was_noted_and_kept_is_found_by_the_next_one_in_its_order(tmp_path: Path) -> None:
-    """For each session by itself, whatever the texts hold."""
+    """Turns are returned in order for each session, with any text."""
     log = log_in(tmp_path)
     log.note(ONE, {"name": "a"})
     log.keep(OTHER, {"name": "x", "text": "line\nbreak\u2028 and 🦔"})
@@ -50,7 +50,7 @@ def test_what_was_noted_and_kept_is_found_by_the_next_one_in_its_order(tmp_path:
 
 
 def test_only_what_waits_is_synced(tmp_path: Path) -> None:
-    """The file and its name; a turn that begins costs no sync, except for the folder that is made once."""
+    """Waiting turns sync the file and its name; a running turn syncs only the new folder."""
     fs = FaultyFilesystem(PosixFilesystem())
     log = TurnLog(fs, str(tmp_path))
     log.note(ONE, {"name": "a"})
@@ -65,7 +65,7 @@ def test_only_what_waits_is_synced(tmp_path: Path) -> None:
 
 
 def test_the_file_goes_when_nothing_is_left_to_do(tmp_path: Path) -> None:
-    """Unless somebody has come; and it does not matter if it is gone already."""
+    """The file stays if another turn is waiting; a missing file is not an error."""
     log = log_in(tmp_path)
     log.keep(ONE, {"name": "a", "text": ""})
     log.forget(ONE, unless=lambda: True)
@@ -78,7 +78,7 @@ def test_the_file_goes_when_nothing_is_left_to_do(tmp_path: Path) -> None:
 
 
 def test_a_turn_costs_one_write_which_also_tells_which_others_have_ended(tmp_path: Path) -> None:
-    """Nothing is opened, made or taken away for it, as long as others are under way too."""
+    """While other turns run, a turn needs no open, create or delete."""
     fs = FaultyFilesystem(PosixFilesystem())
     log = TurnLog(fs, str(tmp_path))
     log.note(OTHER, {"name": "x"})
@@ -95,7 +95,7 @@ def test_a_turn_costs_one_write_which_also_tells_which_others_have_ended(tmp_pat
 
 
 def test_the_file_of_turns_that_begin_does_not_grow_for_ever(tmp_path: Path) -> None:
-    """It is begun anew with what is under way, however long somebody always speaks."""
+    """The file is rewritten with the running turns, even if turns never stop."""
     log = log_in(tmp_path)
     log.note(OTHER, {"name": "long"})
     for number in range(3_000):
@@ -107,7 +107,7 @@ def test_the_file_of_turns_that_begin_does_not_grow_for_ever(tmp_path: Path) -> 
 
 
 def test_a_log_that_is_closed_leaves_a_file_only_if_something_is_under_way(tmp_path: Path) -> None:
-    """Whoever goes on has it open again."""
+    """A running turn stays in the file after closing, and the next log can finish it."""
     log = log_in(tmp_path)
     log.close()
     log.note(ONE, {"name": "a"})
@@ -124,7 +124,7 @@ def test_a_log_that_is_closed_leaves_a_file_only_if_something_is_under_way(tmp_p
     "torn", [b'\n{"session": "', b"\0\0\0", b'\n{"session": 7, "turn": {}}', b'\n{"turn": {"name": 1}}']
 )
 def test_a_torn_note_is_passed_over(tmp_path: Path, torn: bytes) -> None:
-    """The turns before and behind it are found."""
+    """The turns before and after it are returned."""
     log = log_in(tmp_path)
     log.note(ONE, {"name": "a"})
     with begun_in(tmp_path).open("ab") as file:
@@ -134,7 +134,7 @@ def test_a_torn_note_is_passed_over(tmp_path: Path, torn: bytes) -> None:
 
 
 def test_whoever_comes_while_the_file_goes_has_a_new_one(tmp_path: Path) -> None:
-    """Looking whether somebody waits and taking the file away is one step for those who want to note something."""
+    """Checking for waiting turns and removing the file is atomic."""
     log = log_in(tmp_path)
     log.note(ONE, {"name": "a"})
     come = threading.Thread(target=log.keep, args=(ONE, {"name": "b", "text": ""}))
@@ -154,7 +154,7 @@ def test_whoever_comes_while_the_file_goes_has_a_new_one(tmp_path: Path) -> None
     [b'\n{"name": "b", "te', b"\n\0\0\0\0", b"\0\0\0\0", b"}", b"\n[1]", b"\n7", b"\n\xff\xfe", b"\n{}x", b"[" * 9999],
 )
 def test_a_torn_line_is_passed_over_and_the_next_stands_on_its_own(tmp_path: Path, torn: bytes) -> None:
-    """It was promised to nobody; those before and behind it were."""
+    """The torn turn was never acknowledged; the turns before and after it are returned."""
     log = log_in(tmp_path)
     log.keep(ONE, {"name": "a", "text": ""})
     with file_of(tmp_path).open("ab") as file:
@@ -165,7 +165,7 @@ def test_a_torn_line_is_passed_over_and_the_next_stands_on_its_own(tmp_path: Pat
 
 
 def test_files_that_are_not_ours_are_left_alone(tmp_path: Path) -> None:
-    """Other names in the folder are no sessions."""
+    """Other names in the folder are ignored."""
     log = log_in(tmp_path)
     log.note(ONE, {"name": "a"})
     for name in ("..jsonl", "a b.jsonl", f"{ONE}.jsonl.bak", "notes.txt"):
@@ -176,7 +176,7 @@ def test_files_that_are_not_ours_are_left_alone(tmp_path: Path) -> None:
 
 
 def test_a_session_that_is_none_has_no_file(tmp_path: Path) -> None:
-    """An id is a part of a path, so it is looked at."""
+    """An id is part of a path, so it is validated."""
     for bad in ("../up", "", "a/b"):
         with pytest.raises(InvalidId):
             log_in(tmp_path).note(bad, {"name": "a"})
@@ -185,7 +185,7 @@ def test_a_session_that_is_none_has_no_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("written", [0, 1, 12])
 def test_what_could_not_be_kept_is_not_in_the_file(tmp_path: Path, written: int) -> None:
-    """Whoever was refused must not be answered after a restart; the others in the file stay."""
+    """A refused turn must not run after a restart; other turns in the file stay."""
     log_in(tmp_path).keep(ONE, {"name": "a", "text": ""})
     before = file_of(tmp_path).read_bytes()
     disk = FaultyFilesystem(PosixFilesystem(), plan=[ShortWrite(written=written)])
@@ -201,7 +201,7 @@ def test_what_could_not_be_kept_is_not_in_the_file(tmp_path: Path, written: int)
 
 
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
-    """With its path."""
+    """The error has the path."""
     (tmp_path / "gateway").write_text("in the way")
     with pytest.raises(UnsafePath) as told:
         log_in(tmp_path).note(ONE, {"name": "a"})

@@ -1,4 +1,4 @@
-"""Values of other programs: what is said to survive does, and what would not is said."""
+"""Storing values of other programs: whether a value survives a round trip is known before."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ values: st.SearchStrategy[Any] = st.recursive(
 
 
 def stored(value: Any) -> Any:
-    """A value as a session gives it back."""
+    """Return a value as it is read back from a session."""
     session = Session.in_memory()
     entry = session.append_custom_entry("value", value)
     return session.get_full_entry(entry.id)["data"]
@@ -33,7 +33,7 @@ def stored(value: Any) -> Any:
 
 @given(value=st.dictionaries(names, values, min_size=1, max_size=3))
 def test_a_value_that_survives_comes_back_as_it_was(value: Any) -> None:
-    """Large texts and images leave the line, and come back into their places."""
+    """Large texts and images are stored outside the line and restored."""
     if survives(encode(value)):
         assert stored(value) == as_javascript(value)
 
@@ -47,7 +47,7 @@ def test_a_value_that_survives_comes_back_as_it_was(value: Any) -> None:
     ],
 )
 def test_a_value_that_would_change_is_said_to(value: Any) -> None:
-    """And as text it comes back."""
+    """Such a value survives if it is stored as text."""
     raw = encode(value)
     assert not survives(raw)
     assert stored(value) != value

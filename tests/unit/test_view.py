@@ -1,4 +1,4 @@
-"""What a session shows: entries, tree, labels, heads, and a context that grows with it."""
+"""The view of a session: entries, tree, labels, heads, and an incremental context."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def opened(tmp_path: Path, *records: dict[str, object]) -> Session:
 
 @pytest.fixture
 def session(tmp_path: Path) -> Session:
-    """one ─ two ─ three, and beside two the branch four."""
+    """one ─ two ─ three, and the branch four next to two."""
     session = begun(store_at(tmp_path))
     ids = [say(session, text) for text in ("one", "two", "three")]
     session.branch(ids[0])
@@ -42,7 +42,7 @@ def session(tmp_path: Path) -> Session:
 
 
 class Descriptors(FaultyFilesystem):
-    """Knows what is open."""
+    """A file system that records open descriptors."""
 
     def __init__(self, inner: Filesystem, plan: Iterable[Fault]) -> None:
         super().__init__(inner, plan=plan)
@@ -60,7 +60,7 @@ class Descriptors(FaultyFilesystem):
 
 @pytest.mark.parametrize("readonly", [False, True])
 def test_a_session_that_cannot_be_shown_frees_its_file(tmp_path: Path, readonly: bool) -> None:
-    """Wherever reading fails on the way to it."""
+    """The file is closed, whichever read fails."""
     path = write_file(
         tmp_path / "s.jsonl", header(), said("a", None), entry("custom", "b", "gone", customType=LEAF_MARKER)
     )
@@ -78,7 +78,7 @@ def test_a_session_that_cannot_be_shown_frees_its_file(tmp_path: Path, readonly:
 
 
 def test_entries_come_in_file_order_and_the_path_from_the_root(session: Session) -> None:
-    """The branch that was left is among the entries, not on the path."""
+    """Entries of other branches are among the entries, but not on the path."""
     one, two, three, four = (entry.id for entry in session.get_entries())
     assert [entry.id for entry in session.get_branch()] == [one, four]
     assert [entry.id for entry in session.get_branch(three)] == [one, two, three]
@@ -88,7 +88,7 @@ def test_entries_come_in_file_order_and_the_path_from_the_root(session: Session)
 
 
 def test_children_heads_abandoned_branches_and_common_ancestors(session: Session) -> None:
-    """Every question about the tree has an answer, also at the root."""
+    """Every query about the tree returns a result, also at the root."""
     one, two, three, four = (entry.id for entry in session.get_entries())
     assert [entry.id for entry in session.get_children(one)] == [two, four]
     assert [entry.id for entry in session.get_children(None)] == [one]
@@ -104,13 +104,13 @@ def test_children_heads_abandoned_branches_and_common_ancestors(session: Session
 
 
 def test_the_tree_shows_every_entry_once(session: Session) -> None:
-    """Branches hang below the entry that they share."""
+    """Branches are children of their common entry."""
     one, two, three, four = (entry.id for entry in session.get_entries())
     assert shape(session.get_tree()) == [[one, [[two, [[three, []]]], [four, []]]]]
 
 
 def test_children_are_sorted_by_time_whatever_form_it_has(tmp_path: Path) -> None:
-    """As instants, not as texts; roots stay in file order; a time that is none does not raise."""
+    """Times are compared as instants, roots stay in file order, and an invalid time does not raise."""
     root = said("root", None)
     times = {
         "late": "2026-02-16T10:20:31Z",
@@ -127,7 +127,7 @@ def test_children_are_sorted_by_time_whatever_form_it_has(tmp_path: Path) -> Non
 
 
 def test_orphans_cycles_and_duplicate_ids_are_shown_and_bounded(tmp_path: Path) -> None:
-    """Nothing is hidden, nothing loops, of duplicates the later is meant."""
+    """All entries are shown, no query loops, and of duplicate ids the later entry is used."""
     records = [said("orphan", "lost"), said("a", "b"), said("b", "a"), said("own", "own"), said("twice", None, "first")]
     with opened(tmp_path, *records, said("twice", None, "second"), said("end", "twice")) as session:
         entries = session.get_entries()
@@ -149,7 +149,7 @@ def test_orphans_cycles_and_duplicate_ids_are_shown_and_bounded(tmp_path: Path) 
 
 
 def test_a_deep_tree_is_walked_without_recursion(tmp_path: Path) -> None:
-    """Ten thousand entries in one chain."""
+    """A chain of ten thousand entries does not exceed the recursion limit."""
     records = [said(str(n), str(n - 1) if n else None) for n in range(10_000)]
     with opened(tmp_path, *records) as session:
         assert len(session.get_branch()) == 10_000
@@ -157,7 +157,7 @@ def test_a_deep_tree_is_walked_without_recursion(tmp_path: Path) -> None:
 
 
 def test_of_two_labels_the_last_in_the_file_wins_on_any_branch(session: Session) -> None:
-    """Setting, changing, clearing; the tree carries them."""
+    """Labels can be set, changed and cleared, and the tree shows them."""
     one, _, three, four = (entry.id for entry in session.get_entries())
     session.append_label_change(one, "first")
     session.append_label_change(four, "mine")
@@ -174,7 +174,7 @@ def test_of_two_labels_the_last_in_the_file_wins_on_any_branch(session: Session)
 
 
 def test_a_label_is_an_entry_that_moves_the_leaf_and_says_nothing(session: Session) -> None:
-    """As in the family: later messages hang from it."""
+    """Later messages are children of the label, which adds nothing to the context."""
     receipt = session.append_label_change(session.get_entries()[0].id, "x")
     assert session.leaf_id == receipt.id
     assert told(session) == ["one", "four"]
@@ -182,7 +182,7 @@ def test_a_label_is_an_entry_that_moves_the_leaf_and_says_nothing(session: Sessi
 
 
 def test_labels_survive_reopening(session: Session, tmp_path: Path) -> None:
-    """Labels that were there are known before anything is appended, and may be changed after."""
+    """Existing labels are known before the first append and can be changed after it."""
     one = session.get_entries()[0].id
     session.append_label_change(one, "here")
     session.close()
@@ -193,7 +193,7 @@ def test_labels_survive_reopening(session: Session, tmp_path: Path) -> None:
 
 
 def test_a_label_that_another_handle_sets_is_seen_after_our_next_append(session: Session, tmp_path: Path) -> None:
-    """What is kept in memory does not hide what others wrote."""
+    """The cached labels are updated when another writer appended."""
     one = session.get_entries()[0].id
     assert session.get_label(one) is None
     with store_at(tmp_path).open(session.path) as other:
@@ -204,7 +204,7 @@ def test_a_label_that_another_handle_sets_is_seen_after_our_next_append(session:
 
 @pytest.mark.mission("X2")
 def test_unknown_types_and_members_stay_in_the_tree_and_say_nothing(tmp_path: Path) -> None:
-    """What we do not know is a link of the chain like any other, and keeps its bytes."""
+    """Unknown entries are part of the chain and keep their bytes."""
     unknown = entry("hologram", "x", "a", payload={"b": 1, "a": [None]})
     with opened(tmp_path, said("a", None), unknown, {**said("b", "x"), "future": {"z": 1}}) as session:
         assert told(session) == ["a", "b"]
@@ -218,7 +218,7 @@ def test_unknown_types_and_members_stay_in_the_tree_and_say_nothing(tmp_path: Pa
 
 @pytest.mark.mission("X2")
 def test_a_hidden_custom_message_is_in_the_context(tmp_path: Path) -> None:
-    """`display` is for people, not for the model."""
+    """`display` only affects what the user sees, not the model."""
     with begun(store_at(tmp_path)) as session:
         session.append_custom_message_entry("note", "psst", display=False)
         message = session.context().messages[0]
@@ -227,7 +227,7 @@ def test_a_hidden_custom_message_is_in_the_context(tmp_path: Path) -> None:
 
 @pytest.mark.mission("X12")
 def test_the_context_that_grows_equals_the_one_built_anew(tmp_path: Path) -> None:
-    """After every append, and at any entry."""
+    """The context is the same after every append and at every entry."""
     with begun(store_at(tmp_path)) as session:
         session.context()
         kept = say(session, "one")
@@ -250,13 +250,13 @@ def test_the_context_that_grows_equals_the_one_built_anew(tmp_path: Path) -> Non
 
 @pytest.mark.mission("X12")
 def test_an_unknown_leaf_has_no_context(session: Session) -> None:
-    """A session says so instead of answering for another entry."""
+    """An unknown leaf raises instead of returning the context of another entry."""
     with pytest.raises(errors.EntryNotFound):
         session.context("nobody")
 
 
 def test_an_entry_is_a_read_only_mapping_over_its_line(session: Session) -> None:
-    """Members by name, bytes as they lie in the file."""
+    """Members are accessible by name, and the bytes are those in the file."""
     first = session.get_entries()[0]
     assert (first.type, first["message"]["content"], first.parent_id) == ("message", "one", None)
     assert first.raw in Path(session.path).read_bytes()
@@ -267,7 +267,7 @@ def test_an_entry_is_a_read_only_mapping_over_its_line(session: Session) -> None
 @pytest.mark.promise("P17")
 @pytest.mark.parametrize("data", ["text", 5, [], None, {}, {"tag": 7}])
 def test_a_tag_that_says_nothing_is_none(tmp_path: Path, data: Any) -> None:
-    """A file may hold anything in its place."""
+    """A tag of any invalid type is `None`."""
     path = write_file(tmp_path / "s.jsonl", header(), entry("custom", "a", None, customType=TAG, data=data))
     with store_at(tmp_path / "root").open(path, readonly=True) as session:
         assert session.tag is None

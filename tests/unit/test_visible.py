@@ -35,7 +35,7 @@ mixed = st.text("ab  看，é🙂\u0301\u200d", max_size=20)
     ],
 )
 def test_what_would_do_something_is_shown_instead(stored: str, shown: str) -> None:
-    """Escapes, controls, direction marks and hidden characters are named; letters, spaces and newlines stay."""
+    """Escapes, controls, direction marks and hidden characters are shown by name; letters, spaces and newlines stay."""
     assert visible(stored) == shown
 
 
@@ -59,7 +59,7 @@ def test_visible_text_is_harmless_and_stays_as_it_is(stored: str) -> None:
 
 
 def test_the_probe_is_not_harmless() -> None:
-    """The text that other tests use would be noticed."""
+    """The probe used by other tests contains unsafe characters."""
     assert not harmless(PROBE)
     assert all(not harmless(char) for char in "\x1b\x07\x9b\x08\r\u202e\u2066\u200f\u061c\x00\ud800\x7f\u2028")
 
@@ -97,7 +97,7 @@ def test_width_counts_columns(text: str, columns: int) -> None:
 
 @given(mixed, st.integers(-1, 24))
 def test_a_cut_text_fits_and_says_that_it_goes_on(text: str, columns: int) -> None:
-    """A text that fits stays; otherwise it is as long a start as possible with …."""
+    """A text that fits stays unchanged; otherwise the longest possible start is followed by …."""
     short = cut(text, columns)
     assert width(short) <= max(columns, 0)
     if columns >= max(width(text), 1):
@@ -118,7 +118,7 @@ def test_fitting_takes_as_much_as_fits(text: str, columns: int, start: int) -> N
 
 @given(mixed, st.integers(2, 12))
 def test_wrapped_lines_fit_and_lose_only_spaces(text: str, columns: int) -> None:
-    """Every line fits; joined again they are the text, but for one space where each broke."""
+    """Every line fits, and joining the lines loses only one space per break."""
     lines = list(wrapped(text, columns))
     assert all(width(line) <= columns for line in lines)
     assert "".join(lines).replace(" ", "") == text.replace(" ", "")
@@ -134,7 +134,7 @@ def test_words_stay_whole_where_they_can() -> None:
 
 
 def test_a_megabyte_on_one_line_wraps_in_linear_time() -> None:
-    """Also where all letters are wide."""
+    """This also holds for wide letters."""
     started = time.process_time()
     assert sum(1 for _ in wrapped("x" * 1_000_000, 80)) == 12_500
     assert sum(1 for _ in wrapped("看" * 200_000, 80)) == 5_000

@@ -19,7 +19,7 @@ def absent(session: Session) -> list[Absence]:
 
 
 def test_each_absence_names_who_took_the_messages_and_which_they_are() -> None:
-    """Two compactions, the second of which removes what the first one kept; an edit; a reset."""
+    """Two compactions, an edit and a reset are named with the messages that each removed."""
     with Session.in_memory("/work") as session:
         a, b, c, d = say(session, "a", "b", "c", "d")
         assert absent(session) == []
@@ -43,7 +43,7 @@ def test_each_absence_names_who_took_the_messages_and_which_they_are() -> None:
 
 
 def test_a_compaction_that_keeps_nothing_takes_everything_before_it() -> None:
-    """Whatever it names as its first kept entry."""
+    """This holds for any value of its first kept entry."""
     with Session.in_memory("/work") as session:
         a, b = say(session, "a", "b")
         by = session.append_compaction("all", None, 10).id

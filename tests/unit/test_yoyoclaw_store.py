@@ -205,7 +205,7 @@ def test_a_file_that_is_being_saved_is_read_when_it_is_complete(tmp_path: Path) 
 
 
 def test_a_file_that_is_away_for_a_moment_is_not_taken_for_deleted(tmp_path: Path) -> None:
-    """Some editors move the old file away before they write the new one; its sessions must not start anew."""
+    """Some editors move the old file away before they write the new one; its sessions must not start again."""
     store = store_in(tmp_path)
     store.update(MAIN, setting("model", "m"), now=NOW)
     whole = Path(store.path).read_bytes()
@@ -297,7 +297,7 @@ def test_an_edit_can_be_kept_as_the_last_good_copy(tmp_path: Path) -> None:
 
 
 def test_the_copy_of_a_deleted_store_is_set_aside(tmp_path: Path) -> None:
-    """A user who deletes the whole file starts anew, and can still go back."""
+    """Deleting the whole file starts again, and the copy can still be restored."""
     store = store_in(tmp_path)
     store.update(MAIN, setting("model", "m"), now=NOW)
     os.unlink(store.path)

@@ -1,4 +1,4 @@
-"""Which time zone a person lives in: the one that is named, or that of the machine."""
+"""The time zone of the user: the configured one, or that of the machine."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from sessile.storage.local_zone import machine_zone
 pytestmark = pytest.mark.mission("Y4")
 
 DATA = next(Path(folder) for folder in zoneinfo.TZPATH if Path(folder).is_dir())
-BERLIN = (1, 2)  # hours, in winter and in summer
+BERLIN = (1, 2)  # hours in winter and in summer
 
 
 def hours(zone: tzinfo | None) -> tuple[float, float]:
-    """The offsets of a zone in winter and in summer."""
+    """Return the offsets of a zone in winter and in summer."""
     assert zone is not None
     found = [datetime(2026, month, 1, tzinfo=zone).utcoffset() for month in (1, 7)]
     winter, summer = (offset / timedelta(hours=1) for offset in found if offset is not None)
@@ -33,7 +33,7 @@ def hours(zone: tzinfo | None) -> tuple[float, float]:
 
 @pytest.fixture
 def without_data(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A machine on which no time zone data is installed."""
+    """A machine without time zone data."""
     before = zoneinfo.TZPATH
     zoneinfo.ZoneInfo.clear_cache()
     zoneinfo.reset_tzpath(())
@@ -45,7 +45,7 @@ def without_data(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_a_name_is_that_zone() -> None:
-    """With its changes of the clocks."""
+    """The zone has its daylight saving time."""
     assert hours(local_zone("Europe/Berlin")) == BERLIN
     assert hours(local_zone("Australia/Lord_Howe")) == (11, 10.5)
     assert hours(local_zone("UTC")) == (0, 0)
@@ -55,25 +55,25 @@ def test_a_name_is_that_zone() -> None:
     "name", ["", "Nowhere/Atall", "Europe", "../../etc/passwd", "/etc/localtime", "a\0b", "\ud800"]
 )
 def test_what_is_no_zone_is_refused(name: str) -> None:
-    """With a hint how one looks like."""
+    """The hint has an example."""
     with pytest.raises(InvalidConfig, match="unknown time zone") as caught:
         local_zone(name)
     assert "Europe/Berlin" in (caught.value.hint or "")
 
 
 def test_a_name_in_another_case_is_told_as_it_is_spelled() -> None:
-    """Some systems would take it, others would not."""
+    """Only some file systems would accept the name."""
     try:
         zone = local_zone("america/new_york")
     except InvalidConfig as error:
         assert error.hint == "use the spelling America/New_York"
-    else:  # where names of files have no case
+    else:  # on a case-insensitive file system
         assert hours(zone) == (-5, -4)
 
 
 @pytest.mark.usefixtures("without_data")
 def test_a_machine_without_data_is_told_what_to_install() -> None:
-    """And only Greenwich is known there."""
+    """Only UTC is known there, and the hint says what to install."""
     with pytest.raises(InvalidConfig, match="no time zone data") as caught:
         local_zone("Europe/Berlin")
     assert "tzdata" in (caught.value.hint or "")
@@ -98,21 +98,21 @@ def test_a_machine_without_data_is_told_what_to_install() -> None:
     ],
 )
 def test_the_variable_counts_before_all_else(tmp_path: Path, told: str, expected: tuple[float, float]) -> None:
-    """As a name, a file or a rule, as the C library takes it."""
+    """TZ can be a name, a file or a rule, as in the C library."""
     (tmp_path / "localtime").symlink_to(DATA / "Asia/Tokyo")
     assert hours(machine_zone({"TZ": told}, str(tmp_path))) == expected
 
 
 @pytest.mark.parametrize("told", ["Nowhere/Atall", "CET-1CEST", "Ä", "/no/such/file", "/etc/hostname"])
 def test_a_variable_that_means_nothing_is_told(tmp_path: Path, told: str) -> None:
-    """Nobody is silently sent to Greenwich."""
+    """An invalid TZ does not fall back to UTC."""
     with pytest.raises(InvalidConfig) as caught:
         machine_zone({"TZ": told}, str(tmp_path))
     assert caught.value.path == "TZ" and caught.value.hint
 
 
 def test_a_link_tells_the_name(tmp_path: Path) -> None:
-    """Relative or not, through another link, and on systems that keep the data elsewhere."""
+    """The link may be relative, lead to another link, or point to another data folder."""
     link = tmp_path / "localtime"
     middle = tmp_path / "middle"
     middle.symlink_to(DATA / "Europe/Berlin")
@@ -130,7 +130,7 @@ def test_a_link_tells_the_name(tmp_path: Path) -> None:
 
 
 def test_a_copy_of_the_data_is_as_good_as_a_link(tmp_path: Path) -> None:
-    """It says what the clock does, whatever an old file says of the name."""
+    """The content of the file takes precedence over the name in `timezone`."""
     (tmp_path / "localtime").write_bytes((DATA / "Europe/Berlin").read_bytes())
     (tmp_path / "timezone").write_text("Asia/Tokyo\n")
     assert hours(machine_zone({}, str(tmp_path))) == BERLIN
@@ -140,7 +140,7 @@ def test_a_copy_of_the_data_is_as_good_as_a_link(tmp_path: Path) -> None:
 
 
 def test_a_file_with_the_name_is_enough(tmp_path: Path) -> None:
-    """Of a machine that says nothing, nothing is known."""
+    """Without any information the result is `None`."""
     assert machine_zone({}, str(tmp_path)) is None
     (tmp_path / "timezone").write_text("\n")
     assert machine_zone({}, str(tmp_path)) is None
@@ -153,7 +153,7 @@ def test_a_file_with_the_name_is_enough(tmp_path: Path) -> None:
 
 
 def test_without_a_name_it_is_the_zone_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The one that the C library uses, too."""
+    """The result is the same as in the C library."""
     monkeypatch.setenv("TZ", "America/New_York")
     time.tzset()
     try:
@@ -167,7 +167,7 @@ def test_without_a_name_it_is_the_zone_of_this_machine(monkeypatch: pytest.Monke
 
 
 def test_where_nothing_says_what_the_zone_is_the_clock_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the offset that it has now."""
+    """The current offset of the clock is used."""
     monkeypatch.setattr(config, "machine_zone", lambda: None)
     zone = local_zone()
     assert isinstance(zone, timezone)
