@@ -369,7 +369,7 @@ def test_a_session_that_is_deleted_while_it_is_searched_is_left_out(
             os.unlink(path)
         return original(fs, path, *arguments, **options)
 
-    monkeypatch.setattr("sessile.library.scan_file", vanishing)
+    monkeypatch.setattr("sessile.storage.search.scan_file", vanishing)
     done = sessile("search", "-F", "needle")
     assert done.code == 0 and len(done.out.splitlines()) == 2
     assert "1.jsonl was not searched" in done.err

@@ -133,7 +133,7 @@ async def test_a_message_that_waits_when_the_gateway_is_stopped_is_answered_by_t
         await anext(turn.deltas())
     for one in waiting:
         reply = await one.wait()
-        assert (reply.stop, reply.entry_id) == ("aborted", None) and "kept" in (reply.error or "")
+        assert (reply.stop, reply.entry_id) == ("aborted", None) and "is stored" in (reply.error or "")
     assert lines(gateway_in(tmp_path)) == [("user", "a"), ("assistant", "re:")]
     async with answered_again(tmp_path) as (again, asked):
         assert lines(again)[2:] == [("user", "b"), ("assistant", "re: b"), ("user", "c"), ("assistant", "re: c")]
@@ -243,7 +243,7 @@ def test_with_a_log_that_is_not_durable_the_power_cut_rig_reports_loss(monkeypat
 
 
 @pytest.mark.promise("P41")
-@pytest.mark.parametrize("missing", [("interrupt", lambda *_: None), ("left", lambda self: iter(()))])
+@pytest.mark.parametrize("missing", [("interrupt", lambda *_: None), ("abandoned", lambda self: iter(()))])
 def test_without_settling_what_was_left_the_kill_rig_reports_it(
     missing: tuple[str, Callable[..., object]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,7 +42,6 @@ LOOKING = {
         "find_in_session",
         "shared_turns",
         "sub_agents",
-        "own_bindings",
     ),
 }
 MADE_UP = {"make_demo", "bind_demo"}  # nobody was promised anything

@@ -1,4 +1,4 @@
-"""What the MCP tools may read, and how it leaves the server: scope, masks and links.
+"""What the MCP tools may read, and how it leaves the server: scope, redaction and links.
 
 Rules:
 
