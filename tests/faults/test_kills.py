@@ -116,7 +116,7 @@ def test_killed_processes_leave_a_store_that_opens(scenario: Scenario) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(2, 12))
 def test_thousands_of_killed_writers_lose_nothing(seed: int) -> None:
-    """The long form of the test above: 10,000 kills, after up to 200 receipts each."""
+    """The long form of the test above: 10,000 kills, each after about a hundred receipts."""
     acknowledged, _ = check_appends(seed, kills=1_000, receipts=MANY)
     assert acknowledged > 80_000
 

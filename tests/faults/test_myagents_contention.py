@@ -155,7 +155,7 @@ def test_the_lock_of_a_process_of_ours_is_respected_and_broken_when_that_was_kil
 
 
 def once(store: MyAgentsStore, version: int) -> int:
-    """Return how many of its wanted turns a peer completes."""
+    """Run a peer that wants one turn. Return the number of turns it completes."""
     command = [sys.executable, myagents_peer.__file__, store.places.root, str(version), "peer-0", "1"]
     return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
