@@ -100,7 +100,7 @@ def check_scenario(scenario: Scenario, seed: int, kills: int) -> int:
 
 @pytest.mark.promise("P1")
 def test_killed_writers_lose_nothing_that_they_acknowledged() -> None:
-    """Every receipt of a process killed while appending stands for a stored entry, and the next append works."""
+    """Every receipt of a process killed while appending has its stored entry, and the next append works."""
     acknowledged, _ = check_appends(seed=1, kills=40)
     assert acknowledged > 100
 

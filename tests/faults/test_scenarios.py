@@ -59,14 +59,14 @@ ELSEWHERE = {
 
 
 def verbs_of(kind: type, *readers: type) -> Iterator[tuple[str, CodeType]]:
-    """Return the public methods of a class that its reading bases do not have."""
+    """Yield the public methods of a class that its reading bases do not have."""
     for name, member in inspect.getmembers(kind, lambda member: inspect.isfunction(member) or inspect.ismethod(member)):
         if not name.startswith("_") and not any(hasattr(reader, name) for reader in readers):
             yield f"{kind.__name__}.{name}", member.__code__
 
 
 def functions() -> Iterator[tuple[str, CodeType]]:
-    """Return the functions that take a store or a session."""
+    """Yield the functions that take a store or a session."""
     for module in MODULES:
         for name, member in vars(module).items():
             if isinstance(member, FunctionType) and member.__module__ == module.__name__ and not name.startswith("_"):

@@ -156,7 +156,7 @@ def test_a_failing_disk_at_any_step_raises_and_breaks_nothing(code: int) -> None
 
 
 def test_an_edit_at_any_step_but_the_last_survives_a_change() -> None:
-    """If a user saves another key during our change, both are there. Only between the last check and the rename is no call."""
+    """If a user saves another key during our change, both are there. There is no call between the last check and the rename."""
     edited = {**OLD, GROUP: {"sessionId": "g", "label": "by hand"}, "new": {"x": 1}}
     renamed = [call.method for call in calls_of_a_change()].index("rename", positions("rename")[-1]) + 1
     survived = 0
@@ -268,7 +268,7 @@ def run_import(fs: Filesystem) -> None:
 
 
 def imported(fs: Filesystem) -> dict[str, list[str]]:
-    """Return the ids of the entries of every session of ours."""
+    """Return the entry ids of every native session."""
     store = ours(fs)
     found = {}
     for info in store.list_all():

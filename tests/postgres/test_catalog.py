@@ -415,7 +415,7 @@ def test_sub_agents_and_archives_are_known_as_such(twins: Twins) -> None:
 
 
 def test_what_lies_outside_is_not_listed_and_said_to_be_missing(twins: Twins) -> None:
-    """Other agents' folders are not in the database, which a notice says; kept copies in the database are listed."""
+    """Other agents' folders are not in the database, as a notice reports; kept copies in the database are listed."""
     some_sessions(twins)
     kept = f"{ROOT}/kept/claude"
     twins.put(f"{kept}/x.jsonl", journal("x", said("u1", None, "alpha kept")))

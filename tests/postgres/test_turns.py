@@ -242,7 +242,7 @@ def test_under_load_a_lane_has_one_turn_at_a_time_and_keeps_the_order(nodes: Nod
 def test_an_entry_whose_outcome_is_not_known_is_looked_up(
     nodes: Nodes, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After the connection broke behind the commit, the turn is found and entered once."""
+    """If the connection breaks after the commit, the turn is found and entered once."""
     from sessile.storage.postgres.database import lost
 
     node = nodes()
