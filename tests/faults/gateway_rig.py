@@ -251,7 +251,7 @@ class Talk(NamedTuple):
     sessions: dict[str, str]
     acknowledged: list[Acknowledged]
     heard: list[Heard]
-    left: list[str]  # sessions with running turns after all clients had stopped
+    left: list[str]  # sessions with unfinished turns after all clients had stopped
 
     def entries(self, key: str) -> list[Entry]:
         """Return the entries of a key's session in order."""

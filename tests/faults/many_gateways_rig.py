@@ -215,7 +215,7 @@ class Run(NamedTuple):
     sessions: dict[str, str]
     acknowledged: list[Acknowledged]
     answered: list[Answered]
-    left: list[str]  # sessions with running turns after all clients had stopped
+    left: list[str]  # sessions with unfinished turns after all clients had stopped
     seconds: float
 
     def entries(self, key: str) -> list[Entry]:
@@ -278,7 +278,7 @@ def talk(folder: str, url: str, plan: Plan, *, weakness: Weakness = nothing) -> 
 
 
 def _wait_until_busy(folder: str, pid: int) -> None:
-    """Return when a gateway is in the middle of an answer, or if it has nothing to do."""
+    """Wait until a gateway is in the middle of an answer, for at most a second."""
     end = time.monotonic() + 1.0
     while not os.path.exists(f"{folder}/{BUSY}{pid}") and time.monotonic() < end:
         time.sleep(0.001)
@@ -302,7 +302,7 @@ def _begin(url: str) -> dict[str, str]:
 
 
 def _left(url: str) -> list[str]:
-    """Return the sessions whose turns are still running after the timeout."""
+    """Return the sessions that still have unfinished turns after the timeout."""
 
     def look(tell: Tell) -> None:
         with Store(url) as store:

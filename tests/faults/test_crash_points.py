@@ -19,7 +19,7 @@ STEPS = {
     "import": 12,
     "kinds": 12,
     "compact": 6,
-}  # scenarios of the default run: those with much to verify
+}  # steps of the default run, larger where verifying is slow
 ONLY_AFTER = {"undo": {"delete", "undo"}}
 SAMPLES = 5
 SUCCESSORS = (

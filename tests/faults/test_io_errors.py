@@ -29,7 +29,7 @@ STEPS = {
     "import": 12,
     "kinds": 12,
     "compact": 6,
-}  # scenarios of the default run: those with much to verify
+}  # steps of the default run, larger where verifying is slow
 every_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 
 

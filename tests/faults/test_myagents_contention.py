@@ -41,7 +41,7 @@ def peer(store: MyAgentsStore, version: int, name: str) -> subprocess.Popen[str]
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_programs_of_theirs_and_ours_lose_nothing_of_each_other(tmp_path: Path, version: int) -> None:
-    """Every turn of a peer is in the index, every message of ours is in its file, and the statistics catch up."""
+    """Every turn of a peer is in the index, each of our messages is in its file, and the statistics catch up."""
     store = store_in(tmp_path, version)
     peers = [peer(store, version, f"peer-{number}") for number in range(2)]
     messages: list[dict[str, object]] = []

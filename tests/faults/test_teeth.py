@@ -29,7 +29,7 @@ BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
 
 
 def reports_loss(rig: Callable[[], object]) -> bool:
-    """Return whether a rig raises."""
+    """Return whether a rig reports a loss."""
     try:
         rig()
     except AssertionError:

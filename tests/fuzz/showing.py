@@ -77,7 +77,7 @@ def documents(data: bytes) -> None:
 
 
 def secrets(data: bytes) -> None:
-    """Redaction is idempotent, hides a known secret everywhere, and keeps JSON valid."""
+    """Redaction is idempotent, hides a known secret in any text, and accepts any JSON value."""
     text = text_of(data)
     for found in find_secrets(text):
         assert 0 <= found.start < found.end <= len(text)
